@@ -31,7 +31,7 @@ GATEFOLD_FOR_EACH(ClipFactor)
       Cpu::Context&, Groups<Cpu>, View<const T, 2, Cpu>, const std::array<View<const T, 3, Cpu>, 1>&, \
       const fn::BiasActivate<A, T, Cpu>&, View<const T, 3, Cpu>, View<T, 2, Cpu>, const fn::__VA_ARGS__&);
 #define GATEFOLD_WITH_ACTIVATION(T, A)                                                                                 \
-  GATEFOLD_FOR_ROWS(OnSlot<fn::ActivateBackward<A, T, Cpu>, T, Cpu>)                                                   \
+  GATEFOLD_FOR_ROWS(OnSlot<fn::HiddenAdjointRow<fn::ActivateBackward<A, T, Cpu>, T, Cpu>, T, Cpu>)                     \
   GATEFOLD_KERNEL void cpu::run_hidden<1>(const fn::BiasActivate<A, T, Cpu>&, const T* const*, cpu::SumsLayout, Index, \
                                           Index, Index, Index, Index, T*);                                             \
   GATEFOLD_PAIR(T, A, AddBias<T, Cpu>)                                                                                 \

@@ -171,6 +171,65 @@ inline std::string sum_of_products_differs(OnDevice& on, const ProductCase& c, V
   return differences.text();
 }
 
+/// c, which is kept beside: epilogue(c) = factor[e] c
+struct KeepAndMultiply {
+  const float* factor;
+  float* kept;
+  Index columns;
+  template <class A>
+  GATEFOLD_HD typename A::Value operator()(const A& at, Index e, Index s, Index j, typename A::Value v) const {
+    at.store(kept + s * columns + j, v);
+    return v * at.load(factor + e * columns + j);
+  }
+};
+struct StoreSum {
+  float* to;
+  template <class Lanes>
+  GATEFOLD_HD void operator()(const Lanes& lanes, Index s, float sum) const {
+    if (lanes.lane == 0) to[s] = sum;
+  }
+};
+
+/// Sums over the columns of a product that is not kept, given what the epilogue saw of it.
+inline std::string column_sums_differ(OnDevice& on, const ProductCase& c, Values kind) {
+  BothGroups groups(on.memory, c);
+  auto a_values = values(c.items() * c.depth, 1, kind);
+  spoil_unused(a_values, c);
+  Both<float> a(on.memory, a_values, c.a_skip),
+      w(on.memory, values(c.experts() * c.depth * c.columns, 2, kind), c.w_skip),
+      factor(on.memory, values(c.experts() * c.columns, 3, kind)),
+      kept(on.memory, std::vector<float>(static_cast<std::size_t>(c.slots() * c.columns), -77)),
+      sums(on.memory, std::vector<float>(static_cast<std::size_t>(c.slots()), -77));
+  CudaBf16::grouped_gemm_sum(on.ctx, on.groups(groups), of_bf16(a.device.in(c.items(), c.depth)),
+                             of_bf16(weights_view(w.device, c.experts(), c.depth, c.columns, c.transpose)), c.transpose,
+                             c.columns, KeepAndMultiply{factor.device.data(), kept.device.data(), c.columns},
+                             StoreSum{sums.device.data()});
+  on.ctx.synchronize();
+  const auto got = sums.device.values(), elements = kept.device.values();
+  const auto of_a = rounded(a.host), of_w = rounded(w.host);
+  Differences differences(kind);
+  std::vector<bool> used(static_cast<std::size_t>(c.slots()));
+  groups.each_slot([&](Index e, Index s) {
+    used[static_cast<std::size_t>(s)] = true;
+    Sum total;
+    for (Index j = 0; j < c.columns; ++j) {
+      Sum sum;
+      for (Index k = 0; k < c.depth; ++k)
+        sum.add(of_a[static_cast<std::size_t>(groups.row(s) * c.depth + k)],
+                of_w[static_cast<std::size_t>(c.transpose ? (e * c.columns + j) * c.depth + k
+                                                          : (e * c.depth + k) * c.columns + j)]);
+      const auto at = static_cast<std::size_t>(s * c.columns + j);
+      differences.check("element", static_cast<Index>(at), sum, c.depth, sum.value, elements[at]);
+      total.add(static_cast<double>(elements[at]),
+                static_cast<double>(factor.host[static_cast<std::size_t>(e * c.columns + j)]));
+    }
+    differences.check("sum", s, total, c.columns, total.value, got[static_cast<std::size_t>(s)]);
+  });
+  for (std::size_t s = 0; s < used.size(); ++s)
+    if (!used[s] && got[s] != -77) return "a slot of nobody was written";
+  return differences.text();
+}
+
 /// dw[e] (+)= Σ_s a[row(s)]ᵀ dc[s], slots with rows of dc in reverse where `scattered`.
 inline std::string gradient_differs(OnDevice& on, const ProductCase& c, Values kind, bool accumulate, bool scattered) {
   BothGroups groups(on.memory, c);

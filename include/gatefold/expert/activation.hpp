@@ -46,20 +46,6 @@ constexpr bool check_slope() {
 template <class Act>
 inline constexpr bool is_scalar_only = policy::check_activation<Act>() && hook::activation::scalar_only<Act>();
 
-namespace fn {
-
-/// Σ_j f(at, j) over the columns j < n of a row, where f calls the activation.
-template <class Act, class T, class Lanes, class F>
-GATEFOLD_HD T sum_activated(const Lanes& lanes, Index n, const F& f) {
-  if constexpr (is_scalar_only<Act>) {
-    return sum_elements<T>(lanes, n, f);
-  } else {
-    return sum_columns<T>(lanes, n, f);
-  }
-}
-
-}  // namespace fn
-
 /// None.
 struct Identity {
   template <class V>

@@ -43,29 +43,19 @@ struct GateUp {
 template <class Act, class T, class B>
 struct GateUpBackward {
   static_assert(policy::check_slope<Act>());
-  OutputAdjoint<T, B> outputs;
+  static constexpr bool scalar_only = is_scalar_only<Act>;
   View<const Stored<T, B>, 2, B> gate, up;          // [S, H]
   View<const T, 2, B> factor;                       // [S, H] ξ; or empty: 1
   View<Multiplied<T, B>, 2, B> hidden, dgate, dup;  // [S, H]; dup may be where r is
 
-  template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index s, const T* of_r) const {
-    outputs.run(lanes, s, [&](T w) {
-      const Index columns = gate.extent(1), row = s * columns;
-      const auto *const of_gate = gate.data() + row, *const of_up = up.data() + row;
-      const T* const of_factor = factor.data() ? factor.data() + row : nullptr;
-      auto *const of_hidden = hidden.data() + row, *const of_dgate = dgate.data() + row,
-                  *const of_dup = dup.data() + row;
-      return sum_activated<Act, T>(lanes, columns, [&](const auto& at, Index j) {
-        const auto g = at.load(of_gate + j), u = at.load(of_up + j), given = at.load(of_r + j),
-                   activated = Act::value(g), h = activated * u;
-        const auto r = of_factor ? given * at.load(of_factor + j) : given, v = w * r;
-        at.store(of_hidden + j, of_factor ? w * h * at.load(of_factor + j) : w * h);
-        at.store(of_dgate + j, v * u * Act::slope(g));
-        at.store(of_dup + j, v * activated);
-        return r * h;
-      });
-    });
+  template <class A>
+  GATEFOLD_HD typename A::Value operator()(const A& at, T w, const typename A::Value& given, Index i) const {
+    const auto g = at.load(gate.data() + i), u = at.load(up.data() + i), activated = Act::value(g), h = activated * u;
+    const auto r = factor.data() ? given * at.load(factor.data() + i) : given, v = w * r;
+    at.store(hidden.data() + i, factor.data() ? w * h * at.load(factor.data() + i) : w * h);
+    at.store(dgate.data() + i, v * u * Act::slope(g));
+    at.store(dup.data() + i, v * activated);
+    return r * h;
   }
 };
 
@@ -160,13 +150,12 @@ struct GatedMlp {
     using Factor = Multiplied<T, B>;
     auto hidden = ctx.template scratch<Factor>(groups.slots, hidden_dim);
     auto dgate_out = ctx.template scratch<Factor>(groups.slots, hidden_dim);
-    auto r = ctx.template scratch<T>(groups.slots, hidden_dim);
-    const auto dup_out = made_of<T, B>(ctx, r);
+    const auto r = memory_of_r<T, B>(ctx, groups.slots, hidden_dim);
+    const auto dup_out = made_of<T, B>(ctx, r, groups.slots);
     {
       const auto adjoints = rounded_once(ctx, outputs.groups, outputs.du, dslots);
-      B::grouped_gemm_rows(
-          ctx, outputs.groups, outputs.du, p.down.view(), true, r,
-          fn::GateUpBackward<Act, T, B>{outputs, saved.gate, saved.up, factor, hidden, dgate_out, dup_out});
+      hidden_adjoint(ctx, outputs, p.down.view(), r,
+                     fn::GateUpBackward<Act, T, B>{saved.gate, saved.up, factor, hidden, dgate_out, dup_out});
       add_weight_gradient<B>(ctx, slots, View<const Factor, 2, B>(hidden), outputs.du, grads.down, outputs.groups.rows);
     }
     const View<const Factor, 2, B> dgate = dgate_out, dup = dup_out;

@@ -39,34 +39,26 @@ struct BiasActivate {
 template <class Act, class T, class B>
 struct ActivateBackward {
   static_assert(policy::check_slope<Act>());
-  OutputAdjoint<T, B> outputs;
+  static constexpr bool scalar_only = is_scalar_only<Act>;
   View<const Stored<T, B>, 2, B> pre;         // [S, H]
   View<const T, 2, B> factor;                 // [S, H] ξ; or empty: 1
   View<Multiplied<T, B>, 2, B> hidden, dpre;  // [S, H]; dpre may be where r is
-  bool in_place;                              // dpre is to stand there too
+  View<T, 2, B> as_it_is;                     // [S, H] dpre not rounded; or empty
 
-  template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index s, T* of_r) const {
-    outputs.run(lanes, s, [&](T w) {
-      const Index columns = pre.extent(1), row = s * columns;
-      const auto* const of_pre = pre.data() + row;
-      const T* const of_factor = factor.data() ? factor.data() + row : nullptr;
-      auto *const of_hidden = hidden.data() + row, *const of_dpre = dpre.data() + row;
-      return sum_activated<Act, T>(lanes, columns, [&](const auto& at, Index j) {
-        const auto before = at.load(of_pre + j), r = at.load(of_r + j);
-        auto h = Act::value(before), slope = Act::slope(before);
-        if (of_factor) {
-          const auto f = at.load(of_factor + j);
-          h = h * f;
-          slope = slope * f;
-        }
-        at.store(of_hidden + j, w * h);
-        const auto d = w * r * slope;
-        at.store(of_dpre + j, d);
-        if (in_place) at.store(of_r + j, d);
-        return r * h;
-      });
-    });
+  template <class A>
+  GATEFOLD_HD typename A::Value operator()(const A& at, T w, const typename A::Value& r, Index i) const {
+    const auto before = at.load(pre.data() + i);
+    auto h = Act::value(before), slope = Act::slope(before);
+    if (factor.data()) {
+      const auto f = at.load(factor.data() + i);
+      h = h * f;
+      slope = slope * f;
+    }
+    at.store(hidden.data() + i, w * h);
+    const auto d = w * r * slope;
+    at.store(dpre.data() + i, d);
+    if (!as_it_is.empty()) at.store(as_it_is.data() + i, d);
+    return r * h;
   }
 };
 
@@ -177,20 +169,23 @@ struct Mlp {
     const Groups<B> slots = groups.in_slot_order();
     using Factor = Multiplied<T, B>;
     auto hidden = ctx.template scratch<Factor>(groups.slots, hidden_dim);
-    auto r = ctx.template scratch<T>(groups.slots, hidden_dim);
-    const auto dpre = made_of<T, B>(ctx, r);
-    constexpr bool rounded = !std::is_same_v<T, Factor>;
+    const auto r = memory_of_r<T, B>(ctx, groups.slots, hidden_dim);
+    const auto dpre = made_of<T, B>(ctx, r, groups.slots);
+    // What biases sum is not rounded.
+    View<T, 2, B> as_it_is{};
+    if constexpr (!std::is_same_v<T, Factor>)
+      if (bias) as_it_is = ctx.template scratch<T>(groups.slots, hidden_dim);
     {
       const auto adjoints = rounded_once(ctx, outputs.groups, outputs.du, dslots);
-      B::grouped_gemm_rows(ctx, outputs.groups, outputs.du, p.down.view(), true, r,
-                           fn::ActivateBackward<Act, T, B>{outputs, saved.pre, factor, hidden, dpre, rounded && bias});
+      hidden_adjoint(ctx, outputs, p.down.view(), r,
+                     fn::ActivateBackward<Act, T, B>{saved.pre, factor, hidden, dpre, as_it_is});
       add_weight_gradient<B>(ctx, slots, View<const Factor, 2, B>(hidden), outputs.du, grads.down, outputs.groups.rows);
     }
     add_weight_gradient<B>(ctx, groups, x, View<const Factor, 2, B>(dpre), grads.up);
     B::grouped_gemm(ctx, slots, View<const Factor, 2, B>(dpre), p.up.view(), true, dslots, fn::Store{});
     if (bias) {
       outputs.add_bias_gradient(ctx, grads.down_bias.view());
-      B::grouped_sum(ctx, slots, View<const T, 2, B>(r), grads.up_bias.view());
+      B::grouped_sum(ctx, slots, View<const T, 2, B>(r.empty() ? as_it_is : r), grads.up_bias.view());
     }
   }
 };

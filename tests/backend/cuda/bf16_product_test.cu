@@ -90,6 +90,31 @@ TEST_CASE("cuda: sums of two bfloat16 products of every shape of tile") {
         }
 }
 
+TEST_CASE("cuda: sums over the columns of bfloat16 products of every shape of tile") {
+  OnDevice on;
+  for (const auto& [counts, rows] : {std::pair(kFew, 16), std::pair(kSome, 64), std::pair(kMany, 128)})
+    for (const auto& [depth, columns] : {std::pair(64, 128), std::pair(20, 300), std::pair(13, 33), std::pair(7, 1)})
+      for (const bool transpose : {false, true}) {
+        const Values kind = transpose ? Values::integers : Values::reals;
+        const ProductCase c{.counts = counts,
+                            .depth = depth,
+                            .columns = columns,
+                            .transpose = transpose,
+                            .gather = depth % 2 == 0,
+                            .a_skip = depth % 3,
+                            .first = 5};
+        CAPTURE(c);
+        CHECK(device::bf16_tile_rows(c.slots(), c.experts()) == rows);
+        CHECK(column_sums_differ(on, c, kind) == "");
+      }
+  for (const int width : {16, 32, 64}) {  // of few rows: tiles of every width
+    const Index columns = width * on.ctx.multiprocessors() - 3;
+    const ProductCase c{.counts = {3}, .depth = 20, .columns = columns, .transpose = true};
+    CAPTURE(c);
+    CHECK(column_sums_differ(on, c, Values::reals) == "");
+  }
+}
+
 TEST_CASE("cuda: bfloat16 products of few rows, in tiles of every width") {
   OnDevice on;
   const int multiprocessors = on.ctx.multiprocessors();

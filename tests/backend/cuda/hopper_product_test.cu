@@ -94,6 +94,26 @@ void check_bits(Index depth, Index columns, Index skip = 0) {
   CHECK(difference(one.values(), two.values()) == "");
 }
 
+/// The same sums over columns by both kernels.
+void check_column_sums(Index depth, Index columns) {
+  Cuda::Context memory;
+  CudaBf16::Context ctx;
+  const ProductCase c{.counts = kCounts, .depth = depth, .columns = columns, .first = 9};
+  CAPTURE(c);
+  Matrix a(memory, c.slots(), depth, 1), b(memory, c.experts() * columns, depth, 2);
+  const device::EachBf16<1> of_a{{a.get()}}, of_b{{b.get()}};
+  DeviceArray<Index> offsets(memory, c.offsets());
+  const auto size = static_cast<std::size_t>(c.slots() * device::row_elements<device::ColumnSum>(columns));
+  DeviceArray<float> one(memory, std::vector<float>(size, -77)), two(memory, std::vector<float>(size, -77));
+  const auto to = [](DeviceArray<float>& sums) { return reinterpret_cast<device::ColumnSum*>(sums.data()); };
+  device::bf16_slots_are_rows<Layout::along_depth>(ctx, of_a, of_b, columns * b.stride, offsets.data(), c.experts(),
+                                                   c.slots(), columns, depth, to(one), columns, TwiceOrDifference{});
+  device::hopper_slots_are_rows<Layout::along_depth>(ctx, of_a, of_b, columns * b.stride, offsets.data(), c.experts(),
+                                                     c.slots(), columns, depth, to(two), columns, TwiceOrDifference{});
+  ctx.synchronize();
+  CHECK(difference(one.values(), two.values()) == "");
+}
+
 }  // namespace
 
 TEST_CASE("cuda: Hopper's products, aligned or not, gathered or not, transposed or not") {
@@ -148,6 +168,19 @@ TEST_CASE("cuda: Hopper's products have the bits of those of all devices") {
 TEST_CASE("cuda: Hopper's products read rows that were rounded once, in slot order") {
   for (const bool gather : {false, true})
     check_rounded_once({.counts = {200, 0, 129}, .depth = 136, .columns = 140, .gather = gather, .first = 5});
+}
+
+TEST_CASE("cuda: Hopper's sums over columns, with the bits of those of all devices") {
+  OnDevice on;
+  for (const auto& [depth, columns, gather] :
+       {std::tuple(64, 256, false), std::tuple(136, 300, true), std::tuple(13, 129, false)}) {
+    const ProductCase c{
+        .counts = kCounts, .depth = depth, .columns = columns, .transpose = true, .gather = gather, .first = 5};
+    CAPTURE(c);
+    REQUIRE(by_hopper(on, c));
+    CHECK(column_sums_differ(on, c, Values::reals) == "");
+    check_column_sums(depth, columns);
+  }
 }
 
 TEST_CASE("cuda: Hopper's sums of two products") {

@@ -11,7 +11,9 @@
 #include "gatefold/backend/cuda/packed_weights.cuh"
 #include "gatefold/backend/cuda/plain_product.cuh"
 #include "gatefold/backend/epilogue.hpp"
+#include "gatefold/backend/gemm_rows.hpp"
 #include "gatefold/backend/groups.hpp"
+#include "gatefold/backend/lanes.hpp"
 #include "gatefold/core/types.hpp"
 
 /// The grouped products of floats that are rounded to bfloat16 first: items by one pass over them, weights by one for
@@ -43,7 +45,8 @@ RoomForRows room_for_rows(Context& ctx, Index slots, Index columns, View<C, 2, B
 /// a, rounded, in the order of its rows or of the slots: of those the ones in use alone. What is rounded already, in
 /// whole units and in the right order, is read where it is.
 /// @tparam A    float or Bfloat16
-/// @param room  what stands in slot order may stand there, each slot in its row, if that is long enough; else in scratch
+/// @param room  what stands in slot order may stand there, each slot in its row, if that is long enough, else in
+///              scratch
 template <class A, class Context, class B, class C>
 Bf16Matrix rounded_rows(Context& ctx, const Groups<B>& g, View<const A, 2, B> a, const Index* rows, bool in_slot_order,
                         View<C, 2, B> room) {
@@ -67,6 +70,18 @@ Bf16Matrix rounded_rows(Context& ctx, const Groups<B>& g, View<const A, 2, B> a,
                         bool in_slot_order) {
   return rounded_rows(ctx, g, a, rows, in_slot_order, View<float, 2, B>{});
 }
+
+/// f(lanes, n, sum) of a row's sum
+template <class F>
+struct SumOfRow {
+  F f;
+  Index columns;
+
+  template <class Lanes>
+  GATEFOLD_HD void operator()(const Lanes& lanes, Index n, const float* row) const {
+    f(lanes, n, sum_elements<float>(lanes, columns, [&](const auto& at, Index j) { return at.load(row + j); }));
+  }
+};
 
 /// Round the rows of a that slots read for all products that read them while what it returns lives.
 /// @param room  as rounded_rows
@@ -134,6 +149,22 @@ void bf16_gemm(Context& ctx, const Groups<B>& g, const std::array<View<const A, 
   EachBf16<static_cast<int>(Terms)> factors;
   for (std::size_t t = 0; t < Terms; ++t) factors.of[t] = rounded_rows(ctx, g, a[t], g.rows.data(), hopper);
   bf16_product(ctx, hopper, g, factors, a[0].extent(1), w, transpose, c.extent(1), c.data(), c.extent(1), epilogue);
+}
+
+/// f(lanes, s, sum) for slots in use, the sum over columns j of epilogue(a[row(s)] op(w[e]))[j]
+/// @order  each kSumColumns columns as finish_column_sum, these sums as sum_elements
+template <class A, class Context, class B, class E, class F>
+void bf16_gemm_sum(Context& ctx, const Groups<B>& g, View<const A, 2, B> a, View<const float, 3, B> w, bool transpose,
+                   Index columns, const E& epilogue, const F& f) {
+  const auto mark = ctx.mark();
+  const View<float, 2, B> sums = ctx.template scratch<float>(g.slots, row_elements<ColumnSum>(columns));
+  {
+    const auto of_product = ctx.mark();
+    const bool hopper = uses_hopper(ctx, g, columns);
+    bf16_product(ctx, hopper, g, EachBf16<1>{rounded_rows(ctx, g, a, g.rows.data(), hopper)}, a.extent(1),
+                 std::array{w}, transpose, columns, reinterpret_cast<ColumnSum*>(sums.data()), columns, epilogue);
+  }
+  for_rows(ctx.product_stream(), g.slots, fn::OnSlot<SumOfRow<F>, float, B>{{f, sums.extent(1)}, g.offsets, sums});
 }
 
 /// c[s] = last(middle(a[row(s)] up_0[e], …) down[e])

@@ -51,7 +51,7 @@ static __global__ void __launch_bounds__(Shape::threads, Shape::blocks)
 #pragma unroll 1
   for (int t = 0; t < Terms; ++t)
     sums.template sum<Gathers, false>(bf16_ring, place, a.of[t].skip(place.first), b.of + t * Matrices, depth);
-  sums.finish(bf16_ring, place, c + place.first * stride, stride, epilogue);
+  sums.finish(bf16_ring, place, c + place.first * row_elements<C>(stride), stride, epilogue);
 }
 
 /// Launch a kernel whose blocks have more shared memory than a launch may ask for without saying so first.

@@ -114,12 +114,18 @@ class Bf16Tile {
       for (int at = static_cast<int>(threadIdx.x); at < pass_rows * runs; at += Shape::threads) {
         const int y = at / runs, x = at % runs * run;
         const Index r = place.row + y / 16 * Shape::warp_rows + i * 16 + y % 16, j = place.column + x;
-        if (r >= place.rows || j >= stride) continue;
+        const bool exists = r < place.rows && j < stride;
+        if (!std::is_same_v<C, ColumnSum> && !exists) continue;
         Elements<run> sums[Matrices];
 #pragma unroll
         for (int m = 0; m < Matrices; ++m) sums[m] = ElementsAccess<run>{}.load(staged + m * matrix + y * pitch + x);
-        finish_row_part<Matrices>(epilogue, place.expert, place.first + r, j, place.columns, sums, c + r * stride,
-                                  stride);
+        C* const of_row = c + r * row_elements<C>(stride);
+        if constexpr (std::is_same_v<C, ColumnSum>) {
+          static_assert(pass_rows * runs % Shape::threads == 0 && runs % 4 == 0);  // whole warps, and lanes of a sum
+          finish_column_sum<Matrices>(epilogue, exists, place.expert, place.first + r, j, place.columns, sums, of_row);
+        } else {
+          finish_row_part<Matrices>(epilogue, place.expert, place.first + r, j, place.columns, sums, of_row, stride);
+        }
       }
       __syncthreads();
     }

@@ -176,4 +176,37 @@ __device__ void finish_row_part(const E& epilogue, Index expert, Index s, Index 
   for (int k = at.count; k < Size && j + k < stride; ++k) row[j + k] = C{};
 }
 
+/// Neighbouring columns whose values become one sum.
+inline constexpr int kSumColumns = 32;
+/// The element of a c whose rows hold, for each kSumColumns columns, the sum of what an epilogue makes of them.
+struct ColumnSum {
+  float value;
+};
+/// Elements of a row of c that belong to so many columns.
+template <class C>
+GATEFOLD_HD constexpr Index row_elements(Index columns) {
+  return std::is_same_v<C, ColumnSum> ? (columns + kSumColumns - 1) / kSumColumns : columns;
+}
+
+/// Store the sum of what an epilogue makes of kSumColumns columns of slot s, of which each of four neighbouring lanes
+/// has eight, from j on. By all lanes of a warp.
+/// @param exists  whether there is a column j of such a slot
+/// @order  eight by ascending column, then pairs of lanes, then both pairs
+template <int Matrices, class E>
+__device__ void finish_column_sum(const E& epilogue, bool exists, Index expert, Index s, Index j, Index columns,
+                                  const Elements<8> (&sum)[Matrices], ColumnSum* row) {
+  static_assert(kSumColumns == 4 * 8);
+  float total = 0;
+  if (exists) {
+    const Index left = columns - j;
+    const ElementsAccess<8> at{left < 8 ? static_cast<int>(left) : 8};
+    const Elements<8> terms = finished_elements<Matrices>(epilogue, at, expert, s, j, sum);
+#pragma unroll
+    for (int i = 0; i < 8; ++i)
+      if (i < at.count) total += terms.v[i];
+  }
+  for (int distance = 1; distance < 4; distance *= 2) total += __shfl_xor_sync(0xffffffffu, total, distance);
+  if (exists && threadIdx.x % 4 == 0) row[j / kSumColumns].value = total;
+}
+
 }  // namespace gatefold::device

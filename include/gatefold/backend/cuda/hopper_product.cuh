@@ -243,7 +243,8 @@ class HopperProduct {
       __syncwarp();
       const int half = run % 2, row = group * T::group_rows + warp * 16 + half * 8;
       const int j = work.column + run / 2 * each + lane % lanes * run_size;
-      if (j >= stride) continue;
+      constexpr bool sums_columns = std::is_same_v<C, ColumnSum>;
+      if (!sums_columns && j >= stride) continue;
       Elements<run_size> sums[8 / at_once][Matrices];
 #pragma unroll
       for (int i = 0; i < 8 / at_once; ++i)
@@ -254,9 +255,16 @@ class HopperProduct {
 #pragma unroll
       for (int i = 0; i < 8 / at_once; ++i) {
         const int y = row + lane / lanes + i * at_once;
-        if (y >= work.rows) break;
+        const bool exists = y < work.rows && j < stride;
+        if (!sums_columns && !exists) break;
         const Index s = work.first + y;
-        finish_row_part<Matrices>(epilogue, work.expert, s, j, tiles.columns, sums[i], c + s * stride, stride);
+        C* const of_row = c + s * row_elements<C>(stride);
+        if constexpr (sums_columns) {
+          static_assert(lanes % 4 == 0);
+          finish_column_sum<Matrices>(epilogue, exists, work.expert, s, j, tiles.columns, sums[i], of_row);
+        } else {
+          finish_row_part<Matrices>(epilogue, work.expert, s, j, tiles.columns, sums[i], of_row, stride);
+        }
       }
     }
   }
