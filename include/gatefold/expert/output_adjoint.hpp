@@ -59,8 +59,8 @@ struct OutputAdjoint {
 
 namespace fn {
 
-// What an expert does with an element of r is a Hidden: hidden(at, w, r, i) at element i of [S, columns] writes what the
-// backward needs of h and dh, and returns r h. It says `scalar_only` where it is to have one value at a time.
+// What an expert does with an element of r is a Hidden: hidden(at, w, r, i) at element i of [S, columns] writes what
+// the backward needs of h and dh, and returns r h. It says `scalar_only` where it is to have one value at a time.
 
 /// The row r of slot s, in memory: all of its elements.
 template <class Hidden, class T, class B>

@@ -191,8 +191,8 @@ struct Primitives {
     const auto here = ctx.here();
     device::bf16_gemm(ctx, g, a, w, transpose, c, fn::Store{});
   }
-  /// c = a[row(s)] op(w[e]), of `columns` columns, is not kept: f(lanes, s, sum) for slots in use, where the sum is that
-  /// of what the epilogue makes of a row, the same on every lane.
+  /// c = a[row(s)] op(w[e]), of `columns` columns, is not kept: f(lanes, s, sum) for slots in use, where the sum is
+  /// that of what the epilogue makes of a row, the same on every lane.
   template <class E, class F>
   static void grouped_gemm_sum(Context& ctx, Groups<B> g, View<const float, 2, B> a, View<const float, 3, B> w,
                                bool transpose, Index columns, const E& epilogue, const F& f) requires rounds<float> {
