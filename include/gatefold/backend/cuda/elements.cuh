@@ -198,12 +198,18 @@ __device__ void finish_column_sum(const E& epilogue, bool exists, Index expert, 
   static_assert(kSumColumns == 4 * 8);
   float total = 0;
   if (exists) {
-    const Index left = columns - j;
-    const ElementsAccess<8> at{left < 8 ? static_cast<int>(left) : 8};
-    const Elements<8> terms = finished_elements<Matrices>(epilogue, at, expert, s, j, sum);
 #pragma unroll
-    for (int i = 0; i < 8; ++i)
-      if (i < at.count) total += terms.v[i];
+    for (int half = 0; half < 8; half += 4) {  // fewer registers
+      const Index left = columns - j - half;
+      const ElementsAccess<4> at{left < 0 ? 0 : left < 4 ? static_cast<int>(left) : 4};
+      Elements<4> part[Matrices];
+#pragma unroll
+      for (int m = 0; m < Matrices; ++m) part[m] = Elements<4>::each([&](int i) { return sum[m].v[half + i]; });
+      const Elements<4> terms = finished_elements<Matrices>(epilogue, at, expert, s, j + half, part);
+#pragma unroll
+      for (int i = 0; i < 4; ++i)
+        if (i < at.count) total += terms.v[i];
+    }
   }
   for (int distance = 1; distance < 4; distance *= 2) total += __shfl_xor_sync(0xffffffffu, total, distance);
   if (exists && threadIdx.x % 4 == 0) row[j / kSumColumns].value = total;
