@@ -156,6 +156,18 @@ struct Factor<T, B> {
   using Type = typename B::template Multiplied<T>;
 };
 
+/// T, or what B names as SlotValue<T>.
+template <class T, class B>
+struct OfSlot {
+  using Type = T;
+};
+/// Of one that names it.
+template <class T, class B>
+requires requires { typename B::template SlotValue<T>; }
+struct OfSlot<T, B> {
+  using Type = typename B::template SlotValue<T>;
+};
+
 }  // namespace backend
 
 /// How B stores values of T that an expert keeps for its backward: as they are, or rounded (CpuBf16, CudaBf16: floats
@@ -167,6 +179,12 @@ using Stored = typename backend::Kept<T, B>::Type;
 /// them (CudaBf16: floats as Bfloat16). Its grouped_gemm takes them for a, grouped_outer for a and dc.
 template <class T, class B>
 using Multiplied = typename backend::Factor<T, B>::Type;
+
+/// How B stores what the slots of a mixture hold between experts and items, their outputs and the adjoints of their
+/// items, where the experts take it so (stores_slots): as they are, or rounded (CudaBf16: floats as Bfloat16). Its
+/// grouped_gemm and grouped_pair take them for c.
+template <class T, class B>
+using SlotValue = typename backend::OfSlot<T, B>::Type;
 
 /// The primitives of B with grouped products that multiply what they are given, for gates and attention: a backend may
 /// round what experts multiply (CpuBf16, CudaBf16), and then names them.

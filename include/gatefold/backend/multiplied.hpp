@@ -29,9 +29,10 @@ template <class B, class Context, class T, class C>
 
 /// c[s] = a[s] w[e]ᵀ + b[s] v[e]ᵀ, the first sum before the second.
 /// @tparam F  T, or Multiplied<T, B>
-template <class T, class F, class B, class Context>
+/// @tparam Z  T, or SlotValue<T, B>
+template <class T, class F, class Z, class B, class Context>
 void sum_of_two_products(Context& ctx, const Groups<B>& slots, View<const F, 2, B> a, View<const T, 3, B> w,
-                         View<const F, 2, B> b, View<const T, 3, B> v, View<T, 2, B> c) {
+                         View<const F, 2, B> b, View<const T, 3, B> v, View<Z, 2, B> c) {
   if constexpr (std::is_same_v<T, F>) {
     const auto mark = ctx.mark();
     const View<T, 2, B> first = ctx.template scratch<T>(c.extent(0), c.extent(1));

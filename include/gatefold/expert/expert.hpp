@@ -1,12 +1,16 @@
 #pragma once
 
 #include <concepts>
+#include <type_traits>
+#include <utility>
 
+#include "gatefold/backend/backend.hpp"
 #include "gatefold/core/config.hpp"
 #include "gatefold/core/types.hpp"
 #include "gatefold/policy/noise.hpp"
 #include "gatefold/policy/policy.hpp"
 #include "gatefold/policy/probe.hpp"
+#include "gatefold/routing/slot_weights.hpp"
 
 /// The family of experts: what is computed. An expert policy evaluates a bank of E experts of one kind on grouped
 /// slots:
@@ -27,6 +31,12 @@
 ///
 ///     weighted_backward(ctx, params, groups, x, saved, du, weights, dslots, grads) const;
 ///
+/// One whose z and dslots of these three may be stored in another element (SlotValue) says `stores_slots`, and has them
+/// as templates of a third parameter:
+///
+///     template <class T, class B, class Z = T>
+///     void forward(typename B::Context& ctx, const Params<T, B>& p, Groups<B> groups, In<T, 2, B> x, Out<Z, 2, B> z, …
+///
 /// One that draws numbers is given them before it runs, and draws by item and expert, so that neither the slot nor its
 /// place matters:
 ///
@@ -43,15 +53,46 @@ E with_noise(const E& expert, const Noise& noise) {
   }
 }
 
+/// What slots of an expert hold in a mixture.
+template <class E, class T, class B>
+using SlotElement = std::conditional_t<hook::expert::stores_slots<E>(), SlotValue<T, B>, T>;
+
+/// forward, infer and weighted_backward of slots that hold Z.
+template <class T, class B, class Z, class E, class... A>
+void forward_slots(const E& expert, A&&... arguments) {
+  if constexpr (std::is_same_v<Z, T>) {
+    expert.forward(std::forward<A>(arguments)...);
+  } else {
+    expert.template forward<T, B, Z>(std::forward<A>(arguments)...);
+  }
+}
+template <class T, class B, class Z, class E, class... A>
+void infer_slots(const E& expert, A&&... arguments) {
+  if constexpr (std::is_same_v<Z, T>) {
+    expert.infer(std::forward<A>(arguments)...);
+  } else {
+    expert.template infer<T, B, Z>(std::forward<A>(arguments)...);
+  }
+}
+template <class T, class B, class Z, class E, class... A>
+void weighted_backward_slots(const E& expert, A&&... arguments) {
+  if constexpr (std::is_same_v<Z, T>) {
+    expert.weighted_backward(std::forward<A>(arguments)...);
+  } else {
+    expert.template weighted_backward<T, B, Z>(std::forward<A>(arguments)...);
+  }
+}
+
 /// Run an expert without keeping anything for backward.
-template <class T, class B, class E>
+/// @tparam Z  what the slots hold
+template <class T, class B, class Z = T, class E>
 void infer_expert(const E& expert, typename B::Context& ctx, const Params<E, T, B>& p, const Groups<B>& groups,
-                  In<T, 2, B> x, Out<T, 2, B> z) {
+                  In<T, 2, B> x, Out<Z, 2, B> z) {
   if constexpr (hook::expert::infer<E, T, B>()) {
-    expert.infer(ctx, p, groups, x, z);
+    infer_slots<T, B, Z>(expert, ctx, p, groups, x, z);
   } else {
     auto discarded = ctx.template acquire<Saved<E, T, B>>();
-    expert.forward(ctx, p, groups, x, z, *discarded);
+    forward_slots<T, B, Z>(expert, ctx, p, groups, x, z, *discarded);
   }
 }
 /// The same, T and B deduced from the parameters.
@@ -79,6 +120,17 @@ concept ExpertBackward = requires(const E expert, Probe<T, B> a, const Params<E,
   expert.backward(a.ctx, params, a.groups, a.in, saved, a.in, a.out, grads);
 };
 
+/// Slots of another element, whether B names one or not.
+template <class E, class T, class B>
+concept StoresSlots = requires(const E expert, Probe<T, B> a, const Params<E, T, B>& params, Saved<E, T, B>& saved,
+                               const SlotWeights<T, B>& weights, Params<E, T, B>& grads,
+                               View<SlotValue<T, B>, 2, B> slots) {
+  expert.template forward<T, B, SlotValue<T, B>>(a.ctx, params, a.groups, a.in, slots, saved);
+  expert.template infer<T, B, SlotValue<T, B>>(a.ctx, params, a.groups, a.in, slots);
+  expert.template weighted_backward<T, B, SlotValue<T, B>>(a.ctx, params, a.groups, a.in, saved, a.in, weights, slots,
+                                                           grads);
+};
+
 template <class E, class T, class B>
 concept Expert = ExpertTypes<E, T, B> && ExpertForward<E, T, B> && ExpertBackward<E, T, B>;
 
@@ -95,6 +147,10 @@ constexpr bool check_expert() {
   GATEFOLD_EXPECT((ExpertBackward<E, T, B>),
                   "gatefold: an expert needs backward(ctx, params, groups, x, saved, dz, dslots, grads) const; "
                   "see docs/extending.md#expert")
+  GATEFOLD_EXPECT((!hook::expert::stores_slots<E>() || StoresSlots<E, T, B>),
+                  "gatefold: an expert that says stores_slots has forward<T, B, Z>, infer<T, B, Z> and "
+                  "weighted_backward<T, B, Z>, whose z and dslots are Out<Z, 2, B>; see "
+                  "docs/extending.md#optional-members")
   return hook::expert::all<E, T, B>() && check_inside<E, T, B>();
 }
 

@@ -78,6 +78,7 @@ struct GatedMlp {
       std::is_class_v<Act>,
       "gatefold: GatedMlp<Activation> takes an activation, Gelu say; elements are those of its parameters; see "
       "docs/extending.md#expert");
+  static constexpr bool stores_slots = true;
   Index model_dim = 0, hidden_dim = 0;
   Initial initial{};
 
@@ -114,15 +115,15 @@ struct GatedMlp {
     expect_shape("GatedMlp", "params.down", p.down, {experts, hidden_dim, model_dim});
   }
 
-  template <class T, class B>
-  void forward(typename B::Context& ctx, const Params<T, B>& p, Groups<B> groups, In<T, 2, B> x, Out<T, 2, B> z,
+  template <class T, class B, class Z = T>
+  void forward(typename B::Context& ctx, const Params<T, B>& p, Groups<B> groups, In<T, 2, B> x, Out<Z, 2, B> z,
                Saved<T, B>& saved, In<T, 2, B> factor = {}) const {
     for (auto* t : {&saved.gate, &saved.up}) t->resize(groups.slots, hidden_dim);
     B::grouped_pair(ctx, groups, x, std::array{p.gate.view(), p.up.view()},
                     fn::GateUp<Act, T, B>{saved.gate, saved.up, factor}, p.down.view(), z, fn::Store{});
   }
-  template <class T, class B>
-  void infer(typename B::Context& ctx, const Params<T, B>& p, Groups<B> groups, In<T, 2, B> x, Out<T, 2, B> z,
+  template <class T, class B, class Z = T>
+  void infer(typename B::Context& ctx, const Params<T, B>& p, Groups<B> groups, In<T, 2, B> x, Out<Z, 2, B> z,
              In<T, 2, B> factor = {}) const {
     B::grouped_pair(ctx, groups, x, std::array{p.gate.view(), p.up.view()}, fn::GateUp<Act, T, B>{.factor = factor},
                     p.down.view(), z, fn::Store{});
@@ -131,19 +132,19 @@ struct GatedMlp {
   void backward(typename B::Context& ctx, const Params<T, B>& p, Groups<B> groups, In<T, 2, B> x,
                 const Saved<T, B>& saved, In<T, 2, B> dz, Out<T, 2, B> dslots, Params<T, B>& grads,
                 In<T, 2, B> factor = {}) const {
-    all_backward<T, B>(ctx, p, groups, x, saved, {dz, groups.in_slot_order()}, dslots, grads, factor);
+    all_backward<T, B, T>(ctx, p, groups, x, saved, {dz, groups.in_slot_order()}, dslots, grads, factor);
   }
-  template <class T, class B>
+  template <class T, class B, class Z = T>
   void weighted_backward(typename B::Context& ctx, const Params<T, B>& p, Groups<B> groups, In<T, 2, B> x,
                          const Saved<T, B>& saved, In<T, 2, B> du, const SlotWeights<T, B>& weights,
-                         Out<T, 2, B> dslots, Params<T, B>& grads, In<T, 2, B> factor = {}) const {
-    all_backward<T, B>(ctx, p, groups, x, saved, {du, groups, weights}, dslots, grads, factor);
+                         Out<Z, 2, B> dslots, Params<T, B>& grads, In<T, 2, B> factor = {}) const {
+    all_backward<T, B, Z>(ctx, p, groups, x, saved, {du, groups, weights}, dslots, grads, factor);
   }
 
  private:
-  template <class T, class B>
+  template <class T, class B, class Z>
   void all_backward(auto& ctx, const Params<T, B>& p, const Groups<B>& groups, In<T, 2, B> x, const Saved<T, B>& saved,
-                    const OutputAdjoint<T, B>& outputs, Out<T, 2, B> dslots, Params<T, B>& grads,
+                    const OutputAdjoint<T, B>& outputs, Out<Z, 2, B> dslots, Params<T, B>& grads,
                     In<T, 2, B> factor) const {
     auto mark = ctx.mark();
     const Groups<B> slots = groups.in_slot_order();

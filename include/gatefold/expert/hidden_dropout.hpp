@@ -84,6 +84,7 @@ struct HiddenDropout {
   GATEFOLD_REQUIRE(
       policy::is_misplaced<ExpertT> || requires(ExpertT e) { e.hidden_dim; },
       "gatefold: HiddenDropout drops the hidden values of an Mlp or a GatedMlp; see docs/extending.md#expert");
+  static constexpr bool stores_slots = hook::expert::stores_slots<ExpertT>();
   double rate = 0.1;
   ExpertT expert;
   Noise noise{};
@@ -115,17 +116,18 @@ struct HiddenDropout {
     expert.validate(p.expert, experts);
   }
 
-  template <class T, class B>
-  void forward(typename B::Context& ctx, const Params<T, B>& p, Groups<B> groups, In<T, 2, B> x, Out<T, 2, B> z,
+  template <class T, class B, class Z = T>
+  void forward(typename B::Context& ctx, const Params<T, B>& p, Groups<B> groups, In<T, 2, B> x, Out<Z, 2, B> z,
                NonDeduced<Saved<T, B>>& saved) const {
     with_factors<T>(ctx, groups, [&](const auto& of, const auto& factor) {
-      of.forward(ctx, p.expert, groups, x, z, saved, factor);
+      forward_slots<T, B, Z>(of, ctx, p.expert, groups, x, z, saved, factor);
     });
   }
-  template <class T, class B>
-  void infer(typename B::Context& ctx, const Params<T, B>& p, Groups<B> groups, In<T, 2, B> x, Out<T, 2, B> z) const {
-    with_factors<T>(ctx, groups,
-                    [&](const auto& of, const auto& factor) { of.infer(ctx, p.expert, groups, x, z, factor); });
+  template <class T, class B, class Z = T>
+  void infer(typename B::Context& ctx, const Params<T, B>& p, Groups<B> groups, In<T, 2, B> x, Out<Z, 2, B> z) const {
+    with_factors<T>(ctx, groups, [&](const auto& of, const auto& factor) {
+      infer_slots<T, B, Z>(of, ctx, p.expert, groups, x, z, factor);
+    });
   }
   template <class T, class B>
   void backward(typename B::Context& ctx, const Params<T, B>& p, Groups<B> groups, In<T, 2, B> x,
@@ -134,12 +136,12 @@ struct HiddenDropout {
       of.backward(ctx, p.expert, groups, x, saved, dz, dslots, grads.expert, factor);
     });
   }
-  template <class T, class B>
+  template <class T, class B, class Z = T>
   void weighted_backward(typename B::Context& ctx, const Params<T, B>& p, Groups<B> groups, In<T, 2, B> x,
                          const NonDeduced<Saved<T, B>>& saved, In<T, 2, B> du, const SlotWeights<T, B>& weights,
-                         Out<T, 2, B> dslots, Params<T, B>& grads) const {
+                         Out<Z, 2, B> dslots, Params<T, B>& grads) const {
     with_factors<T>(ctx, groups, [&](const auto& of, const auto& factor) {
-      of.weighted_backward(ctx, p.expert, groups, x, saved, du, weights, dslots, grads.expert, factor);
+      weighted_backward_slots<T, B, Z>(of, ctx, p.expert, groups, x, saved, du, weights, dslots, grads.expert, factor);
     });
   }
 

@@ -80,6 +80,7 @@ struct Mlp {
   GATEFOLD_REQUIRE(std::is_class_v<Act>,
                    "gatefold: Mlp<Activation> takes an activation, Gelu say; elements are those of its parameters; see "
                    "docs/extending.md#expert");
+  static constexpr bool stores_slots = true;
   Index model_dim = 0, hidden_dim = 0;
   bool bias = true;
   Initial initial{};
@@ -122,36 +123,36 @@ struct Mlp {
     expect_shape("Mlp", "params.down_bias", p.down_bias, {experts, bias ? model_dim : 0});
   }
 
-  template <class T, class B>
+  template <class T, class B, class Z = T>
   [[gnu::noinline]] void forward(typename B::Context& ctx, const Params<T, B>& p, Groups<B> groups, In<T, 2, B> x,
-                                 Out<T, 2, B> z, Saved<T, B>& saved, In<T, 2, B> factor = {}) const {
+                                 Out<Z, 2, B> z, Saved<T, B>& saved, In<T, 2, B> factor = {}) const {
     saved.pre.resize(groups.slots, hidden_dim);
-    both_products<T, B>(ctx, p, groups, x, z, saved.pre, factor);
+    both_products<T, B, Z>(ctx, p, groups, x, z, saved.pre, factor);
   }
-  template <class T, class B>
+  template <class T, class B, class Z = T>
   [[gnu::noinline]] void infer(typename B::Context& ctx, const Params<T, B>& p, Groups<B> groups, In<T, 2, B> x,
-                               Out<T, 2, B> z, In<T, 2, B> factor = {}) const {
-    both_products<T, B>(ctx, p, groups, x, z, {}, factor);
+                               Out<Z, 2, B> z, In<T, 2, B> factor = {}) const {
+    both_products<T, B, Z>(ctx, p, groups, x, z, {}, factor);
   }
   template <class T, class B>
   void backward(typename B::Context& ctx, const Params<T, B>& p, Groups<B> groups, In<T, 2, B> x,
                 const Saved<T, B>& saved, In<T, 2, B> dz, Out<T, 2, B> dslots, Params<T, B>& grads,
                 In<T, 2, B> factor = {}) const {
-    both_backward<T, B>(ctx, p, groups, x, saved, {dz, groups.in_slot_order()}, dslots, grads, factor);
+    both_backward<T, B, T>(ctx, p, groups, x, saved, {dz, groups.in_slot_order()}, dslots, grads, factor);
   }
-  template <class T, class B>
+  template <class T, class B, class Z = T>
   [[gnu::noinline]] void weighted_backward(typename B::Context& ctx, const Params<T, B>& p, Groups<B> groups,
                                            In<T, 2, B> x, const Saved<T, B>& saved, In<T, 2, B> du,
-                                           const SlotWeights<T, B>& weights, Out<T, 2, B> dslots, Params<T, B>& grads,
+                                           const SlotWeights<T, B>& weights, Out<Z, 2, B> dslots, Params<T, B>& grads,
                                            In<T, 2, B> factor = {}) const {
     auto mark = ctx.mark();
     auto weight = ctx.template scratch<T>(bias ? groups.slots : 0);
-    both_backward<T, B>(ctx, p, groups, x, saved, {du, groups, weights, p.down_bias, weight}, dslots, grads, factor);
+    both_backward<T, B, Z>(ctx, p, groups, x, saved, {du, groups, weights, p.down_bias, weight}, dslots, grads, factor);
   }
 
  private:
-  template <class T, class B>
-  void both_products(auto& ctx, const Params<T, B>& p, const Groups<B>& groups, In<T, 2, B> x, Out<T, 2, B> z,
+  template <class T, class B, class Z>
+  void both_products(auto& ctx, const Params<T, B>& p, const Groups<B>& groups, In<T, 2, B> x, Out<Z, 2, B> z,
                      Out<Stored<T, B>, 2, B> pre, In<T, 2, B> factor) const {
     const fn::BiasActivate<Act, T, B, Stored<T, B>> middle{p.up_bias, pre, factor};
     if (bias) {
@@ -161,9 +162,9 @@ struct Mlp {
       B::grouped_pair(ctx, groups, x, std::array{p.up.view()}, middle, p.down.view(), z, fn::Store{});
     }
   }
-  template <class T, class B>
+  template <class T, class B, class Z>
   void both_backward(auto& ctx, const Params<T, B>& p, const Groups<B>& groups, In<T, 2, B> x, const Saved<T, B>& saved,
-                     const OutputAdjoint<T, B>& outputs, Out<T, 2, B> dslots, Params<T, B>& grads,
+                     const OutputAdjoint<T, B>& outputs, Out<Z, 2, B> dslots, Params<T, B>& grads,
                      In<T, 2, B> factor) const {
     auto mark = ctx.mark();
     const Groups<B> slots = groups.in_slot_order();

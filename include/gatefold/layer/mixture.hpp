@@ -11,8 +11,20 @@
 #include "gatefold/layer/layer.hpp"
 #include "gatefold/layer/noisy_extra.hpp"
 #include "gatefold/policy/policy.hpp"
+#include "gatefold/policy/probe.hpp"
 
 namespace gatefold {
+
+namespace policy {
+
+/// A plan whose slots may hold Z.
+template <class P, class T, class B, class Z>
+concept TakesSlots = requires(const P plan, Probe<T, B> a, View<const Z, 2, B> slots, typename P::Grad& dplan) {
+  plan.template combine<Z>(a.ctx, slots, a.out);
+  plan.template dispatch_backward<Z>(a.ctx, a.in, slots, a.out, dplan);
+};
+
+}  // namespace policy
 
 /// A mixture of experts: the branch of the four papers.
 ///
@@ -152,9 +164,9 @@ struct Mixture {
       filled_gate().forward(ctx, p.gate, x, saved.plan, saved.gate, of_gate(extra));
       const auto in = saved.plan.dispatch(ctx, x);
       auto mark = ctx.mark();
-      const View<T, 2, B> z = outputs(ctx, saved.z, in.groups.slots);
-      drawing_experts(extra).forward(ctx, p.expert, in.groups, in.x, z, saved.expert);
-      saved.plan.combine(ctx, z, u, step);
+      const auto z = outputs(ctx, saved.z, in.groups.slots);
+      forward_slots<T, B, Slot<T, B>>(drawing_experts(extra), ctx, p.expert, in.groups, in.x, z, saved.expert);
+      combine(ctx, saved.plan, z, u, step);
     }
   }
 
@@ -168,9 +180,9 @@ struct Mixture {
       auto plan = ctx.template acquire<gatefold::Plan<GateT, T, B>>();
       infer_gate<T, B>(filled_gate(), ctx, p.gate, x, *plan, of_gate(extra));
       const auto in = plan->dispatch(ctx, x);
-      auto z = ctx.template scratch<T>(in.groups.slots, out_dim());
-      infer_expert<T, B>(drawing_experts(extra), ctx, p.expert, in.groups, in.x, z);
-      plan->combine(ctx, z, u, step);
+      const auto z = ctx.template scratch<Slot<T, B>>(in.groups.slots, out_dim());
+      infer_expert<T, B, Slot<T, B>>(drawing_experts(extra), ctx, p.expert, in.groups, in.x, z);
+      combine(ctx, *plan, z, u, step);
     }
   }
 
@@ -191,16 +203,16 @@ struct Mixture {
                saved.plan.items());
       saved.batch.expect_same("Mixture.backward", x);
       auto dplan = saved.plan.grad(ctx);
-      auto dslots = ctx.template scratch<T>(slots, in_dim());
+      const auto dslots = ctx.template scratch<Slot<T, B>>(slots, in_dim());
       if constexpr (takes_weights<T, B>()) {
-        drawing_experts(extra).weighted_backward(ctx, p.expert, in.groups, in.x, saved.expert, du,
-                                                 saved.plan.slot_weights(dplan), dslots, grads.expert);
+        weighted_backward_slots<T, B, Slot<T, B>>(drawing_experts(extra), ctx, p.expert, in.groups, in.x, saved.expert,
+                                                  du, saved.plan.slot_weights(dplan), dslots, grads.expert);
       } else {
         auto dz = ctx.template scratch<T>(slots, out_dim());
         saved.plan.combine_backward(ctx, saved.z, du, dz, dplan);
         drawing_experts(extra).backward(ctx, p.expert, in.groups, in.x, saved.expert, dz, dslots, grads.expert);
       }
-      saved.plan.dispatch_backward(ctx, x, dslots, dx, dplan);
+      dispatch_backward(ctx, saved.plan, x, dslots, dx, dplan);
       filled_gate().backward(ctx, p.gate, x, saved.plan, saved.gate, dplan, dx, grads.gate, of_gate(extra), dextra);
     }
   }
@@ -211,11 +223,34 @@ struct Mixture {
     using Plan = gatefold::Plan<GateT, T, B>;
     return hook::expert::weighted_backward<ExpertT, T, B>() && hook::plan::slot_weights<Plan, T, B>();
   }
+  /// What z and the adjoints of slots' items are stored as: where nobody keeps them, as SlotValue if experts and plan
+  /// take it so.
+  template <class T, class B>
+  using Slot = std::conditional_t<takes_weights<T, B>() &&
+                                      policy::TakesSlots<gatefold::Plan<GateT, T, B>, T, B, SlotElement<ExpertT, T, B>>,
+                                  SlotElement<ExpertT, T, B>, T>;
+  template <class Z, class PlanT, class T, class B, class Step>
+  static void combine(auto& ctx, const PlanT& plan, View<Z, 2, B> z, View<T, 2, B> u, const Step& step) {
+    if constexpr (std::is_same_v<Z, T>) {
+      plan.combine(ctx, z, u, step);
+    } else {
+      plan.template combine<Z>(ctx, z, u, step);
+    }
+  }
+  template <class Z, class PlanT, class T, class B>
+  static void dispatch_backward(auto& ctx, const PlanT& plan, View<const T, 2, B> x, View<Z, 2, B> dslots,
+                                View<T, 2, B> dx, auto& dplan) {
+    if constexpr (std::is_same_v<Z, T>) {
+      plan.dispatch_backward(ctx, x, dslots, dx, dplan);
+    } else {
+      plan.template dispatch_backward<Z>(ctx, x, dslots, dx, dplan);
+    }
+  }
   /// Where the experts' outputs go: into z, which is kept, if backward needs them.
   template <class T, class B>
-  View<T, 2, B> outputs(typename B::Context& ctx, Tensor<T, 2, B>& z, Index slots) const {
+  View<Slot<T, B>, 2, B> outputs(typename B::Context& ctx, Tensor<T, 2, B>& z, Index slots) const {
     if constexpr (takes_weights<T, B>()) {
-      return ctx.template scratch<T>(slots, out_dim());
+      return ctx.template scratch<Slot<T, B>>(slots, out_dim());
     } else {
       z.resize(slots, out_dim());
       return z.view();

@@ -240,6 +240,11 @@ GATEFOLD_MEMBER(
     policy.weighted_backward(ctx, params, groups, in, saved, in, some<const SlotWeights<T, B>>(), out,
                              some<Params<P, T, B>>()))
 
+GATEFOLD_FLAG(
+    "an expert", bool, stores_slots, false,
+    "z of forward and infer and dslots of weighted_backward may be of another element, that of a third template "
+    "parameter, forward<T, B, Z>: in a mixture SlotValue<T, B>")
+
 GATEFOLD_PLAIN_MEMBER(
     "an expert", with_noise, "with_noise(noise) const, which returns its own type",
     "of one that draws numbers: the same with those of a call; whoever runs it takes the noise as extra "
@@ -248,7 +253,8 @@ GATEFOLD_PLAIN_MEMBER(
 
 template <class P, class T, class B>
 constexpr bool all() {
-  return look_up(validate<P, T, B>(), infer<P, T, B>(), weighted_backward<P, T, B>(), with_noise<P>(), any::all<P>());
+  return look_up(validate<P, T, B>(), infer<P, T, B>(), weighted_backward<P, T, B>(), stores_slots<P>(),
+                 with_noise<P>(), any::all<P>());
 }
 
 }  // namespace expert

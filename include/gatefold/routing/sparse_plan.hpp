@@ -35,11 +35,12 @@ struct SlotItems {
 
 /// out[n] (+)= Σ w[s] z[s] over the slots s of item n, in ascending order from 0 (or out[n]); on the CPU every product
 /// is rounded; w = 1 without weights. take(at, i, value) stores an element (for_rows).
-template <class T, class B>
+/// @tparam Z  what z is stored as
+template <class T, class B, class Z = T>
 struct Combine {
   View<const Index, 1, B> item_offsets, item_slots, pick;
   View<const T, 1, B> weight;
-  View<const T, 2, B> z;
+  View<const Z, 2, B> z;
   View<T, 2, B> out;
   bool accumulate;
 
@@ -79,7 +80,7 @@ struct Combine {
   GATEFOLD_HD void sum(const Lanes& lanes, Index n, const Slots& s, bool add, const Take& take) const {
     const Index columns = out.extent(1);
     const int count = s.count < few ? static_cast<int>(s.count) : few;
-    const T* from[few];
+    const Z* from[few];
     for (int i = 0; i < few; ++i) from[i] = row(s.slot[i]);
     const Index first = n * columns;
     each_column<T>(lanes, columns, [&](auto at, Index j) {
@@ -92,7 +93,7 @@ struct Combine {
       take(at, first + j, total);
     });
   }
-  GATEFOLD_HD const T* row(Index slot) const { return z.data() + slot * z.extent(1); }
+  GATEFOLD_HD const Z* row(Index slot) const { return z.data() + slot * z.extent(1); }
   GATEFOLD_HD T weight_of(Index slot) const { return weight.data() ? weight(pick(slot)) : T(1); }
 };
 
@@ -198,9 +199,10 @@ struct SparsePlan {
   Dispatched<T, B> dispatched(In<T, 2, B> x) const { return {groups(), x}; }
 
   /// (1), then step(at, i) for every element of out.
-  template <class Step = fn::NoStep<T>>
-  void combine(typename B::Context& ctx, In<T, 2, B> z, Out<T, 2, B> out, const Step& step = {}) const {
-    for_rows(ctx, out, fn::Combine<T, B>{item_offsets, item_slots, pick, weight, z, out, false}, step);
+  /// @tparam Z  T, or what z is stored as
+  template <class Z = T, class Step = fn::NoStep<T>>
+  void combine(typename B::Context& ctx, In<Z, 2, B> z, Out<T, 2, B> out, const Step& step = {}) const {
+    for_rows(ctx, out, fn::Combine<T, B, Z>{item_offsets, item_slots, pick, weight, z, out, false}, step);
   }
 
   Grad grad(typename B::Context& ctx) const {
@@ -214,8 +216,9 @@ struct SparsePlan {
   /// In place of combine_backward, for experts whose backward takes weights.
   SlotWeights<T, B> slot_weights(const Grad& d) const { return {weight, d.weight, pick}; }
   /// dx[n] += Σ dslots[s] over the slots of n.
-  void dispatch_backward(typename B::Context& ctx, In<T, 2, B>, In<T, 2, B> dslots, Out<T, 2, B> dx, Grad&) const {
-    B::for_rows(ctx, dx.extent(0), fn::Combine<T, B>{item_offsets, item_slots, pick, {}, dslots, dx, true});
+  template <class Z = T>
+  void dispatch_backward(typename B::Context& ctx, In<T, 2, B>, In<Z, 2, B> dslots, Out<T, 2, B> dx, Grad&) const {
+    B::for_rows(ctx, dx.extent(0), fn::Combine<T, B, Z>{item_offsets, item_slots, pick, {}, dslots, dx, true});
   }
 };
 

@@ -20,7 +20,7 @@ struct Cuda : device::Primitives<Cuda, AsTheyAre> {};
 
 /// The same, where the products of experts multiply bfloat16 on tensor cores: floats are rounded to it (nearest, ties
 /// to even), weights, items, hidden values and their adjoints alike, and summed in floats. What an MLP keeps for its
-/// backward is stored in bfloat16. Parameters, gradients, gates, attention, update rules, losses and optimizers are
+/// backward is stored in bfloat16, and so is what its slots give before it is weighed and summed. Parameters, gradients, gates, attention, update rules, losses and optimizers are
 /// those of Cuda; double is double.
 ///
 ///     CudaBf16::Context ctx;   // the one word that a program changes; tensors are Tensor<float, 2, CudaBf16>
@@ -36,6 +36,9 @@ struct CudaBf16 : device::Primitives<CudaBf16, RoundedFloats> {
   /// What is made for its products alone.
   template <class T>
   using Multiplied = RoundedFloats::Of<T>;
+  /// What experts give to items, and take from them as adjoints.
+  template <class T>
+  using SlotValue = RoundedFloats::Of<T>;
   /// The primitives whose products multiply what they are given.
   using FullPrecision = device::Primitives<CudaBf16, AsTheyAre>;
 };

@@ -177,17 +177,17 @@ struct Primitives {
   }
 
   /// Of what was rounded for it before (backend.hpp, Multiplied).
-  template <class E>
+  template <class C, class E>
   static void grouped_gemm(Context& ctx, Groups<B> g, View<const Bfloat16, 2, B> a, View<const float, 3, B> w,
-                           bool transpose, View<float, 2, B> c, const E& epilogue) requires rounds<float> {
+                           bool transpose, View<C, 2, B> c, const E& epilogue) requires rounds<float> {
     const auto here = ctx.here();
     device::bf16_gemm(ctx, g, std::array{a}, std::array{w}, transpose, c, epilogue);
   }
   /// c[s] = Σ_t a_t[row(s)] op(w_t[e]), a sum of float.
-  template <std::size_t Terms>
+  template <class C, std::size_t Terms>
   static void grouped_gemms(Context& ctx, Groups<B> g, const std::array<View<const Bfloat16, 2, B>, Terms>& a,
                             const std::array<View<const float, 3, B>, Terms>& w, bool transpose,
-                            View<float, 2, B> c) requires rounds<float> {
+                            View<C, 2, B> c) requires rounds<float> {
     const auto here = ctx.here();
     device::bf16_gemm(ctx, g, a, w, transpose, c, fn::Store{});
   }
@@ -228,6 +228,15 @@ struct Primitives {
     auto hidden = ctx.template scratch<T>(g.slots, down.extent(1));
     grouped(ctx, g, a, up, false, hidden, middle);
     grouped(ctx, g.in_slot_order(), View<const T, 2, B>(hidden), std::array{down}, false, c, last);
+  }
+
+  /// With a c that is stored rounded (backend.hpp, SlotValue).
+  template <std::size_t M, class E, class L>
+  static void grouped_pair(Context& ctx, Groups<B> g, View<const float, 2, B> a,
+                           const std::array<View<const float, 3, B>, M>& up, const E& middle,
+                           View<const float, 3, B> down, View<Bfloat16, 2, B> c, const L& last) requires rounds<float> {
+    const auto here = ctx.here();
+    device::bf16_pair(ctx, g, a, up, middle, down, c, last);
   }
 
   /// Without `accumulate` both are stored, not added: what stands there is not read, and an expert without slots has 0.
