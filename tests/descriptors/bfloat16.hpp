@@ -11,7 +11,7 @@ namespace gatefold::rows {
 /// them. The compositions are made from the rows: see cover.sh.
 template <class C>
 void check_bfloat16(const C& c) {
-  with_rounded(c, [](const auto& rounded) {
+  with_rounded<test::RoundedDouble>(c, [](const auto& rounded) {
     CpuBf16::Context ctx(2, true);
     auto run = rounded.template run<float, CpuBf16>(ctx);
     rounded.expect(test::outcome(run));

@@ -36,7 +36,7 @@ void check_parity(const C& c) {
 /// in `infer` and in a second run.
 template <class C>
 void check_bfloat16(const C& c) {
-  with_rounded(c, [](const auto& rounded) {
+  with_rounded<test::RoundedSlots>(c, [](const auto& rounded) {
     CudaBf16::Context ctx;
     const auto run = rounded.template run<float, CudaBf16>(ctx);
     const auto outcome = test::outcome(run);

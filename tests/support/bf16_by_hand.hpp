@@ -6,6 +6,7 @@
 #include <cmath>
 #include <iterator>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "gatefold/policies.hpp"
@@ -205,6 +206,31 @@ void check(const E& expert, bool x, bool up, bool down, bool du) {
   same("weighted dslots", weighted.dslots, run.weighted_dslots);
   same("weighted grads", weighted.grads, run.weighted_grads);
   same("dweight", weighted.dweight, run.dweight);
+
+  using Z = SlotElement<E, T, B>;
+  if constexpr (!std::is_same_v<Z, T>) {  // slots that are rounded as they are stored
+    const auto round_all = [](Matrix& m) {
+      for (Index i = 0; i < m.size(); ++i) m.data()[i] = rounded(m.data()[i]);
+    };
+    round_all(plain.z);
+    round_all(weighted.dslots);
+    const Groups<B> groups{run.offsets, run.rows, run.rows.size()};
+    Tensor<Z, 2, B> z(slots, dim), inferred(slots, dim), dslots(slots, dim);
+    Tensor<T, 1, B> dweight = constant_tensor<T>(ctx, T(0), slots);
+    Saved<E, T, B> saved;
+    auto grads = zeros_like(ctx, run.params);
+    forward_slots<T, B, Z>(expert, ctx, run.params, groups, run.x, z, saved);
+    infer_expert<T, B, Z>(expert, ctx, run.params, groups, run.x, inferred);
+    const auto slot_du = copied_to<Tensor<T, 2, B>, B>(ctx, items_du);
+    const auto slot_weight = copied_to<Tensor<T, 1, B>, B>(ctx, weight);
+    weighted_backward_slots<T, B, Z>(expert, ctx, run.params, groups, run.x, saved, slot_du,
+                                     SlotWeights<T, B>{slot_weight, dweight}, dslots, grads);
+    same("stored z", plain.z, z);
+    same("stored inferred", plain.z, inferred);
+    same("stored dslots", weighted.dslots, dslots);
+    same("grads of stored slots", weighted.grads, grads);
+    same("dweight of stored slots", weighted.dweight, dweight);
+  }
 }
 
 /// Whatever may be rough together.

@@ -98,9 +98,9 @@ struct NaivePrimitives {
     gemm_then_rows(ctx, a, b, tb, c, epilogue, f);
   }
 
-  template <class T, class E>
+  template <class T, class C, class E>
   static void grouped_gemm(Context& ctx, Groups<B> g, View<const T, 2, B> a, View<const T, 3, B> w, bool transpose,
-                           View<T, 2, B> c, const E& epilogue) {
+                           View<C, 2, B> c, const E& epilogue) {
     grouped(ctx, g, a, std::array{w}, transpose, c, epilogue);
   }
   template <class T, class F>
@@ -109,10 +109,10 @@ struct NaivePrimitives {
     grouped_gemm(ctx, g, a, w, transpose, c, fn::Store{});
     for (Index s = g.offsets(0); s < g.offsets(g.experts()); ++s) f(OneLane{}, s, c.data() + s * c.extent(1));
   }
-  template <class T, std::size_t M, class E, class L>
+  template <class T, class C, std::size_t M, class E, class L>
   static void grouped_pair(Context& ctx, Groups<B> g, View<const T, 2, B> a,
                            const std::array<View<const T, 3, B>, M>& up, const E& middle, View<const T, 3, B> down,
-                           View<T, 2, B> c, const L& last) {
+                           View<C, 2, B> c, const L& last) {
     const auto mark = ctx.mark();
     auto hidden = ctx.template scratch<T>(g.slots, down.extent(1));
     grouped(ctx, g, a, up, false, hidden, middle);
@@ -141,9 +141,9 @@ struct NaivePrimitives {
   }
 
  private:
-  template <class T, std::size_t M, class E>
+  template <class T, class C, std::size_t M, class E>
   static void grouped(Context&, Groups<B> g, View<const T, 2, B> a, const std::array<View<const T, 3, B>, M>& w,
-                      bool transpose, View<T, 2, B> c, const E& epilogue) {
+                      bool transpose, View<C, 2, B> c, const E& epilogue) {
     for (Index e = 0; e < g.experts(); ++e)
       for (Index s = g.offsets(e); s < g.offsets(e + 1); ++s)
         for (Index j = 0; j < c.extent(1); ++j) {
@@ -152,9 +152,9 @@ struct NaivePrimitives {
             for (Index k = 0; k < a.extent(1); ++k)
               sum[m] += Operand::of(a(g.row(s), k)) * Operand::of(transpose ? w[m](e, j, k) : w[m](e, k, j));
           if constexpr (M == 1) {
-            c(s, j) = epilogue(OneElement<T>{}, e, s, j, sum[0]);
+            OneElement<T>{}.store(&c(s, j), epilogue(OneElement<T>{}, e, s, j, sum[0]));
           } else {
-            c(s, j) = epilogue(OneElement<T>{}, e, s, j, sum[0], sum[1]);
+            OneElement<T>{}.store(&c(s, j), epilogue(OneElement<T>{}, e, s, j, sum[0], sum[1]));
           }
         }
   }

@@ -5,7 +5,7 @@
 #include "gatefold/core/bfloat16.hpp"
 #include "support/naive_backend.hpp"
 
-/// Plain loops that round the factors of experts' products to bfloat16, as CpuBf16 and CudaBf16 do.
+/// Plain loops that round the factors of experts' products to bfloat16, and what slots give, as CudaBf16 does.
 namespace gatefold::test {
 
 struct ToBfloat16 {
@@ -15,6 +15,8 @@ struct NaiveBf16 : NaivePrimitives<NaiveBf16, ToBfloat16> {
   using FullPrecision = NaivePrimitives<NaiveBf16, AsItIs>;
   template <class T>
   using Stored = std::conditional_t<std::is_same_v<T, float>, Bfloat16, T>;
+  template <class T>
+  using SlotValue = Stored<T>;
 };
 
 }  // namespace gatefold::test

@@ -12,7 +12,7 @@
 #include "support/larger.hpp"
 #include "support/naive_backend.hpp"
 
-/// Plain loops in double that round to bfloat16 what CpuBf16 and CudaBf16 round of floats.
+/// Plain loops in double that round to bfloat16 what CpuBf16 or CudaBf16 round of floats.
 namespace gatefold::test {
 
 /// Rounding of doubles that stand for floats. Such a float is off by some roundings of its own; where the border
@@ -49,10 +49,10 @@ class Rounding {
   double other_way_ = std::numeric_limits<double>::quiet_NaN();
 };
 
-struct RoundedDouble;
-class RoundingContext : public NaiveContext<RoundedDouble> {
+template <class B>
+class RoundingContext : public NaiveContext<B> {
  public:
-  using NaiveContext::NaiveContext;
+  using NaiveContext<B>::NaiveContext;
   Rounding rounding;
 };
 
@@ -72,17 +72,18 @@ struct LateStore {
   GATEFOLD_HD void store(Bfloat16* p, double v) const { stores[(*count)++] = {p, v}; }
 };
 
-/// The backend: what it multiplies is rounded in a copy.
-struct RoundedDouble : NaivePrimitives<RoundedDouble, AsItIs, RoundingContext> {
-  using FullPrecision = NaivePrimitives<RoundedDouble, AsItIs, RoundingContext>;
+/// The primitives of such a backend B: what it multiplies is rounded in a copy.
+template <class B>
+struct RoundingPrimitives : NaivePrimitives<B, AsItIs, RoundingContext<B>> {
+  using FullPrecision = NaivePrimitives<B, AsItIs, RoundingContext<B>>;
+  using Context = RoundingContext<B>;
   template <class T>
   using Stored = std::conditional_t<std::is_same_v<T, double>, Bfloat16, T>;
-  using B = RoundedDouble;
   using Matrix = View<const double, 2, B>;
   using Weights = View<const double, 3, B>;
 
-  template <class E>
-  static void grouped_gemm(Context& ctx, Groups<B> g, Matrix a, Weights w, bool transpose, View<double, 2, B> c,
+  template <class C, class E>
+  static void grouped_gemm(Context& ctx, Groups<B> g, Matrix a, Weights w, bool transpose, View<C, 2, B> c,
                            const E& epilogue) {
     grouped(ctx, g, a, std::array{w}, transpose, c, epilogue);
   }
@@ -92,9 +93,9 @@ struct RoundedDouble : NaivePrimitives<RoundedDouble, AsItIs, RoundingContext> {
     grouped_gemm(ctx, g, a, w, transpose, c, fn::Store{});
     for (Index s = g.offsets(0); s < g.offsets(g.experts()); ++s) f(OneLane{}, s, c.data() + s * c.extent(1));
   }
-  template <std::size_t M, class E, class L>
+  template <class C, std::size_t M, class E, class L>
   static void grouped_pair(Context& ctx, Groups<B> g, Matrix a, const std::array<Weights, M>& up, const E& middle,
-                           Weights down, View<double, 2, B> c, const L& last) {
+                           Weights down, View<C, 2, B> c, const L& last) {
     const auto mark = ctx.mark();
     const auto hidden = ctx.template scratch<double>(g.slots, down.extent(1));
     grouped(ctx, g, a, up, false, hidden, middle);
@@ -103,8 +104,8 @@ struct RoundedDouble : NaivePrimitives<RoundedDouble, AsItIs, RoundingContext> {
   static void grouped_outer(Context& ctx, Groups<B> g, Matrix a, Matrix dc, View<double, 3, B> dw,
                             bool accumulate = true, View<const Index, 1, B> dc_rows = {}) {
     const auto mark = ctx.mark();
-    FullPrecision::grouped_outer<double>(ctx, g, rounded(ctx, g, a), rounded(ctx, {g.offsets, dc_rows, g.slots}, dc),
-                                         dw, accumulate, dc_rows);
+    FullPrecision::template grouped_outer<double>(
+        ctx, g, rounded(ctx, g, a), rounded(ctx, {g.offsets, dc_rows, g.slots}, dc), dw, accumulate, dc_rows);
   }
 
  private:
@@ -119,39 +120,40 @@ struct RoundedDouble : NaivePrimitives<RoundedDouble, AsItIs, RoundingContext> {
   }
   /// The rows that slots in use read.
   static Matrix rounded(Context& ctx, const Groups<B>& g, Matrix a) {
-    const auto to = ctx.scratch<double>(a.extent(0), a.extent(1));
+    const auto to = ctx.template scratch<double>(a.extent(0), a.extent(1));
     for (Index s = g.offsets(0); s < g.offsets(g.experts()); ++s)
       round_row(ctx, &a(g.row(s), 0), a.extent(1), &to(g.row(s), 0));
     return to;
   }
   static Weights rounded(Context& ctx, Weights w) {
-    const auto to = ctx.scratch<double>(w.extent(0), w.extent(1), w.extent(2));
+    const auto to = ctx.template scratch<double>(w.extent(0), w.extent(1), w.extent(2));
     for (Index row = 0; row < w.extent(0) * w.extent(1); ++row)
       round_row(ctx, w.data() + row * w.extent(2), w.extent(2), to.data() + row * w.extent(2));
     return to;
   }
-  template <std::size_t M, class E>
+  template <class C, std::size_t M, class E>
   static void grouped(Context& ctx, Groups<B> g, Matrix a, const std::array<Weights, M>& w, bool transpose,
-                      View<double, 2, B> c, const E& epilogue) {
+                      View<C, 2, B> c, const E& epilogue) {
     const auto mark = ctx.mark();
     const Matrix factors = rounded(ctx, g, a);
     std::array<View<double, 2, B>, M> sums{};
     for (std::size_t m = 0; m < M; ++m) {
-      sums[m] = ctx.scratch<double>(c.extent(0), c.extent(1));
-      FullPrecision::grouped_gemm<double>(ctx, g, factors, rounded(ctx, w[m]), transpose, sums[m], fn::Store{});
+      sums[m] = ctx.template scratch<double>(c.extent(0), c.extent(1));
+      FullPrecision::template grouped_gemm<double>(ctx, g, factors, rounded(ctx, w[m]), transpose, sums[m],
+                                                   fn::Store{});
     }
     for (Index e = 0; e < g.experts(); ++e)
       for (Index s = g.offsets(e); s < g.offsets(e + 1); ++s) {
         double most = 0;
         for (const auto& sum : sums) most = std::max(most, largest(&sum(s, 0), c.extent(1)));
         for (Index j = 0; j < c.extent(1); ++j) {
-          LateStore::Store stores[4];
+          LateStore::Store stores[5];
           int count = 0;
           const LateStore at{stores, &count};
           if constexpr (M == 1) {
-            c(s, j) = epilogue(at, e, s, j, sums[0](s, j));
+            at.store(&c(s, j), epilogue(at, e, s, j, sums[0](s, j)));
           } else {
-            c(s, j) = epilogue(at, e, s, j, sums[0](s, j), sums[1](s, j));
+            at.store(&c(s, j), epilogue(at, e, s, j, sums[0](s, j), sums[1](s, j)));
           }
           for (int i = 0; i < count; ++i)
             *stores[i].to = Bfloat16::from(static_cast<float>(ctx.rounding(stores[i].value, most)));
@@ -160,6 +162,14 @@ struct RoundedDouble : NaivePrimitives<RoundedDouble, AsItIs, RoundingContext> {
   }
 };
 
-static_assert(Backend<RoundedDouble>);
+/// What CpuBf16 rounds of floats,
+struct RoundedDouble : RoundingPrimitives<RoundedDouble> {};
+/// and what CudaBf16 rounds.
+struct RoundedSlots : RoundingPrimitives<RoundedSlots> {
+  template <class T>
+  using SlotValue = Stored<T>;
+};
+
+static_assert(Backend<RoundedDouble> && Backend<RoundedSlots>);
 
 }  // namespace gatefold::test

@@ -108,7 +108,8 @@ struct Move {
 };
 
 /// A layer with parameters, items and adjoints that are floats, and what it is to give.
-template <class L>
+/// @tparam B  RoundedDouble for CpuBf16, RoundedSlots for CudaBf16
+template <class L, class B = RoundedDouble>
 class RoundedLayer {
  public:
   /// @param moved  how far parameters are moved from where they begin
@@ -171,7 +172,6 @@ class RoundedLayer {
   }
 
  private:
-  using B = RoundedDouble;
   using Layer = AsLayer<L, double, B>;
 
   /// The first element of a tensor that is further apart than `bounds` times (2), in words.
@@ -196,7 +196,7 @@ class RoundedLayer {
   L part_;
   Case c_;
   HostSide on_;
-  mutable RoundingContext ctx_;
+  mutable RoundingContext<B> ctx_;
   Params<Layer, double, B> params_;
   Tensor<double, 2, Naive> x_, dy_;
   Inputs<double, Naive> in_;

@@ -11,7 +11,7 @@
 #include "gatefold/dist/memory.hpp"
 #include "gatefold/tensor/view.hpp"
 
-/// Rows of T on their way between shards, as V: T itself, or Bfloat16.
+/// Rows of T, of floating-point numbers or Bfloat16, on their way between shards, as V: T itself, or Bfloat16.
 namespace gatefold {
 
 namespace fn {
@@ -71,6 +71,7 @@ template <class V, class T, class B, class ShardT, class Work>
 void carry_as(ShardT& shard, typename B::Context& ctx, const PackedRows<B>& gives, View<const T, 2, B> from,
               const PackedRows<B>& takes, View<T, 2, B> to, const Work& work) {
   const Index width = from.extent(1);
+  using Element = std::conditional_t<std::is_same_v<T, Bfloat16>, float, T>;  // in registers
   // Those that can, cross as they stand.
   const bool packs = !std::is_same_v<V, T> || !gives.rows.empty(),
              unpacks = !std::is_same_v<V, T> || !takes.rows.empty();
@@ -79,7 +80,7 @@ void carry_as(ShardT& shard, typename B::Context& ctx, const PackedRows<B>& give
                       in = ctx.template scratch<V>(unpacks ? takes.count : 0, width);
   if (packs)
     gives.each_run(from, out, [&](const auto& list, const auto& of, const auto& packed) {
-      B::for_rows(ctx, packed.extent(0), fn::CarryRows<T, T, V, B>{list, of, {}, packed});
+      B::for_rows(ctx, packed.extent(0), fn::CarryRows<Element, T, V, B>{list, of, {}, packed});
     });
   const V* const give = packs ? out.data() : reinterpret_cast<const V*>(from.data());
   V* const take = unpacks ? in.data() : reinterpret_cast<V*>(to.data());
@@ -93,7 +94,7 @@ void carry_as(ShardT& shard, typename B::Context& ctx, const PackedRows<B>& give
   shard.exchange(memory_of(ctx), bytes, room, work);
   if (unpacks)
     takes.each_run(to, in, [&](const auto& list, const auto& of, const auto& packed) {
-      B::for_rows(ctx, packed.extent(0), fn::CarryRows<T, V, T, B>{{}, packed, list, of});
+      B::for_rows(ctx, packed.extent(0), fn::CarryRows<Element, V, T, B>{{}, packed, list, of});
     });
 }
 

@@ -154,8 +154,9 @@ struct ExpertParallel {
     take_noise(ctx, in.groups, in.x.extent(0), saved, extra);
     saved.x.resize(saved.slots.rows(), in_dim());
     saved.expert.resize(static_cast<std::size_t>(exchange.chunks));
-    auto z_here = ctx.template scratch<T>(saved.slots.groups().slots, out_dim());
-    const View<T, 2, B> z = mixture.outputs(ctx, saved.z, in.groups.slots);
+    using Z = Slot<T, B>;
+    const auto z_here = ctx.template scratch<Z>(saved.slots.groups().slots, out_dim());
+    const View<Z, 2, B> z = mixture.outputs(ctx, saved.z, in.groups.slots);
     const auto experts_here = own_experts(p, saved);
     in_chunks(
         saved.slots,
@@ -163,14 +164,14 @@ struct ExpertParallel {
           saved.slots.bring_rows(*shard, ctx, in.x, saved.x, exchange.bfloat16, c, beside);
         },
         [&](Index c, const Groups<B>& groups, const Range& s) {
-          experts_here.forward(ctx, p.expert.part, groups, saved.x, z_here.rows(s.first, s.count),
-                               saved.expert[static_cast<std::size_t>(c)]);
+          forward_slots<T, B, Z>(experts_here, ctx, p.expert.part, groups, saved.x, z_here.rows(s.first, s.count),
+                                 saved.expert[static_cast<std::size_t>(c)]);
         },
         [&](Index c, const auto& beside) {
-          saved.slots.return_slots(*shard, ctx, z_here, z, exchange.bfloat16, c, beside);
+          saved.slots.template return_slots<Z>(*shard, ctx, z_here, z, exchange.bfloat16, c, beside);
         },
         work);
-    saved.own().combine(ctx, z, u, step);
+    mixture.combine(ctx, saved.own(), z, u, step);
   }
 
   template <class T, class B>
@@ -195,11 +196,12 @@ struct ExpertParallel {
     const auto in = plan.dispatched(x);
     const Index slots_here = saved.slots.groups().slots;
     auto dplan = plan.grad(ctx);
-    auto dslots_here = ctx.template scratch<T>(slots_here, in_dim());
-    const View<T, 2, B> dslots = ctx.template scratch<T>(in.groups.slots, in_dim());
+    using Z = Slot<T, B>;
+    const auto dslots_here = ctx.template scratch<Z>(slots_here, in_dim());
+    const auto dslots = ctx.template scratch<Z>(in.groups.slots, in_dim());
     const auto experts_here = own_experts(p, saved);
     const auto give_back = [&](Index c, const auto& beside) {
-      saved.slots.return_slots(*shard, ctx, dslots_here, dslots, exchange.bfloat16, c, beside);
+      saved.slots.template return_slots<Z>(*shard, ctx, dslots_here, dslots, exchange.bfloat16, c, beside);
     };
     if constexpr (takes_weights<T, B>()) {
       const auto weights = plan.slot_weights(dplan);
@@ -214,11 +216,11 @@ struct ExpertParallel {
             saved.slots.bring_rows(*shard, ctx, du, du_here, exchange.bfloat16, c, beside);
           },
           [&](Index c, const Groups<B>& groups, const Range& s) {
-            experts_here.weighted_backward(ctx, p.expert.part, groups, saved.x,
-                                           saved.expert[static_cast<std::size_t>(c)], du_here,
-                                           SlotWeights<T, B>{View<const T, 1, B>(w_here.data() + s.first, s.count),
-                                                             View<T, 1, B>(dw_here.data() + s.first, s.count)},
-                                           dslots_here.rows(s.first, s.count), grads.expert.part);
+            weighted_backward_slots<T, B, Z>(experts_here, ctx, p.expert.part, groups, saved.x,
+                                             saved.expert[static_cast<std::size_t>(c)], du_here,
+                                             SlotWeights<T, B>{View<const T, 1, B>(w_here.data() + s.first, s.count),
+                                                               View<T, 1, B>(dw_here.data() + s.first, s.count)},
+                                             dslots_here.rows(s.first, s.count), grads.expert.part);
           },
           give_back, work);
       saved.slots.return_slots(*shard, ctx, dw_here, w, false);
@@ -239,12 +241,14 @@ struct ExpertParallel {
           },
           give_back, work);
     }
-    plan.dispatch_backward(ctx, x, dslots, dx, dplan);
+    mixture.dispatch_backward(ctx, plan, x, dslots, dx, dplan);
     GlobalGate<GateT, T, B>::backward(mixture.filled_gate(), *shard, ctx, p.gate, x, saved, dplan, dx, grads.gate,
                                       mixture.of_gate(extra), dextra);
   }
 
  private:
+  template <class T, class B>
+  using Slot = typename Mixture<GateT, ExpertT>::template Slot<T, B>;
   template <class T, class B>
   static constexpr bool takes_weights() {
     return Mixture<GateT, ExpertT>::template takes_weights<T, B>();

@@ -141,10 +141,11 @@ class SlotExchange {
     carry_rows<T, B>(shard, ctx, bfloat16, own_slots(chunk), from, slots_here(chunk), to, work);
   }
   /// The way back: to [own slots, W] of each shard, from [groups().slots, W]. Meanwhile work() runs.
-  template <class ShardT, class Work = NoWork>
-  void return_slots(ShardT& shard, typename B::Context& ctx, In<T, 2, B> from, Out<T, 2, B> to, bool bfloat16,
+  /// @tparam Z  what slots hold: T, or SlotValue<T, B>
+  template <class Z = T, class ShardT, class Work = NoWork>
+  void return_slots(ShardT& shard, typename B::Context& ctx, In<Z, 2, B> from, Out<Z, 2, B> to, bool bfloat16,
                     Index chunk = all, const Work& work = {}) const {
-    carry_rows<T, B>(shard, ctx, bfloat16, slots_here(chunk), from, own_slots(chunk), to, work);
+    carry_rows<Z, B>(shard, ctx, bfloat16, slots_here(chunk), from, own_slots(chunk), to, work);
   }
 
  private:
