@@ -1,6 +1,7 @@
 // expect: gatefold: validate of an expert must be callable as validate\(params, experts\) const; see docs/extending\.md#optional-members
 // expect: gatefold: infer of an expert must be callable as infer\(ctx, params, groups, x, z\) const; see docs/extending\.md#optional-members
 // expect: gatefold: weighted_backward of an expert must be callable as weighted_backward\(ctx, params, groups, x, saved, du, weights, dslots, grads\) const; see docs/extending\.md#optional-members
+// expect: gatefold: stores_slots of an expert must be static constexpr bool; see docs/extending\.md#optional-members
 // expect: gatefold: experts of a policy must be callable as experts\(\) const; see docs/extending\.md#optional-members
 // expect: gatefold: items_adjoint_is_optional of a policy must be static constexpr bool; see docs/extending\.md#optional-members
 // Members that are named and cannot be called as their family asks.
@@ -10,7 +11,7 @@ using namespace gatefold;
 
 struct Odd : Linear {
 #ifdef GATEFOLD_FAIL
-  bool items_adjoint_is_optional = true;
+  bool items_adjoint_is_optional = true, stores_slots = true;
   void validate() const {}
   void infer(Index) const {}
   void weighted_backward(Index) const {}

@@ -68,6 +68,30 @@ TEST_CASE(
   CHECK(std::memcmp(with.data(), without.data(), with.size() * sizeof(float)) == 0);
 }
 
+TEST_CASE("cuda: memory of a layer of gated experts: beside what is kept, a bfloat16 for each value of slots") {
+  constexpr Index in = 128, hidden = 32, many = 8192, picks = 2, slots = many * picks;
+  constexpr std::size_t megabyte = std::size_t(1) << 20, rest = 3 * megabyte;  // routing, and ends of chunks
+  const Mixture layer{SoftmaxTopK{.scores = {.experts = 4}, .selection = {.k = picks}},
+                      GatedMlp<Silu>{.model_dim = in, .hidden_dim = hidden}};
+  using Layer = std::remove_const_t<decltype(layer)>;
+  CudaBf16::Context ctx;
+  REQUIRE(ctx.has_hopper_code());
+  const auto params = init_params<float, CudaBf16>(layer, ctx, Seed{1});
+  auto grads = zeros_like(ctx, params);
+  const auto x = uniform_tensor<float>(ctx, Seed{2}, 1, many, in),
+             du = uniform_tensor<float>(ctx, Seed{3}, 1, many, in);
+  Tensor<float, 2, CudaBf16> u(many, in), dx(many, in);
+  zero(ctx, dx);
+  Saved<Layer, float, CudaBf16> saved;
+  layer.forward(ctx, params, x, u, saved);
+  const std::size_t of_slot = in * sizeof(Bfloat16), of_hidden = hidden * sizeof(Bfloat16);
+  CHECK(ctx.capacity() <= slots * (of_slot + of_hidden) + rest);
+  CHECK(saved.z.size() == 0);
+  CHECK(saved.expert.gate.size() * Index(sizeof(*saved.expert.gate.data())) == slots * Index(of_hidden));
+  backward(layer, ctx, params, x, saved, du, dx, grads);
+  CHECK(ctx.capacity() <= slots * (of_slot + 3 * of_hidden) + rest);
+}
+
 TEST_CASE("cuda: layers by Hopper's kernel") {
   SUBCASE("Mlp") { check(Mlp<Gelu>{.model_dim = dim, .hidden_dim = 130}); }
   SUBCASE("GatedMlp") { check(GatedMlp<Silu>{.model_dim = dim, .hidden_dim = 136}); }

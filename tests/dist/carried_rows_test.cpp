@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include <cmath>
+#include <cstdint>
 #include <limits>
 #include <vector>
 
@@ -59,4 +60,23 @@ TEST_CASE("rows are carried as they are, or rounded to nearest even, to where th
     CHECK(differences<Bfloat16, Cpu>(width, by_hand) == 0);
     CHECK(differences<Bfloat16, CpuBf16>(width, by_hand) == 0);
   }
+}
+
+TEST_CASE("rows that are bfloat16 already are carried bit by bit") {
+  Cpu::Context ctx(1);
+  const Index width = 37;
+  Tensor<Bfloat16, 2, Cpu> from(3, width), to(2, width);
+  for (Index i = 0; i < from.size(); ++i)  // all exponents, both signs, numbers that are none
+    from.data()[i] = Bfloat16{static_cast<std::uint16_t>(i * 593)};
+  Tensor<Index, 1, Cpu> rows(2);
+  rows(0) = 2, rows(1) = 0;
+  Cpu::for_rows(ctx, 2, fn::CarryRows<float, Bfloat16, Bfloat16, Cpu>{rows.view(), from, {}, to});
+  Index differ = 0;
+  for (Index r = 0; r < 2; ++r)
+    for (Index j = 0; j < width; ++j) {
+      const Bfloat16 v = from(rows(r), j);
+      const bool number = (v.bits & 0x7fff) <= 0x7f80;
+      differ += number ? to(r, j).bits != v.bits : (to(r, j).bits & 0x7fff) <= 0x7f80;
+    }
+  CHECK(differ == 0);
 }

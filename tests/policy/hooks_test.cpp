@@ -30,6 +30,8 @@ TEST_CASE("what fits is found, what is not named is not") {
   static_assert(hook::expert::infer<Mlp<Gelu>, float, Cpu>() && hook::any::experts<Experts<Linear, Mlp<Gelu>>>());
   static_assert(hook::expert::weighted_backward<Mlp<Gelu>, float, Cpu>() &&
                 !hook::expert::weighted_backward<Experts<Linear, Mlp<Gelu>>, float, Cpu>());
+  static_assert(hook::expert::stores_slots<GatedMlp<Silu>>() &&
+                hook::expert::stores_slots<HiddenDropout<Mlp<Gelu>>>() && !hook::expert::stores_slots<Linear>());
   static_assert(hook::plan::slot_weights<SparsePlan<float, Cpu>, float, Cpu>() &&
                 !hook::plan::slot_weights<DensePlan<float, Cpu>, float, Cpu>());
   static_assert(hook::any::items_adjoint_is_optional<PatchCnn<Cubic>>() && !hook::any::experts<Linear>());

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "gatefold/backend/cpu/cpu.hpp"
+#include "gatefold/core/bfloat16.hpp"
 #include "gatefold/tensor/expect_shape.hpp"
 #include "support/larger.hpp"
 #include "support/naive.hpp"
@@ -272,6 +273,31 @@ TEST_CASE("adjoint identities of the plan") {
       along_weight += d.weight(p) * weight_direction[static_cast<std::size_t>(p)];
     }
     CHECK(value() - at == doctest::Approx(along_weight).epsilon(1e-11));
+  }
+}
+
+TEST_CASE("slots may hold bfloat16: the bits of their values as floats") {
+  Cpu::Context ctx(2);
+  for (const Case& c : cases()) {
+    CAPTURE(c.name);
+    SparsePlan<float, B> plan;
+    build(ctx, plan, c.items, c.experts, c.picks);
+    const Index slots = static_cast<Index>(c.picks.size());
+    auto z = matrix<float>(slots, kColumns, 5);
+    Tensor<Bfloat16, 2, B> stored(slots, kColumns);
+    for (Index i = 0; i < z.size(); ++i) z.data()[i] = stored.data()[i] = Bfloat16::from(z.data()[i]);
+    const auto same = [&] { return matrix<float>(c.items, kColumns, 6); };
+    auto out = same(), from_stored = same(), dx = same(), dx_from_stored = same();
+    plan.combine(ctx, z, out);
+    plan.combine<Bfloat16>(ctx, stored, from_stored);
+    const auto mark = ctx.mark();
+    auto d = plan.grad(ctx);
+    plan.dispatch_backward(ctx, out, z, dx, d);
+    plan.dispatch_backward<Bfloat16>(ctx, out, stored, dx_from_stored, d);
+    Index differ = 0;
+    for (Index i = 0; i < out.size(); ++i)
+      differ += out.data()[i] != from_stored.data()[i] || dx.data()[i] != dx_from_stored.data()[i];
+    CHECK(differ == 0);
   }
 }
 

@@ -145,7 +145,7 @@ inline std::string sum_of_products_differs(OnDevice& on, const ProductCase& c, V
     return of_bf16(weights_view(m.device, c.experts(), c.depth, c.columns, c.transpose));
   };
   CudaBf16::grouped_gemms(on.ctx, on.groups(groups), std::array{rows(a), rows(b)}, std::array{weights(w), weights(v)},
-                          c.transpose, {out.device.data(), c.slots(), c.columns});
+                          c.transpose, View<float, 2, CudaBf16>{out.device.data(), c.slots(), c.columns});
   on.ctx.synchronize();
   const auto got = out.device.values();
   const auto of_w = rounded(w.host), of_v = rounded(v.host);

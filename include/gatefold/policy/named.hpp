@@ -16,8 +16,8 @@ namespace gatefold {
   OF(rows_backward) OF(noisy) OF(picks_by_item) OF(complete_picks) OF(shows_noise) OF(needs_picks_by_item)         \
   OF(needs_noise) OF(items_adjoint_is_optional) OF(scalar_only) OF(experts) OF(with_model_dim) OF(with_experts)    \
   OF(at) OF(without_auxiliary) OF(with_valid) OF(with_trace) OF(set_trace) OF(mixtures) OF(choices) OF(adapt)      \
-  OF(counters) OF(measure) OF(reduce) OF(counted) OF(no_batch) OF(pass) OF(weighted_backward) OF(stores_slots) OF(slot_weights)     \
-  OF(with_noise) OF(forward_overlapping) OF(backward_overlapping)
+  OF(counters) OF(measure) OF(reduce) OF(counted) OF(no_batch) OF(pass) OF(weighted_backward) OF(slot_weights)     \
+  OF(stores_slots) OF(with_noise) OF(forward_overlapping) OF(backward_overlapping)
 // Every data member of an Extra that the library fills (extra_parts.hpp).
 #define GATEFOLD_INPUT_NAMES(OF) OF(length) OF(valid) OF(memory) OF(noise) OF(traced) OF(relative)
 // clang-format on

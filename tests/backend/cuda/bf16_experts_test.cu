@@ -68,9 +68,18 @@ void check_pair(std::vector<Index> counts, Index depth, Index middle, Index last
       ctx, Groups<CudaBf16>{{g.offsets.data(), g.offsets.size()}, {g.rows.data(), g.rows.size()}, g.slots},
       View<const float, 2, CudaBf16>{a.device.data(), c.items(), depth}, up, Keep<M>{kept.device.data(), middle},
       weights(down, middle, last), View<float, 2, CudaBf16>{out.device.data(), c.slots(), last}, fn::Store{});
+  // The same into slots that hold bfloat16.
+  DeviceArray<Bfloat16> stored(memory,
+                               std::vector<Bfloat16>(static_cast<std::size_t>(c.slots() * last), Bfloat16::from(-77)));
+  CudaBf16::grouped_pair(
+      ctx, Groups<CudaBf16>{{g.offsets.data(), g.offsets.size()}, {g.rows.data(), g.rows.size()}, g.slots},
+      View<const float, 2, CudaBf16>{a.device.data(), c.items(), depth}, up, Keep<M>{kept.device.data(), middle},
+      weights(down, middle, last), View<Bfloat16, 2, CudaBf16>{stored.data(), c.slots(), last}, fn::Store{});
   ctx.synchronize();
   const auto got = out.device.values();
   const auto got_kept = kept.device.values();
+  const auto got_stored = stored.values();
+  for (std::size_t i = 0; i < got.size(); ++i) CHECK(got_stored[i].bits == Bfloat16::from(got[i]).bits);
   groups.each_slot([&](Index e, Index s) {
     std::vector<double> hidden;
     for (Index j = 0; j < middle; ++j) {

@@ -20,8 +20,8 @@ struct Cuda : device::Primitives<Cuda, AsTheyAre> {};
 
 /// The same, where the products of experts multiply bfloat16 on tensor cores: floats are rounded to it (nearest, ties
 /// to even), weights, items, hidden values and their adjoints alike, and summed in floats. What an MLP keeps for its
-/// backward is stored in bfloat16, and so is what its slots give before it is weighed and summed. Parameters, gradients, gates, attention, update rules, losses and optimizers are
-/// those of Cuda; double is double.
+/// backward is stored in bfloat16, and so is what its slots give before it is weighed and summed. Parameters,
+/// gradients, gates, attention, update rules, losses and optimizers are those of Cuda; double is double.
 ///
 ///     CudaBf16::Context ctx;   // the one word that a program changes; tensors are Tensor<float, 2, CudaBf16>
 ///

@@ -1,0 +1,20 @@
+// expect: gatefold: an expert that says stores_slots has forward<T, B, Z>, infer<T, B, Z> and weighted_backward<T, B, Z>, whose z and dslots are Out<Z, 2, B>; see docs/extending\.md#optional-members
+// Slots of a mixture may be stored in another element: where an expert says so, all three functions take it.
+#include <gatefold/gatefold.hpp>
+
+using namespace gatefold;
+
+struct Odd : Mlp<Gelu> {
+#ifdef GATEFOLD_FAIL
+  template <class T, class B>
+  void infer(typename B::Context& ctx, const Params<T, B>& p, Groups<B> groups, In<T, 2, B> x, Out<T, 2, B> z) const {
+    Mlp<Gelu>::infer(ctx, p, groups, x, z);
+  }
+#endif
+};
+
+int main() {
+  Cpu::Context ctx;
+  Trainer trainer{ctx, Mixture{SoftmaxTopK{.scores = {.experts = 2}}, Odd{{.model_dim = 2, .hidden_dim = 3}}},
+                  MeanSquaredError{}, optim::Sgd{}, Seed{1}};
+}
