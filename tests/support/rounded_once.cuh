@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 
+#include <array>
 #include <cstddef>
 #include <utility>
 #include <vector>
@@ -37,6 +38,27 @@ struct TwoReaders {
     return all;
   }
 };
+
+/// That a pair of products whose c is what they read, in slot order, gives the bits of one whose c is elsewhere.
+inline void check_pair_in_place(const ProductCase& c) {
+  OnDevice on;
+  REQUIRE(!c.gather);
+  BothGroups groups(on.memory, c);
+  DeviceArray<float> a(on.memory, random_vector<float>(c.items() * c.depth, 1)),
+      up(on.memory, random_vector<float>(c.experts() * c.depth * c.columns, 2)),
+      down(on.memory, random_vector<float>(c.experts() * c.columns * c.depth, 3)), elsewhere(on.memory, a.values());
+  const auto run = [&](DeviceArray<float>& from, DeviceArray<float>& to) {
+    CudaBf16::grouped_pair(on.ctx, on.groups(groups), of_bf16(from.in(c.items(), c.depth)),
+                           std::array{of_bf16(up.in(c.experts(), c.depth, c.columns))}, fn::Store{},
+                           of_bf16(down.in(c.experts(), c.columns, c.depth)),
+                           View<float, 2, CudaBf16>{to.data(), c.slots(), c.depth}, fn::Store{});
+    on.ctx.synchronize();
+    return to.values();
+  };
+  const auto expected = run(a, elsewhere);
+  CHECK((expected != a.values()));
+  CHECK((run(a, a) == expected));
+}
 
 /// That both give the bits of products that round for themselves, and read what was rounded, wherever it stands.
 inline void check_rounded_once(const ProductCase& of) {

@@ -182,7 +182,10 @@ struct Mlp {
                      fn::ActivateBackward<Act, T, B>{saved.pre, factor, hidden, dpre, as_it_is});
       add_weight_gradient<B>(ctx, slots, View<const Factor, 2, B>(hidden), outputs.du, grads.down, outputs.groups.rows);
     }
-    add_weight_gradient<B>(ctx, groups, x, View<const Factor, 2, B>(dpre), grads.up);
+    {
+      const auto items = rounded_once(ctx, groups, x, dslots);
+      add_weight_gradient<B>(ctx, groups, x, View<const Factor, 2, B>(dpre), grads.up);
+    }
     B::grouped_gemm(ctx, slots, View<const Factor, 2, B>(dpre), p.up.view(), true, dslots, fn::Store{});
     if (bias) {
       outputs.add_bias_gradient(ctx, grads.down_bias.view());

@@ -120,6 +120,7 @@ TEST_CASE("cuda: rows that were rounded once give the bits of rows that each pro
     check_rounded_once({.counts = {200, 0, 129}, .depth = 136, .columns = 140, .gather = gather, .first = 5});
     check_rounded_once({.counts = {3, 0, 9}, .depth = 13, .columns = 140, .gather = gather, .first = 5});
   }
+  check_pair_in_place({.counts = {30, 0, 40}, .depth = 136, .columns = 24});
 }
 
 TEST_CASE("cuda: doubles are not rounded") {

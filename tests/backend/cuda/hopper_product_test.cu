@@ -168,6 +168,7 @@ TEST_CASE("cuda: Hopper's products have the bits of those of all devices") {
 TEST_CASE("cuda: Hopper's products read rows that were rounded once, in slot order") {
   for (const bool gather : {false, true})
     check_rounded_once({.counts = {200, 0, 129}, .depth = 136, .columns = 140, .gather = gather, .first = 5});
+  check_pair_in_place({.counts = {140, 0, 129}, .depth = 136, .columns = 130});
 }
 
 TEST_CASE("cuda: Hopper's sums over columns, with the bits of those of all devices") {

@@ -42,11 +42,19 @@ RoomForRows room_for_rows(Context& ctx, Index slots, Index columns, View<C, 2, B
   return {ctx.template scratch<Bfloat16>(slots, stride).data(), stride};
 }
 
+/// Whether two views share memory.
+template <class A, class C, class B>
+bool overlap(View<A, 2, B> a, View<C, 2, B> c) {
+  const auto begin = [](const auto& v) { return reinterpret_cast<std::uintptr_t>(v.data()); };
+  const auto end = [](const auto& v) { return reinterpret_cast<std::uintptr_t>(v.data() + v.size()); };
+  return begin(a) < end(c) && begin(c) < end(a);
+}
+
 /// a, rounded, in the order of its rows or of the slots: of those the ones in use alone. What is rounded already, in
 /// whole units and in the right order, is read where it is.
 /// @tparam A    float or Bfloat16
-/// @param room  what stands in slot order may stand there, each slot in its row, if that is long enough, else in
-///              scratch
+/// @param room  what stands in slot order may stand there, each slot in its row, if that is long enough and a is
+///              elsewhere; else in scratch
 template <class A, class Context, class B, class C>
 Bf16Matrix rounded_rows(Context& ctx, const Groups<B>& g, View<const A, 2, B> a, const Index* rows, bool in_slot_order,
                         View<C, 2, B> room) {
@@ -61,7 +69,7 @@ Bf16Matrix rounded_rows(Context& ctx, const Groups<B>& g, View<const A, 2, B> a,
   RoundedRows which;
   if (slots) which = {g.offsets.data(), g.experts(), rows};
   const Index count = slots ? g.slots : a.extent(0);
-  const RoomForRows to = room_for_rows(ctx, count, columns, slots ? room : View<C, 2, B>{});
+  const RoomForRows to = room_for_rows(ctx, count, columns, slots && !overlap(a, room) ? room : View<C, 2, B>{});
   round_rows(ctx.product_stream(), count, columns, a.data(), to.data, to.stride, which, ctx.multiprocessors());
   return {to.data, to.stride, slots ? nullptr : rows};
 }
