@@ -7,13 +7,13 @@ namespace gatefold::rows {
 
 GATEFOLD_ROW(linear, (Linear{.model_dim = s.item()}), .hooks = "validate weighted_backward")
 GATEFOLD_ROW(mlp, (Mlp<Gelu>{.model_dim = s.item(), .hidden_dim = s.hidden}),
-             .hooks = "validate infer weighted_backward")
+             .hooks = "validate infer weighted_backward stores_slots")
 GATEFOLD_ROW(gated_mlp, (GatedMlp<Silu>{.model_dim = s.item(), .hidden_dim = s.hidden}),
-             .hooks = "validate infer weighted_backward")
+             .hooks = "validate infer weighted_backward stores_slots")
 GATEFOLD_ROW(hidden_dropout, (HiddenDropout{0.3, Mlp<Gelu>{.model_dim = s.item(), .hidden_dim = s.hidden}}),
-             .hooks = "validate infer weighted_backward with_noise")
+             .hooks = "validate infer weighted_backward stores_slots with_noise")
 GATEFOLD_ROW(hidden_dropout_gated, (HiddenDropout{0.3, GatedMlp<Silu>{.model_dim = s.item(), .hidden_dim = s.hidden}}),
-             .hooks = "validate infer weighted_backward with_noise", .once = true)
+             .hooks = "validate infer weighted_backward stores_slots with_noise", .once = true)
 GATEFOLD_ROW(experts,
              (Experts<Mlp<Gelu>, Linear>{
                  .kinds = {Mlp<Gelu>{.model_dim = s.item(), .hidden_dim = s.hidden}, Linear{.model_dim = s.item()}},
@@ -56,10 +56,10 @@ GATEFOLD_ROW(
     .hooks = "validate")
 
 GATEFOLD_ROW(mlp_of_relu, (Mlp<Relu>{.model_dim = s.item(), .hidden_dim = s.hidden}),
-             .hooks = "validate infer weighted_backward", .once = true)
+             .hooks = "validate infer weighted_backward stores_slots", .once = true)
 GATEFOLD_ROW(mlp_of_gelu_tanh, (Mlp<GeluTanh>{.model_dim = s.item(), .hidden_dim = s.hidden}),
-             .hooks = "validate infer weighted_backward", .once = true)
+             .hooks = "validate infer weighted_backward stores_slots", .once = true)
 GATEFOLD_ROW(mlp_of_cubic, (Mlp<Cubic>{.model_dim = s.item(), .hidden_dim = s.hidden}),
-             .hooks = "validate infer weighted_backward", .once = true)
+             .hooks = "validate infer weighted_backward stores_slots", .once = true)
 
 }  // namespace gatefold::rows

@@ -167,7 +167,8 @@ TEST_CASE("cuda: Hopper's products have the bits of those of all devices") {
 
 TEST_CASE("cuda: Hopper's products read rows that were rounded once, in slot order") {
   for (const bool gather : {false, true})
-    check_rounded_once({.counts = {200, 0, 129}, .depth = 136, .columns = 140, .gather = gather, .first = 5});
+    for (const Index count : {200, 9})  // of few slots Hopper's kernel sums the gradient alone
+      check_rounded_once({.counts = {count, 0, count / 2}, .depth = 136, .columns = 140, .gather = gather, .first = 5});
   check_pair_in_place({.counts = {140, 0, 129}, .depth = 136, .columns = 130});
 }
 

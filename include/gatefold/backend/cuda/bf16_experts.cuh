@@ -64,7 +64,7 @@ Bf16Matrix rounded_rows(Context& ctx, const Groups<B>& g, View<const A, 2, B> a,
     if (stride == columns && !(slots && rows) && reinterpret_cast<std::uintptr_t>(a.data()) % 16 == 0)
       return {a.data(), stride, rows};
   } else if (const Bf16Matrix* shared = ctx.shared(a.data(), columns, rows)) {
-    if (!(slots && shared->rows)) return *shared;
+    return *shared;
   }
   RoundedRows which;
   if (slots) which = {g.offsets.data(), g.experts(), rows};
@@ -95,9 +95,8 @@ struct SumOfRow {
 /// @param room  as rounded_rows
 template <class Context, class B, class C>
 [[nodiscard]] auto round_for_products(Context& ctx, const Groups<B>& g, View<const float, 2, B> a, View<C, 2, B> room) {
-  const bool in_slot_order =
-      bf16_tile_rows(g.slots, g.experts()) == Bf16ManyRows::rows && ctx.has_hopper_code();  // where Hopper's kernel may
-  const Bf16Matrix rounded = rounded_rows(ctx, g, a, g.rows.data(), in_slot_order, room);   // sum the products
+  const bool in_slot_order = ctx.has_hopper_code();  // as its kernel needs them, and others take them
+  const Bf16Matrix rounded = rounded_rows(ctx, g, a, g.rows.data(), in_slot_order, room);
   return ctx.share(a.data(), a.extent(1), g.rows.data(), rounded);
 }
 
