@@ -44,9 +44,24 @@ struct Sum {
     value += a * b;
     magnitude += std::abs(a * b);
   }
+  void add(const Sum& other) {
+    value += other.value;
+    magnitude += other.magnitude;
+  }
   /// A tensor core keeps 24 bits or more of 8 or more products and of the sum before them: three cuts for each 16.
   double bound(Index terms) const { return static_cast<double>(terms / 16 + 1) * 0x1p-22 * magnitude; }
 };
+
+/// Row `row` of a by column j of the weights w of expert e.
+inline Sum row_by_column(const ProductCase& c, Index row, const std::vector<double>& a, Index e, Index j,
+                         const std::vector<double>& w) {
+  Sum sum;
+  for (Index k = 0; k < c.depth; ++k)
+    sum.add(a[static_cast<std::size_t>(row * c.depth + k)],
+            w[static_cast<std::size_t>(c.transpose ? (e * c.columns + j) * c.depth + k
+                                                   : (e * c.depth + k) * c.columns + j)]);
+  return sum;
+}
 
 /// What is wrong with c, in words.
 class Differences {
@@ -106,11 +121,7 @@ inline std::string product_differs(OnDevice& on, const ProductCase& c, Values ki
   groups.each_slot([&](Index e, Index s) {
     used[static_cast<std::size_t>(s)] = true;
     for (Index j = 0; j < c.columns; ++j) {
-      Sum sum;
-      for (Index k = 0; k < c.depth; ++k)
-        sum.add(of_a[static_cast<std::size_t>(groups.row(s) * c.depth + k)],
-                of_w[static_cast<std::size_t>(c.transpose ? (e * c.columns + j) * c.depth + k
-                                                          : (e * c.depth + k) * c.columns + j)]);
+      const Sum sum = row_by_column(c, groups.row(s), of_a, e, j, of_w);
       const auto at = static_cast<std::size_t>(s * c.columns + j);
       const double b = bias.host[static_cast<std::size_t>(e * c.columns + j)];
       differences.check("sum", static_cast<Index>(at), sum, c.depth, sum.value, sums[at]);
@@ -148,19 +159,18 @@ inline std::string sum_of_products_differs(OnDevice& on, const ProductCase& c, V
                           c.transpose, View<float, 2, CudaBf16>{out.device.data(), c.slots(), c.columns});
   on.ctx.synchronize();
   const auto got = out.device.values();
-  const auto of_w = rounded(w.host), of_v = rounded(v.host);
+  const auto as_doubles = [](const std::vector<Bfloat16>& m) {
+    std::vector<double> to;
+    for (const Bfloat16 x : m) to.push_back(static_cast<double>(float(x)));
+    return to;
+  };
+  const auto of_a = as_doubles(a.host), of_b = as_doubles(b.host), of_w = rounded(w.host), of_v = rounded(v.host);
   Differences differences(kind);
   std::vector<bool> used(got.size());
   groups.each_slot([&](Index e, Index s) {
     for (Index j = 0; j < c.columns; ++j) {
-      Sum sum;
-      for (Index k = 0; k < c.depth; ++k) {
-        const auto at = static_cast<std::size_t>(groups.row(s) * c.depth + k);
-        const auto of = static_cast<std::size_t>(c.transpose ? (e * c.columns + j) * c.depth + k
-                                                             : (e * c.depth + k) * c.columns + j);
-        sum.add(static_cast<double>(float(a.host[at])), of_w[of]);
-        sum.add(static_cast<double>(float(b.host[at])), of_v[of]);
-      }
+      Sum sum = row_by_column(c, groups.row(s), of_a, e, j, of_w);
+      sum.add(row_by_column(c, groups.row(s), of_b, e, j, of_v));
       const auto at = static_cast<std::size_t>(s * c.columns + j);
       used[at] = true;
       differences.check("c", static_cast<Index>(at), sum, 2 * (c.depth + 16), sum.value, got[at]);
@@ -213,11 +223,7 @@ inline std::string column_sums_differ(OnDevice& on, const ProductCase& c, Values
     used[static_cast<std::size_t>(s)] = true;
     Sum total;
     for (Index j = 0; j < c.columns; ++j) {
-      Sum sum;
-      for (Index k = 0; k < c.depth; ++k)
-        sum.add(of_a[static_cast<std::size_t>(groups.row(s) * c.depth + k)],
-                of_w[static_cast<std::size_t>(c.transpose ? (e * c.columns + j) * c.depth + k
-                                                          : (e * c.depth + k) * c.columns + j)]);
+      const Sum sum = row_by_column(c, groups.row(s), of_a, e, j, of_w);
       const auto at = static_cast<std::size_t>(s * c.columns + j);
       differences.check("element", static_cast<Index>(at), sum, c.depth, sum.value, elements[at]);
       total.add(static_cast<double>(elements[at]),

@@ -86,8 +86,8 @@ struct SumOfRow {
   Index columns;
 
   template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index n, const float* row) const {
-    f(lanes, n, sum_elements<float>(lanes, columns, [&](const auto& at, Index j) { return at.load(row + j); }));
+  GATEFOLD_HD void operator()(const Lanes& lanes, Index n, const ColumnSum* row) const {
+    f(lanes, n, sum_elements<float>(lanes, columns, [&](const auto&, Index j) { return row[j].value; }));
   }
 };
 
@@ -164,14 +164,14 @@ template <class A, class Context, class B, class E, class F>
 void bf16_gemm_sum(Context& ctx, const Groups<B>& g, View<const A, 2, B> a, View<const float, 3, B> w, bool transpose,
                    Index columns, const E& epilogue, const F& f) {
   const auto mark = ctx.mark();
-  const View<float, 2, B> sums = ctx.template scratch<float>(g.slots, row_elements<ColumnSum>(columns));
+  const View<ColumnSum, 2, B> sums = ctx.template scratch<ColumnSum>(g.slots, row_elements<ColumnSum>(columns));
   {
     const auto of_product = ctx.mark();
     const bool hopper = uses_hopper(ctx, g, columns);
     bf16_product(ctx, hopper, g, EachBf16<1>{rounded_rows(ctx, g, a, g.rows.data(), hopper)}, a.extent(1),
-                 std::array{w}, transpose, columns, reinterpret_cast<ColumnSum*>(sums.data()), columns, epilogue);
+                 std::array{w}, transpose, columns, sums.data(), columns, epilogue);
   }
-  for_rows(ctx.product_stream(), g.slots, fn::OnSlot<SumOfRow<F>, float, B>{{f, sums.extent(1)}, g.offsets, sums});
+  for_rows(ctx.product_stream(), g.slots, fn::OnSlot<SumOfRow<F>, ColumnSum, B>{{f, sums.extent(1)}, g.offsets, sums});
 }
 
 /// c[s] = last(middle(a[row(s)] up_0[e], …) down[e])
