@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# bits.sh PROGRAM LAUNCHER FLAG PROCESSES...: what PROGRAM (bits.cpp) leaves is the same bytes from so many processes,
-# each on 1 and on 2 threads a shard, and whether experts stay, move or serve with copies.
+# bits.sh PROGRAM LAUNCHER FLAG PROCESSES.THREADS...: what PROGRAM (bits.cpp) leaves is the same bytes from so many
+# processes with so many threads a shard, and whether experts stay, move or serve with copies.
 # LAUNCHER FLAG R: mpirun with R processes.
 program=$1 launcher=$2 flag=$3
 shift 3
@@ -8,20 +8,18 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 failed=0
 first=
-for processes; do
-  for threads in 1 2; do
-    folder=$work/$processes.$threads
-    mkdir "$folder"
-    timeout 300 "$launcher" "$flag" "$processes" "$program" "$folder" "$threads" </dev/null ||
-      { echo "$processes processes, $threads threads: exit status $?"; failed=1; continue; }
-    [[ -n $first ]] || { first=$folder; (($(find "$first" -type f | wc -l) == 26)) || { ls "$first"; failed=1; }; }
-    diff -rq "$first" "$folder" || failed=1
-    cmp "$folder/top_k" "$folder/top_k.chunks" || failed=1
-    ! cmp -s "$folder/top_k" "$folder/bfloat16" || { echo "rows are not rounded"; failed=1; }
-    for stays in top_k bfloat16 soft_moe sharpness_aware; do
-      cmp "$folder/$stays" "$folder/$stays.moves" || failed=1
-    done
-    cmp "$folder/served" "$folder/served.copies" || failed=1
+for run; do
+  processes=${run%.*} threads=${run#*.} folder=$work/$run
+  mkdir "$folder"
+  timeout 300 "$launcher" "$flag" "$processes" "$program" "$folder" "$threads" </dev/null ||
+    { echo "$processes processes, $threads threads: exit status $?"; failed=1; continue; }
+  [[ -n $first ]] || { first=$folder; (($(find "$first" -type f | wc -l) == 26)) || { ls "$first"; failed=1; }; }
+  diff -rq "$first" "$folder" || failed=1
+  cmp "$folder/top_k" "$folder/top_k.chunks" || failed=1
+  ! cmp -s "$folder/top_k" "$folder/bfloat16" || { echo "rows are not rounded"; failed=1; }
+  for stays in top_k bfloat16 soft_moe sharpness_aware; do
+    cmp "$folder/$stays" "$folder/$stays.moves" || failed=1
   done
+  cmp "$folder/served" "$folder/served.copies" || failed=1
 done
 exit $failed

@@ -10,26 +10,28 @@ foreach(processes RANGE 1 4)
   list(APPEND runs dist/mpi_${processes})
 endforeach()
 
-add_executable(mpi_failures mpi/failures.cpp)
-target_link_libraries(mpi_failures PRIVATE gatefold::mpi gatefold_warnings)
-add_test(NAME dist/failures
-         COMMAND ${GATEFOLD_BASH} ${CMAKE_CURRENT_SOURCE_DIR}/mpi/failures.sh $<TARGET_FILE:mpi_failures>
-         ${MPIEXEC_EXECUTABLE} ${MPIEXEC_NUMPROC_FLAG} 3)
-list(APPEND runs dist/failures)
-
 # Sanitizers take their time, and see the same code in dist/expert_parallel, dist/checkpoint and others.
 if(NOT CMAKE_CXX_FLAGS_DEBUG MATCHES "-fsanitize" OR GATEFOLD_SLOW_TESTS)
+  add_executable(mpi_failures mpi/failures.cpp)
+  target_link_libraries(mpi_failures PRIVATE gatefold::mpi gatefold_warnings)
+  add_test(NAME dist/failures
+           COMMAND ${GATEFOLD_BASH} ${CMAKE_CURRENT_SOURCE_DIR}/mpi/failures.sh $<TARGET_FILE:mpi_failures>
+           ${MPIEXEC_EXECUTABLE} ${MPIEXEC_NUMPROC_FLAG} 3)
+  set(bits_of 1.1 2.2 3.1 4.2)  # processes, and threads of each
+  if(GATEFOLD_SLOW_TESTS)
+    list(APPEND bits_of 1.2 2.1 3.2 4.1)
+  endif()
   add_executable(mpi_bits mpi/bits.cpp)
   target_link_libraries(mpi_bits PRIVATE gatefold_test_base ${kernels} gatefold::mpi)
   add_test(NAME dist/bits
            COMMAND ${GATEFOLD_BASH} ${CMAKE_CURRENT_SOURCE_DIR}/mpi/bits.sh $<TARGET_FILE:mpi_bits>
-           ${MPIEXEC_EXECUTABLE} ${MPIEXEC_NUMPROC_FLAG} 1 2 3 4)
+           ${MPIEXEC_EXECUTABLE} ${MPIEXEC_NUMPROC_FLAG} ${bits_of})
   add_executable(mpi_checkpoints mpi/checkpoints.cpp)
   target_link_libraries(mpi_checkpoints PRIVATE gatefold_test_base ${kernels} gatefold::mpi)
   add_test(NAME dist/checkpoints
            COMMAND ${GATEFOLD_BASH} ${CMAKE_CURRENT_SOURCE_DIR}/mpi/checkpoints.sh $<TARGET_FILE:mpi_checkpoints>
            ${MPIEXEC_EXECUTABLE} ${MPIEXEC_NUMPROC_FLAG})
-  list(APPEND runs dist/bits dist/checkpoints)
+  list(APPEND runs dist/failures dist/bits dist/checkpoints)
 endif()
 set_tests_properties(${runs} PROPERTIES PROCESSORS 2 TIMEOUT 300)
 

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstddef>
-#include <tuple>
 #include <type_traits>
 #include <utility>
 
@@ -29,34 +28,35 @@ constexpr std::size_t count() {
   }
 }
 
-template <std::size_t N, class S>
-auto tie(S& s) {
+/// f(member...), all N of s
+template <std::size_t N, class S, class F>
+void apply(S& s, const F& f) {
   if constexpr (N == 0) {
-    return std::tie();
+    f();
   } else if constexpr (N == 1) {
     auto& [a] = s;
-    return std::tie(a);
+    f(a);
   } else if constexpr (N == 2) {
     auto& [a, b] = s;
-    return std::tie(a, b);
+    f(a, b);
   } else if constexpr (N == 3) {
     auto& [a, b, c] = s;
-    return std::tie(a, b, c);
+    f(a, b, c);
   } else if constexpr (N == 4) {
     auto& [a, b, c, d] = s;
-    return std::tie(a, b, c, d);
+    f(a, b, c, d);
   } else if constexpr (N == 5) {
     auto& [a, b, c, d, e] = s;
-    return std::tie(a, b, c, d, e);
+    f(a, b, c, d, e);
   } else if constexpr (N == 6) {
-    auto& [a, b, c, d, e, f] = s;
-    return std::tie(a, b, c, d, e, f);
+    auto& [a, b, c, d, e, g] = s;
+    f(a, b, c, d, e, g);
   } else if constexpr (N == 7) {
-    auto& [a, b, c, d, e, f, g] = s;
-    return std::tie(a, b, c, d, e, f, g);
+    auto& [a, b, c, d, e, g, h] = s;
+    f(a, b, c, d, e, g, h);
   } else {
-    auto& [a, b, c, d, e, f, g, h] = s;
-    return std::tie(a, b, c, d, e, f, g, h);
+    auto& [a, b, c, d, e, g, h, i] = s;
+    f(a, b, c, d, e, g, h, i);
   }
 }
 
@@ -66,12 +66,12 @@ auto tie(S& s) {
 template <class F, class P, class Q>
 void for_each_member(F&& f, P& p, Q& q) {
   constexpr std::size_t count = members::count<std::remove_const_t<P>>();
-  const auto left = members::tie<count>(p);
-  const auto right = members::tie<count>(q);
-  const auto parts = [&]<std::size_t... I>(std::index_sequence<I...>) {
-    (f(static_cast<int>(I), std::get<I>(left), std::get<I>(right)), ...);
-  };
-  parts(std::make_index_sequence<count>{});
+  members::apply<count>(p, [&](auto&... left) {
+    members::apply<count>(q, [&](auto&... right) {
+      int i = 0;
+      (f(i++, left, right), ...);
+    });
+  });
 }
 
 }  // namespace gatefold::test

@@ -94,7 +94,8 @@ concept Products = requires(typename B::Context& ctx, Groups<B> g, View<const do
 ///     gemm_rows(ctx, a, b, tb, c, epilogue, f)                c = a op(b), and f(lanes, n, row) for each row of c once
 ///                                        it is complete: `row` points to its values, in c or in a copy at hand. A c
 ///                                        without memory (null, with its extents) is not kept: f may write to row
-///     grouped_gemm(ctx, groups, a, w, transpose, c, epilogue) c[s] = a[row(s)] op(w[e])
+///     grouped_gemm(ctx, groups, a, w, transpose, c, epilogue) c[s] = a[row(s)] op(w[e]); transpose is a bool, or
+///                                        `transposed` or `as_stored` (groups.hpp), here and below
 ///     grouped_gemm_rows(ctx, groups, a, w, transpose, c, f)   c likewise, and f(lanes, s, row) for slots in use: `row`
 ///                                        points to the values of c[s], complete, which f may change; f writes no Index
 ///     grouped_pair(ctx, groups, a, {up} or {up, up}, middle, down, c, last)

@@ -1,10 +1,17 @@
 #pragma once
 
+#include <type_traits>
+
 #include "gatefold/core/config.hpp"
 #include "gatefold/core/types.hpp"
 #include "gatefold/tensor/view.hpp"
 
 namespace gatefold {
+
+/// How a grouped product takes its weights, where that is known before it runs: a device then compiles the kernels of
+/// one way alone.
+inline constexpr std::true_type transposed{};
+inline constexpr std::false_type as_stored{};
 
 /// Slots sorted by expert: slot s of expert e lies in [offsets[e], offsets[e + 1]) and reads row rows[s] of the items.
 /// Without rows, slot s reads row s. Offsets live on the backend; `slots` is what the host knows: an upper bound.

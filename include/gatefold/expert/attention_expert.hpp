@@ -157,7 +157,7 @@ struct AttentionExpert {
     saved.key.resize(tokens.slots, model_dim);
     saved.received.resize(groups.slots, length);
     saved.pooled.resize(groups.slots, model_dim);
-    B::grouped_gemm(ctx, tokens.in_slot_order(), rows, p.key_query.view(), false, saved.key.view(), fn::Store{});
+    B::grouped_gemm(ctx, tokens.in_slot_order(), rows, p.key_query.view(), as_stored, saved.key.view(), fn::Store{});
     fill(ctx, saved.received.view(), 0);
     for_each_block<T, B>(ctx, groups, rows, saved.key, [&](auto& own, const auto& block, const auto&, View<T, 2, B> p) {
       attending::for_rows(own, block.sequences, attending::InUse<B>{groups.offsets, 1, block.row / length},
@@ -165,7 +165,7 @@ struct AttentionExpert {
     });
     attending::for_rows(ctx, groups.slots, attending::InUse<B>{groups.offsets},
                         fn::PoolPositions<T, B>{saved.received, rows, saved.pooled});
-    B::grouped_gemm(ctx, groups.in_slot_order(), std::as_const(saved.pooled).view(), p.value.view(), false, z,
+    B::grouped_gemm(ctx, groups.in_slot_order(), std::as_const(saved.pooled).view(), p.value.view(), as_stored, z,
                     fn::Store{});
   }
   template <class T, class B>
@@ -177,7 +177,7 @@ struct AttentionExpert {
 
     auto dpooled = ctx.template scratch<T>(groups.slots, model_dim);
     add_weight_gradient<B>(ctx, slots, saved.pooled.view(), dz, grads.value);
-    B::grouped_gemm(ctx, slots, dz, p.value.view(), true, dpooled, fn::Store{});
+    B::grouped_gemm(ctx, slots, dz, p.value.view(), transposed, dpooled, fn::Store{});
 
     auto dp = ctx.template scratch<T>(groups.slots, length);
     attending::for_rows(ctx, tokens.slots, attending::InUse<B>{groups.offsets, length},
@@ -195,8 +195,8 @@ struct AttentionExpert {
         });
     const View<const T, 2, B> dkey_in = dkey;
     add_weight_gradient<B>(ctx, tokens.in_slot_order(), rows, dkey_in, grads.key_query);
-    B::grouped_gemm(ctx, tokens.in_slot_order(), dkey_in, p.key_query.view(), true, dslots.as(tokens.slots, model_dim),
-                    fn::AddPooled<T, B>{dquery, saved.received, dpooled});
+    B::grouped_gemm(ctx, tokens.in_slot_order(), dkey_in, p.key_query.view(), transposed,
+                    dslots.as(tokens.slots, model_dim), fn::AddPooled<T, B>{dquery, saved.received, dpooled});
   }
 
  private:

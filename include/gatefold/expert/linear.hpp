@@ -81,9 +81,9 @@ struct Linear {
   void forward(typename B::Context& ctx, const Params<T, B>& p, Groups<B> groups, In<T, 2, B> x, Out<T, 2, B> z,
                Nothing<T, B>&) const {
     if (bias) {
-      B::grouped_gemm(ctx, groups, x, p.weight.view(), false, z, fn::AddBias<T, B>{p.bias});
+      B::grouped_gemm(ctx, groups, x, p.weight.view(), as_stored, z, fn::AddBias<T, B>{p.bias});
     } else {
-      B::grouped_gemm(ctx, groups, x, p.weight.view(), false, z, fn::Store{});
+      B::grouped_gemm(ctx, groups, x, p.weight.view(), as_stored, z, fn::Store{});
     }
   }
   template <class T, class B>
@@ -92,7 +92,7 @@ struct Linear {
     const Groups<B> slots = groups.in_slot_order();
     add_weight_gradient<B>(ctx, groups, x, dz, grads.weight);
     if (bias) B::grouped_sum(ctx, slots, dz, grads.bias.view());
-    B::grouped_gemm(ctx, slots, dz, p.weight.view(), true, dslots, fn::Store{});
+    B::grouped_gemm(ctx, slots, dz, p.weight.view(), transposed, dslots, fn::Store{});
   }
   template <class T, class B>
   void weighted_backward(typename B::Context& ctx, const Params<T, B>& p, Groups<B> groups, In<T, 2, B> x,
@@ -102,7 +102,8 @@ struct Linear {
     auto weight = ctx.template scratch<T>(bias ? groups.slots : 0);
     const OutputAdjoint<T, B> outputs{du, groups, weights, p.bias, weight};
     auto weighted = ctx.template scratch<T>(groups.slots, model_dim);
-    B::grouped_gemm_rows(ctx, groups, du, p.weight.view(), true, dslots, fn::WeightedItems<T, B>{outputs, x, weighted});
+    B::grouped_gemm_rows(ctx, groups, du, p.weight.view(), transposed, dslots,
+                         fn::WeightedItems<T, B>{outputs, x, weighted});
     add_weight_gradient<B>(ctx, groups.in_slot_order(), View<const T, 2, B>(weighted), du, grads.weight, groups.rows);
     if (bias) outputs.add_bias_gradient(ctx, grads.bias.view());
   }

@@ -160,7 +160,7 @@ struct MergedTransformer {
     saved.key.resize(slots.slots, heads * model_dim);
     saved.context.resize(slots.slots, model_dim);
 
-    B::grouped_gemm(ctx, slots, rows, p.key_query.view(), false, saved.key.view(), fn::Store{});
+    B::grouped_gemm(ctx, slots, rows, p.key_query.view(), as_stored, saved.key.view(), fn::Store{});
     fill(ctx, saved.context.view(), 0);
     for_each_block<T, B>(ctx, groups, rows, saved.key,
                          [&](auto& own, const Heads<T, B>& of) { of.products.add(own, of.all, rows, saved.context); });
@@ -193,7 +193,7 @@ struct MergedTransformer {
     });
     const View<const T, 2, B> dkey_in = dkey;
     add_weight_gradient<B>(ctx, slots, rows, dkey_in, grads.key_query);
-    B::grouped_gemm(ctx, slots, dkey_in, p.key_query.view(), true, dslots.as(slots.slots, model_dim),
+    B::grouped_gemm(ctx, slots, dkey_in, p.key_query.view(), transposed, dslots.as(slots.slots, model_dim),
                     fn::AddTo<T, B>{dx});
   }
 

@@ -186,7 +186,7 @@ struct Mlp {
       const auto items = rounded_once(ctx, groups, x, dslots);
       add_weight_gradient<B>(ctx, groups, x, View<const Factor, 2, B>(dpre), grads.up);
     }
-    B::grouped_gemm(ctx, slots, View<const Factor, 2, B>(dpre), p.up.view(), true, dslots, fn::Store{});
+    B::grouped_gemm(ctx, slots, View<const Factor, 2, B>(dpre), p.up.view(), transposed, dslots, fn::Store{});
     if (bias) {
       outputs.add_bias_gradient(ctx, grads.down_bias.view());
       B::grouped_sum(ctx, slots, View<const T, 2, B>(r.empty() ? as_it_is : r), grads.up_bias.view());

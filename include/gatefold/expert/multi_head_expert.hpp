@@ -76,11 +76,11 @@ struct MultiHeadExpert {
     const View<const T, 2, B> rows = x.as(x.extent(0) * length, model_dim);
     for (auto* t : {&saved.q, &saved.k, &saved.v, &saved.context}) t->resize(slots.slots, model_dim);
     saved.log_sum_exp.resize(slots.slots, heads);
-    B::grouped_gemm(ctx, tokens, rows, p.query.view(), false, saved.q.view(), fn::Store{});
-    B::grouped_gemm(ctx, tokens, rows, p.key.view(), false, saved.k.view(), fn::Store{});
-    B::grouped_gemm(ctx, tokens, rows, p.value.view(), false, saved.v.view(), fn::Store{});
+    B::grouped_gemm(ctx, tokens, rows, p.query.view(), as_stored, saved.q.view(), fn::Store{});
+    B::grouped_gemm(ctx, tokens, rows, p.key.view(), as_stored, saved.k.view(), fn::Store{});
+    B::grouped_gemm(ctx, tokens, rows, p.value.view(), as_stored, saved.v.view(), fn::Store{});
     attending::forward(ctx, form<T>(groups), saved.q, saved.k, saved.v, saved.context, saved.log_sum_exp, {});
-    B::grouped_gemm(ctx, slots, std::as_const(saved.context).view(), p.output.view(), false,
+    B::grouped_gemm(ctx, slots, std::as_const(saved.context).view(), p.output.view(), as_stored,
                     z.as(slots.slots, model_dim), fn::Store{});
   }
   template <class T, class B>
@@ -92,7 +92,7 @@ struct MultiHeadExpert {
     const auto wide = [&] { return ctx.template scratch<T>(slots.slots, model_dim); };
     auto dcontext = wide(), dq = wide(), dk = wide(), dv = wide();
     add_weight_gradient<B>(ctx, slots, saved.context.view(), du, grads.output);
-    B::grouped_gemm(ctx, slots, du, p.output.view(), true, dcontext, fn::Store{});
+    B::grouped_gemm(ctx, slots, du, p.output.view(), transposed, dcontext, fn::Store{});
     for (const auto& d : {dq, dk, dv}) fill(ctx, d, 0);
     attending::backward(ctx, form<T>(groups), saved.q, saved.k, saved.v, saved.context, saved.log_sum_exp, dcontext, {},
                         dq, dk, dv);
@@ -100,9 +100,9 @@ struct MultiHeadExpert {
     add_weight_gradient<B>(ctx, tokens, rows, from_q, grads.query);
     add_weight_gradient<B>(ctx, tokens, rows, from_k, grads.key);
     add_weight_gradient<B>(ctx, tokens, rows, from_v, grads.value);
-    B::grouped_gemm(ctx, slots, from_q, p.query.view(), true, dcontext, fn::Store{});  // dcontext is done with
-    B::grouped_gemm(ctx, slots, from_k, p.key.view(), true, dcontext, fn::AddTo<T, B>{dcontext});
-    B::grouped_gemm(ctx, slots, from_v, p.value.view(), true, dslots.as(slots.slots, model_dim),
+    B::grouped_gemm(ctx, slots, from_q, p.query.view(), transposed, dcontext, fn::Store{});  // dcontext is done with
+    B::grouped_gemm(ctx, slots, from_k, p.key.view(), transposed, dcontext, fn::AddTo<T, B>{dcontext});
+    B::grouped_gemm(ctx, slots, from_v, p.value.view(), transposed, dslots.as(slots.slots, model_dim),
                     fn::AddTo<T, B>{dcontext});
   }
 

@@ -118,10 +118,10 @@ void hidden_adjoint(auto& ctx, const OutputAdjoint<T, B>& outputs, View<const T,
                     const Hidden& hidden) {
   const Index columns = v.extent(1);
   if constexpr (std::is_same_v<T, Multiplied<T, B>>) {
-    B::grouped_gemm_rows(ctx, outputs.groups, outputs.du, v, true, r,
+    B::grouped_gemm_rows(ctx, outputs.groups, outputs.du, v, transposed, r,
                          fn::HiddenAdjointRow<Hidden, T, B>{outputs, hidden, columns});
   } else {
-    B::grouped_gemm_sum(ctx, outputs.groups, outputs.du, v, true, columns,
+    B::grouped_gemm_sum(ctx, outputs.groups, outputs.du, v, transposed, columns,
                         fn::HiddenAdjoint<Hidden, T, B>{outputs, hidden, columns}, fn::SlotAdjoint<T, B>{outputs});
   }
 }

@@ -91,7 +91,7 @@ void patches_forward(C& ctx, const Positions<B>& patches, In<T, 2, B> x, In<T, 3
   pre.resize(patches.slots(), filters);
   auto hidden = ctx.template scratch<T>(patches.slots(), filters);
   B::grouped_gemm(ctx, position_groups(ctx, patches), x.as(x.extent(0) * patches.length, weight.extent(1)), weight,
-                  false, hidden, fn::BiasActivate<Act, T, B>{bias, pre});
+                  as_stored, hidden, fn::BiasActivate<Act, T, B>{bias, pre});
   B::for_rows(ctx, patches.items.slots, fn::SumFilters<T, B>{patches, hidden, z});
 }
 
@@ -111,10 +111,10 @@ void patches_backward(C& ctx, const Positions<B>& patches, In<T, 2, B> x, In<T, 
   if (dslots.size() == 0) return;
   if (patches.apart) {
     auto dpatch = ctx.template scratch<T>(patches.slots(), dim);
-    B::grouped_gemm(ctx, slots, dpre, weight, true, dpatch, fn::Store{});
+    B::grouped_gemm(ctx, slots, dpre, weight, transposed, dpatch, fn::Store{});
     B::for_rows(ctx, patches.slots(), fn::JoinPatches<T, B>{patches, dpatch, dslots});
   } else {
-    B::grouped_gemm(ctx, slots, dpre, weight, true, dslots.as(patches.slots(), dim), fn::Store{});
+    B::grouped_gemm(ctx, slots, dpre, weight, transposed, dslots.as(patches.slots(), dim), fn::Store{});
   }
 }
 

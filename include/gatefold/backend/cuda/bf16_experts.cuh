@@ -121,35 +121,48 @@ EachBf16<static_cast<int>(M)> rounded_weights(Context& ctx, const Groups<B>& g,
   return each;
 }
 
-/// c[s] = epilogue(a[row(s)] op(w_0[e]), …), or of several a epilogue(Σ_t a_t[row(s)] op(w_t[e]))
-/// @param a       rounded, [.., depth]
-/// @param hopper  by Hopper's kernel, for which a is in slot order
-/// @param c       rows of `stride` values
-template <int Terms, class C, class Context, class B, std::size_t M, class E>
-void bf16_product(Context& ctx, bool hopper, const Groups<B>& g, const EachBf16<Terms>& a, Index depth,
-                  const std::array<View<const float, 3, B>, M>& w, bool transpose, Index columns, C* c, Index stride,
-                  const E& epilogue) {
-  expect_int("Cuda::grouped_gemm", depth);
-  const auto each = rounded_weights(ctx, g, w);
-  const Index step = w[0].extent(1) * bf16_stride(w[0].extent(2));
-  const auto run = [&]<Layout OfB>(std::integral_constant<Layout, OfB>) {
-    if (hopper)
-      return hopper_slots_are_rows<OfB>(ctx, a, each, step, g.offsets.data(), g.experts(), g.slots, columns, depth, c,
-                                        stride, epilogue);
-    bf16_slots_are_rows<OfB>(ctx, a, each, step, g.offsets.data(), g.experts(), g.slots, columns, depth, c, stride,
-                             epilogue);
-  };
+/// f(whether weights are transposed), as a constant: kernels of both are compiled where that is not known before.
+template <bool Transpose, class F>
+void with_constant(std::bool_constant<Transpose> transpose, const F& f) {
+  f(transpose);
+}
+template <class F>
+void with_constant(bool transpose, const F& f) {
   if (transpose) {
-    if constexpr (M == Terms) run(std::integral_constant<Layout, Layout::along_depth>{});
+    f(transposed);
   } else {
-    run(std::integral_constant<Layout, Layout::along_lines>{});
+    f(as_stored);
   }
 }
 
+/// c[s] = epilogue(a[row(s)] op(w_0[e]), …), or of several a epilogue(Σ_t a_t[row(s)] op(w_t[e]))
+/// @tparam Rows      of a: gathered, or in slot order for certain
+/// @param a          rounded, [.., depth]
+/// @param hopper     by Hopper's kernel, for which a is in slot order
+/// @param transpose  a bool, or transposed or as_stored
+/// @param c          rows of `stride` values
+template <RowsOfA Rows = RowsOfA::any, int Terms, class Transpose, class C, class Context, class B, std::size_t M,
+          class E>
+void bf16_product(Context& ctx, bool hopper, const Groups<B>& g, const EachBf16<Terms>& a, Index depth,
+                  const std::array<View<const float, 3, B>, M>& w, Transpose transpose, Index columns, C* c,
+                  Index stride, const E& epilogue) {
+  expect_int("Cuda::grouped_gemm", depth);
+  const auto each = rounded_weights(ctx, g, w);
+  const Index step = w[0].extent(1) * bf16_stride(w[0].extent(2));
+  with_constant(transpose, [&]<bool Transposed>(std::bool_constant<Transposed>) {
+    constexpr Layout of_b = Transposed ? Layout::along_depth : Layout::along_lines;
+    if (hopper)
+      return hopper_slots_are_rows<of_b>(ctx, a, each, step, g.offsets.data(), g.experts(), g.slots, columns, depth, c,
+                                         stride, epilogue);
+    bf16_slots_are_rows<of_b, Rows>(ctx, a, each, step, g.offsets.data(), g.experts(), g.slots, columns, depth, c,
+                                    stride, epilogue);
+  });
+}
+
 /// c[s] = epilogue(Σ_t a_t[row(s)] op(w_t[e]))
-template <class A, class C, class Context, class B, std::size_t Terms, class E>
+template <class A, class Transpose, class C, class Context, class B, std::size_t Terms, class E>
 void bf16_gemm(Context& ctx, const Groups<B>& g, const std::array<View<const A, 2, B>, Terms>& a,
-               const std::array<View<const float, 3, B>, Terms>& w, bool transpose, View<C, 2, B> c,
+               const std::array<View<const float, 3, B>, Terms>& w, Transpose transpose, View<C, 2, B> c,
                const E& epilogue) {
   const auto mark = ctx.mark();
   const bool hopper = uses_hopper(ctx, g, c.extent(1));
@@ -160,9 +173,9 @@ void bf16_gemm(Context& ctx, const Groups<B>& g, const std::array<View<const A, 
 
 /// f(lanes, s, sum) for slots in use, the sum over columns j of epilogue(a[row(s)] op(w[e]))[j]
 /// @order  each kSumColumns columns as finish_column_sum, these sums as sum_elements
-template <class A, class Context, class B, class E, class F>
-void bf16_gemm_sum(Context& ctx, const Groups<B>& g, View<const A, 2, B> a, View<const float, 3, B> w, bool transpose,
-                   Index columns, const E& epilogue, const F& f) {
+template <class A, class Transpose, class Context, class B, class E, class F>
+void bf16_gemm_sum(Context& ctx, const Groups<B>& g, View<const A, 2, B> a, View<const float, 3, B> w,
+                   Transpose transpose, Index columns, const E& epilogue, const F& f) {
   const auto mark = ctx.mark();
   const View<ColumnSum, 2, B> sums = ctx.template scratch<ColumnSum>(g.slots, row_elements<ColumnSum>(columns));
   {
@@ -183,10 +196,11 @@ void bf16_pair(Context& ctx, const Groups<B>& g, View<const float, 2, B> a,
   const Index columns = down.extent(1), stride = bf16_stride(columns);
   auto hidden = ctx.template scratch<Bfloat16>(g.slots, stride);
   const bool hopper = uses_hopper(ctx, g, columns);
-  bf16_product(ctx, hopper, g, EachBf16<1>{rounded_rows(ctx, g, a, g.rows.data(), hopper, c)}, a.extent(1), up, false,
-               columns, hidden.data(), stride, middle);
-  bf16_product(ctx, uses_hopper(ctx, g, c.extent(1)), g, EachBf16<1>{Bf16Matrix{hidden.data(), stride}}, columns,
-               std::array{down}, false, c.extent(1), c.data(), c.extent(1), last);
+  bf16_product(ctx, hopper, g, EachBf16<1>{rounded_rows(ctx, g, a, g.rows.data(), hopper, c)}, a.extent(1), up,
+               as_stored, columns, hidden.data(), stride, middle);
+  bf16_product<RowsOfA::in_slot_order>(ctx, uses_hopper(ctx, g, c.extent(1)), g,
+                                       EachBf16<1>{Bf16Matrix{hidden.data(), stride}}, columns, std::array{down},
+                                       as_stored, c.extent(1), c.data(), c.extent(1), last);
 }
 
 /// dw[e] (+)= Σ_s a[row(s)]ᵀ dc[s], or dc[dc_rows[s]] where these are given

@@ -77,12 +77,15 @@ inline int bf16_skinny_columns(Index experts, Index columns, int multiprocessors
   return few ? Bf16SkinnyNarrowest::columns : Bf16SkinnyNarrow::columns;
 }
 
+/// What is known of the rows of a first factor when its kernels are compiled.
+enum class RowsOfA { any, in_slot_order };
+
 /// c[s] = epilogue(a[row(s)] op(b_e), …), or of several a epilogue(Σ_t a_t[row(s)] op(b_te)).
 /// @param a        each [.., depth], gathered where they have rows: all or none
 /// @param b        each [experts, depth, columns], or with OfB along_depth [experts, columns, depth]
 /// @param slots    how many there may be
 /// @param c        [slots, columns], rows of `stride` values
-template <Layout OfB, int Terms, int Count, class C, class Context, class E>
+template <Layout OfB, RowsOfA Rows = RowsOfA::any, int Terms, int Count, class C, class Context, class E>
 void bf16_slots_are_rows(Context& ctx, const EachBf16<Terms>& a, const EachBf16<Count>& b, Index b_step,
                          const Index* offsets, Index experts, Index slots, Index columns, Index depth, C* c,
                          Index stride, const E& epilogue) {
@@ -96,11 +99,9 @@ void bf16_slots_are_rows(Context& ctx, const EachBf16<Terms>& a, const EachBf16<
                      experts, columns, depth, c, stride, epilogue);
   };
   const auto run = [&](auto shape) {
-    if (a.of[0].rows) {
-      run_gathered(shape, std::true_type{});
-    } else {
-      run_gathered(shape, std::false_type{});
-    }
+    if constexpr (Rows == RowsOfA::any)
+      if (a.of[0].rows) return run_gathered(shape, std::true_type{});
+    run_gathered(shape, std::false_type{});
   };
   switch (bf16_tile_rows(slots, experts)) {
     case Bf16Skinny::rows:

@@ -167,8 +167,9 @@ struct Primitives {
                          c.data(), epilogue, f);
   }
 
-  template <class T, class E>
-  static void grouped_gemm(Context& ctx, Groups<B> g, View<const T, 2, B> a, View<const T, 3, B> w, bool transpose,
+  /// @param transpose  a bool, or `transposed` or `as_stored`, for which kernels of one kind are compiled; and below
+  template <class T, class Transpose, class E>
+  static void grouped_gemm(Context& ctx, Groups<B> g, View<const T, 2, B> a, View<const T, 3, B> w, Transpose transpose,
                            View<T, 2, B> c, const E& epilogue) {
     const auto here = ctx.here();
     if constexpr (rounds<T>) return device::bf16_gemm(ctx, g, std::array{a}, std::array{w}, transpose, c, epilogue);
@@ -177,25 +178,26 @@ struct Primitives {
   }
 
   /// Of what was rounded for it before (backend.hpp, Multiplied).
-  template <class C, class E>
+  template <class C, class Transpose, class E>
   static void grouped_gemm(Context& ctx, Groups<B> g, View<const Bfloat16, 2, B> a, View<const float, 3, B> w,
-                           bool transpose, View<C, 2, B> c, const E& epilogue) requires rounds<float> {
+                           Transpose transpose, View<C, 2, B> c, const E& epilogue) requires rounds<float> {
     const auto here = ctx.here();
     device::bf16_gemm(ctx, g, std::array{a}, std::array{w}, transpose, c, epilogue);
   }
   /// c[s] = Σ_t a_t[row(s)] op(w_t[e]), a sum of float.
-  template <class C, std::size_t Terms>
+  template <class C, class Transpose, std::size_t Terms>
   static void grouped_gemms(Context& ctx, Groups<B> g, const std::array<View<const Bfloat16, 2, B>, Terms>& a,
-                            const std::array<View<const float, 3, B>, Terms>& w, bool transpose,
+                            const std::array<View<const float, 3, B>, Terms>& w, Transpose transpose,
                             View<C, 2, B> c) requires rounds<float> {
     const auto here = ctx.here();
     device::bf16_gemm(ctx, g, a, w, transpose, c, fn::Store{});
   }
   /// c = a[row(s)] op(w[e]), of `columns` columns, is not kept: f(lanes, s, sum) for slots in use, where the sum is
   /// that of what the epilogue makes of a row, the same on every lane.
-  template <class E, class F>
+  template <class Transpose, class E, class F>
   static void grouped_gemm_sum(Context& ctx, Groups<B> g, View<const float, 2, B> a, View<const float, 3, B> w,
-                               bool transpose, Index columns, const E& epilogue, const F& f) requires rounds<float> {
+                               Transpose transpose, Index columns, const E& epilogue,
+                               const F& f) requires rounds<float> {
     const auto here = ctx.here();
     device::bf16_gemm_sum(ctx, g, a, w, transpose, columns, epilogue, f);
   }
@@ -208,9 +210,9 @@ struct Primitives {
     return device::round_for_products(ctx, g, a, room);
   }
 
-  template <class T, class F>
-  static void grouped_gemm_rows(Context& ctx, Groups<B> g, View<const T, 2, B> a, View<const T, 3, B> w, bool transpose,
-                                View<T, 2, B> c, const F& f) {
+  template <class T, class Transpose, class F>
+  static void grouped_gemm_rows(Context& ctx, Groups<B> g, View<const T, 2, B> a, View<const T, 3, B> w,
+                                Transpose transpose, View<T, 2, B> c, const F& f) {
     grouped_gemm(ctx, g, a, w, transpose, c, fn::Store{});
     const auto here = ctx.here();
     device::for_rows(ctx.product_stream(), g.slots, fn::OnSlot<F, T, B>{f, g.offsets, c});
