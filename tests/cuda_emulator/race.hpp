@@ -133,6 +133,11 @@ struct Access {
                           // the last barrier
   bool write;
 
+  /// The same by another lane of a warp, where this one is of its first.
+  Access of_lane(int lane) const {
+    return {view, {now.bits + (static_cast<std::uint64_t>(lane) << 1)}, horizon, write};
+  }
+
   /// Records the access in a cell.
   /// @returns an earlier access that races with it, if any
   Stamp record(Cell& cell) const {

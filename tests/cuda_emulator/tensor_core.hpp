@@ -9,16 +9,16 @@
 
 namespace gatefold::cuda_emulator {
 
-/// Up to 16 factors of a sum of products: of a row of A or a column of B.
+/// Up to 16 factors of a sum of products, of a row of A or a column of B: significand[k] 2^exponent[k].
 struct Factors {
   static constexpr int most = 16;
 
   void set(int k, BFloat number);
 
-  double number[most] = {};
-  std::int32_t exponent[most] =
-      {};  // that of the smallest normal number for those below it; zeros have one that counts
-           // for nothing
+  // Of a normal number from 1 to 2; one below has the exponent of the smallest normal number. Infinity and NaN are
+  // their own significands.
+  float significand[most] = {};
+  std::int32_t exponent[most] = {};  // zero has one that counts for nothing
   bool finite = true;
 };
 
@@ -30,7 +30,7 @@ struct TensorCore {
     return compute_capability >= 90 ? TensorCore{25, 16} : TensorCore{24, 8};
   }
 
-  /// a[0] b[0] + ... + a[depth - 1] b[depth - 1] + c
+  /// a[0] b[0] + ... + a[depth - 1] b[depth - 1] + c, for a depth of 8 or 16
   float multiply_add(const Factors& a, const Factors& b, int depth, float c) const;
 
  private:
