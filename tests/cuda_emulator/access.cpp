@@ -265,17 +265,19 @@ void Warp::locate_shared(const Instruction& in, const Target& target, std::uint3
 void Warp::locate_own(const Instruction& in, const Target& target, std::uint32_t lanes, const Addresses& addresses,
                       Places& places) {
   const bool local_space = target.space == Space::local;
-  const std::size_t size = local_space ? local_bytes_ : block_.grid_.parameters.size();
+  const std::size_t size = local_space ? local_bytes_ : block_.grid_.parameters.size(), bytes = target.bytes;
+  char* const base = local_space ? local(0) : block_.grid_.parameters.data();
+  const std::size_t stride = local_space ? local_bytes_ : 0;  // from lane to lane
   for_lanes(lanes, [&](int lane) {
     const std::uint64_t address = addresses[lane];
-    if (address > size || target.bytes > size - address) {
+    if (address > size || bytes > size - address) {
       fail("out of bounds " + std::string(local_space ? "local " : "parameter ") + verb(in, target.write) + " of " +
-               std::to_string(target.bytes) + " bytes at " + hexadecimal(address) + " (there are " +
-               std::to_string(size) + " bytes)",
+               std::to_string(bytes) + " bytes at " + hexadecimal(address) + " (there are " + std::to_string(size) +
+               " bytes)",
            in, lane);
     }
-    if ((address & (target.bytes - 1)) != 0) fail_alignment(in, address, target.bytes, lane);
-    places[lane] = (local_space ? local(lane) : block_.grid_.parameters.data()) + address;
+    if ((address & (bytes - 1)) != 0) fail_alignment(in, address, bytes, lane);
+    places[lane] = base + stride * static_cast<std::size_t>(lane) + address;
   });
 }
 
@@ -284,17 +286,24 @@ void Warp::locate_own(const Instruction& in, const Target& target, std::uint32_t
 void Warp::locate_generic(const Instruction& in, const Target& target, std::uint32_t lanes, Addresses& addresses,
                           Places& places) {
   const std::vector<char>&shared = block_.shared_, &parameters = block_.grid_.parameters;
+  const auto of_host = [](const char* pointer) { return reinterpret_cast<std::uint64_t>(pointer); };
+  const std::uint64_t shared_base = of_host(shared.data()), parameters_base = of_host(parameters.data());
+  const std::uint64_t shared_size = shared.size(), local_size = local_bytes_, parameters_size = parameters.size();
   std::uint32_t in_shared = 0, in_local = 0, in_parameters = 0;
   for_lanes(lanes, [&](int lane) {
-    const auto within = [&](const char* base, std::size_t size, std::uint32_t& which) {
-      const std::uint64_t offset = addresses[lane] - reinterpret_cast<std::uint64_t>(base);
-      if (offset >= size) return false;
-      addresses[lane] = offset;
-      which |= 1u << lane;
-      return true;
-    };
-    within(shared.data(), shared.size(), in_shared) || within(local(lane), local_bytes_, in_local) ||
-        within(parameters.data(), parameters.size(), in_parameters);
+    const std::uint64_t address = addresses[lane];
+    const std::uint32_t bit = 1u << lane;
+    const std::uint64_t from_local = address - of_host(local(lane));
+    if (address - shared_base < shared_size) {
+      addresses[lane] = address - shared_base;
+      in_shared |= bit;
+    } else if (from_local < local_size) {
+      addresses[lane] = from_local;
+      in_local |= bit;
+    } else if (address - parameters_base < parameters_size) {
+      addresses[lane] = address - parameters_base;
+      in_parameters |= bit;
+    }
   });
   Target own = target;
   own.space = Space::local;

@@ -115,9 +115,18 @@ struct Viewpoint {
 
   /// How far an earlier access is from a thread: the nearer can be forgotten for the farther.
   enum class Distance { ordered, warp, block, grid };
-  Distance distance(Stamp earlier, std::uint32_t thread, std::uint32_t horizon) const;
+  Distance distance(Stamp earlier, std::uint32_t thread, std::uint32_t horizon) const {
+    const std::uint32_t then = earlier.segment(), by = earlier.thread();
+    if (then < horizon) return Distance::ordered;
+    if (!owns(then)) return acquired_by(thread, earlier) ? Distance::ordered : Distance::grid;
+    if (follows(thread, by, then)) return Distance::ordered;
+    return by / 32 == thread / 32 ? Distance::warp : Distance::block;
+  }
 
  private:
+  /// Whether `thread` knows by an acquisition that what another block did is done.
+  bool acquired_by(std::uint32_t thread, Stamp earlier) const;
+
   /// Everything that thread `by` did before this segment comes before what `thread` does now.
   std::uint32_t done_before(std::uint32_t thread, std::uint32_t by) const;
 

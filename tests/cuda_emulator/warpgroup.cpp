@@ -41,14 +41,6 @@ void for_matrices(const Product& product, F f) {
 
 }  // namespace
 
-std::uint32_t Warpgroup::kept(std::uint32_t bits, std::uint64_t number, std::uint32_t warp) const {
-  const std::uint64_t age = Promise::age(bits, number);
-  if (!Promise::is(bits) || age == 0 || age > number - first) return bits;
-  const Product& product = products[number - age - first];
-  const std::size_t element = Promise::element(bits);
-  return product.finished && element < product.d[warp].size() ? product.d[warp][element] : bits;
-}
-
 Warpgroup& Warp::warpgroup() const { return block_.warpgroups_[index_ / Warpgroup::warps]; }
 
 /// [registers of d, descriptor of a, of b, whether to add to d]
