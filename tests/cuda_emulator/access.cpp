@@ -15,40 +15,18 @@ const char* verb(const Instruction& in, bool write) {
   return in.op == Opcode::atomic ? "atomic access" : write ? "store" : "load";
 }
 
-/// Constant sizes, so that each becomes one instruction of the host.
-std::uint64_t read_bytes(const char* from, std::size_t bytes) {
-  std::uint64_t value = 0;
+/// Calls f with the unsigned integer of so many bytes: each size becomes one instruction of the host.
+template <class F>
+void with_type_of(std::size_t bytes, F f) {
   switch (bytes) {
     case 1:
-      std::memcpy(&value, from, 1);
-      break;
+      return f(std::uint8_t{});
     case 2:
-      std::memcpy(&value, from, 2);
-      break;
+      return f(std::uint16_t{});
     case 4:
-      std::memcpy(&value, from, 4);
-      break;
+      return f(std::uint32_t{});
     default:
-      std::memcpy(&value, from, 8);
-      break;
-  }
-  return value;
-}
-
-void write_bytes(char* to, std::uint64_t value, std::size_t bytes) {
-  switch (bytes) {
-    case 1:
-      std::memcpy(to, &value, 1);
-      break;
-    case 2:
-      std::memcpy(to, &value, 2);
-      break;
-    case 4:
-      std::memcpy(to, &value, 4);
-      break;
-    default:
-      std::memcpy(to, &value, 8);
-      break;
+      return f(std::uint64_t{});
   }
 }
 
@@ -119,10 +97,14 @@ Stamp Warp::stamp(const Instruction& in, int lane, std::uint32_t segment) const 
 
 std::uint32_t Warp::segment_now() const { return block_.view_.segment; }
 
-void Warp::record(CellArray& cells, std::size_t offset, const Touch& touch, std::uint32_t segment) {
+/// How the cells see what the first lane does.
+Access Warp::access(const Instruction& in, bool shared, bool write, std::uint32_t segment) const {
   const Viewpoint& view = block_.view_;
-  const std::uint32_t horizon = touch.shared ? view.barrier : block_.grid_.timeline.first();
-  const Access access{view, stamp(touch.in, touch.lane, segment), horizon, touch.write};
+  return {view, stamp(in, 0, segment), shared ? view.barrier : block_.grid_.timeline.first(), write};
+}
+
+void Warp::record(CellArray& cells, std::size_t offset, const Touch& touch, std::uint32_t segment) {
+  const Access access = this->access(touch.in, touch.shared, touch.write, segment).of_lane(touch.lane);
   if (const Stamp earlier = cells.record(access, offset, touch.bytes)) report_race("data race", touch, earlier);
 }
 
@@ -197,7 +179,7 @@ void Warp::fence_proxy(std::uint32_t lanes) {
 
 /// Finds, for every lane, the memory that it accesses.
 void Warp::locate(const Instruction& in, const Target& target, std::uint32_t lanes, Places& places) {
-  std::uint64_t addresses[warp_size];
+  Addresses addresses;
   for_lanes(lanes, [&](int lane) {
     addresses[lane] = read(target.operand, lane) + static_cast<std::uint64_t>(target.offset);
   });
@@ -209,44 +191,50 @@ void Warp::locate(const Instruction& in, const Target& target, std::uint32_t lan
       return locate_shared(in, target, lanes, addresses, places);
     case Space::local:
     case Space::parameter:
-      return for_lanes(lanes, [&](int lane) { locate_own(in, target, lane, addresses[lane], places); });
+      return locate_own(in, target, lanes, addresses, places);
     case Space::generic:
-      return for_lanes(lanes, [&](int lane) { locate_generic(in, target, lane, addresses[lane], places); });
+      return locate_generic(in, target, lanes, addresses, places);
   }
 }
 
-void Warp::locate_global(const Instruction& in, const Target& target, std::uint32_t lanes,
-                         const std::uint64_t* addresses, Places& places) {
+/// The allocation that holds what a lane accesses, with its cells.
+Allocation& Warp::allocation(const Instruction& in, const Target& target, int lane, std::uint64_t address) {
   Memory& memory = Memory::device();
+  const Grid& grid = block_.grid_;
+  Allocation* found = memory.find(address, target.bytes, in.hint);
+  const auto access = [&] {
+    return "global " + std::string(verb(in, target.write)) + " of " + std::to_string(target.bytes) + " bytes at " +
+           hexadecimal(address);
+  };
+  if (found == nullptr) fail("out of bounds " + access() + " (" + memory.describe(address) + ")", in, lane);
+  if (!found->belongs_to(grid.launch.device)) {
+    fail("memory of another device: " + access() + " (of device " + std::to_string(found->device) +
+             ", by a kernel on device " + std::to_string(grid.launch.device) + ")",
+         in, lane);
+  }
+  if (grid.look_for_races && !found->cells) found->cells = CellArray(found->size);
+  return *found;
+}
+
+void Warp::locate_global(const Instruction& in, const Target& target, std::uint32_t lanes, const Addresses& addresses,
+                         Places& places) {
   Grid& grid = block_.grid_;
   const std::size_t bytes = target.bytes;
+  const Access access = this->access(in, false, target.write, block_.view_.segment);
   Allocation* allocation = nullptr;
   for_lanes(lanes, [&](int lane) {
     const std::uint64_t address = addresses[lane];
     if (allocation == nullptr || !allocation->contains(address, bytes)) {
-      allocation = memory.find(address, bytes, in.hint);
-      if (allocation == nullptr) {
-        fail("out of bounds global " + std::string(verb(in, target.write)) + " of " + std::to_string(bytes) +
-                 " bytes at " + hexadecimal(address) + " (" + memory.describe(address) + ")",
-             in, lane);
-      }
-      if (!allocation->belongs_to(grid.launch.device)) {
-        fail("memory of another device: global " + std::string(verb(in, target.write)) + " of " +
-                 std::to_string(bytes) + " bytes at " + hexadecimal(address) + " (of device " +
-                 std::to_string(allocation->device) + ", by a kernel on device " + std::to_string(grid.launch.device) +
-                 ")",
-             in, lane);
-      }
+      allocation = &this->allocation(in, target, lane, address);
     }
     if ((address & (bytes - 1)) != 0) fail_alignment(in, address, bytes, lane);
-    if (grid.look_for_races) {
-      if (!allocation->cells) allocation->cells = CellArray(allocation->size);
-      record(allocation->cells, address - allocation->base, {in, false, target.write, address, bytes, lane});
-      if (in.strong) synchronise(in, address, lane, target.write);
-    }
-    (target.write ? grid.tally.global_bytes_stored : grid.tally.global_bytes_loaded) += bytes;
     places[lane] = reinterpret_cast<char*>(address);
+    if (!grid.look_for_races) return;
+    const Stamp earlier = allocation->cells.record(access.of_lane(lane), address - allocation->base, bytes);
+    if (earlier) report_race("data race", {in, false, target.write, address, bytes, lane}, earlier);
+    if (in.strong) synchronise(in, address, lane, target.write);
   });
+  (target.write ? grid.tally.global_bytes_stored : grid.tally.global_bytes_loaded) += bytes * count_lanes(lanes);
 }
 
 void Warp::check_shared(const Instruction& in, std::uint64_t address, std::size_t bytes, int lane, bool write) const {
@@ -259,52 +247,72 @@ void Warp::check_shared(const Instruction& in, std::uint64_t address, std::size_
   if ((address & (bytes - 1)) != 0) fail_alignment(in, address, bytes, lane);
 }
 
-void Warp::locate_shared(const Instruction& in, const Target& target, std::uint32_t lanes,
-                         const std::uint64_t* addresses, Places& places) {
-  char* base = block_.shared_.data();
+void Warp::locate_shared(const Instruction& in, const Target& target, std::uint32_t lanes, const Addresses& addresses,
+                         Places& places) {
   const bool look_for_races = block_.grid_.look_for_races;
+  const Access access = this->access(in, true, target.write, block_.view_.segment);
   for_lanes(lanes, [&](int lane) {
     const std::uint64_t address = addresses[lane] & 0xffffffff;
     check_shared(in, address, target.bytes, lane, target.write);
-    if (look_for_races) {
-      record(block_.shared_cells_, address, {in, true, target.write, address, target.bytes, lane});
-    }
-    places[lane] = base + address;
+    places[lane] = block_.shared_.data() + address;
+    if (!look_for_races) return;
+    const Stamp earlier = block_.shared_cells_.record(access.of_lane(lane), address, target.bytes);
+    if (earlier) report_race("data race", {in, true, target.write, address, target.bytes, lane}, earlier);
   });
 }
 
-/// Local memory of the thread, and the parameters of the kernel.
-void Warp::locate_own(const Instruction& in, const Target& target, int lane, std::uint64_t address, Places& places) {
+/// Local memory of the thread, or the parameters of the kernel.
+void Warp::locate_own(const Instruction& in, const Target& target, std::uint32_t lanes, const Addresses& addresses,
+                      Places& places) {
   const bool local_space = target.space == Space::local;
-  const std::size_t size = local_space ? local_bytes_ : block_.grid_.parameters.size();
-  if (address > size || target.bytes > size - address) {
-    fail("out of bounds " + std::string(local_space ? "local " : "parameter ") + verb(in, target.write) + " of " +
-             std::to_string(target.bytes) + " bytes at " + hexadecimal(address) + " (there are " +
-             std::to_string(size) + " bytes)",
-         in, lane);
-  }
-  if ((address & (target.bytes - 1)) != 0) fail_alignment(in, address, target.bytes, lane);
-  places[lane] = (local_space ? local(lane) : block_.grid_.parameters.data()) + address;
+  const std::size_t size = local_space ? local_bytes_ : block_.grid_.parameters.size(), bytes = target.bytes;
+  char* const base = local_space ? local(0) : block_.grid_.parameters.data();
+  const std::size_t stride = local_space ? local_bytes_ : 0;  // from lane to lane
+  for_lanes(lanes, [&](int lane) {
+    const std::uint64_t address = addresses[lane];
+    if (address > size || bytes > size - address) {
+      fail("out of bounds " + std::string(local_space ? "local " : "parameter ") + verb(in, target.write) + " of " +
+               std::to_string(bytes) + " bytes at " + hexadecimal(address) + " (there are " + std::to_string(size) +
+               " bytes)",
+           in, lane);
+    }
+    if ((address & (bytes - 1)) != 0) fail_alignment(in, address, bytes, lane);
+    places[lane] = base + stride * static_cast<std::size_t>(lane) + address;
+  });
 }
 
 /// Generic addresses are those of the host: of the block's shared memory, the thread's local memory, the parameters,
 /// and else of global memory.
-void Warp::locate_generic(const Instruction& in, const Target& target, int lane, std::uint64_t address,
+void Warp::locate_generic(const Instruction& in, const Target& target, std::uint32_t lanes, Addresses& addresses,
                           Places& places) {
-  std::uint64_t addresses[warp_size];
   const std::vector<char>&shared = block_.shared_, &parameters = block_.grid_.parameters;
-  auto within = [&](const char* base, std::size_t size) {
-    addresses[lane] = address - reinterpret_cast<std::uint64_t>(base);
-    return addresses[lane] < size;
-  };
+  const auto of_host = [](const char* pointer) { return reinterpret_cast<std::uint64_t>(pointer); };
+  const std::uint64_t shared_base = of_host(shared.data()), parameters_base = of_host(parameters.data());
+  const std::uint64_t shared_size = shared.size(), local_size = local_bytes_, parameters_size = parameters.size();
+  std::uint32_t in_shared = 0, in_local = 0, in_parameters = 0;
+  for_lanes(lanes, [&](int lane) {
+    const std::uint64_t address = addresses[lane];
+    const std::uint32_t bit = 1u << lane;
+    const std::uint64_t from_local = address - of_host(local(lane));
+    if (address - shared_base < shared_size) {
+      addresses[lane] = address - shared_base;
+      in_shared |= bit;
+    } else if (from_local < local_size) {
+      addresses[lane] = from_local;
+      in_local |= bit;
+    } else if (address - parameters_base < parameters_size) {
+      addresses[lane] = address - parameters_base;
+      in_parameters |= bit;
+    }
+  });
   Target own = target;
-  if (within(shared.data(), shared.size())) return locate_shared(in, target, 1u << lane, addresses, places);
   own.space = Space::local;
-  if (within(local(lane), local_bytes_)) return locate_own(in, own, lane, addresses[lane], places);
+  if (in_shared != 0) locate_shared(in, target, in_shared, addresses, places);
+  if (in_local != 0) locate_own(in, own, in_local, addresses, places);
   own.space = Space::parameter;
-  if (within(parameters.data(), parameters.size())) return locate_own(in, own, lane, addresses[lane], places);
-  addresses[lane] = address;
-  locate_global(in, target, 1u << lane, addresses, places);
+  if (in_parameters != 0) locate_own(in, own, in_parameters, addresses, places);
+  const std::uint32_t in_global = lanes & ~(in_shared | in_local | in_parameters);
+  if (in_global != 0) locate_global(in, target, in_global, addresses, places);
 }
 
 void Warp::cvta(const Instruction& in, std::uint32_t lanes) {
@@ -342,39 +350,46 @@ void Warp::load(const Instruction& in, std::uint32_t lanes) {
   const std::size_t bytes = in.type.bytes();
   locate(in, {in[in.elements], in.offset, in.space, bytes * in.elements, false}, lanes, places);
   const bool is_signed = in.type.kind == Kind::signed_integer;
-  for (std::size_t i = 0; i < in.elements; ++i) {
-    if (bytes == 4 && !in[i].wide()) {
-      char* row = registers_.get() + in[i].row;
-      for_lanes(lanes, [&](int lane) { std::memcpy(row + 4 * lane, places[lane] + 4 * i, 4); });
-    } else {
+  with_type_of(bytes, [&]<class T>(T) {
+    for (std::size_t i = 0; i < in.elements; ++i) {
       for_lanes(lanes, [&](int lane) {
-        const std::uint64_t value = read_bytes(places[lane] + i * bytes, bytes);
-        write(in[i], lane, is_signed ? sign_extended(value, in.type.bits) : value);
+        T value;
+        std::memcpy(&value, places[lane] + i * sizeof value, sizeof value);
+        write(in[i], lane, is_signed ? sign_extended(value, 8 * sizeof value) : value);
       });
     }
-  }
+  });
 }
 
 void Warp::store(const Instruction& in, std::uint32_t lanes) {
   Places places;
   const std::size_t bytes = in.type.bytes();
   locate(in, {in[0], in.offset, in.space, bytes * in.elements, true}, lanes, places);
-  for (std::size_t i = 0; i < in.elements; ++i) {
-    for_lanes(lanes, [&](int lane) { write_bytes(places[lane] + i * bytes, read(in[1 + i], lane), bytes); });
-  }
+  with_type_of(bytes, [&]<class T>(T) {
+    for (std::size_t i = 0; i < in.elements; ++i) {
+      for_lanes(lanes, [&](int lane) {
+        const auto value = static_cast<T>(read(in[1 + i], lane));
+        std::memcpy(places[lane] + i * sizeof value, &value, sizeof value);
+      });
+    }
+  });
 }
 
 void Warp::atomic(const Instruction& in, std::uint32_t lanes) {
   Places places;
   const auto update = static_cast<Update>(in.mode);
   const std::size_t bytes = in.type.bytes();
-  const std::uint64_t mask = ~std::uint64_t{0} >> (64 - in.type.bits);
   locate(in, {in[1], in.offset, in.space, bytes, true}, lanes, places);
-  for_lanes(lanes, [&](int lane) {
-    const std::uint64_t old = read_bytes(places[lane], bytes), b = read(in[2], lane) & mask;
-    const std::uint64_t c = update == Update::compare ? read(in[3], lane) & mask : 0;
-    write_bytes(places[lane], updated(update, in.type, old, b, c), bytes);
-    write(in[0], lane, old);
+  with_type_of(bytes, [&]<class T>(T) {
+    for_lanes(lanes, [&](int lane) {
+      T old;
+      std::memcpy(&old, places[lane], sizeof old);
+      const auto b = static_cast<T>(read(in[2], lane));
+      const auto c = static_cast<T>(update == Update::compare ? read(in[3], lane) : 0);
+      const auto value = static_cast<T>(updated(update, in.type, old, b, c));
+      std::memcpy(places[lane], &value, sizeof value);
+      write(in[0], lane, old);
+    });
   });
 }
 

@@ -11,7 +11,7 @@ namespace gatefold::cuda_emulator {
 /// poison, so that a wait too short is a wrong value.
 void Warp::copy_async(const Instruction& in, std::uint32_t lanes) {
   for_lanes(lanes, [&](int lane) {
-    Places to, from;
+    Places to;
     const std::uint64_t bytes = read(in[2], lane), given = std::min(read(in[3], lane), bytes);
     locate(in, {in[0], in.offset, Space::shared, bytes, true}, 1u << lane, to);
     std::memset(to[lane], 0xff, bytes);  // NaN and -1
@@ -22,14 +22,9 @@ void Warp::copy_async(const Instruction& in, std::uint32_t lanes) {
               static_cast<std::uint32_t>(bytes),
               static_cast<std::uint64_t>(to[lane] - block_.shared_.data()),
               {}};
-    // The whole is aligned, so its part is looked up as bytes.
-    if (given > 0 && (read(in[1], lane) + static_cast<std::uint64_t>(in.second_offset)) % bytes != 0) {
-      fail_alignment(in, read(in[1], lane), bytes, lane);
-    }
-    for (std::uint64_t i = 0; i < given; ++i) {
-      locate(in, {in[1], in.second_offset + static_cast<std::int64_t>(i), Space::global, 1, false}, 1u << lane, from);
-      copy.data[i] = *from[lane];
-    }
+    const std::uint64_t address = read(in[1], lane) + static_cast<std::uint64_t>(in.second_offset);
+    if (given > 0 && address % bytes != 0) fail_alignment(in, address, bytes, lane);
+    read_global(in, lane, address, given, copy.data);
     copies.under_way.push_back(copy);
   });
 }

@@ -13,8 +13,6 @@ namespace {
 constexpr std::uint32_t nowhere = ~0u;
 constexpr int patience = 1 << 16;  // instructions of a path while others are ready
 
-int count_lanes(std::uint32_t lanes) { return lanes == all_lanes ? warp_size : std::popcount(lanes); }
-
 }  // namespace
 
 // --------------------------------------------------------------------------------------------------------------- warps

@@ -139,6 +139,7 @@ class Warp {
   }
 
   // access.cpp: what touches memory
+  using Addresses = std::uint64_t[warp_size];
   using Places = char* [warp_size];
   struct Target {
     const Operand& operand;
@@ -148,12 +149,15 @@ class Warp {
     bool write;
   };
   void locate(const Instruction& in, const Target& target, std::uint32_t lanes, Places& places);
-  void locate_global(const Instruction& in, const Target& target, std::uint32_t lanes, const std::uint64_t* addresses,
+  void locate_global(const Instruction& in, const Target& target, std::uint32_t lanes, const Addresses& addresses,
                      Places& places);
-  void locate_shared(const Instruction& in, const Target& target, std::uint32_t lanes, const std::uint64_t* addresses,
+  void locate_shared(const Instruction& in, const Target& target, std::uint32_t lanes, const Addresses& addresses,
                      Places& places);
-  void locate_own(const Instruction& in, const Target& target, int lane, std::uint64_t address, Places& places);
-  void locate_generic(const Instruction& in, const Target& target, int lane, std::uint64_t address, Places& places);
+  void locate_own(const Instruction& in, const Target& target, std::uint32_t lanes, const Addresses& addresses,
+                  Places& places);
+  void locate_generic(const Instruction& in, const Target& target, std::uint32_t lanes, Addresses& addresses,
+                      Places& places);
+  Allocation& allocation(const Instruction& in, const Target& target, int lane, std::uint64_t address);
   /// An access, as reports name it.
   struct Touch {
     const Instruction& in;
@@ -163,6 +167,7 @@ class Warp {
     int lane;
   };
   Stamp stamp(const Instruction& in, int lane, std::uint32_t segment) const;
+  Access access(const Instruction& in, bool shared, bool write, std::uint32_t segment) const;
   void record(CellArray& cells, std::size_t offset, const Touch& touch) { record(cells, offset, touch, segment_now()); }
   void record(CellArray& cells, std::size_t offset, const Touch& touch, std::uint32_t segment);
   std::uint32_t segment_now() const;

@@ -1,6 +1,7 @@
 // Applies a function to the registers of the lanes of a warp.
 #pragma once
 
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -36,14 +37,12 @@ void write_lane(char* row, int lane, T value) {
   }
 }
 
-/// Calls f(lane) for every lane of a mask.
+inline int count_lanes(std::uint32_t lanes) { return lanes == all_lanes ? warp_size : std::popcount(lanes); }
+
+/// Calls f(lane) for every lane of a mask. In one place: a function that is called in two is not inlined.
 template <class F>
 void for_lanes(std::uint32_t lanes, F f) {
-  if (lanes == all_lanes) {
-    for (int lane = 0; lane < warp_size; ++lane) f(lane);
-  } else {
-    for (; lanes != 0; lanes &= lanes - 1) f(__builtin_ctz(lanes));
-  }
+  for (; lanes != 0; lanes &= lanes - 1) f(std::countr_zero(lanes));
 }
 
 /// d = f(s...) for the operands [0] and [1]... of an instruction. A full warp is computed aside first, so that the

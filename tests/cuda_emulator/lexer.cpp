@@ -1,6 +1,7 @@
 #include "cuda_emulator/lexer.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cctype>
 #include <charconv>
 #include <string>
@@ -10,9 +11,16 @@
 namespace gatefold::cuda_emulator {
 namespace {
 
-bool is_word(char c) {
-  return std::isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '$' || c == '%' || c == '.';
-}
+/// Which characters make words: a table, as every character of a text is asked about.
+constexpr auto words = [] {
+  std::array<bool, 256> table{};
+  constexpr std::string_view all = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz_$%.";
+  for (const char c : all) table[static_cast<unsigned char>(c)] = true;
+  return table;
+}();
+
+bool is_word(char c) { return words[static_cast<unsigned char>(c)]; }
+bool is_blank(char c) { return c == ' ' || (c >= '\t' && c <= '\r') || c == '\0'; }
 
 }  // namespace
 
@@ -27,8 +35,10 @@ void Lexer::skip_blank() {
     if (c == '\n') {
       ++line_;
       ++end_;
-    } else if (std::isspace(static_cast<unsigned char>(c)) || c == '\0') {
+    } else if (is_blank(c)) {
       ++end_;
+    } else if (c != '/') {
+      return;
     } else if (text_.substr(end_, 2) == "//") {
       end_ = std::min(text_.find('\n', end_), text_.size());
     } else if (text_.substr(end_, 2) == "/*") {
@@ -50,7 +60,7 @@ void Lexer::advance() {
   if (text_[begin] == '"') {
     end_ = std::min(text_.find('"', begin + 1), text_.size() - 1) + 1;
   } else if (is_word(text_[begin])) {
-    while (end_ < text_.size() && (is_word(text_[end_]) || text_.substr(end_, 2) == "::")) {
+    while (end_ < text_.size() && (is_word(text_[end_]) || (text_[end_] == ':' && text_.substr(end_, 2) == "::"))) {
       end_ += text_[end_] == ':' ? 2 : 1;
     }
   } else {

@@ -18,21 +18,13 @@ std::uint32_t Timeline::block_of(std::uint32_t segment) const {
   return std::prev(after)->block;
 }
 
-Viewpoint::Distance Viewpoint::distance(Stamp earlier, std::uint32_t thread, std::uint32_t horizon) const {
-  const std::uint32_t then = earlier.segment();
-  if (then < horizon) return Distance::ordered;
-  if (!owns(then)) {
-    if (acquired.empty()) return Distance::grid;
-    for (const Acquisition& acquisition : acquired.from(timeline->block_of(then))) {
-      if (acquisition.release.covers(earlier.thread(), then) &&
-          follows(thread, acquisition.thread, acquisition.segment)) {
-        return Distance::ordered;
-      }
-    }
-    return Distance::grid;
-  }
-  if (follows(thread, earlier.thread(), then)) return Distance::ordered;
-  return earlier.thread() / 32 == thread / 32 ? Distance::warp : Distance::block;
+bool Viewpoint::acquired_by(std::uint32_t thread, Stamp earlier) const {
+  if (acquired.empty()) return false;
+  const std::vector<Acquisition>& acquisitions = acquired.from(timeline->block_of(earlier.segment()));
+  return std::any_of(acquisitions.begin(), acquisitions.end(), [&](const Acquisition& acquisition) {
+    return acquisition.release.covers(earlier.thread(), earlier.segment()) &&
+           follows(thread, acquisition.thread, acquisition.segment);
+  });
 }
 
 namespace {

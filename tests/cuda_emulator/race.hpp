@@ -115,9 +115,18 @@ struct Viewpoint {
 
   /// How far an earlier access is from a thread: the nearer can be forgotten for the farther.
   enum class Distance { ordered, warp, block, grid };
-  Distance distance(Stamp earlier, std::uint32_t thread, std::uint32_t horizon) const;
+  Distance distance(Stamp earlier, std::uint32_t thread, std::uint32_t horizon) const {
+    const std::uint32_t then = earlier.segment(), by = earlier.thread();
+    if (then < horizon) return Distance::ordered;
+    if (!owns(then)) return acquired_by(thread, earlier) ? Distance::ordered : Distance::grid;
+    if (follows(thread, by, then)) return Distance::ordered;
+    return by / 32 == thread / 32 ? Distance::warp : Distance::block;
+  }
 
  private:
+  /// Whether `thread` knows by an acquisition that what another block did is done.
+  bool acquired_by(std::uint32_t thread, Stamp earlier) const;
+
   /// Everything that thread `by` did before this segment comes before what `thread` does now.
   std::uint32_t done_before(std::uint32_t thread, std::uint32_t by) const;
 
@@ -132,6 +141,11 @@ struct Access {
   std::uint32_t horizon;  // earlier segments are ordered before it: those before the launch; in shared memory, before
                           // the last barrier
   bool write;
+
+  /// The same by another lane of a warp, where this one is of its first.
+  Access of_lane(int lane) const {
+    return {view, {now.bits + (static_cast<std::uint64_t>(lane) << 1)}, horizon, write};
+  }
 
   /// Records the access in a cell.
   /// @returns an earlier access that races with it, if any

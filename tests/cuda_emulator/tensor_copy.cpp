@@ -54,7 +54,7 @@ TensorMap Warp::tensor_map(const Instruction& in, int lane) {
 void Warp::read_global(const Instruction& in, int lane, std::uint64_t address, std::size_t bytes, char* to) {
   while (bytes > 0) {
     const std::size_t piece = std::min<std::size_t>({16, address & -address, std::bit_floor(bytes)});
-    std::uint64_t addresses[warp_size];
+    Addresses addresses;
     Places places;
     addresses[lane] = address;
     locate_global(in, {in[1], 0, Space::global, piece, false}, 1u << lane, addresses, places);

@@ -31,36 +31,56 @@ float cut_to_float(std::int64_t sum, int unit) {
   return sum < 0 ? -result : result;
 }
 
+/// The sum where it is infinite or NaN; else zero.
+float not_finite(const TensorCore::Row& a, const TensorCore::Columns& b, int column, int depth, float c) {
+  double sum = c;
+  for (int k = 0; k < depth; ++k) {
+    sum += std::ldexp(double{a.significand[k][0]} * b.significand[k][column], a.exponent[k][0] + b.exponent[k][column]);
+  }
+  return std::isnan(sum) ? std::bit_cast<float>(0x7fffffffu) : std::isinf(sum) ? static_cast<float>(sum) : 0;
+}
+
 }  // namespace
 
-void Factors::set(int k, BFloat bfloat) {
+Factor::Factor(BFloat number) : significand(std::bit_cast<float>(std::uint32_t{number.bits} << 16)), exponent(0) {
   constexpr std::int32_t of_zero = -10000;
-  const auto value = std::bit_cast<float>(std::uint32_t{bfloat.bits} << 16);
-  number[k] = value;
-  exponent[k] = value == 0 ? of_zero : exponent_of(value);
-  finite = finite && std::isfinite(value);
+  if (significand == 0) {
+    exponent = of_zero;
+  } else if (std::isfinite(significand)) {
+    exponent = exponent_of(significand);
+    significand = static_cast<float>(significand * power(-exponent));
+  }
 }
 
-float TensorCore::multiply_add(const Factors& a, const Factors& b, int depth, float c) const {
-  if (!a.finite || !b.finite || !std::isfinite(c)) {
-    double sum = c;
-    for (int k = 0; k < depth; ++k) sum += a.number[k] * b.number[k];
-    if (std::isnan(sum)) return std::bit_cast<float>(0x7fffffffu);
-    if (std::isinf(sum)) return static_cast<float>(sum);
-  }
-  for (int begin = 0; begin < depth && std::isfinite(c); begin += products) {
-    c = add(a, b, begin, std::min(begin + products, depth), c);
-  }
-  return c;
+void TensorCore::multiply_add(const Row& a, const Columns& b, int depth, Sums& c) const {
+  Sums special = {};
+  const bool finite = a.finite && b.finite && std::all_of(c, c + columns, [](float x) { return std::isfinite(x); });
+  for (int j = 0; j < columns && !finite; ++j) special[j] = not_finite(a, b, j, depth, c[j]);
+  for (int begin = 0; begin < depth; begin += products) add(a, b, begin, std::min(begin + products, depth), c);
+  for (int j = 0; j < columns && !finite; ++j) c[j] = special[j] == 0 ? c[j] : special[j];
 }
 
-float TensorCore::add(const Factors& a, const Factors& b, int begin, int end, float c) const {
-  int largest = exponent_of(c);
-  for (int k = begin; k < end; ++k) largest = std::max(largest, a.exponent[k] + b.exponent[k]);
-  const double scale = power(fraction_bits - largest);
-  auto sum = static_cast<std::int64_t>(c * scale);  // a conversion cuts
-  for (int k = begin; k < end; ++k) sum += static_cast<std::int64_t>(a.number[k] * b.number[k] * scale);
-  return cut_to_float(sum, largest - fraction_bits);
+/// Without 64 bits, so that the compiler computes the columns side by side.
+void TensorCore::add(const Row& a, const Columns& b, int begin, int end, Sums& c) const {
+  std::int32_t largest[columns];
+  for (int j = 0; j < columns; ++j) largest[j] = exponent_of(c[j]);
+  for (int k = begin; k < end; ++k) {
+    for (int j = 0; j < columns; ++j) largest[j] = std::max(largest[j], a.exponent[k][0] + b.exponent[k][j]);
+  }
+  // A product of significands is below (2 - 2^-7)^2, and 16 times that 2^25 below 2^31.
+  std::int32_t sum[columns] = {};
+  for (int k = begin; k < end; ++k) {
+    for (int j = 0; j < columns; ++j) {
+      const std::int32_t exponent = fraction_bits - largest[j] + a.exponent[k][0] + b.exponent[k][j];
+      const float scale = std::bit_cast<float>((std::max(exponent, least_exponent) + bias) << float_fraction);
+      sum[j] += static_cast<std::int32_t>(a.significand[k][0] * b.significand[k][j] * scale);  // a conversion cuts
+    }
+  }
+  for (int j = 0; j < columns; ++j) {
+    if (!std::isfinite(c[j])) continue;
+    const auto addend = static_cast<std::int64_t>(c[j] * power(fraction_bits - largest[j]));
+    c[j] = cut_to_float(addend + sum[j], largest[j] - fraction_bits);
+  }
 }
 
 }  // namespace gatefold::cuda_emulator

@@ -17,18 +17,24 @@ struct Term {
   double a, b;
 };
 
-/// c plus the products of the terms, all others being zero.
+/// c plus the products of the terms, all others being zero. In whichever column they stand; ones stand in the others.
 float sum(int compute_capability, float c, const std::vector<Term>& terms, int depth = 16) {
-  Factors a, b;
-  for (int k = 0; k < Factors::most; ++k) {
-    a.set(k, BFloat::rounded(0));
-    b.set(k, BFloat::rounded(0));
+  static int column = 0;
+  column = (column + 1) % TensorCore::columns;
+  TensorCore::Row a;
+  TensorCore::Columns b;
+  for (int k = 0; k < TensorCore::Row::most; ++k) {
+    a.set(k, 0, Factor(BFloat::rounded(0)));
+    for (int j = 0; j < TensorCore::columns; ++j) b.set(k, j, Factor(BFloat::rounded(j == column ? 0 : 1)));
   }
   for (const Term& term : terms) {
-    a.set(term.k, BFloat::rounded(term.a));
-    b.set(term.k, BFloat::rounded(term.b));
+    a.set(term.k, 0, Factor(BFloat::rounded(term.a)));
+    b.set(term.k, column, Factor(BFloat::rounded(term.b)));
   }
-  return TensorCore::of(compute_capability).multiply_add(a, b, depth, c);
+  TensorCore::Sums sums = {};
+  sums[column] = c;
+  TensorCore::of(compute_capability).multiply_add(a, b, depth, sums);
+  return sums[column];
 }
 
 double power(int exponent) { return std::ldexp(1.0, exponent); }

@@ -40,31 +40,37 @@ void Warp::multiply_matrices(const Instruction& in) {
   auto registers = [&](std::size_t i, int lane) {
     return read_lane<std::uint32_t>(registers_.get() + in[i].row, lane);
   };
-  Factors a[16], b[8];
+  TensorCore::Row a[16];
+  TensorCore::Columns b;
   for (int lane = 0; lane < warp_size; ++lane) {
     const int group = lane / 4;
     for (std::size_t i = a_begin; i < c_begin; ++i) {
       const std::uint32_t pair = registers(i, lane);
       for (int j = 0; j < 2; ++j) {
         const int k = lane % 4 * 2 + j, of_a = static_cast<int>(i - a_begin), of_b = static_cast<int>(i - b_begin);
+        const Factor factor({half(pair, j)});
         if (i < b_begin) {
-          a[group + of_a % 2 * 8].set(k + of_a / 2 * 8, {half(pair, j)});
+          a[group + of_a % 2 * 8].set(k + of_a / 2 * 8, 0, factor);
         } else {
-          b[group].set(k + of_b * 8, {half(pair, j)});
+          b.set(k + of_b * 8, group, factor);
         }
       }
     }
   }
   const TensorCore core = TensorCore::of(options().compute_capability);
-  for (int lane = 0; lane < warp_size; ++lane) {
-    float d[4];
-    for (int i = 0; i < 4; ++i) {
-      const int row = lane / 4 + i / 2 * 8, column = lane % 4 * 2 + i % 2;
-      d[i] = core.multiply_add(a[row], b[column], depth,
-                               std::bit_cast<float>(registers(c_begin + static_cast<std::size_t>(i), lane)));
+  TensorCore::Sums d[16];
+  // Calls f(number, register of four, lane) for the numbers of C and D.
+  const auto for_numbers = [&](auto f) {
+    for (int row = 0; row < 16; ++row) {
+      for (int j = 0; j < TensorCore::columns; ++j) {
+        f(d[row][j], static_cast<std::size_t>(row / 8 * 2 + j % 2), row % 8 * 4 + j / 2);
+      }
     }
-    for (int i = 0; i < 4; ++i) write(in[static_cast<std::size_t>(i)], lane, std::bit_cast<std::uint32_t>(d[i]));
-  }
+  };
+  for_numbers(
+      [&](float& number, std::size_t i, int lane) { number = std::bit_cast<float>(registers(c_begin + i, lane)); });
+  for (int row = 0; row < 16; ++row) core.multiply_add(a[row], b, depth, d[row]);
+  for_numbers([&](float number, std::size_t i, int lane) { write(in[i], lane, std::bit_cast<std::uint32_t>(number)); });
 }
 
 /// @returns false where the warp waits for others, at `pc`

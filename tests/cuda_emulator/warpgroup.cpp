@@ -41,14 +41,6 @@ void for_matrices(const Product& product, F f) {
 
 }  // namespace
 
-std::uint32_t Warpgroup::kept(std::uint32_t bits, std::uint64_t number, std::uint32_t warp) const {
-  const std::uint64_t age = Promise::age(bits, number);
-  if (!Promise::is(bits) || age == 0 || age > number - first) return bits;
-  const Product& product = products[number - age - first];
-  const std::size_t element = Promise::element(bits);
-  return product.finished && element < product.d[warp].size() ? product.d[warp][element] : bits;
-}
-
 Warpgroup& Warp::warpgroup() const { return block_.warpgroups_[index_ / Warpgroup::warps]; }
 
 /// [registers of d, descriptor of a, of b, whether to add to d]
@@ -190,32 +182,44 @@ void Warp::finish_product(std::uint64_t number) {
     });
     product.read = block_.begin_segment();
   }
-  Factors factors[rows + 256];
-  Factors* of_matrix = factors;
-  bool negated = flag(in, ProductFlag::negate_a);
+  constexpr std::uint32_t most_columns = 256, side_by_side = TensorCore::columns;
+  TensorCore::Row a[rows];
+  TensorCore::Columns b[most_columns / side_by_side];
+  bool is_a = true;
   for_matrices(product, [&](const MatrixDescriptor& matrix, std::uint32_t outer) {
+    const bool negated = flag(in, is_a ? ProductFlag::negate_a : ProductFlag::negate_b);
     for_chunks(matrix, outer, [&](std::uint32_t i, std::uint32_t k, std::uint32_t address) {
       std::uint16_t numbers[chunk];
       std::memcpy(numbers, block_.shared_.data() + address, sizeof numbers);
       for (std::uint32_t j = 0; j < chunk; ++j) {
         const auto sign = static_cast<std::uint16_t>(negated ? 0x8000 : 0);
+        const Factor factor({static_cast<std::uint16_t>(numbers[j] ^ sign)});
         const std::uint32_t at = matrix.k_major ? i : i + j;
-        of_matrix[at].set(static_cast<int>(matrix.k_major ? k + j : k),
-                          {static_cast<std::uint16_t>(numbers[j] ^ sign)});
+        const int at_k = static_cast<int>(matrix.k_major ? k + j : k);
+        if (is_a) {
+          a[at].set(at_k, 0, factor);
+        } else {
+          b[at / side_by_side].set(at_k, static_cast<int>(at % side_by_side), factor);
+        }
       }
     });
-    of_matrix += rows;
-    negated = flag(in, ProductFlag::negate_b);
+    is_a = false;
   });
   const TensorCore core = TensorCore::of(options().compute_capability);
   for (std::uint32_t warp = 0; warp < Warpgroup::warps; ++warp) {
-    for (std::size_t i = 0; i < registers(in); ++i) {
-      for (int lane = 0; lane < warp_size; ++lane) {
-        const std::size_t row = 16 * warp + static_cast<std::size_t>(lane) / 4 + i / 2 % 2 * 8,
-                          column = i / 4 * 8 + static_cast<std::size_t>(lane) % 4 * 2 + i % 2;
-        std::uint32_t& d = product.d[warp][i * warp_size + static_cast<std::size_t>(lane)];
-        const float c = product.accumulates ? std::bit_cast<float>(group.kept(d, number, warp)) : 0;
-        d = std::bit_cast<std::uint32_t>(core.multiply_add(factors[row], factors[rows + column], depth, c));
+    std::vector<std::uint32_t>& d = product.d[warp];
+    for (std::size_t strip = 0; strip < in.elements; ++strip) {
+      for (std::size_t row = 0; row < rows / Warpgroup::warps; ++row) {
+        // Of the four registers for a strip two, of four lanes.
+        const auto element = [&](std::size_t column) -> std::uint32_t& {
+          return d[(4 * strip + row / 8 * 2 + column % 2) * warp_size + row % 8 * 4 + column / 2];
+        };
+        TensorCore::Sums sums = {};
+        for (std::size_t j = 0; j < side_by_side && product.accumulates; ++j) {
+          sums[j] = std::bit_cast<float>(group.kept(element(j), number, warp));
+        }
+        core.multiply_add(a[rows / Warpgroup::warps * warp + row], b[strip], depth, sums);
+        for (std::size_t j = 0; j < side_by_side; ++j) element(j) = std::bit_cast<std::uint32_t>(sums[j]);
       }
     }
   }

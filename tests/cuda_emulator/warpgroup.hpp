@@ -50,7 +50,13 @@ struct Warpgroup {
 
   /// What a promise in a register of a warp stands for, seen from the issue of product `number`; itself where it is
   /// none, or not kept yet.
-  std::uint32_t kept(std::uint32_t bits, std::uint64_t number, std::uint32_t warp) const;
+  std::uint32_t kept(std::uint32_t bits, std::uint64_t number, std::uint32_t warp) const {
+    const std::uint64_t age = Promise::age(bits, number);
+    if (!Promise::is(bits) || age == 0 || age > number - first) return bits;
+    const Product& product = products[number - age - first];
+    const std::size_t element = Promise::element(bits);
+    return product.finished && element < product.d[warp].size() ? product.d[warp][element] : bits;
+  }
 };
 
 }  // namespace gatefold::cuda_emulator
