@@ -25,8 +25,8 @@ void tile(benchmark::State& state) {
   Rounds rounds;
   rounds.time([&] {
     for (int i = 0; i < kCalls; ++i)
-      cpu::tile_sum<float>(Tile::rows, Tile::columns, Tile::depth, a.data(), b.data(), sums.data(), Tile::columns, true,
-                           cpu::Prefetch::nothing(b.data()));
+      cpu::tile_sum<float>(Tile::rows, Tile::columns, Tile::depth, a.data(), b.data(), sums.data(), Tile::columns,
+                           cpu::Into::add, cpu::Prefetch::nothing(b.data()));
   });
   const auto peak = add_peak(rounds, 1);
   run_rounds(state, rounds);

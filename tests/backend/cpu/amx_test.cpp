@@ -160,7 +160,7 @@ TEST_CASE("the order in which the matrix unit adds: even and odd values of 32, t
       panel(static_cast<std::size_t>(cpu::words<P>(depth) * width)), sums(static_cast<std::size_t>(32 * width));
   cpu::pack_rows<P>({a.data(), depth, true}, 0, 32, 0, depth, rows.data());
   cpu::pack_panels<P>({b.data(), width, false}, 0, width, 0, depth, panel.data());
-  cpu::tile_sum<P>(32, width, cpu::words<P>(depth), rows.data(), panel.data(), sums.data(), width, false,
+  cpu::tile_sum<P>(32, width, cpu::words<P>(depth), rows.data(), panel.data(), sums.data(), width, cpu::Into::store,
                    cpu::Prefetch::nothing(panel.data()));
   int wrong = 0;
   for (Index i = 0; i < 32; ++i)

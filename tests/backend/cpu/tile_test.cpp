@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 #include <vector>
 
 #include "gatefold/backend/cpu/amx.hpp"
@@ -24,7 +25,7 @@ TEST_CASE_TEMPLATE("eq. (1): tiles of every height and the skinny sum are the sa
                b = naive::random_vector<T>((depth + 1) * width, 3);
     for (Index rows = 1; rows <= Tile<T>::rows; ++rows) {
       std::vector<T> tile(static_cast<std::size_t>(rows * width), T(1)), few = tile;
-      cpu::tile_sum<T>(rows, width, depth, a.data(), b.data(), tile.data(), cpu::Tile<T>::columns, false,
+      cpu::tile_sum<T>(rows, width, depth, a.data(), b.data(), tile.data(), cpu::Tile<T>::columns, cpu::Into::store,
                        cpu::Prefetch::nothing(b.data()));
       cpu::skinny_sum<T>(rows, depth, a.data(), b.data(), width, width, few.data(), width);
       CHECK(std::memcmp(tile.data(), few.data(), tile.size() * sizeof(T)) == 0);
@@ -40,15 +41,15 @@ TEST_CASE_TEMPLATE("eq. (1): tiles of every height and the skinny sum are the sa
         }
       CHECK(worst <= 256 * std::numeric_limits<T>::epsilon());
       std::vector<T> twice = tile;
-      cpu::tile_sum<T>(rows, width, depth, a.data(), b.data(), twice.data(), cpu::Tile<T>::columns, true,
+      cpu::tile_sum<T>(rows, width, depth, a.data(), b.data(), twice.data(), cpu::Tile<T>::columns, cpu::Into::add,
                        cpu::Prefetch::nothing(b.data()));
       int wrong = 0;
       for (std::size_t i = 0; i < tile.size(); ++i) wrong += twice[i] != tile[i] + tile[i];
       CHECK(wrong == 0);
       for (const Index columns : {Index(1), Index(Tile<T>::size), Index(Tile<T>::size + 1)}) {
         std::vector<T> narrow(tile.size(), T(1));
-        cpu::tile_sum<T>(rows, columns, depth, a.data(), b.data(), narrow.data(), cpu::Tile<T>::columns, false,
-                         cpu::Prefetch::nothing(b.data()));
+        cpu::tile_sum<T>(rows, columns, depth, a.data(), b.data(), narrow.data(), cpu::Tile<T>::columns,
+                         cpu::Into::store, cpu::Prefetch::nothing(b.data()));
         for (Index i = 0; i < rows; ++i)
           CHECK(std::memcmp(&narrow[static_cast<std::size_t>(i * width)], &tile[static_cast<std::size_t>(i * width)],
                             static_cast<std::size_t>(columns) * sizeof(T)) == 0);
@@ -71,7 +72,7 @@ TEST_CASE_TEMPLATE("eq. (1) of bfloat16: sums of exact products, in any tile the
     rows.resize(rows.size() + Tile<P>::unit * Tile<P>::stride);  // the last row may be the first of a unit
     const auto sum = [&](Index first, Index count, float* to) {
       cpu::tile_sum<P>(count, width, cpu::words<P>(depth), rows.data() + first * Tile<P>::stride, panel.data(), to,
-                       width, false, cpu::Prefetch::nothing(panel.data()));
+                       width, cpu::Into::store, cpu::Prefetch::nothing(panel.data()));
     };
     sum(0, most, all.data());
     if constexpr (!cpu::on_amx<P>) {
@@ -101,6 +102,42 @@ TEST_CASE_TEMPLATE("eq. (1) of bfloat16: sums of exact products, in any tile the
   }
 }
 
+TEST_CASE_TEMPLATE("a tile whose sums are stored past the caches: those that begin at 0, also where they are -0", P,
+                   GATEFOLD_PRODUCTS_OF) {
+  using T = cpu::SumOf<P>;
+  if constexpr (!cpu::on_amx<P>) {
+    constexpr Index width = Tile<P>::columns, most = Tile<P>::rows;
+    alignas(64) T past[most * width], zeros[most * width];
+    for (const Index depth : {Index(0), Index(1), cpu::words<P>(77)})
+      for (Index rows = 1; rows <= most; ++rows)
+        for (const Index columns : {Index(Tile<P>::size), width})
+          for (const bool tiny : {false, true}) {  // of numbers whose products underflow, to -0 too
+            auto a = naive::random_vector<T>(most * Tile<P>::stride, 2), b = naive::random_vector<T>(depth * width, 3);
+            for (auto* operand : {&a, &b})
+              for (T& word : *operand) {
+                if (tiny) word *= std::numeric_limits<T>::min();
+                word = cpu::WordsAcross<P>{&word, &word}.word(0);
+              }
+            std::fill_n(past, most * width, std::numeric_limits<T>::quiet_NaN());
+            std::fill_n(zeros, most * width, T(0));
+            const auto sum = [&](T* to, cpu::Into into) {
+              cpu::tile_sum<P>(rows, columns, depth, a.data(), b.data(), to, width, into,
+                               cpu::Prefetch::nothing(a.data()));
+            };
+            sum(past, cpu::Into::stream);
+            cpu::packet::end_of_stream();
+            sum(zeros, cpu::Into::add);
+            for (Index i = 0; i < most; ++i)
+              for (Index j = 0; j < width; ++j) {
+                const bool there = i < rows && (j < columns || columns == width);
+                const T got = past[i * width + j];
+                if (there ? std::memcmp(&got, &zeros[i * width + j], sizeof(T)) != 0 : got == got)
+                  FAIL_CHECK("row " << i << " of " << rows << ", column " << j << " of " << columns);
+              }
+          }
+  }
+}
+
 TEST_CASE_TEMPLATE("a tile that copies rows of another panel on the way: the same sums, and what pack_panels makes", P,
                    GATEFOLD_PRODUCTS_OF) {
   using T = cpu::SumOf<P>;
@@ -117,9 +154,9 @@ TEST_CASE_TEMPLATE("a tile that copies rows of another panel on the way: the sam
   for (const Index depth : {cpu::divide_up(60, step) * step, cpu::divide_up(61, step) * step, cpu::words<P>(256)})
     for (const Index rows : {Index(1), Index(2), Tile<P>::rows - Index(1), Index(Tile<P>::rows)})
       for (const Index columns : {Index(Tile<P>::size), width})
-        for (const bool add : {false, true}) {
+        for (const cpu::Into into : {cpu::Into::store, cpu::Into::add}) {
           std::vector<T> plain(static_cast<std::size_t>(rows * width), T(1));
-          cpu::tile_sum<P>(rows, columns, depth, a.data(), all.data(), plain.data(), width, add,
+          cpu::tile_sum<P>(rows, columns, depth, a.data(), all.data(), plain.data(), width, into,
                            cpu::Prefetch::nothing(all.data()));
           std::fill(packed.begin(), packed.end(), T(9));
           Index done = 0;
@@ -127,7 +164,8 @@ TEST_CASE_TEMPLATE("a tile that copies rows of another panel on the way: the sam
             const Index part = std::min({count, depth / 2, deep - done});
             std::vector<T> sums(plain.size(), T(1));
             cpu::tile_sum<P>(
-                rows, columns, depth, a.data(), all.data(), sums.data(), width, add, cpu::Prefetch::nothing(all.data()),
+                rows, columns, depth, a.data(), all.data(), sums.data(), width, into,
+                cpu::Prefetch::nothing(all.data()),
                 cpu::PanelCopy<P>{b.data() + done * values * stride + 2, stride, packed.data() + done * width, part});
             done += part;
             CHECK(sums == plain);

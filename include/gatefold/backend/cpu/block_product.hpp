@@ -24,14 +24,19 @@ template <class T>
 struct Sums {
   T* data;
   SumsLayout layout;
-  bool far = false;  // no cache holds them before they are written
+  bool far = false;      // no cache holds them before they are written
+  bool streams = false;  // begun at 0, and stored past the caches
 
   /// Panels one after the other.
   static Sums panels(T* data, Index rows) { return {data, SumsLayout::panels(rows, Tile<T>::columns)}; }
   /// The rows of a matrix itself.
   static Sums rows(T* data, Index stride) { return {data, {stride, Tile<T>::columns, Tile<T>::columns}, true}; }
+  /// The same, begun at 0, and stored past the caches: aligned, in whole panels.
+  static Sums streamed(T* data, Index stride) {
+    return {data, {stride, Tile<T>::columns, Tile<T>::columns}, false, true};
+  }
   /// From column x on, a multiple of Tile::columns.
-  Sums from(Index x) const { return {data + x / Tile<T>::columns * layout.panel, layout, far}; }
+  Sums from(Index x) const { return {data + x / Tile<T>::columns * layout.panel, layout, far, streams}; }
 };
 
 /// The product of a block of rows with one block of weights after the other, each fetched while the one before
@@ -114,12 +119,13 @@ class BlockProduct {
     constexpr Index size = sizeof(T);
     const Index stride = to.layout.stride;
     T* const sums = to.from(x).data;
+    const Into into = to.streams ? Into::stream : add ? Into::add : Into::store;
     for (Index t = 0; t < rows.tiles; ++t) {
       Prefetch p = prefetch(t);
       if (to.far && t + 1 < rows.tiles)
         p = p.after_rows(sums + rows.begin(t + 1) * stride, rows.size(t + 1), width * size, stride * size);
       tile_sum<P>(rows.size(t), std::min(width, b.columns - x), b.words(), a + rows.begin(t) * Tile<P>::stride, panel,
-                  sums + rows.begin(t) * stride, stride, add, p, copy(t));
+                  sums + rows.begin(t) * stride, stride, into, p, copy(t));
     }
   }
 

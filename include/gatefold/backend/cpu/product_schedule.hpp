@@ -1,10 +1,13 @@
 #pragma once
 
 #include <algorithm>
+#include <cstdint>
 
+#include "gatefold/backend/cpu/amx.hpp"
 #include "gatefold/backend/cpu/batch.hpp"
 #include "gatefold/backend/cpu/instruction_set.hpp"
 #include "gatefold/backend/cpu/operand.hpp"
+#include "gatefold/backend/cpu/register.hpp"
 #include "gatefold/backend/cpu/tuning.hpp"
 #include "gatefold/backend/cpu/weight_path.hpp"
 #include "gatefold/backend/cpu/words.hpp"
@@ -55,7 +58,21 @@ class ProductSchedule {
     return row_blocks(p) > 1 ? WeightPath::by_call : WeightPath::by_task;
   }
 
+  /// Whether rows of c in whole panels are stored past the caches: sums that begin at 0 and end with one block of the
+  /// depth, which nobody reads before all others are there. Not where a block has few rows (BlockProduct).
+  bool streams(const Problem<P>& p) const {
+    constexpr Index register_bytes = Register<T>::size * sizeof(T);
+    const auto aligned = [](std::uintptr_t bytes) { return bytes % register_bytes == 0; };
+    const WeightPath by = path(p);
+    return !on_amx<P> && stores_ && b_.slots == Batch<P>::Slots::are_depth && !b_.accumulate &&
+           by != WeightPath::rank_update && by != WeightPath::in_place && p.depth <= Tile<P>::depth &&
+           p.columns % Tile<P>::columns == 0 && aligned(reinterpret_cast<std::uintptr_t>(p.c)) &&
+           aligned(static_cast<std::uintptr_t>(p.c_stride) * sizeof(T));
+  }
+
  private:
+  using T = SumOf<P>;
+
   static bool is_in_place(const Problem<P>& p) {
     return p.rows <= tuning_of<P>.in_place_rows && !p.b.lines_are_rows && !p.b.rows && !p.packed;
   }

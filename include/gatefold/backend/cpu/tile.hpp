@@ -49,12 +49,16 @@ class LookAhead {
   PanelCopy<P> panel_;
 };
 
+/// What becomes of a tile's chains: they are stored, added to what is there, or added to 0 and stored past the caches
+/// (packet::stream), whole registers where these are aligned.
+enum class Into : char { store, add, stream };
+
 /// sums[R, Tile::columns], rows sums_stride apart, = or += the chains (1) of R rows of packed A and one panel of B, of
 /// its first C registers.
 /// @param depth  words of a row
 template <class P, int R, int C>
 [[gnu::noinline]] void tile_sum(Index depth, const SumOf<P>* a, const SumOf<P>* b, SumOf<P>* sums, Index sums_stride,
-                                bool add, const Prefetch& prefetch, const PanelCopy<P>& copy) {
+                                Into into, const Prefetch& prefetch, const PanelCopy<P>& copy) {
   using T = SumOf<P>;
   using Packet = typename Register<T>::Packet;
   constexpr int size = Register<T>::size;
@@ -87,7 +91,10 @@ template <class P, int R, int C>
 #pragma GCC unroll 2
     for (int j = 0; j < C; ++j) {
       T* to = sums + i * sums_stride + j * size;
-      packet::store(to, add ? packet::load(to) + s[i][j] : s[i][j]);
+      if (into == Into::stream)
+        packet::stream(to, packet::filled(T(0)) + s[i][j]);
+      else
+        packet::store(to, into == Into::add ? packet::load(to) + s[i][j] : s[i][j]);
     }
 }
 
@@ -95,7 +102,8 @@ template <class P, int R, int C>
 /// The same by the matrix unit, set up by AmxTiles: of 16 C columns and `rows` rows, at most 16 R.
 template <class P, int R, int C>
 [[gnu::noinline]] void amx_sum(Index rows, Index depth, const float* a, const float* b, float* sums, Index sums_stride,
-                               bool add, const Prefetch& prefetch, const PanelCopy<P>& copy) {
+                               Into into, const Prefetch& prefetch, const PanelCopy<P>& copy) {
+  const bool add = into == Into::add;
   using V = Register<float>;
   using Unit = AmxTiles<P>;
   LookAhead<P> ahead(prefetch, copy);
@@ -117,26 +125,27 @@ template <class P, int R, int C>
 #endif
 
 /// tile_sum for 1 to Tile::rows rows. A register of the panel beyond `columns` is left out.
-/// @param a  readable up to the next whole Tile::unit of rows
+/// @param a     readable up to the next whole Tile::unit of rows
+/// @param into  Into::stream not of the matrix unit
 template <class P>
 void tile_sum(Index rows, Index columns, Index depth, const SumOf<P>* a, const SumOf<P>* b, SumOf<P>* sums,
-              Index sums_stride, bool add, const Prefetch& prefetch, const PanelCopy<P>& copy = {}) {
+              Index sums_stride, Into into, const Prefetch& prefetch, const PanelCopy<P>& copy = {}) {
   using T = SumOf<P>;
   const bool wide = columns > Tile<P>::size;
 #if defined(GATEFOLD_AMX)
   if constexpr (on_amx<P>) {
     static constexpr decltype(&amx_sum<P, 1, 1>) kernels[2][2] = {{&amx_sum<P, 1, 1>, &amx_sum<P, 1, 2>},
                                                                   {&amx_sum<P, 2, 1>, &amx_sum<P, 2, 2>}};
-    return kernels[rows > Tile<P>::unit][wide](rows, depth, a, b, sums, sums_stride, add, prefetch, copy);
+    return kernels[rows > Tile<P>::unit][wide](rows, depth, a, b, sums, sums_stride, into, prefetch, copy);
   } else
 #endif
   {
-    using Kernel = void (*)(Index, const T*, const T*, T*, Index, bool, const Prefetch&, const PanelCopy<P>&);
+    using Kernel = void (*)(Index, const T*, const T*, T*, Index, Into, const Prefetch&, const PanelCopy<P>&);
     static constexpr auto kernels = []<int... R>(std::integer_sequence<int, R...>) {
       return std::array<std::array<Kernel, 2>, sizeof...(R)>{{{&tile_sum<P, R + 1, 1>, &tile_sum<P, R + 1, 2>}...}};
     }
     (std::make_integer_sequence<int, Tile<P>::rows>{});
-    kernels[static_cast<std::size_t>(rows - 1)][wide](depth, a, b, sums, sums_stride, add, prefetch, copy);
+    kernels[static_cast<std::size_t>(rows - 1)][wide](depth, a, b, sums, sums_stride, into, prefetch, copy);
   }
 }
 
