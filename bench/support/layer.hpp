@@ -67,6 +67,7 @@ struct Run {
       layer.begin(ctx, params, x.extent(0), dcarry);
       set_zero(ctx, dcarry);
     }
+    set_zero_later(ctx, grads);  // as a step of a Trainer begins
     gatefold::backward(layer, ctx, params, x, saved, dy, dcarry, dx, grads, extra);
   }
 

@@ -39,28 +39,29 @@ void store(T* p, const Of<T>& v) {
   reinterpret_cast<Unaligned<T>*>(p)->packet = v;
 }
 
+#if defined(__SSE2__) && !defined(__clang__)
+inline void stream_vector(float* p, __m128 v) { _mm_stream_ps(p, v); }
+inline void stream_vector(double* p, __m128d v) { _mm_stream_pd(p, v); }
+#if defined(__AVX__)
+inline void stream_vector(float* p, __m256 v) { _mm256_stream_ps(p, v); }
+inline void stream_vector(double* p, __m256d v) { _mm256_stream_pd(p, v); }
+#endif
+#if defined(__AVX512F__)
+inline void stream_vector(float* p, __m512 v) { _mm512_stream_ps(p, v); }
+inline void stream_vector(double* p, __m512d v) { _mm512_stream_pd(p, v); }
+#endif
+#endif
 /// v at p, which is aligned, past the caches: for what nobody reads soon. Other threads see it after end_of_stream().
 template <class T>
 void stream(T* p, const Of<T>& v) {
 #if defined(__clang__)
   __builtin_nontemporal_store(v, reinterpret_cast<Of<T>*>(p));
-#elif defined(__x86_64__)
-  if constexpr (is<T, float, 64>)
-    _mm512_stream_ps(p, (__m512)v);
-  else if constexpr (is<T, double, 64>)
-    _mm512_stream_pd(p, (__m512d)v);
-  else if constexpr (is<T, float, 32>)
-    _mm256_stream_ps(p, (__m256)v);
-  else if constexpr (is<T, double, 32>)
-    _mm256_stream_pd(p, (__m256d)v);
-  else if constexpr (is<T, float, 16>)
-    _mm_stream_ps(p, (__m128)v);
-  else if constexpr (is<T, double, 16>)
-    _mm_stream_pd(p, (__m128d)v);
-  else
-    store(p, v);
 #else
-  store(p, v);
+  if constexpr (requires { stream_vector(p, v); }) {
+    stream_vector(p, v);
+  } else {
+    store(p, v);
+  }
 #endif
 }
 inline void end_of_stream() {
