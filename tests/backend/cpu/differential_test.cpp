@@ -58,9 +58,9 @@ enum class Blocks { none, one, several };
 enum class Rows { one, few, more };  // few: up to where packed panels are read in place
 using Way = std::tuple<WeightPath, Blocks, Rows>;
 using Ways = std::map<Way, int>;
-/// Ways of outer products that are stored, and of those past the caches.
+/// Ways of outer products that are stored, and of those past the caches: on several threads, on one.
 struct StoredWays {
-  Ways all, streamed;
+  Ways all, streamed, streamed_alone;
 };
 
 Rows of_block(Index rows) {
@@ -315,13 +315,14 @@ void check_waves(std::uint64_t seed, Ways& ways, StoredWays& stored) {
     if (accumulate)
       count(batch, true, ctx.threads(), ways);
     else
-      count(batch, true, ctx.threads(), stored.all, &stored.streamed);
+      count(batch, true, ctx.threads(), stored.all, ctx.threads() > 1 ? &stored.streamed : &stored.streamed_alone);
     cpu::Product<P>::run(ctx, batch, cpu::Epilogue<T>::with(store), bytes);
     return result;
   };
   const auto result = run(many, budget, prepacked, !from_zero), at_once = run(alone, Index(16) << 20, false, true);
   CHECK(same_bits(result.first, at_once.first));
   CHECK(same_bits(result.second, at_once.second));
+  if (from_zero) CHECK(same_bits(run(alone, budget, prepacked, false).second, at_once.second));
 }
 
 /// One plain product, of either operand as it lies or transposed.
@@ -496,7 +497,8 @@ TEST_CASE_TEMPLATE("random products: the sums themselves, and the same bits as o
                               {W::by_call, B::several, R::more},
                               {W::by_task, B::one, R::more}});
   if (!cpu::on_amx<T>)
-    expect_each<T>(stored.streamed, {{W::by_task, B::one, R::more}, {W::by_call, B::several, R::more}});
+    for (Ways* streamed : {&stored.streamed, &stored.streamed_alone})
+      expect_each<T>(*streamed, {{W::by_task, B::one, R::more}, {W::by_call, B::several, R::more}});
 }
 
 TEST_CASE_TEMPLATE("random pairs of products: two products, bit for bit, whichever way weights come", T,
