@@ -498,7 +498,10 @@ TEST_CASE_TEMPLATE("random products: the sums themselves, and the same bits as o
                               {W::by_task, B::one, R::more}});
   if (!cpu::on_amx<T>)
     for (Ways* streamed : {&stored.streamed, &stored.streamed_alone})
-      expect_each<T>(*streamed, {{W::by_task, B::one, R::more}, {W::by_call, B::several, R::more}});
+      expect_each<T>(*streamed, {{W::rank_update, B::one, R::more},
+                                 {W::rank_update, B::several, R::more},
+                                 {W::by_task, B::one, R::more},
+                                 {W::by_call, B::several, R::more}});
 }
 
 TEST_CASE_TEMPLATE("random pairs of products: two products, bit for bit, whichever way weights come", T,

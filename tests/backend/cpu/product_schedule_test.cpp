@@ -64,6 +64,30 @@ TEST_CASE("gradients of few slots are rank updates, where nothing happens to the
   CHECK(c.batch[3].rows == 0);
 }
 
+TEST_CASE("stored gradients go past the caches: one block of the depth, whole panels, aligned, not read soon") {
+  using Tile = cpu::Tile<float>;
+  alignas(64) float c = 0;
+  // how: what breaks one of the conditions
+  const auto streams = [&](Index depth, Index columns, auto... how) {
+    Counted<> counted({depth}, 60, columns, true);
+    counted.batch.accumulate = false;
+    counted.batch.all.c = &c;
+    counted.batch.all.c_stride = columns;
+    (how(counted.batch), ...);
+    return cpu::ProductSchedule<float>(counted.batch, true, 1).streams(counted.batch[0]);
+  };
+  constexpr Index columns = 4 * Tile::columns;
+  for (const Index depth : {Index(0), Index(32), Index(33), Tile::depth}) {
+    CHECK(streams(depth, columns));
+    CHECK_FALSE(streams(depth, columns + Tile::size));
+    CHECK_FALSE(streams(depth, columns, [](Batch<float>& b) { b.accumulate = true; }));
+    CHECK_FALSE(streams(depth, columns, [](Batch<float>& b) { b.read_soon = true; }));
+    CHECK_FALSE(streams(depth, columns, [](Batch<float>& b) { b.all.c += 1; }));
+    CHECK_FALSE(streams(depth, columns, [](Batch<float>& b) { b.all.c_stride += 1; }));
+  }
+  CHECK_FALSE(streams(Tile::depth + 1, columns));
+}
+
 TEST_CASE("blocks get smaller until every thread has work; little work is done by one") {
   const Counted<> large({4000}, 300, 1024), small({4000}, 1, 40);
   const cpu::ProductSchedule<float> one(large.batch, true, 1), many(large.batch, true, 16),

@@ -3,10 +3,15 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
-#include <cstring>
+#include <cmath>
+#include <limits>
 #include <vector>
 
+#include "gatefold/backend/cpu/cpu.hpp"
 #include "gatefold/backend/cpu/operand.hpp"
+#include "gatefold/backend/cpu/packet.hpp"
+#include "gatefold/backend/cpu/tile.hpp"
+#include "gatefold/tensor/tensor.hpp"
 #include "support/naive.hpp"
 
 using namespace gatefold;
@@ -14,18 +19,23 @@ using cpu::Operand;
 
 TEST_CASE_TEMPLATE("a rank update is the chain over k of each element, stored or added, and touches nothing beside", T,
                    float, double) {
-  constexpr Index items = 40, wide = 3 * cpu::Register<T>::size;
-  for (const Index columns : {Index(1), wide, 8 * wide + 5})
+  using cpu::Into;
+  constexpr Index items = 40, size = cpu::Register<T>::size, wide = 3 * size;
+  for (const Index columns : {Index(1), wide, 9 * size, 8 * wide + 5})
     for (const Index depth : {0, 1, 7, 32})
-      for (const bool add : {false, true}) {
-        const Index rows = 5, stride = columns + 3;
+      for (const Into into : {Into::store, Into::add, Into::stream}) {
+        if (into == Into::stream && columns % size != 0) continue;
+        const bool add = into == Into::add;
+        const Index rows = 5, stride = columns + size;
         const auto a = naive::random_vector<T>(items * 11, 1), b = naive::random_vector<T>(items * (columns + 2), 2),
                    before = naive::random_vector<T>(rows * stride, 3);
         std::vector<Index> gather;
         for (Index k = 0; k < depth; ++k) gather.push_back(k * 7 % items);
-        std::vector<T> c = before;
+        Tensor<T, 1, Cpu> c(rows * stride);  // aligned
+        std::copy(before.begin(), before.end(), c.data());
         cpu::rank_update<T>(Operand<T>{a.data(), 11, false, gather.data()}, 4, rows,
-                            Operand<T>{b.data(), columns + 2, false}, 1, columns, depth, add, c.data(), stride);
+                            Operand<T>{b.data(), columns + 2, false}, 1, columns, depth, into, c.data(), stride);
+        cpu::packet::end_of_stream();
         int wrong = 0;
         for (Index i = 0; i < rows; ++i)
           for (Index j = 0; j < stride; ++j) {
@@ -37,8 +47,21 @@ TEST_CASE_TEMPLATE("a rank update is the chain over k of each element, stored or
             T lanes[V::size];
             s.store(lanes);
             const T old = before[std::size_t(i * stride + j)];
-            wrong += c[std::size_t(i * stride + j)] != (j >= columns ? old : add ? old + lanes[0] : lanes[0]);
+            wrong += c(i * stride + j) != (j >= columns ? old : add ? old + lanes[0] : lanes[0]);
           }
         CHECK(wrong == 0);
       }
+}
+
+TEST_CASE_TEMPLATE("a rank update that is stored makes 0 of sums that are -0, past the caches too", T, float, double) {
+  constexpr Index columns = 9 * cpu::Register<T>::size;
+  const T least = std::numeric_limits<T>::min();
+  const std::vector<T> a(1, -least), b(columns, least);  // their product is less than any number
+  for (const auto into : {cpu::Into::store, cpu::Into::stream}) {
+    Tensor<T, 1, Cpu> c(columns);
+    std::fill_n(c.data(), columns, T(5));
+    cpu::rank_update<T>({a.data(), 1, false}, 0, 1, {b.data(), columns, false}, 0, columns, 1, into, c.data(), columns);
+    cpu::packet::end_of_stream();
+    for (Index j = 0; j < columns; ++j) CHECK((c(j) == 0 && !std::signbit(c(j))));
+  }
 }

@@ -35,6 +35,7 @@ struct Batch {
   Index experts = 1;
   Index most_slots = 0;     // of all experts in any routing; raised to those there are, where it is less
   bool accumulate = false;  // start every sum at the present c
+  bool read_soon = false;   // c, which therefore stays in the caches
 
   /// Rows of all experts together and depth of one, at most: whatever the routing, of as many slots.
   Index most_rows() const { return slots == Slots::are_rows ? bound() : all.rows; }

@@ -173,15 +173,18 @@ class Product {
     const Problem<P>& p = item.p;
     const RowBlock rows = RowBlock::all<P>(p.rows).block(row_block, item.row_blocks);
     T* const c = p.c + rows.first * p.c_stride + item.column;
+    const bool streams = schedule_.streams(p);
+    const Into into = streams ? Into::stream : item.add ? Into::add : Into::store;
     if constexpr (std::is_same_v<P, T>) {
-      rank_update<P>(p.a, rows.first, rows.count, p.b, item.column, item.columns, item.depth, item.add, c, p.c_stride);
+      rank_update<P>(p.a, rows.first, rows.count, p.b, item.column, item.columns, item.depth, into, c, p.c_stride);
     } else {  // rounded once, not for every row of c
       const Index depth = words<P>(item.depth);
       copy_block(RowsOfWords<P>{p.a, rows.first, 0, item.depth}, depth, rows.count, w.a, rows.count);
       copy_block(RowsOfWords<P>{p.b, item.column, 0, item.depth}, depth, item.columns, w.panels, item.columns);
       rank_update<P>({w.a, rows.count, false}, 0, rows.count, {w.panels, item.columns, false}, 0, item.columns, depth,
-                     item.add, c, p.c_stride);
+                     into, c, p.c_stride);
     }
+    if (streams) packet::end_of_stream();
   }
 
   void compute_in_place(const WorkItem& item, const Worker& w) const {

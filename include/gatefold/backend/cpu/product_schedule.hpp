@@ -59,14 +59,13 @@ class ProductSchedule {
   }
 
   /// Whether rows of c in whole panels are stored past the caches: sums that begin at 0 and end with one block of the
-  /// depth, which nobody reads before all others are there. Not where a block has few rows (BlockProduct).
+  /// depth, which nobody reads before all others are there. Not where a block of tiles has few rows (BlockProduct).
   bool streams(const Problem<P>& p) const {
     constexpr Index register_bytes = Register<T>::size * sizeof(T);
     const auto aligned = [](std::uintptr_t bytes) { return bytes % register_bytes == 0; };
-    const WeightPath by = path(p);
-    return !on_amx<P> && stores_ && b_.slots == Batch<P>::Slots::are_depth && !b_.accumulate &&
-           by != WeightPath::rank_update && by != WeightPath::in_place && p.depth <= Tile<P>::depth &&
-           p.columns % Tile<P>::columns == 0 && aligned(reinterpret_cast<std::uintptr_t>(p.c)) &&
+    return !on_amx<P> && stores_ && b_.slots == Batch<P>::Slots::are_depth && !b_.accumulate && !b_.read_soon &&
+           path(p) != WeightPath::in_place && p.depth <= Tile<P>::depth && p.columns % Tile<P>::columns == 0 &&
+           aligned(reinterpret_cast<std::uintptr_t>(p.c)) &&
            aligned(static_cast<std::uintptr_t>(p.c_stride) * sizeof(T));
   }
 

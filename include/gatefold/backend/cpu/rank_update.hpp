@@ -5,7 +5,9 @@
 
 #include "gatefold/backend/cpu/instruction_set.hpp"
 #include "gatefold/backend/cpu/operand.hpp"
+#include "gatefold/backend/cpu/packet.hpp"
 #include "gatefold/backend/cpu/register.hpp"
+#include "gatefold/backend/cpu/tile.hpp"
 #include "gatefold/backend/cpu/tuning.hpp"
 #include "gatefold/backend/cpu/words.hpp"
 #include "gatefold/core/types.hpp"
@@ -16,9 +18,10 @@ namespace gatefold::inline GATEFOLD_CPU_ABI::cpu {
 /// short that reading and writing c is most of the work, which is then one stream of memory.
 /// @param a, b   words whose lines are columns: both are read in place
 /// @param depth  rows of words
+/// @param into   Into::stream only where every register of c is a whole one, and aligned
 template <class P>
 [[gnu::noinline]] void rank_update(const Operand<SumOf<P>>& a, Index line, Index rows, const Operand<SumOf<P>>& b,
-                                   Index column, Index columns, Index depth, bool add, SumOf<P>* c, Index c_stride) {
+                                   Index column, Index columns, Index depth, Into into, SumOf<P>* c, Index c_stride) {
   using T = SumOf<P>;
   using V = Register<T>;
   const T *x[tuning.rank_update_depth], *y[tuning.rank_update_depth];
@@ -33,7 +36,13 @@ template <class P>
       for (int r = 0; r < R; ++r)
         s[r] = V(multiply_add<P>(V(x[k][i]).packet(), V::load(y[k] + j + r * V::size, count).packet(), s[r].packet()));
     T* to = c + i * c_stride + j;
-    for (int r = 0; r < R; ++r, to += V::size) ((add ? V::load(to, count) : V(T(0))) + s[r]).store(to, count);
+    for (int r = 0; r < R; ++r, to += V::size) {
+      const V sum = (into == Into::add ? V::load(to, count) : V(T(0))) + s[r];
+      if (into == Into::stream)
+        packet::stream(to, sum.packet());
+      else
+        sum.store(to, count);
+    }
   };
   constexpr Index wide = 8 * V::size;
   for (Index i = 0; i < rows; ++i) {
