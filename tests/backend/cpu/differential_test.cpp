@@ -58,9 +58,10 @@ enum class Blocks { none, one, several };
 enum class Rows { one, few, more };  // few: up to where packed panels are read in place
 using Way = std::tuple<WeightPath, Blocks, Rows>;
 using Ways = std::map<Way, int>;
-/// Ways of outer products that are stored, and of those past the caches: on several threads, on one.
-struct StoredWays {
-  Ways all, streamed, streamed_alone;
+/// Ways of products with transposed weights, of outer products that are stored, and of those past the caches: on
+/// several threads, on one.
+struct MoreWays {
+  Ways transposed, stored, streamed, streamed_alone;
 };
 
 Rows of_block(Index rows) {
@@ -266,33 +267,37 @@ void check_products(std::uint64_t seed, Forms& forms) {
 /// before. An outer product that is stored has the bits of one that is added to zeros, where products underflow to -0
 /// too.
 template <class P>
-void check_waves(std::uint64_t seed, Ways& ways, StoredWays& stored) {
+void check_waves(std::uint64_t seed, Ways& ways, MoreWays& more) {
   using T = cpu::SumOf<P>;
   using B = BackendOf<P>;
   CAPTURE(seed);
   Choice choose(seed);
   const Index depth = choose.of(sizes), columns = choose.of(sizes), budget = choose.from(0, 1 << 18);
-  const Slots slots(choose, 150);
+  const Slots slots(choose, seed % 4 == 0 ? 600 : 150);  // of more slots than a block of the depth, too
   if (slots.experts() * depth * columns > most_weights) return;
   const Index S = slots.count(), E = slots.experts();
   const int threads = static_cast<int>(choose.from(2, 8));
   const bool prepacked = choose.one_in(3);
   auto x = choose.numbers<T>(slots.items * depth);
   const auto w = choose.numbers<T>(E * depth * columns), dc = choose.numbers<T>(S * columns);
-  const bool from_zero = choose.one_in(2);
+  const bool from_zero = choose.one_in(2), transposed = seed % 4 < 2;
   if (choose.one_in(4))  // below the least normal number where they are multiplied as they are
     for (T& v : x) v *= std::is_same_v<P, Bfloat16> ? T(1e-37) : std::numeric_limits<T>::denorm_min() * 20;
   typename B::Context many(threads), alone(1);
   cpu::PackedWeights packed;
   packed.add<P>(many, w.data(), E, depth, columns, false);
   const auto run = [&](auto& ctx, Index bytes, bool with_packed, bool accumulate) {
-    std::pair<Tensor<T, 2, B>, Tensor<T, 3, B>> result{Tensor<T, 2, B>(S, columns), Tensor<T, 3, B>(E, depth, columns)};
+    struct {
+      Tensor<T, 2, B> c, of_transposed;
+      Tensor<T, 3, B> dw;
+    } result{Tensor<T, 2, B>(S, columns), Tensor<T, 2, B>(transposed ? S : 0, columns),
+             Tensor<T, 3, B>(E, depth, columns)};
     const T begin = from_zero ? T(0) : T(1);
-    std::fill_n(result.second.data(), result.second.size(), accumulate ? begin : std::numeric_limits<T>::quiet_NaN());
+    std::fill_n(result.dw.data(), result.dw.size(), accumulate ? begin : std::numeric_limits<T>::quiet_NaN());
     const fn::Store store;
     cpu::Batch<P> batch{.all = {.a = {x.data(), depth, true, slots.rows.data()},
                                 .b = {w.data(), columns, false},
-                                .c = result.first.data(),
+                                .c = result.c.data(),
                                 .c_stride = columns,
                                 .rows = 0,
                                 .columns = columns,
@@ -306,23 +311,30 @@ void check_waves(std::uint64_t seed, Ways& ways, StoredWays& stored) {
     count(batch, true, ctx.threads(), ways);
     cpu::Product<P>::run(ctx, batch, cpu::Epilogue<T>::with(store), bytes);
     batch.all.packed = {};
+    if (transposed) {  // of the same numbers as [experts, columns, depth]
+      batch.all.b = {w.data(), depth, true};
+      batch.all.c = result.of_transposed.data();
+      count(batch, true, ctx.threads(), more.transposed);
+      cpu::Product<P>::run(ctx, batch, cpu::Epilogue<T>::with(store), bytes);
+    }
     batch.all.a.lines_are_rows = false;
     batch.all.b = {dc.data(), columns, false};
-    batch.all.c = result.second.data();
+    batch.all.c = result.dw.data();
     batch.all.rows = depth;
     batch.slots = cpu::Batch<P>::Slots::are_depth;
     batch.accumulate = accumulate;
     if (accumulate)
       count(batch, true, ctx.threads(), ways);
     else
-      count(batch, true, ctx.threads(), stored.all, ctx.threads() > 1 ? &stored.streamed : &stored.streamed_alone);
+      count(batch, true, ctx.threads(), more.stored, ctx.threads() > 1 ? &more.streamed : &more.streamed_alone);
     cpu::Product<P>::run(ctx, batch, cpu::Epilogue<T>::with(store), bytes);
     return result;
   };
   const auto result = run(many, budget, prepacked, !from_zero), at_once = run(alone, Index(16) << 20, false, true);
-  CHECK(same_bits(result.first, at_once.first));
-  CHECK(same_bits(result.second, at_once.second));
-  if (from_zero) CHECK(same_bits(run(alone, budget, prepacked, false).second, at_once.second));
+  CHECK(same_bits(result.c, at_once.c));
+  CHECK(same_bits(result.of_transposed, at_once.of_transposed));
+  CHECK(same_bits(result.dw, at_once.dw));
+  if (from_zero) CHECK(same_bits(run(alone, budget, prepacked, false).dw, at_once.dw));
 }
 
 /// One plain product, of either operand as it lies or transposed.
@@ -449,10 +461,10 @@ void check_pair(std::uint64_t seed, Ways& ways) {
 }
 
 template <class... P>
-void check_each(std::uint64_t seed, Forms& forms, Ways& ways, StoredWays& stored) {
+void check_each(std::uint64_t seed, Forms& forms, Ways& ways, MoreWays& more) {
   const auto check = [&]<class Q>(std::type_identity<Q>) {
     check_products<Q>(seed, forms);
-    check_waves<Q>(seed, ways, stored);
+    check_waves<Q>(seed, ways, more);
     if constexpr (!std::is_same_v<Q, Bfloat16>) check_plain<Q>(seed);
     check_pair<Q>(seed, ways);
   };
@@ -463,12 +475,12 @@ void check_each(std::uint64_t seed, Forms& forms, Ways& ways, StoredWays& stored
 
 TEST_CASE_TEMPLATE("random products: the sums themselves, and the same bits as one thread", T, GATEFOLD_PRODUCTS_OF) {
   Ways ways;
-  StoredWays stored;
+  MoreWays more;
   Forms forms;
   for (std::uint64_t seed = 1; seed <= products; ++seed) {
     check_products<T>(seed, forms);
-    check_waves<T>(2 * seed, ways, stored);
-    check_waves<T>(2 * seed + 1, ways, stored);
+    check_waves<T>(2 * seed, ways, more);
+    check_waves<T>(2 * seed + 1, ways, more);
     if constexpr (!std::is_same_v<T, Bfloat16>) check_plain<T>(seed);
   }
   if (products < 350) return;
@@ -489,15 +501,19 @@ TEST_CASE_TEMPLATE("random products: the sums themselves, and the same bits as o
                         {W::by_call, B::several, R::few},
                         {W::by_call, B::several, R::more},
                         {W::by_task, B::one, R::more}});
+  expect_each<T>(more.transposed, {{W::by_task, B::one, R::one},
+                                   {W::by_task, B::one, R::few},
+                                   {W::by_task, B::one, R::more},
+                                   {W::by_call, B::several, R::more}});
   // Blocks of few rows, by_call: some in all instruction sets, but not always as many.
-  expect_each<T>(stored.all, {{W::in_place, B::one, R::one},
-                              {W::in_place, B::one, R::few},
-                              {W::rank_update, B::one, R::more},
-                              {W::rank_update, B::several, R::more},
-                              {W::by_call, B::several, R::more},
-                              {W::by_task, B::one, R::more}});
+  expect_each<T>(more.stored, {{W::in_place, B::one, R::one},
+                               {W::in_place, B::one, R::few},
+                               {W::rank_update, B::one, R::more},
+                               {W::rank_update, B::several, R::more},
+                               {W::by_call, B::several, R::more},
+                               {W::by_task, B::one, R::more}});
   if (!cpu::on_amx<T>)
-    for (Ways* streamed : {&stored.streamed, &stored.streamed_alone})
+    for (Ways* streamed : {&more.streamed, &more.streamed_alone})
       expect_each<T>(*streamed, {{W::rank_update, B::one, R::more},
                                  {W::rank_update, B::several, R::more},
                                  {W::by_task, B::one, R::more},
@@ -529,11 +545,11 @@ TEST_CASE_TEMPLATE("random pairs of products: two products, bit for bit, whichev
 
 TEST_CASE("random products and pairs, for as long as GATEFOLD_DIFFERENTIAL_SECONDS says" * doctest::skip()) {
   Ways ways;
-  StoredWays stored;
+  MoreWays more;
   Forms forms;
   std::uint64_t last = 0;
   go_on([&](std::uint64_t seed) {
-    check_each<GATEFOLD_PRODUCTS_OF>(seed, forms, ways, stored);
+    check_each<GATEFOLD_PRODUCTS_OF>(seed, forms, ways, more);
     last = seed;
   });
   MESSAGE("cases of each kind: ", last - 1'000'000 + 1);

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "gatefold/backend/cpu/cpu.hpp"
+#include "gatefold/tensor/tensor.hpp"
 #include "support/larger.hpp"
 #include "support/naive.hpp"
 #include "support/slow_build.hpp"
@@ -204,4 +205,30 @@ TEST_CASE_TEMPLATE("stored instead of added, gradients are those that begin as z
         Cpu::grouped_outer(ctx, groups, a, b, view(stored), false);
         CHECK(stored == added);
       }
+}
+
+TEST_CASE_TEMPLATE("gradients so large that they are stored past the caches are those that begin as zeros", T, float,
+                   double) {
+  constexpr Index rows = 512, columns = cpu::tuning.streamed_size / 4 / rows;
+  const OuterCase<T> of({5, 0, 40, 257}, rows, columns);  // a rank update, nothing, one block of the depth, two of them
+  const Groups<Cpu> groups{of.slots.offsets, of.slots.rows, of.slots.count()};
+  const View<const T, 2, Cpu> a(of.a.data(), of.items, rows), b(of.b.data(), of.slots.count(), columns);
+  for (const int threads : {1, 2}) {
+    Cpu::Context ctx(threads);
+    Tensor<T, 3, Cpu> added(4, rows, columns), stored(4, rows, columns);
+    std::fill_n(added.data(), added.size(), T(0));
+    std::fill_n(stored.data(), stored.size(), std::numeric_limits<T>::quiet_NaN());
+    Cpu::grouped_outer(ctx, groups, a, b, added.view());
+    Cpu::grouped_outer(ctx, groups, a, b, stored.view(), false);
+    CHECK(std::equal(added.data(), added.data() + added.size(), stored.data()));
+
+    cpu::Batch<T> batch = of.batch(stored.data(), false);
+    const cpu::ProductSchedule<T> schedule(batch, true, threads);
+    CHECK(schedule.streams(batch[0]));
+    CHECK(schedule.streams(batch[1]));
+    CHECK(schedule.streams(batch[2]));
+    CHECK_FALSE(schedule.streams(batch[3]));
+    batch.stays_cached = true;
+    CHECK_FALSE(schedule.streams(batch[0]));
+  }
 }

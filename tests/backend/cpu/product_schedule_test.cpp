@@ -64,7 +64,7 @@ TEST_CASE("gradients of few slots are rank updates, where nothing happens to the
   CHECK(c.batch[3].rows == 0);
 }
 
-TEST_CASE("stored gradients go past the caches: one block of the depth, whole panels, aligned, not read soon") {
+TEST_CASE("stored gradients go past the caches: one block of the depth, whole panels, aligned") {
   using Tile = cpu::Tile<float>;
   alignas(64) float c = 0;
   // how: what breaks one of the conditions
@@ -81,7 +81,7 @@ TEST_CASE("stored gradients go past the caches: one block of the depth, whole pa
     CHECK(streams(depth, columns));
     CHECK_FALSE(streams(depth, columns + Tile::size));
     CHECK_FALSE(streams(depth, columns, [](Batch<float>& b) { b.accumulate = true; }));
-    CHECK_FALSE(streams(depth, columns, [](Batch<float>& b) { b.read_soon = true; }));
+    CHECK_FALSE(streams(depth, columns, [](Batch<float>& b) { b.stays_cached = true; }));
     CHECK_FALSE(streams(depth, columns, [](Batch<float>& b) { b.all.c += 1; }));
     CHECK_FALSE(streams(depth, columns, [](Batch<float>& b) { b.all.c_stride += 1; }));
   }

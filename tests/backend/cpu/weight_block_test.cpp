@@ -36,6 +36,12 @@ TEST_CASE_TEMPLATE("a block packs its own rows and columns, and finds its panels
         wrong += w.panel(x / width * width, nullptr)[k * width + x % width] != (x < w.columns ? b[at] : T(0));
       }
     CHECK(wrong == 0);
+    // One panel by itself, the last one too.
+    for (const Index x : {width, 2 * width}) {
+      std::vector<T> panel(static_cast<std::size_t>(70 * width), T(9));
+      w.pack_panel(x, panel.data());
+      CHECK(std::equal(panel.begin(), panel.end(), w.panel(x, nullptr)));
+    }
   }
 }
 

@@ -33,9 +33,9 @@ struct Batch {
   Slots slots = Slots::none;
   const Index* offsets = nullptr;  // [experts + 1], unless Slots::none
   Index experts = 1;
-  Index most_slots = 0;     // of all experts in any routing; raised to those there are, where it is less
-  bool accumulate = false;  // start every sum at the present c
-  bool read_soon = false;   // c, which therefore stays in the caches
+  Index most_slots = 0;       // of all experts in any routing; raised to those there are, where it is less
+  bool accumulate = false;    // start every sum at the present c
+  bool stays_cached = false;  // c is small, or read soon: it is not stored past the caches
 
   /// Rows of all experts together and depth of one, at most: whatever the routing, of as many slots.
   Index most_rows() const { return slots == Slots::are_rows ? bound() : all.rows; }

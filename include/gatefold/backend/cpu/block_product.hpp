@@ -59,10 +59,14 @@ class BlockProduct {
     if constexpr (!on_amx<P>)
       if (b.packed && rows.count <= tuning_of<P>.skinny_panel_rows) return skinny(rows, a, b, add, to);
     if (on_the_way_) return pack_next(rows, a, b, next, add, to);
-    if (!b.packed) b.pack(panels_);
+    // Where columns of B are rows of memory, a panel is packed when it is needed, and is in the first cache then; else
+    // all are packed at once, in long runs of memory.
+    const bool at_once = !b.packed && !b.b.lines_are_rows;
+    if (at_once) b.pack(panels_);
     const Index panels = divide_up(b.columns, width);
     for (Index x = 0; x < b.columns; x += width) {
-      const T* panel = b.packed ? b.panel(x, panels_) : panels_ + x * b.words();
+      if (!b.packed && !at_once) b.pack_panel(x, panels_);
+      const T* panel = b.packed ? b.panel(x, panels_) : panels_ + (at_once ? x * b.words() : 0);
       const bool last = x + width >= b.columns;
       multiply(rows, a, b, panel, x, add, to, [&](Index t) {
         if (b.packed && !last) return b.prefetch_panel(x + width, t, rows.tiles);
@@ -93,7 +97,7 @@ class BlockProduct {
     for (Index x = 0; x < b.columns; x += width) {
       T* const panel = panels_ + panel_ * Tile<P>::depth * width;
       T* const other = panels_ + (1 - panel_) * Tile<P>::depth * width;
-      if (!packed_) pack_panels<P>(b.b, b.column + x, std::min(width, b.columns - x), b.k, b.depth, panel);
+      if (!packed_) b.pack_panel(x, panel);
       const bool last = x + width >= b.columns;
       const WeightBlock<P>* const after = last ? next : &b;
       const Index at = last ? 0 : x + width;

@@ -64,7 +64,7 @@ void outer(Context& ctx, const Batch<P>& batch, const V& c) {
   transposed.all.c_stride = rows;
   transposed.all.rows = columns;
   transposed.all.columns = rows;
-  transposed.read_soon = true;
+  transposed.stays_cached = true;
   Product<P>::run(ctx, transposed, epilogue);
   transpose(transposed_c, c);
 }

@@ -23,9 +23,15 @@ void copy_block(const Rows& from, Index rows, Index columns, T* to, Index stride
   }
 }
 
+/// Nothing.
+struct NoPrefetch {
+  void operator()(const auto&, Index) const {}
+};
+
 /// to[c, r] = word c of row r
-template <class T, class Rows>
-void transpose_block(const Rows& from, Index rows, Index columns, T* to, Index stride) {
+/// @param prefetch  (row, c): called before a register of words from c on is read
+template <class T, class Rows, class F = NoPrefetch>
+void transpose_block(const Rows& from, Index rows, Index columns, T* to, Index stride, const F& prefetch = {}) {
   using Packet = typename Register<T>::Packet;
   constexpr int size = Register<T>::size, worth = (size + 1) / 2;  // columns worth a transposition of registers
   Index r = 0;
@@ -36,6 +42,7 @@ void transpose_block(const Rows& from, Index rows, Index columns, T* to, Index s
     for (; c + worth <= columns; c += size) {
       const int count = static_cast<int>(columns - c < size ? columns - c : size);
       Packet block[size];
+      for (int i = 0; i < size; ++i) prefetch(source[i], c);
       for (int i = 0; i < size; ++i) block[i] = source[i].load(c, count).packet();
       packet::transpose<T>(block);
       for (int i = 0; i < count; ++i) packet::store(to + (c + i) * stride + r, block[i]);
@@ -63,8 +70,11 @@ void pack_panels(const Operand<SumOf<P>>& b, Index line, Index lines, Index k, I
   constexpr Index width = Tile<P>::columns, group = tuning.copied_rows;
   const Index rows = words<P>(depth), whole = lines / width * width, panel = rows * width;
   if (b.lines_are_rows) {
+    // The lines of the next transposition, which are far apart, are prefetched while these are transposed.
+    const Index ahead = b.rows ? 0 : Register<SumOf<P>>::size * b.stride;
+    const auto prefetch = [ahead](const WordsAlong<P>& words, Index w) { words.prefetch(w, ahead); };
     for (Index j = 0; j < whole; j += width)
-      transpose_block(LinesOfWords<P>{b, line + j, k, depth}, width, rows, to + j * rows, width);
+      transpose_block(LinesOfWords<P>{b, line + j, k, depth}, width, rows, to + j * rows, width, prefetch);
   } else {
     // A few rows at a time, so that memory is read in long runs.
     for (Index x = 0; x < rows; x += group)

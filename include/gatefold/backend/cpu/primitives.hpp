@@ -231,7 +231,8 @@ void Primitives<B, Operands>::grouped_outer(Context& ctx, Groups<B> g, View<cons
                            .offsets = g.offsets.data(),
                            .experts = g.experts(),
                            .most_slots = g.slots,
-                           .accumulate = accumulate};
+                           .accumulate = accumulate,
+                           .stays_cached = dw.size() < tuning.streamed_size};
   outer(ctx, batch, dw);
 }
 template <class B, class Operands>

@@ -63,7 +63,7 @@ class ProductSchedule {
   bool streams(const Problem<P>& p) const {
     constexpr Index register_bytes = Register<T>::size * sizeof(T);
     const auto aligned = [](std::uintptr_t bytes) { return bytes % register_bytes == 0; };
-    return !on_amx<P> && stores_ && b_.slots == Batch<P>::Slots::are_depth && !b_.accumulate && !b_.read_soon &&
+    return !on_amx<P> && stores_ && b_.slots == Batch<P>::Slots::are_depth && !b_.accumulate && !b_.stays_cached &&
            path(p) != WeightPath::in_place && p.depth <= Tile<P>::depth && p.columns % Tile<P>::columns == 0 &&
            aligned(reinterpret_cast<std::uintptr_t>(p.c)) &&
            aligned(static_cast<std::uintptr_t>(p.c_stride) * sizeof(T));

@@ -26,6 +26,10 @@ struct WeightBlock {
   /// Words of a column.
   Index words() const { return cpu::words<P>(depth); }
   void pack(T* to) const { pack_panels<P>(b, column, columns, k, depth, to); }
+  /// The panel of column x.
+  void pack_panel(Index x, T* to) const {
+    pack_panels<P>(b, column + x, std::min<Index>(Tile<P>::columns, columns - x), k, depth, to);
+  }
   /// The panel of column x: packed, or rounded weights widened into `buffer`.
   const T* panel(Index x, T* buffer) const { return packed.panel(x * words(), words(), buffer); }
 

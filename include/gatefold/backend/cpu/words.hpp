@@ -86,6 +86,11 @@ struct WordsAlong {
       return pairs_along(part(0), part(size));
     }
   }
+  /// What load(w, a register's size) of a row `elements` further on reads, which need not exist.
+  void prefetch(Index w, Index elements) const {
+    constexpr Index values = Register<T>::size * values_of_word<P>, line = 64 / sizeof(T);
+    for (Index i = 0; i < values; i += line) __builtin_prefetch(row + w * values_of_word<P> + elements + i);
+  }
   T word(Index w) const {
     if constexpr (values_of_word<P> == 1) {
       return rounded<P>(row[w]);
