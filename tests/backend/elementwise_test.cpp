@@ -99,7 +99,7 @@ TEST_CASE("packs: set_zero, zeros_like, copy_pack") {
   p.parts.push_back(tensor<float>({1, 2}));
   p.parts.push_back(tensor<float>({}));
   p.matrix.resize(2, 3);
-  fill(ctx, p.matrix.view(), 4);
+  fill(ctx, p.matrix, 4);
 
   Pack zero = zeros_like(ctx, p);
   CHECK(zero.parts.size() == 2);

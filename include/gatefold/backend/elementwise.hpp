@@ -223,10 +223,14 @@ void for_rows(C& ctx, View<T, 2, B> out, const Rows& rows, const Step& step) {
   }
 }
 
+template <class C, class T, int R, class B>
+void fill(C& ctx, Tensor<T, R, B>& x, NonDeduced<T> value) {
+  fill(ctx, x.view(), value);
+}
 /// x ← 0
 template <class C, class T, int R, class B>
 void zero(C& ctx, Tensor<T, R, B>& x) {
-  fill(ctx, x.view(), 0);
+  fill(ctx, x, 0);
 }
 namespace pack {
 

@@ -46,7 +46,8 @@ namespace gatefold {
 /// @param of_run  where the parameters begin; kept as `seed`, from which noise may be taken too:
 ///                `Random{trainer.seed.fork(1), static_cast<std::uint64_t>(trainer.state.step)}`
 /// @throws ArgumentError on shapes and options that do not fit, NotFiniteError on a loss or gradient that is not finite
-///         (see `not_finite`); parameters, state and adapted packs are untouched then
+///         (see `not_finite`); parameters, state and adapted packs are untouched then, and no part waits any more.
+///         Of a part, `accumulate` finds nothing: it returns the loss as it is, and the step throws
 /// @cost   forward, backward and one optimizer step; no allocation after the first step of the same size. The host
 ///         waits for the backend once, between backward and the optimizer
 template <class T, class C, class ModelT, class LossT, class OptimizerT>
