@@ -8,8 +8,9 @@
 
 namespace gatefold::support {
 
-/// Whether a child of a process with threads may start threads: ThreadSanitizer does not let it.
-#if defined(__SANITIZE_THREAD__)
+/// Whether a child of a process with threads may start threads: ThreadSanitizer does not let it, and qemu-user stops at
+/// an assertion of its own.
+#if defined(__SANITIZE_THREAD__) || defined(GATEFOLD_TESTS_EMULATED)
 inline constexpr bool may_fork = false;
 #elif defined(__has_feature)
 inline constexpr bool may_fork = !__has_feature(thread_sanitizer);
