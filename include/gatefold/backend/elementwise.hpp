@@ -186,6 +186,10 @@ template <class C, class T, int R, class B>
 void fill(C& ctx, View<T, R, B> x, NonDeduced<T> value) {
   B::for_each(ctx, x.size(), fn::Fill<T>{value, x.data()});
 }
+template <class C, class T, int R, class B>
+void fill(C& ctx, Tensor<T, R, B>& x, NonDeduced<T> value) {
+  fill(ctx, x.view(), value);
+}
 /// to = from
 template <class C, class T, int R, class B>
 void copy(C& ctx, In<T, R, B> from, View<T, R, B> to) {
@@ -223,10 +227,6 @@ void for_rows(C& ctx, View<T, 2, B> out, const Rows& rows, const Step& step) {
   }
 }
 
-template <class C, class T, int R, class B>
-void fill(C& ctx, Tensor<T, R, B>& x, NonDeduced<T> value) {
-  fill(ctx, x.view(), value);
-}
 /// x ← 0
 template <class C, class T, int R, class B>
 void zero(C& ctx, Tensor<T, R, B>& x) {

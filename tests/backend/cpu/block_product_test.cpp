@@ -56,7 +56,8 @@ struct Task {
     const RowBlock all = RowBlock::all<T>(rows);
     for (std::size_t i = 0; i < blocks.size(); ++i) {
       T* const to = result.data() + static_cast<Index>(i) * size;
-      product.run(all, a.data(), blocks[i], i + 1 < blocks.size() ? &blocks[i + 1] : nullptr, add,
+      product.run(all, a.data(), blocks[i], i + 1 < blocks.size() ? &blocks[i + 1] : nullptr,
+                  add ? cpu::Into::add : cpu::Into::store,
                   in_rows ? Sums<T>::rows(to, stride) : Sums<T>::panels(to, rows));
     }
     // Element by element, whichever way they lie; what is past the columns is of no account.
@@ -115,7 +116,7 @@ TEST_CASE_TEMPLATE("packed on the way, a narrow last panel is not read past the 
   const WeightBlock<T> block{{b.data(), columns, false}, {}, 0, depth, 0, columns};
   std::vector<T> panels(BlockProduct<T>::memory), sums(static_cast<std::size_t>(rows * 2 * width));
   BlockProduct<T>(WeightPath::on_the_way, panels.data())
-      .run(RowBlock::all<T>(rows), task.a.data(), block, nullptr, false, Sums<T>::panels(sums.data(), rows));
+      .run(RowBlock::all<T>(rows), task.a.data(), block, nullptr, cpu::Into::store, Sums<T>::panels(sums.data(), rows));
   const std::vector<T> expected = task.run(WeightPath::by_task, false, false);
   for (Index r = 0; r < rows; ++r)
     for (Index x = 0; x < columns; ++x)

@@ -24,19 +24,14 @@ template <class T>
 struct Sums {
   T* data;
   SumsLayout layout;
-  bool far = false;      // no cache holds them before they are written
-  bool streams = false;  // begun at 0, and stored past the caches
+  bool far = false;  // no cache holds them before they are written
 
   /// Panels one after the other.
   static Sums panels(T* data, Index rows) { return {data, SumsLayout::panels(rows, Tile<T>::columns)}; }
   /// The rows of a matrix itself.
   static Sums rows(T* data, Index stride) { return {data, {stride, Tile<T>::columns, Tile<T>::columns}, true}; }
-  /// The same, begun at 0, and stored past the caches: aligned, in whole panels.
-  static Sums streamed(T* data, Index stride) {
-    return {data, {stride, Tile<T>::columns, Tile<T>::columns}, false, true};
-  }
   /// From column x on, a multiple of Tile::columns.
-  Sums from(Index x) const { return {data + x / Tile<T>::columns * layout.panel, layout, far, streams}; }
+  Sums from(Index x) const { return {data + x / Tile<T>::columns * layout.panel, layout, far}; }
 };
 
 /// The product of a block of rows with one block of weights after the other, each fetched while the one before
@@ -53,12 +48,13 @@ class BlockProduct {
 
   /// to = or += a b
   /// @param a     [rows, words] packed
+  /// @param into  Into::stream only to aligned rows of a matrix, in whole panels, of more rows than skinny ones
   /// @param next  the weights that the task needs after these, or null
-  void run(const RowBlock& rows, const T* a, const WeightBlock<P>& b, const WeightBlock<P>* next, bool add,
+  void run(const RowBlock& rows, const T* a, const WeightBlock<P>& b, const WeightBlock<P>* next, Into into,
            const Sums<T>& to) {
     if constexpr (!on_amx<P>)
-      if (b.packed && rows.count <= tuning_of<P>.skinny_panel_rows) return skinny(rows, a, b, add, to);
-    if (on_the_way_) return pack_next(rows, a, b, next, add, to);
+      if (b.packed && rows.count <= tuning_of<P>.skinny_panel_rows) return skinny(rows, a, b, into == Into::add, to);
+    if (on_the_way_) return pack_next(rows, a, b, next, into, to);
     // Where columns of B are rows of memory, a panel is packed when it is needed, and is in the first cache then; else
     // all are packed at once, in long runs of memory.
     const bool at_once = !b.packed && !b.b.lines_are_rows;
@@ -68,7 +64,7 @@ class BlockProduct {
       if (!b.packed && !at_once) b.pack_panel(x, panels_);
       const T* panel = b.packed ? b.panel(x, panels_) : panels_ + (at_once ? x * b.words() : 0);
       const bool last = x + width >= b.columns;
-      multiply(rows, a, b, panel, x, add, to, [&](Index t) {
+      multiply(rows, a, b, panel, x, into, to, [&](Index t) {
         if (b.packed && !last) return b.prefetch_panel(x + width, t, rows.tiles);
         if (!next) return Prefetch::nothing(panel);
         return b.packed ? next->prefetch(t, rows.tiles)
@@ -91,7 +87,7 @@ class BlockProduct {
 
   // While the tiles of a panel compute, each prefetches some rows of the next panel and copies those prefetched by the
   // tile before.
-  void pack_next(const RowBlock& rows, const T* a, const WeightBlock<P>& b, const WeightBlock<P>* next, bool add,
+  void pack_next(const RowBlock& rows, const T* a, const WeightBlock<P>& b, const WeightBlock<P>* next, Into into,
                  const Sums<T>& to) {
     const Index parts = rows.tiles - 1;
     for (Index x = 0; x < b.columns; x += width) {
@@ -106,7 +102,7 @@ class BlockProduct {
       packed_ = fetches && after->columns - at >= width && after->depth % values_of_step<P> == 0 &&
                 after->words() <= parts * (b.words() / 2);
       multiply(
-          rows, a, b, panel, x, add, to,
+          rows, a, b, panel, x, into, to,
           [&](Index t) {
             return fetches && t < parts ? after->prefetch_rows(at, width, t, parts) : Prefetch::nothing(panel);
           },
@@ -118,15 +114,14 @@ class BlockProduct {
   // @param prefetch, copy  what a tile prefetches, and copies
   template <class F, class C = PanelCopy<P> (*)(Index)>
   static void multiply(
-      const RowBlock& rows, const T* a, const WeightBlock<P>& b, const T* panel, Index x, bool add, const Sums<T>& to,
+      const RowBlock& rows, const T* a, const WeightBlock<P>& b, const T* panel, Index x, Into into, const Sums<T>& to,
       const F& prefetch, const C& copy = [](Index) { return PanelCopy<P>{}; }) {
     constexpr Index size = sizeof(T);
     const Index stride = to.layout.stride;
     T* const sums = to.from(x).data;
-    const Into into = to.streams ? Into::stream : add ? Into::add : Into::store;
     for (Index t = 0; t < rows.tiles; ++t) {
       Prefetch p = prefetch(t);
-      if (to.far && t + 1 < rows.tiles)
+      if (to.far && into != Into::stream && t + 1 < rows.tiles)
         p = p.after_rows(sums + rows.begin(t + 1) * stride, rows.size(t + 1), width * size, stride * size);
       tile_sum<P>(rows.size(t), std::min(width, b.columns - x), b.words(), a + rows.begin(t) * Tile<P>::stride, panel,
                   sums + rows.begin(t) * stride, stride, into, p, copy(t));

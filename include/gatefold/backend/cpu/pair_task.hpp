@@ -131,7 +131,7 @@ class PairTask {
   T* packed_a(Index block) const { return w_.a + block * rows_.count * Tile<P>::stride; }
   void multiply(Index i, const T* a, bool add, const Sums<T>& to) {
     const WeightBlock<P> block = weights_[i], next = i + 1 < end_ ? weights_[i + 1] : block;
-    product_.run(rows_, a, block, i + 1 < end_ ? &next : nullptr, add, to);
+    product_.run(rows_, a, block, i + 1 < end_ ? &next : nullptr, add ? Into::add : Into::store, to);
   }
 
   const PairBatch<P>& b_;

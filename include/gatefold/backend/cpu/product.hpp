@@ -155,15 +155,14 @@ class Product {
       T* const c = p.c + rows.first * p.c_stride + b.column;
       // Sums that nothing happens to are formed where they belong.
       const bool in_c = epilogue_.stores && b.columns % kColumns == 0 && rows.count > tuning_of<P>.skinny_panel_rows;
-      const bool past_caches = in_c && streams;
+      const bool begun = !first || item.add || item.from_zero;
+      const Into into = in_c && streams ? Into::stream : begun ? Into::add : Into::store;
       const Sums<T> sums =
-          past_caches ? Sums<T>::streamed(c, p.c_stride)
-          : in_c
-              ? Sums<T>::rows(c, p.c_stride)
-              : Sums<T>::panels(w.sums + (item.blocks() > 1 ? (b.column - item.column) * rows.count : 0), rows.count);
-      if (first && item.from_zero && !past_caches) load(nullptr, 0, rows.count, b.columns, sums);
+          in_c ? Sums<T>::rows(c, p.c_stride)
+               : Sums<T>::panels(w.sums + (item.blocks() > 1 ? (b.column - item.column) * rows.count : 0), rows.count);
+      if (first && item.from_zero && into != Into::stream) load(nullptr, 0, rows.count, b.columns, sums);
       if (first && item.add && !in_c) load(c, p.c_stride, rows.count, b.columns, sums);
-      product.run(rows, w.a, b, more ? &next : nullptr, !first || item.add || item.from_zero, sums);
+      product.run(rows, w.a, b, more ? &next : nullptr, into, sums);
       if (last && !in_c) finish(item, sums.data, sums.layout, rows.first, rows.count, b.column, b.columns);
     }
     if (streams) packet::end_of_stream();

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "gatefold/backend/cpu/amx.hpp"
 #include "gatefold/backend/cpu/batch.hpp"
 #include "gatefold/backend/cpu/instruction_set.hpp"
 #include "gatefold/backend/cpu/operand.hpp"
