@@ -29,6 +29,7 @@
 #include "gatefold/policy/options.hpp"
 #include "gatefold/policy/policy.hpp"
 #include "gatefold/policy/probe.hpp"
+#include "gatefold/backend/address_sanitizer.hpp"
 #include "gatefold/backend/epilogue.hpp"
 #include "gatefold/backend/drop.hpp"
 #include "gatefold/backend/group_table.hpp"

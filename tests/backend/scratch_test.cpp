@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "gatefold/backend/cpu/cpu.hpp"
+#include "support/poisoned.hpp"
 
 using namespace gatefold;
 
@@ -91,6 +92,30 @@ TEST_CASE("marks nest: each gives back what was taken since") {
   CHECK(arena.scratch<double>(10).data() == second);
   CHECK(first != second);
   CHECK(second != third);
+}
+
+TEST_CASE("the address sanitizer knows, to the byte, what is taken") {
+  using support::poisoned;
+  const bool reported = support::address_sanitized;
+  Arena arena;
+  const auto outer = arena.mark();
+  const char* const first = arena.scratch<char>(1001).data();
+  CHECK(!poisoned(first));
+  CHECK(!poisoned(first + 1000));
+  CHECK(poisoned(first + 1001) == reported);
+  CHECK(poisoned(first + kMegabyte - 1) == reported);
+  const char* second;
+  {
+    const auto inner = arena.mark();
+    second = arena.scratch<char>(5 * kMegabyte).data();  // a chunk of its own
+    CHECK(!poisoned(second + 5 * kMegabyte - 1));
+    CHECK(!poisoned(arena.scratch<char>(256).data()));
+  }
+  CHECK(!poisoned(first + 1000));
+  CHECK(poisoned(first + 1024) == reported);
+  CHECK(poisoned(second) == reported);
+  CHECK(poisoned(second + 5 * kMegabyte - 1) == reported);
+  CHECK(!poisoned(arena.scratch<char>(5 * kMegabyte).data()));
 }
 
 TEST_CASE("nothing is allocated before it is needed, and later steps run in the memory of the first") {
@@ -256,6 +281,7 @@ TEST_CASE("debug builds poison what a mark gives back, and nothing else") {
     for (Index i = 0; i < 4; ++i) gone(i) = far(i) = 2;
     far(kMegabyte - 1) = 2;
   }
+  for (const auto& v : {gone, far}) address_sanitizer::unpoison(v.data(), static_cast<std::size_t>(v.size()) * 8);
   for (Index i = 0; i < 4; ++i) {
     CHECK(kept(i) == 1);
     CHECK(std::isnan(gone(i)));

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <random>
 #include <span>
 #include <vector>
@@ -9,12 +10,15 @@
 /// Plain loops in double, written from the formulas of backend/backend.hpp: oracles for every backend.
 namespace gatefold::naive {
 
+/// n numbers in [-1, 1), each of two draws, as std::uniform_real_distribution makes them with a logarithm for each.
 template <class T>
 std::vector<T> random_vector(Index n, unsigned seed) {
   std::mt19937 generator(seed);
-  std::uniform_real_distribution<double> uniform(-1, 1);
   std::vector<T> x(static_cast<std::size_t>(n));
-  for (T& v : x) v = static_cast<T>(uniform(generator));
+  for (T& v : x) {
+    const std::uint64_t low = generator(), high = generator();
+    v = static_cast<T>(static_cast<double>(high << 32 | low) * 0x1p-63 - 1);
+  }
   return x;
 }
 

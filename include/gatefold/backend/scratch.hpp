@@ -4,6 +4,7 @@
 #include <new>
 #include <vector>
 
+#include "gatefold/backend/address_sanitizer.hpp"
 #include "gatefold/backend/one_thread.hpp"
 #include "gatefold/core/types.hpp"
 #include "gatefold/tensor/view.hpp"
@@ -16,17 +17,16 @@ namespace gatefold {
 /// has room behind what is taken from it, or from a new last one: so the second step of a loop runs in the first step's
 /// memory. A host's arena that had to grow becomes one chunk once nothing is taken from it, as large as most was taken
 /// at a time: the rests of several chunks would stay unused. A view must not outlive the mark it was taken under.
-/// Debug builds fill what is not taken with NaN (and -1): whoever reads what nobody wrote sees it. A second thread that
-/// takes a mark while the first has one is refused.
+/// Debug builds fill what is not taken with NaN (and -1): whoever reads what nobody wrote sees it. Where a program has
+/// the address sanitizer, it reports who touches what is not taken of a host's arena. A second thread that takes a mark
+/// while the first has one is refused.
 template <class B>
 class Scratch : public OneThread {
  public:
   Scratch() = default;
   Scratch(const Scratch&) = delete;
   Scratch& operator=(const Scratch&) = delete;
-  ~Scratch() {
-    for (const Chunk& chunk : chunks_) B::release(chunk.data);
-  }
+  ~Scratch() { release_chunks(); }
 
   /// Gives back at the end of its scope what was taken since it was made.
   class Mark {
@@ -81,6 +81,13 @@ class Scratch : public OneThread {
   void add_chunk(std::size_t size);
   void rewind(std::size_t parts);
   void join_chunks() noexcept;
+  void release_chunks() noexcept;
+  static void permit(const void* p, std::size_t bytes) {
+    if constexpr (B::is_host) address_sanitizer::unpoison(p, bytes);
+  }
+  static void forbid(const void* p, std::size_t bytes) {
+    if constexpr (B::is_host) address_sanitizer::poison(p, bytes);
+  }
 
   std::vector<Chunk> chunks_;
   std::vector<Part> parts_;
@@ -97,6 +104,7 @@ Scratch<B>::Mark::~Mark() {
 
 template <class B>
 void* Scratch<B>::take(std::size_t bytes) {
+  const std::size_t asked = bytes;
   bytes = (bytes + kAlignment - 1) / kAlignment * kAlignment;
   std::size_t at = 0;
   while (at < chunks_.size() && chunks_[at].size - chunks_[at].used < bytes) ++at;
@@ -107,6 +115,7 @@ void* Scratch<B>::take(std::size_t bytes) {
   chunk.used += bytes;
   taken_ += bytes;
   most_ = taken_ > most_ ? taken_ : most_;
+  permit(data, asked);
   return data;
 }
 
@@ -117,6 +126,7 @@ void Scratch<B>::add_chunk(std::size_t size) {
 #ifndef NDEBUG
   B::poison(chunks_.back().data, size);
 #endif
+  forbid(chunks_.back().data, size);
 }
 
 template <class B>
@@ -127,8 +137,10 @@ void Scratch<B>::rewind(std::size_t parts) {
     chunk.used -= bytes;
     taken_ -= bytes;
 #ifndef NDEBUG
+    permit(chunk.data + chunk.used, bytes);
     if (bytes > 0) B::poison(chunk.data + chunk.used, bytes);
 #endif
+    forbid(chunk.data + chunk.used, bytes);
   }
 }
 
@@ -136,13 +148,21 @@ template <class B>
 void Scratch<B>::join_chunks() noexcept {
   if constexpr (B::is_host) {  // a device may still be at work in its chunks
     if (chunks_.size() < 2) return;
-    for (const Chunk& chunk : chunks_) B::release(chunk.data);
-    chunks_.clear();
+    release_chunks();
     try {
       add_chunk(most_);
     } catch (const std::bad_alloc&) {  // whoever takes next will ask again
     }
   }
+}
+
+template <class B>
+void Scratch<B>::release_chunks() noexcept {
+  for (const Chunk& chunk : chunks_) {
+    permit(chunk.data, chunk.size);
+    B::release(chunk.data);
+  }
+  chunks_.clear();
 }
 
 }  // namespace gatefold

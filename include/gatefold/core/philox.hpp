@@ -24,17 +24,19 @@ struct Philox {
   };
 
   GATEFOLD_HD static constexpr Words block(std::uint64_t key, std::uint64_t counter_low, std::uint64_t counter_high) {
-    auto low = [](std::uint64_t v) { return static_cast<std::uint32_t>(v); };
-    auto high = [](std::uint64_t v) { return static_cast<std::uint32_t>(v >> 32); };
-    Words c{{low(counter_low), high(counter_low), low(counter_high), high(counter_high)}};
-    std::uint32_t k0 = low(key), k1 = high(key);
+    using Word = std::uint32_t;
+    Word r0 = Word(counter_low), l0 = Word(counter_low >> 32), r1 = Word(counter_high), l1 = Word(counter_high >> 32);
+    Word k0 = Word(key), k1 = Word(key >> 32);
     for (int round = 0; round < rounds; ++round) {
-      const std::uint64_t p0 = std::uint64_t(multiplier_0) * c.w[0], p1 = std::uint64_t(multiplier_1) * c.w[2];
-      c = {{high(p1) ^ c.w[1] ^ k0, low(p1), high(p0) ^ c.w[3] ^ k1, low(p0)}};
+      const std::uint64_t p0 = std::uint64_t(multiplier_0) * r0, p1 = std::uint64_t(multiplier_1) * r1;
+      r0 = Word(p1 >> 32) ^ l0 ^ k0;
+      l0 = Word(p1);
+      r1 = Word(p0 >> 32) ^ l1 ^ k1;
+      l1 = Word(p0);
       k0 += weyl_0;
       k1 += weyl_1;
     }
-    return c;
+    return {{r0, l0, r1, l1}};
   }
   /// The number in [0, 1) that the first two words of a block stand for.
   template <class T>

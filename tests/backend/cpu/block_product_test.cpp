@@ -35,7 +35,8 @@ struct Task {
   /// sums [blocks][rows, columns], of prepacked, rounded or plain weights
   std::vector<T> run(WeightPath path, bool add, bool in_rows, bool round = false) const {
     const Index stride = cpu::divide_up(columns, width) * width, size = rows * stride;
-    std::vector<T> result(static_cast<std::size_t>(size) * depths.size(), T(0.5)), panels(BlockProduct<T>::memory);
+    std::vector<T> result(static_cast<std::size_t>(size) * depths.size(), T(0.5)),
+        panels(static_cast<std::size_t>(BlockProduct<T>::memory(Tile<T>::depth, columns)));
     std::vector<std::vector<T>> packed;
     std::vector<std::vector<Bfloat16>> half(depths.size());
     std::vector<WeightBlock<T>> blocks;
@@ -114,7 +115,8 @@ TEST_CASE_TEMPLATE("packed on the way, a narrow last panel is not read past the 
   Task<T> task(rows, columns, {depth});
   const support::Guarded<T> b(task.b);
   const WeightBlock<T> block{{b.data(), columns, false}, {}, 0, depth, 0, columns};
-  std::vector<T> panels(BlockProduct<T>::memory), sums(static_cast<std::size_t>(rows * 2 * width));
+  std::vector<T> panels(static_cast<std::size_t>(BlockProduct<T>::memory(depth, columns))),
+      sums(static_cast<std::size_t>(rows * 2 * width));
   BlockProduct<T>(WeightPath::on_the_way, panels.data())
       .run(RowBlock::all<T>(rows), task.a.data(), block, nullptr, cpu::Into::store, Sums<T>::panels(sums.data(), rows));
   const std::vector<T> expected = task.run(WeightPath::by_task, false, false);

@@ -117,6 +117,9 @@ TEST_CASE("memory depends on sizes alone, and no routing needs more") {
       CHECK(memory.hidden >= most * of_row);
       CHECK(memory.first >= most * cpu::Tile<float>::depth);
       CHECK(memory.sums >= most * c.batch.padded_columns());
+      using cpu::BlockProduct;
+      CHECK(memory.panels >= BlockProduct<float>::memory(depth, hidden));
+      CHECK(memory.panels >= BlockProduct<float>::memory(hidden, columns));
       if (path == WeightPath::by_call) {
         CHECK(memory.packed >= c.batch.packed_size());
         ++by_call;
@@ -125,7 +128,9 @@ TEST_CASE("memory depends on sizes alone, and no routing needs more") {
         CHECK(cpu::PairMemory<float>::reads_in_place(c.batch));
         // Rows of hidden in one piece.
         const Index chunks = std::min(c.batch.chunks(), cpu::tuning.in_place_chunks);
-        CHECK(memory.first >= rows * ((chunks - 1) * cpu::Tile<float>::depth + of_row));
+        const Index piece = rows * ((chunks - 1) * cpu::Tile<float>::depth + of_row);
+        CHECK(memory.first >= piece);
+        CHECK(memory.panels >= piece);
       }
     }
   }

@@ -119,6 +119,7 @@ TEST_CASE("memory of products depends on sizes alone, and no routing needs more"
     CHECK(memory.packed == of_sizes.packed);
     CHECK(memory.a == of_sizes.a);
     CHECK(memory.sums == of_sizes.sums);
+    CHECK(memory.panels == of_sizes.panels);
 
     const cpu::ProductSchedule<float> schedule(c.batch, true, threads);
     const Index width = std::min(schedule.columns(), cpu::PackedMatrix<float>::padded(columns));
@@ -131,6 +132,8 @@ TEST_CASE("memory of products depends on sizes alone, and no routing needs more"
       CHECK(memory.a >= rows * stride);
       CHECK(memory.sums >=
             rows * (p.depth > cpu::Tile<float>::depth ? width : std::min(width, cpu::Tile<float>::depth)));
+      const Index block = cpu::Tile<float>::depth;
+      CHECK(memory.panels >= cpu::PackedMatrix<float>::size(std::min(p.depth, block), std::min(columns, block)));
       if (schedule.path(p) == WeightPath::in_place)  // sums so far, and those of a block of k
         CHECK(memory.sums >= 2 * p.rows * width);
       if (schedule.path(p) != WeightPath::by_call) continue;

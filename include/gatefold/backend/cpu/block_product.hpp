@@ -7,6 +7,7 @@
 #include "gatefold/backend/cpu/epilogue.hpp"
 #include "gatefold/backend/cpu/instruction_set.hpp"
 #include "gatefold/backend/cpu/operand.hpp"
+#include "gatefold/backend/cpu/packed_matrix.hpp"
 #include "gatefold/backend/cpu/prefetch.hpp"
 #include "gatefold/backend/cpu/schedule.hpp"
 #include "gatefold/backend/cpu/skinny_panels.hpp"
@@ -41,8 +42,12 @@ class BlockProduct {
   using T = SumOf<P>;
 
  public:
-  /// Words of memory for the panels of weights that come unpacked, or rounded.
-  static constexpr Index memory = Tile<P>::depth * Tile<P>::depth;
+  /// Words of memory for the panels of weights that come unpacked, or rounded: two panels, or those of a whole block.
+  /// @param depth, columns  of all weights
+  static Index memory(Index depth, Index columns) {
+    return std::max(2 * panel_size,
+                    PackedMatrix<P>::size(std::min(depth, Tile<P>::depth), std::min(columns, Tile<P>::depth)));
+  }
 
   BlockProduct(WeightPath path, T* panels) : on_the_way_(path == WeightPath::on_the_way), panels_(panels) {}
 
@@ -74,8 +79,7 @@ class BlockProduct {
   }
 
  private:
-  static constexpr Index width = Tile<P>::columns;
-  static_assert(2 * width <= Tile<P>::depth, "two panels lie where those of a block do else");
+  static constexpr Index width = Tile<P>::columns, panel_size = Tile<P>::depth * width;
 
   // Few rows: several panels at a time.
   static void skinny(const RowBlock& rows, const T* a, const WeightBlock<P>& b, bool add, const Sums<T>& to) {
@@ -91,8 +95,8 @@ class BlockProduct {
                  const Sums<T>& to) {
     const Index parts = rows.tiles - 1;
     for (Index x = 0; x < b.columns; x += width) {
-      T* const panel = panels_ + panel_ * Tile<P>::depth * width;
-      T* const other = panels_ + (1 - panel_) * Tile<P>::depth * width;
+      T* const panel = panels_ + panel_ * panel_size;
+      T* const other = panels_ + (1 - panel_) * panel_size;
       if (!packed_) b.pack_panel(x, panel);
       const bool last = x + width >= b.columns;
       const WeightBlock<P>* const after = last ? next : &b;

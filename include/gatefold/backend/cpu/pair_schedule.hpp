@@ -73,12 +73,7 @@ struct PairMemory {
   Index packed;       // of experts that go by_call; what does not fit is packed in waves
   Index skinny_rows;  // rows whose chunks are tasks, that have their sums, and their hidden, at a time; the others wait
   int threads;
-  Index a, hidden, first, sums;  // of each thread; of `first`, for each matrix of the first product
-  // Columns of hidden at most that are computed from weights in place, and how far apart their rows are.
-  static constexpr Index piece = tuning.in_place_chunks * Tile<P>::depth,
-                         piece_stride = piece + Tile<SumOf<P>>::stride - Tile<P>::depth;
-  static_assert(tuning_of<P>.in_place_rows * piece_stride <= BlockProduct<P>::memory,
-                "a piece of hidden is summed where packed panels are else");
+  Index a, hidden, first, sums, panels;  // of each thread; of `first`, for each matrix of the first product
 
   PairMemory(const PairBatch<P>& b, int most_threads, Index budget) {
     using S = PairSchedule<P>;
@@ -93,15 +88,26 @@ struct PairMemory {
         std::max(b.experts * Tile<P>::rows, threads > 1 ? tuning.pair_tiles_each * threads * Tile<P>::rows : 0);
     skinny_rows = std::min({slots, most, std::max(budget / std::max<Index>(of_row, 1), S::most_skinny_rows)});
 
-    const Index rows = std::max(std::min(S::largest_block(b), tiles) * Tile<P>::rows, S::most_skinny_rows);
+    const Index rows =
+        std::min(std::max(S::largest_block(b), divide_up(S::most_skinny_rows, Tile<P>::rows)), tiles) * Tile<P>::rows;
     a = rows * b.blocks() * Tile<P>::stride;
     hidden = rows * Tile<SumOf<P>>::stride;  // before they are rounded
     sums = rows * std::max(b.padded_columns(), Tile<P>::depth);
-    first = std::max(rows * Tile<P>::depth, reads_in_place(b) ? tuning_of<P>.in_place_rows * piece_stride : 0);
+    // Of hidden that is computed from weights in place, both what is summed and what was before.
+    const Index in_place = reads_in_place(b) ? std::min(slots, tuning_of<P>.in_place_rows) * piece_stride(b) : 0;
+    first = std::max(rows * Tile<P>::depth, in_place);
+    panels =
+        std::max({BlockProduct<P>::memory(b.depth, b.hidden), BlockProduct<P>::memory(b.hidden, b.columns), in_place});
   }
 
   static bool reads_in_place(const PairBatch<P>& b) { return tuning_of<P>.in_place_rows > 0 && !b.prepacked(); }
-  Index of_thread(Index ups) const { return a + hidden + ups * first + sums + BlockProduct<P>::memory; }
+  Index of_thread(Index ups) const { return a + hidden + ups * first + sums + panels; }
+
+ private:
+  // How far apart rows of hidden lie at most that are computed from weights in place.
+  static Index piece_stride(const PairBatch<P>& b) {
+    return std::min(b.chunks(), tuning.in_place_chunks) * Tile<P>::depth + Tile<SumOf<P>>::stride - Tile<P>::depth;
+  }
 };
 
 }  // namespace gatefold::inline GATEFOLD_CPU_ABI::cpu

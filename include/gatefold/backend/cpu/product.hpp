@@ -72,7 +72,7 @@ class Product {
   };
 
   struct Worker {
-    T *a, *panels, *sums;
+    T *a, *sums, *panels;
   };
 
   template <class Context>
@@ -86,10 +86,10 @@ class Product {
         wave_(ctx.template scratch<WorkItem>(memory.items).data(), ctx.executor(), schedule.threads()),
         workers_(ctx.template scratch<T>(ctx.threads(), of_thread()).data()) {}
 
-  Index of_thread() const { return memory_.a + BlockProduct<P>::memory + memory_.sums; }
+  Index of_thread() const { return memory_.a + memory_.sums + memory_.panels; }
   Worker worker(int index) const {
     T* a = workers_ + index * of_thread();
-    return {a, a + memory_.a, a + memory_.a + BlockProduct<P>::memory};
+    return {a, a + memory_.a, a + memory_.a + memory_.sums};
   }
 
   void run() {

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <type_traits>
 
 #include "gatefold/backend/cpu/batch.hpp"
+#include "gatefold/backend/cpu/block_product.hpp"
 #include "gatefold/backend/cpu/instruction_set.hpp"
 #include "gatefold/backend/cpu/operand.hpp"
 #include "gatefold/backend/cpu/register.hpp"
@@ -94,9 +96,9 @@ class ProductSchedule {
 /// one took.
 template <class P>
 struct ProductMemory {
-  Index items;    // work items of a wave
-  Index packed;   // of B that tasks share; what does not fit is packed in waves
-  Index a, sums;  // of each thread
+  Index items;            // work items of a wave
+  Index packed;           // of B that tasks share; what does not fit is packed in waves
+  Index a, sums, panels;  // of each thread
 
   ProductMemory(const Batch<P>& b, int threads, Index budget) {
     const Index rows = b.most_rows(), depth = b.most_depth(), columns = b.all.columns;
@@ -109,6 +111,9 @@ struct ProductMemory {
     // Sums of few rows in place: those so far and those of one block of k.
     sums = std::max(tiles * Tile<P>::rows * (depth > Tile<P>::depth ? widest : std::min(widest, Tile<P>::depth)),
                     2 * tuning_of<P>.in_place_rows * widest);
+    panels = BlockProduct<P>::memory(depth, columns);
+    if constexpr (!std::is_same_v<P, SumOf<P>>)  // columns of a rank update, rounded
+      panels = std::max(panels, words<P>(std::min(depth, tuning_of<P>.rank_update_depth)) * widest);
   }
 
   /// Depth for which B is packed at a time.
