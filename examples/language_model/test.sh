@@ -159,7 +159,7 @@ run --run "$dir/asked" --log-probabilities "$dir/asked.txt" --stop 1 || fail "as
 [ ! -e "$dir/asked.txt" ] || fail "an empty file of log-probabilities"
 refused "text: expected one of data and text, got both" --data "$dir/words"
 refused "blocks: Value 1099511627776 not in range" --blocks 1099511627776
-refused "more memory than there is" --dim 1048576 --hidden 1048576
+refused "more memory than there is" --experts 65536 --hidden 1048576
 (ulimit -v 1000000; refused "more memory than there is" --blocks 1048576; exit $failed) || failed=1
 refused "cannot open" --text "$dir/nowhere"
 refused "zero: cannot open: not a regular file" --text /dev/zero
