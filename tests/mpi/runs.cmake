@@ -31,6 +31,10 @@ if(NOT CMAKE_CXX_FLAGS_DEBUG MATCHES "-fsanitize" OR GATEFOLD_SLOW_TESTS)
   add_test(NAME dist/checkpoints
            COMMAND ${GATEFOLD_BASH} ${CMAKE_CURRENT_SOURCE_DIR}/mpi/checkpoints.sh $<TARGET_FILE:mpi_checkpoints>
            ${MPIEXEC_EXECUTABLE} ${MPIEXEC_NUMPROC_FLAG})
+  if("mpi" IN_LIST by_clang)
+    compile_by_clang(mpi_bits)
+    compile_by_clang(mpi_checkpoints)
+  endif()
   list(APPEND runs dist/failures dist/bits dist/checkpoints)
 endif()
 set_tests_properties(${runs} PROPERTIES PROCESSORS 2 TIMEOUT 300)
