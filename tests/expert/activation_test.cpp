@@ -92,7 +92,8 @@ TEST_CASE_TEMPLATE("activations: a register gives what its elements give", Act, 
       Act::slope(V::load(from)).store(slope);
       for (int j = 0; j < V::size; ++j) {
         CHECK(std::abs(value[j] - Act::value(from[j])) <= T(tolerance) * (1 + std::abs(value[j])));
-        CHECK(std::abs(slope[j] - Act::slope(from[j])) <= T(tolerance) * (1 + std::abs(slope[j])));
+        // A gate's rounding near 1 counts 35 times in the slope of GeluTanh: v (0.21 v² + 1.6) where 1 - gate is 0.
+        CHECK(std::abs(slope[j] - Act::slope(from[j])) <= T(4 * tolerance) * (1 + std::abs(slope[j])));
       }
     }
   };
