@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 #include <numbers>
+#include <type_traits>
 
 #include "gatefold/backend/cpu/register.hpp"
 #include "support/larger.hpp"
@@ -82,6 +83,8 @@ TEST_CASE_TEMPLATE("activations: NaN stays NaN", Act, Identity, Gelu, GeluTanh, 
 
 TEST_CASE_TEMPLATE("activations: a register gives what its elements give", Act, Identity, Relu, Gelu, GeluTanh, Silu,
                    Cubic) {
+  // A gate's rounding near 1 counts 35 times in the slope of GeluTanh: v (0.21 v² + 1.6) where 1 - gate is 0.
+  constexpr double of_slope = std::is_same_v<Act, GeluTanh> ? 4 : 1;
   const auto agrees = [](auto zero, double tolerance) {
     using T = decltype(zero);
     using V = cpu::Register<T>;
@@ -92,8 +95,7 @@ TEST_CASE_TEMPLATE("activations: a register gives what its elements give", Act, 
       Act::slope(V::load(from)).store(slope);
       for (int j = 0; j < V::size; ++j) {
         CHECK(std::abs(value[j] - Act::value(from[j])) <= T(tolerance) * (1 + std::abs(value[j])));
-        // A gate's rounding near 1 counts 35 times in the slope of GeluTanh: v (0.21 v² + 1.6) where 1 - gate is 0.
-        CHECK(std::abs(slope[j] - Act::slope(from[j])) <= T(4 * tolerance) * (1 + std::abs(slope[j])));
+        CHECK(std::abs(slope[j] - Act::slope(from[j])) <= T(of_slope * tolerance) * (1 + std::abs(slope[j])));
       }
     }
   };
