@@ -10,6 +10,10 @@
 #define GATEFOLD_HD
 #endif
 
+/// Marks functions on registers of the CPU, inlined in builds without optimisation too: a call takes longer than what
+/// they do.
+#define GATEFOLD_INLINE [[gnu::always_inline]] inline
+
 /// O(n) checks of data (index in range, finite): on unless NDEBUG is defined.
 #define GATEFOLD_ASSERT(condition, sentence) assert((condition) && sentence)
 

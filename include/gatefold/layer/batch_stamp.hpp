@@ -38,15 +38,20 @@ struct BatchStamp {
       const char* bytes = reinterpret_cast<const char*>(x.data());
       const std::size_t count = static_cast<std::size_t>(x.size()) * sizeof(T);
       h = mix64(count);
-      for (std::size_t i = 0; i < count; i += sizeof h) {
-        std::uint64_t word = 0;
-        std::memcpy(&word, bytes + i, count - i < sizeof word ? count - i : sizeof word);
-        h = std::rotl(h ^ word, 23) * 0x9e3779b97f4a7c15u;
+      std::uint64_t word = 0;
+      for (std::size_t i = 0; i < count / sizeof word; ++i) {
+        std::memcpy(&word, bytes + i * sizeof word, sizeof word);
+        h = after(h, word);
       }
-      h |= 1;
+      word = 0;
+      std::memcpy(&word, bytes + count / sizeof word * sizeof word, count % sizeof word);
+      h = after(h, word) | 1;
     }
 #endif
     return h;
+  }
+  static std::uint64_t after(std::uint64_t h, std::uint64_t word) {
+    return std::rotl(h ^ word, 23) * 0x9e3779b97f4a7c15u;
   }
 };
 

@@ -11,6 +11,7 @@
 #include "gatefold/backend/cpu/packet.hpp"
 #include "gatefold/backend/cpu/register.hpp"
 #include "gatefold/core/bfloat16.hpp"
+#include "gatefold/core/config.hpp"
 #include "gatefold/core/types.hpp"
 
 namespace gatefold::inline GATEFOLD_CPU_ABI::cpu {
@@ -22,7 +23,7 @@ using FloatHalves = std::uint16_t __attribute__((vector_size(sizeof(packet::Of<f
 
 /// v, or, where P is Bfloat16, v rounded to it as Bfloat16::from does.
 template <class P, class T>
-T rounded(T v) {
+GATEFOLD_INLINE T rounded(T v) {
   if constexpr (std::is_same_v<P, Bfloat16>) {
     return Bfloat16::from(v);
   } else {
@@ -30,7 +31,7 @@ T rounded(T v) {
   }
 }
 template <class P, class T>
-Register<T> rounded(Register<T> v) {
+GATEFOLD_INLINE Register<T> rounded(Register<T> v) {
   if constexpr (!std::is_same_v<P, Bfloat16>) {
     return v;
   } else {
@@ -41,7 +42,7 @@ Register<T> rounded(Register<T> v) {
 }
 
 /// The first `count` floats of a register, from numbers of half the size; the others are 0. Nothing past them is read.
-inline Register<float> load_halves(const Bfloat16* p, int count = Register<float>::size) {
+GATEFOLD_INLINE Register<float> load_halves(const Bfloat16* p, int count = Register<float>::size) {
 #if defined(EIGEN_VECTORIZE_AVX512)  // g++ 12 converts what follows in halves
   if constexpr (Register<float>::is<float, 64>)
     if (count == Register<float>::size)
@@ -53,7 +54,7 @@ inline Register<float> load_halves(const Bfloat16* p, int count = Register<float
   return Register<float>(__builtin_bit_cast(packet::Of<float>, __builtin_convertvector(halves, FloatBits) << 16));
 }
 /// The first `count` floats, rounded.
-inline void store_halves(Register<float> v, Bfloat16* p, int count = Register<float>::size) {
+GATEFOLD_INLINE void store_halves(Register<float> v, Bfloat16* p, int count = Register<float>::size) {
   const FloatHalves halves =
       __builtin_convertvector(__builtin_bit_cast(FloatBits, rounded<Bfloat16>(v).packet()) >> 16, FloatHalves);
   std::memcpy(p, &halves, static_cast<std::size_t>(count) * sizeof(Bfloat16));
@@ -71,11 +72,11 @@ inline void widen(const Bfloat16* from, Index n, float* to) {
 // subnormal numbers for 0, and so does `pair`.
 
 /// Lane i: values 2 i and 2 i + 1 of both registers together.
-inline Register<float> pairs_along(Register<float> first, Register<float> second) {
+GATEFOLD_INLINE Register<float> pairs_along(Register<float> first, Register<float> second) {
   return Register<float>(_mm512_castsi512_ps((__m512i)_mm512_cvtne2ps_pbh(second.packet(), first.packet())));
 }
 /// Lane i: upper[i] and lower[i].
-inline Register<float> pairs_across(Register<float> upper, Register<float> lower) {
+GATEFOLD_INLINE Register<float> pairs_across(Register<float> upper, Register<float> lower) {
   alignas(64) static constexpr std::uint16_t order[] = {0, 16, 1, 17, 2,  18, 3,  19, 4,  20, 5,  21, 6,  22, 7,  23,
                                                         8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
   return Register<float>(_mm512_castsi512_ps(_mm512_permutexvar_epi16(

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "gatefold/backend/cpu/instruction_set.hpp"
+#include "gatefold/core/config.hpp"
 
 /// The vectors that compilers know, in Eigen's choice of width, and the instructions on them that no operator stands
 /// for.
@@ -31,29 +32,29 @@ struct [[gnu::packed, gnu::may_alias]] Unaligned {
   Of<T> packet;
 };
 template <class T>
-Of<T> load(const T* p) {
+GATEFOLD_INLINE Of<T> load(const T* p) {
   return reinterpret_cast<const Unaligned<T>*>(p)->packet;
 }
 template <class T>
-void store(T* p, const Of<T>& v) {
+GATEFOLD_INLINE void store(T* p, const Of<T>& v) {
   reinterpret_cast<Unaligned<T>*>(p)->packet = v;
 }
 
 #if defined(__SSE2__) && !defined(__clang__)
-inline void stream_vector(float* p, __m128 v) { _mm_stream_ps(p, v); }
-inline void stream_vector(double* p, __m128d v) { _mm_stream_pd(p, v); }
+GATEFOLD_INLINE void stream_vector(float* p, __m128 v) { _mm_stream_ps(p, v); }
+GATEFOLD_INLINE void stream_vector(double* p, __m128d v) { _mm_stream_pd(p, v); }
 #if defined(__AVX__)
-inline void stream_vector(float* p, __m256 v) { _mm256_stream_ps(p, v); }
-inline void stream_vector(double* p, __m256d v) { _mm256_stream_pd(p, v); }
+GATEFOLD_INLINE void stream_vector(float* p, __m256 v) { _mm256_stream_ps(p, v); }
+GATEFOLD_INLINE void stream_vector(double* p, __m256d v) { _mm256_stream_pd(p, v); }
 #endif
 #if defined(__AVX512F__)
-inline void stream_vector(float* p, __m512 v) { _mm512_stream_ps(p, v); }
-inline void stream_vector(double* p, __m512d v) { _mm512_stream_pd(p, v); }
+GATEFOLD_INLINE void stream_vector(float* p, __m512 v) { _mm512_stream_ps(p, v); }
+GATEFOLD_INLINE void stream_vector(double* p, __m512d v) { _mm512_stream_pd(p, v); }
 #endif
 #endif
 /// v at p, which is aligned, past the caches: for what nobody reads soon. Other threads see it after end_of_stream().
 template <class T>
-void stream(T* p, const Of<T>& v) {
+GATEFOLD_INLINE void stream(T* p, const Of<T>& v) {
 #if defined(__clang__)
   __builtin_nontemporal_store(v, reinterpret_cast<Of<T>*>(p));
 #else
@@ -64,31 +65,31 @@ void stream(T* p, const Of<T>& v) {
   }
 #endif
 }
-inline void end_of_stream() {
+GATEFOLD_INLINE void end_of_stream() {
 #if defined(__x86_64__)
   __builtin_ia32_sfence();
 #endif
 }
 
 template <class T, int... I>
-Of<T> filled(T v, std::integer_sequence<int, I...>) {
+GATEFOLD_INLINE Of<T> filled(T v, std::integer_sequence<int, I...>) {
   return Of<T>{((void)I, v)...};
 }
 /// v in every lane.
 template <class T>
-Of<T> filled(T v) {
+GATEFOLD_INLINE Of<T> filled(T v) {
   return filled<T>(v, std::make_integer_sequence<int, size<T>>{});
 }
 /// 0, 1, 2, …
 template <class T>
-Of<T> lane_numbers() {
+GATEFOLD_INLINE Of<T> lane_numbers() {
   return []<int... I>(std::integer_sequence<int, I...>) { return Of<T>{static_cast<T>(I)...}; }
   (std::make_integer_sequence<int, size<T>>{});
 }
 
 /// a · b + c, rounded once where the target has a fused instruction.
 template <class T>
-Of<T> madd(const Of<T>& a, const Of<T>& b, const Of<T>& c) {
+GATEFOLD_INLINE Of<T> madd(const Of<T>& a, const Of<T>& b, const Of<T>& c) {
 #if defined(EIGEN_VECTORIZE_AVX512)
   if constexpr (is<T, float, 64>) return _mm512_fmadd_ps(a, b, c);
   if constexpr (is<T, double, 64>) return _mm512_fmadd_pd(a, b, c);
@@ -109,7 +110,7 @@ Of<T> madd(const Of<T>& a, const Of<T>& b, const Of<T>& c) {
 /// Hides where v came from: compilers otherwise fuse a product with a sum in some copies of an expression and not in
 /// others.
 template <class P>
-void seal(P& v) {
+GATEFOLD_INLINE void seal(P& v) {
 #if defined(__GNUC__) && (defined(__x86_64__) || defined(__i386__)) && defined(__SSE2__)
   __asm__("" : "+v"(v));
 #elif defined(__GNUC__) && defined(__aarch64__)
@@ -119,7 +120,7 @@ void seal(P& v) {
 
 /// b where b < a, else a: NaN in a stays, one in b counts as not smaller.
 template <class T>
-Of<T> min(const Of<T>& a, const Of<T>& b) {
+GATEFOLD_INLINE Of<T> min(const Of<T>& a, const Of<T>& b) {
 #if defined(EIGEN_VECTORIZE_AVX512)
   if constexpr (is<T, float, 64>) return _mm512_min_ps(b, a);
   if constexpr (is<T, double, 64>) return _mm512_min_pd(b, a);
@@ -137,7 +138,7 @@ Of<T> min(const Of<T>& a, const Of<T>& b) {
 
 /// |v|
 template <class T>
-Of<T> abs(const Of<T>& v) {
+GATEFOLD_INLINE Of<T> abs(const Of<T>& v) {
 #if defined(EIGEN_VECTORIZE_AVX512)
   if constexpr (is<T, float, 64>) return _mm512_abs_ps(v);
   if constexpr (is<T, double, 64>) return _mm512_abs_pd(v);
@@ -152,7 +153,7 @@ Of<T> abs(const Of<T>& v) {
 
 /// Exactly rounded.
 template <class T>
-Of<T> sqrt(const Of<T>& v) {
+GATEFOLD_INLINE Of<T> sqrt(const Of<T>& v) {
 #if defined(EIGEN_VECTORIZE_AVX512)
   if constexpr (is<T, float, 64>) return _mm512_sqrt_ps(v);
   if constexpr (is<T, double, 64>) return _mm512_sqrt_pd(v);
@@ -176,7 +177,7 @@ Of<T> sqrt(const Of<T>& v) {
 
 /// v · 2^n for whole numbers n, rounded once if the result is a normal number and |n| <= 252 (2044 in double).
 template <class T>
-Of<T> scaled(const Of<T>& v, const Of<T>& n) {
+GATEFOLD_INLINE Of<T> scaled(const Of<T>& v, const Of<T>& n) {
 #if defined(EIGEN_VECTORIZE_AVX512)
   if constexpr (is<T, float, 64>) return _mm512_scalef_ps(v, n);
   if constexpr (is<T, double, 64>) return _mm512_scalef_pd(v, n);
@@ -200,36 +201,40 @@ Of<T> scaled(const Of<T>& v, const Of<T>& n) {
 
 // Sums and largest numbers of lanes, by halves.
 #if defined(EIGEN_VECTORIZE_SSE2)
-inline float sum_of(__m128 v) {
+GATEFOLD_INLINE float sum_of(__m128 v) {
   const __m128 half = _mm_add_ps(v, _mm_movehl_ps(v, v));
   return _mm_cvtss_f32(_mm_add_ss(half, _mm_shuffle_ps(half, half, 1)));
 }
-inline double sum_of(__m128d v) { return _mm_cvtsd_f64(_mm_add_sd(v, _mm_unpackhi_pd(v, v))); }
-inline float largest_of(__m128 v) {
+GATEFOLD_INLINE double sum_of(__m128d v) { return _mm_cvtsd_f64(_mm_add_sd(v, _mm_unpackhi_pd(v, v))); }
+GATEFOLD_INLINE float largest_of(__m128 v) {
   const __m128 half = _mm_max_ps(v, _mm_movehl_ps(v, v));
   return _mm_cvtss_f32(_mm_max_ss(half, _mm_shuffle_ps(half, half, 1)));
 }
-inline double largest_of(__m128d v) { return _mm_cvtsd_f64(_mm_max_sd(v, _mm_unpackhi_pd(v, v))); }
+GATEFOLD_INLINE double largest_of(__m128d v) { return _mm_cvtsd_f64(_mm_max_sd(v, _mm_unpackhi_pd(v, v))); }
 #endif
 #if defined(EIGEN_VECTORIZE_AVX)
-inline float sum_of(__m256 v) { return sum_of(_mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1))); }
-inline double sum_of(__m256d v) { return sum_of(_mm_add_pd(_mm256_castpd256_pd128(v), _mm256_extractf128_pd(v, 1))); }
-inline float largest_of(__m256 v) {
+GATEFOLD_INLINE float sum_of(__m256 v) {
+  return sum_of(_mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1)));
+}
+GATEFOLD_INLINE double sum_of(__m256d v) {
+  return sum_of(_mm_add_pd(_mm256_castpd256_pd128(v), _mm256_extractf128_pd(v, 1)));
+}
+GATEFOLD_INLINE float largest_of(__m256 v) {
   return largest_of(_mm_max_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1)));
 }
-inline double largest_of(__m256d v) {
+GATEFOLD_INLINE double largest_of(__m256d v) {
   return largest_of(_mm_max_pd(_mm256_castpd256_pd128(v), _mm256_extractf128_pd(v, 1)));
 }
 #endif
 #if defined(EIGEN_VECTORIZE_AVX512)
-inline __m256 upper(__m512 v) { return _mm256_castpd_ps(_mm512_extractf64x4_pd(_mm512_castps_pd(v), 1)); }
-inline float sum_of(__m512 v) { return sum_of(_mm256_add_ps(_mm512_castps512_ps256(v), upper(v))); }
-inline float largest_of(__m512 v) { return largest_of(_mm256_max_ps(_mm512_castps512_ps256(v), upper(v))); }
-inline double sum_of(__m512d v) {
+GATEFOLD_INLINE __m256 upper(__m512 v) { return _mm256_castpd_ps(_mm512_extractf64x4_pd(_mm512_castps_pd(v), 1)); }
+GATEFOLD_INLINE float sum_of(__m512 v) { return sum_of(_mm256_add_ps(_mm512_castps512_ps256(v), upper(v))); }
+GATEFOLD_INLINE float largest_of(__m512 v) { return largest_of(_mm256_max_ps(_mm512_castps512_ps256(v), upper(v))); }
+GATEFOLD_INLINE double sum_of(__m512d v) {
   const __m256d half = _mm256_add_pd(_mm512_castpd512_pd256(v), _mm512_extractf64x4_pd(v, 1));
   return sum_of(_mm256_castpd256_pd128(half)) + sum_of(_mm256_extractf128_pd(half, 1));
 }
-inline double largest_of(__m512d v) {
+GATEFOLD_INLINE double largest_of(__m512d v) {
   return largest_of(_mm256_max_pd(_mm512_castpd512_pd256(v), _mm512_extractf64x4_pd(v, 1)));
 }
 #endif
@@ -237,7 +242,7 @@ inline double largest_of(__m512d v) {
 /// The sum of all lanes, and the largest of numbers.
 /// @order  first and second half added, again and again; on AVX-512 in double the last four as pairs of neighbours
 template <class T>
-T sum(const Of<T>& v) {
+GATEFOLD_INLINE T sum(const Of<T>& v) {
   if constexpr (requires { sum_of(v); }) {
     return sum_of(v);
   } else {
@@ -249,7 +254,7 @@ T sum(const Of<T>& v) {
   }
 }
 template <class T>
-T largest(const Of<T>& v) {
+GATEFOLD_INLINE T largest(const Of<T>& v) {
   if constexpr (requires { largest_of(v); }) {
     return largest_of(v);
   } else {
@@ -264,48 +269,52 @@ T largest(const Of<T>& v) {
 // Steps of a transposition: neighbouring elements, then pairs of them, taken in turn from a and b within 16 bytes; then
 // parts of 16 bytes.
 #if defined(EIGEN_VECTORIZE_SSE2)
-inline __m128 low(__m128 a, __m128 b) { return _mm_unpacklo_ps(a, b); }
-inline __m128 high(__m128 a, __m128 b) { return _mm_unpackhi_ps(a, b); }
-inline __m128 low_pair(__m128 a, __m128 b) { return _mm_movelh_ps(a, b); }
-inline __m128 high_pair(__m128 a, __m128 b) { return _mm_movehl_ps(b, a); }
-inline __m128d low(__m128d a, __m128d b) { return _mm_unpacklo_pd(a, b); }
-inline __m128d high(__m128d a, __m128d b) { return _mm_unpackhi_pd(a, b); }
+GATEFOLD_INLINE __m128 low(__m128 a, __m128 b) { return _mm_unpacklo_ps(a, b); }
+GATEFOLD_INLINE __m128 high(__m128 a, __m128 b) { return _mm_unpackhi_ps(a, b); }
+GATEFOLD_INLINE __m128 low_pair(__m128 a, __m128 b) { return _mm_movelh_ps(a, b); }
+GATEFOLD_INLINE __m128 high_pair(__m128 a, __m128 b) { return _mm_movehl_ps(b, a); }
+GATEFOLD_INLINE __m128d low(__m128d a, __m128d b) { return _mm_unpacklo_pd(a, b); }
+GATEFOLD_INLINE __m128d high(__m128d a, __m128d b) { return _mm_unpackhi_pd(a, b); }
 #elif defined(EIGEN_VECTORIZE_NEON) && defined(__aarch64__)
-inline float32x4_t low(float32x4_t a, float32x4_t b) { return vzip1q_f32(a, b); }
-inline float32x4_t high(float32x4_t a, float32x4_t b) { return vzip2q_f32(a, b); }
-inline float32x4_t low_pair(float32x4_t a, float32x4_t b) { return vcombine_f32(vget_low_f32(a), vget_low_f32(b)); }
-inline float32x4_t high_pair(float32x4_t a, float32x4_t b) { return vcombine_f32(vget_high_f32(a), vget_high_f32(b)); }
-inline float64x2_t low(float64x2_t a, float64x2_t b) { return vzip1q_f64(a, b); }
-inline float64x2_t high(float64x2_t a, float64x2_t b) { return vzip2q_f64(a, b); }
+GATEFOLD_INLINE float32x4_t low(float32x4_t a, float32x4_t b) { return vzip1q_f32(a, b); }
+GATEFOLD_INLINE float32x4_t high(float32x4_t a, float32x4_t b) { return vzip2q_f32(a, b); }
+GATEFOLD_INLINE float32x4_t low_pair(float32x4_t a, float32x4_t b) {
+  return vcombine_f32(vget_low_f32(a), vget_low_f32(b));
+}
+GATEFOLD_INLINE float32x4_t high_pair(float32x4_t a, float32x4_t b) {
+  return vcombine_f32(vget_high_f32(a), vget_high_f32(b));
+}
+GATEFOLD_INLINE float64x2_t low(float64x2_t a, float64x2_t b) { return vzip1q_f64(a, b); }
+GATEFOLD_INLINE float64x2_t high(float64x2_t a, float64x2_t b) { return vzip2q_f64(a, b); }
 #endif
 #if defined(EIGEN_VECTORIZE_AVX)
-inline __m256 low(__m256 a, __m256 b) { return _mm256_unpacklo_ps(a, b); }
-inline __m256 high(__m256 a, __m256 b) { return _mm256_unpackhi_ps(a, b); }
-inline __m256 low_pair(__m256 a, __m256 b) { return _mm256_shuffle_ps(a, b, 0x44); }
-inline __m256 high_pair(__m256 a, __m256 b) { return _mm256_shuffle_ps(a, b, 0xee); }
-inline __m256d low(__m256d a, __m256d b) { return _mm256_unpacklo_pd(a, b); }
-inline __m256d high(__m256d a, __m256d b) { return _mm256_unpackhi_pd(a, b); }
-inline __m256 low_part(__m256 a, __m256 b) { return _mm256_permute2f128_ps(a, b, 0x20); }
-inline __m256 high_part(__m256 a, __m256 b) { return _mm256_permute2f128_ps(a, b, 0x31); }
-inline __m256d low_part(__m256d a, __m256d b) { return _mm256_permute2f128_pd(a, b, 0x20); }
-inline __m256d high_part(__m256d a, __m256d b) { return _mm256_permute2f128_pd(a, b, 0x31); }
+GATEFOLD_INLINE __m256 low(__m256 a, __m256 b) { return _mm256_unpacklo_ps(a, b); }
+GATEFOLD_INLINE __m256 high(__m256 a, __m256 b) { return _mm256_unpackhi_ps(a, b); }
+GATEFOLD_INLINE __m256 low_pair(__m256 a, __m256 b) { return _mm256_shuffle_ps(a, b, 0x44); }
+GATEFOLD_INLINE __m256 high_pair(__m256 a, __m256 b) { return _mm256_shuffle_ps(a, b, 0xee); }
+GATEFOLD_INLINE __m256d low(__m256d a, __m256d b) { return _mm256_unpacklo_pd(a, b); }
+GATEFOLD_INLINE __m256d high(__m256d a, __m256d b) { return _mm256_unpackhi_pd(a, b); }
+GATEFOLD_INLINE __m256 low_part(__m256 a, __m256 b) { return _mm256_permute2f128_ps(a, b, 0x20); }
+GATEFOLD_INLINE __m256 high_part(__m256 a, __m256 b) { return _mm256_permute2f128_ps(a, b, 0x31); }
+GATEFOLD_INLINE __m256d low_part(__m256d a, __m256d b) { return _mm256_permute2f128_pd(a, b, 0x20); }
+GATEFOLD_INLINE __m256d high_part(__m256d a, __m256d b) { return _mm256_permute2f128_pd(a, b, 0x31); }
 #endif
 #if defined(EIGEN_VECTORIZE_AVX512)
-inline __m512 low(__m512 a, __m512 b) { return _mm512_unpacklo_ps(a, b); }
-inline __m512 high(__m512 a, __m512 b) { return _mm512_unpackhi_ps(a, b); }
-inline __m512 low_pair(__m512 a, __m512 b) { return _mm512_shuffle_ps(a, b, 0x44); }
-inline __m512 high_pair(__m512 a, __m512 b) { return _mm512_shuffle_ps(a, b, 0xee); }
-inline __m512d low(__m512d a, __m512d b) { return _mm512_unpacklo_pd(a, b); }
-inline __m512d high(__m512d a, __m512d b) { return _mm512_unpackhi_pd(a, b); }
+GATEFOLD_INLINE __m512 low(__m512 a, __m512 b) { return _mm512_unpacklo_ps(a, b); }
+GATEFOLD_INLINE __m512 high(__m512 a, __m512 b) { return _mm512_unpackhi_ps(a, b); }
+GATEFOLD_INLINE __m512 low_pair(__m512 a, __m512 b) { return _mm512_shuffle_ps(a, b, 0x44); }
+GATEFOLD_INLINE __m512 high_pair(__m512 a, __m512 b) { return _mm512_shuffle_ps(a, b, 0xee); }
+GATEFOLD_INLINE __m512d low(__m512d a, __m512d b) { return _mm512_unpacklo_pd(a, b); }
+GATEFOLD_INLINE __m512d high(__m512d a, __m512d b) { return _mm512_unpackhi_pd(a, b); }
 /// Parts 0 and 1 (low), 2 and 3 (high), 0 and 2 (even), 1 and 3 (odd) of a and of b.
-inline __m512 low_parts(__m512 a, __m512 b) { return _mm512_shuffle_f32x4(a, b, 0x44); }
-inline __m512 high_parts(__m512 a, __m512 b) { return _mm512_shuffle_f32x4(a, b, 0xee); }
-inline __m512 even_parts(__m512 a, __m512 b) { return _mm512_shuffle_f32x4(a, b, 0x88); }
-inline __m512 odd_parts(__m512 a, __m512 b) { return _mm512_shuffle_f32x4(a, b, 0xdd); }
-inline __m512d low_parts(__m512d a, __m512d b) { return _mm512_shuffle_f64x2(a, b, 0x44); }
-inline __m512d high_parts(__m512d a, __m512d b) { return _mm512_shuffle_f64x2(a, b, 0xee); }
-inline __m512d even_parts(__m512d a, __m512d b) { return _mm512_shuffle_f64x2(a, b, 0x88); }
-inline __m512d odd_parts(__m512d a, __m512d b) { return _mm512_shuffle_f64x2(a, b, 0xdd); }
+GATEFOLD_INLINE __m512 low_parts(__m512 a, __m512 b) { return _mm512_shuffle_f32x4(a, b, 0x44); }
+GATEFOLD_INLINE __m512 high_parts(__m512 a, __m512 b) { return _mm512_shuffle_f32x4(a, b, 0xee); }
+GATEFOLD_INLINE __m512 even_parts(__m512 a, __m512 b) { return _mm512_shuffle_f32x4(a, b, 0x88); }
+GATEFOLD_INLINE __m512 odd_parts(__m512 a, __m512 b) { return _mm512_shuffle_f32x4(a, b, 0xdd); }
+GATEFOLD_INLINE __m512d low_parts(__m512d a, __m512d b) { return _mm512_shuffle_f64x2(a, b, 0x44); }
+GATEFOLD_INLINE __m512d high_parts(__m512d a, __m512d b) { return _mm512_shuffle_f64x2(a, b, 0xee); }
+GATEFOLD_INLINE __m512d even_parts(__m512d a, __m512d b) { return _mm512_shuffle_f64x2(a, b, 0x88); }
+GATEFOLD_INLINE __m512d odd_parts(__m512d a, __m512d b) { return _mm512_shuffle_f64x2(a, b, 0xdd); }
 #endif
 
 /// rows[i][j] = rows[j][i] of `size` vectors.

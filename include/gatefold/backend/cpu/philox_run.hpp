@@ -4,6 +4,7 @@
 
 #include "gatefold/backend/cpu/instruction_set.hpp"
 #include "gatefold/backend/cpu/register.hpp"
+#include "gatefold/core/config.hpp"
 #include "gatefold/core/philox.hpp"
 #include "gatefold/core/types.hpp"
 
@@ -65,26 +66,32 @@ struct PhiloxRun {
     static constexpr int size = 8;
     __m512i v;
     Lanes() = default;
-    explicit Lanes(__m512i x) : v(x) {}
-    explicit Lanes(std::uint64_t x) : v(_mm512_set1_epi64(static_cast<long long>(x))) {}
-    static Lanes load(const std::uint64_t* p) { return Lanes(_mm512_load_si512(p)); }
-    void store(std::uint64_t* p) const { _mm512_storeu_si512(p, v); }
-    Lanes high() const { return Lanes(_mm512_srli_epi64(v, 32)); }
-    friend Lanes operator^(Lanes a, Lanes b) { return Lanes(_mm512_xor_si512(a.v, b.v)); }
-    friend Lanes operator*(Lanes a, std::uint32_t m) { return Lanes(_mm512_mul_epu32(a.v, Lanes(m).v)); }
+    GATEFOLD_INLINE explicit Lanes(__m512i x) : v(x) {}
+    GATEFOLD_INLINE explicit Lanes(std::uint64_t x) : v(_mm512_set1_epi64(static_cast<long long>(x))) {}
+    GATEFOLD_INLINE static Lanes load(const std::uint64_t* p) { return Lanes(_mm512_load_si512(p)); }
+    GATEFOLD_INLINE void store(std::uint64_t* p) const { _mm512_storeu_si512(p, v); }
+    GATEFOLD_INLINE Lanes high() const { return Lanes(_mm512_srli_epi64(v, 32)); }
+    GATEFOLD_INLINE friend Lanes operator^(Lanes a, Lanes b) { return Lanes(_mm512_xor_si512(a.v, b.v)); }
+    GATEFOLD_INLINE friend Lanes operator*(Lanes a, std::uint32_t m) {
+      return Lanes(_mm512_mul_epu32(a.v, Lanes(m).v));
+    }
   };
 #elif defined(EIGEN_VECTORIZE_AVX2)
   struct Lanes {
     static constexpr int size = 4;
     __m256i v;
     Lanes() = default;
-    explicit Lanes(__m256i x) : v(x) {}
-    explicit Lanes(std::uint64_t x) : v(_mm256_set1_epi64x(static_cast<long long>(x))) {}
-    static Lanes load(const std::uint64_t* p) { return Lanes(_mm256_load_si256(reinterpret_cast<const __m256i*>(p))); }
-    void store(std::uint64_t* p) const { _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), v); }
-    Lanes high() const { return Lanes(_mm256_srli_epi64(v, 32)); }
-    friend Lanes operator^(Lanes a, Lanes b) { return Lanes(_mm256_xor_si256(a.v, b.v)); }
-    friend Lanes operator*(Lanes a, std::uint32_t m) { return Lanes(_mm256_mul_epu32(a.v, Lanes(m).v)); }
+    GATEFOLD_INLINE explicit Lanes(__m256i x) : v(x) {}
+    GATEFOLD_INLINE explicit Lanes(std::uint64_t x) : v(_mm256_set1_epi64x(static_cast<long long>(x))) {}
+    GATEFOLD_INLINE static Lanes load(const std::uint64_t* p) {
+      return Lanes(_mm256_load_si256(reinterpret_cast<const __m256i*>(p)));
+    }
+    GATEFOLD_INLINE void store(std::uint64_t* p) const { _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), v); }
+    GATEFOLD_INLINE Lanes high() const { return Lanes(_mm256_srli_epi64(v, 32)); }
+    GATEFOLD_INLINE friend Lanes operator^(Lanes a, Lanes b) { return Lanes(_mm256_xor_si256(a.v, b.v)); }
+    GATEFOLD_INLINE friend Lanes operator*(Lanes a, std::uint32_t m) {
+      return Lanes(_mm256_mul_epu32(a.v, Lanes(m).v));
+    }
   };
 #endif
 

@@ -7,6 +7,7 @@
 #include "gatefold/backend/cpu/instruction_set.hpp"
 #include "gatefold/backend/cpu/packet.hpp"
 #include "gatefold/backend/epilogue.hpp"
+#include "gatefold/core/config.hpp"
 #include "gatefold/core/types.hpp"
 
 namespace gatefold::inline GATEFOLD_CPU_ABI::cpu {
@@ -27,77 +28,61 @@ class Register {
   static constexpr bool is = std::is_same_v<A, T>&& size * sizeof(T) == bytes;
 
   Register() = default;
-  explicit Register(T value) : packet_(packet::filled(value)) {}
+  GATEFOLD_INLINE explicit Register(T value) : packet_(packet::filled(value)) {}
   /// Constants of another type: `V(0.5)` for a register of float.
   template <class A, std::enable_if_t<std::is_arithmetic_v<A> && !std::is_same_v<A, T>, int> = 0>
-  explicit Register(A value) : Register(static_cast<T>(value)) {}
-  explicit Register(const Packet& packet) requires(!std::is_same_v<Packet, T>) : packet_(packet) {}
-  const Packet& packet() const { return packet_; }
+  GATEFOLD_INLINE explicit Register(A value) : Register(static_cast<T>(value)) {}
+  GATEFOLD_INLINE explicit Register(const Packet& packet) requires(!std::is_same_v<Packet, T>) : packet_(packet) {}
+  GATEFOLD_INLINE const Packet& packet() const { return packet_; }
 
-  static Register load(const T* p) { return Register(packet::load(p)); }
+  GATEFOLD_INLINE static Register load(const T* p) { return Register(packet::load(p)); }
   /// The first `count` elements, the others 0; nothing past them is read.
-  static Register load(const T* p, int count) {
-    if (count == size) return load(p);
-#if defined(EIGEN_VECTORIZE_AVX512)
-    if constexpr (is<float, 64>) return Register(_mm512_maskz_loadu_ps(first<__mmask16>(count), p));
-    if constexpr (is<double, 64>) return Register(_mm512_maskz_loadu_pd(first<__mmask8>(count), p));
-#endif
-    alignas(64) T all[size] = {};
-    for (int i = 0; i < count; ++i) all[i] = p[i];
-    return load(all);
-  }
-  void store(T* p) const { packet::store(p, packet_); }
+  GATEFOLD_INLINE static Register load(const T* p, int count) { return count == size ? load(p) : load_first(p, count); }
+  GATEFOLD_INLINE void store(T* p) const { packet::store(p, packet_); }
   /// The first `count` elements; nothing past them is written.
-  void store(T* p, int count) const {
-    if (count == size) return store(p);
-#if defined(EIGEN_VECTORIZE_AVX512)
-    if constexpr (is<float, 64>) return _mm512_mask_storeu_ps(p, first<__mmask16>(count), packet_);
-    if constexpr (is<double, 64>) return _mm512_mask_storeu_pd(p, first<__mmask8>(count), packet_);
-#endif
-    alignas(64) T all[size];
-    store(all);
-    for (int i = 0; i < count; ++i) p[i] = all[i];
-  }
+  GATEFOLD_INLINE void store(T* p, int count) const { count == size ? store(p) : store_first(p, count); }
 
-  friend Register operator+(Register a, Register b) { return Register(a.packet_ + b.packet_); }
-  friend Register operator-(Register a, Register b) { return Register(a.packet_ - b.packet_); }
-  friend Register operator*(Register a, Register b) { return sealed(a.packet_ * b.packet_); }
-  friend Register operator/(Register a, Register b) { return Register(a.packet_ / b.packet_); }
-  friend Register operator+(Register a, T b) { return a + Register(b); }
-  friend Register operator-(Register a, T b) { return a - Register(b); }
-  friend Register operator*(Register a, T b) { return a * Register(b); }
-  friend Register operator/(Register a, T b) { return a / Register(b); }
-  friend Register operator+(T a, Register b) { return Register(a) + b; }
-  friend Register operator-(T a, Register b) { return Register(a) - b; }
-  friend Register operator*(T a, Register b) { return Register(a) * b; }
-  friend Register operator/(T a, Register b) { return Register(a) / b; }
-  Register operator-() const { return Register(T(0)) - *this; }
-  Register& operator+=(Register b) { return *this = *this + b; }
-  Register& operator-=(Register b) { return *this = *this - b; }
-  Register& operator*=(Register b) { return *this = *this * b; }
+  GATEFOLD_INLINE friend Register operator+(Register a, Register b) { return Register(a.packet_ + b.packet_); }
+  GATEFOLD_INLINE friend Register operator-(Register a, Register b) { return Register(a.packet_ - b.packet_); }
+  GATEFOLD_INLINE friend Register operator*(Register a, Register b) { return sealed(a.packet_ * b.packet_); }
+  GATEFOLD_INLINE friend Register operator/(Register a, Register b) { return Register(a.packet_ / b.packet_); }
+  GATEFOLD_INLINE friend Register operator+(Register a, T b) { return a + Register(b); }
+  GATEFOLD_INLINE friend Register operator-(Register a, T b) { return a - Register(b); }
+  GATEFOLD_INLINE friend Register operator*(Register a, T b) { return a * Register(b); }
+  GATEFOLD_INLINE friend Register operator/(Register a, T b) { return a / Register(b); }
+  GATEFOLD_INLINE friend Register operator+(T a, Register b) { return Register(a) + b; }
+  GATEFOLD_INLINE friend Register operator-(T a, Register b) { return Register(a) - b; }
+  GATEFOLD_INLINE friend Register operator*(T a, Register b) { return Register(a) * b; }
+  GATEFOLD_INLINE friend Register operator/(T a, Register b) { return Register(a) / b; }
+  GATEFOLD_INLINE Register operator-() const { return Register(T(0)) - *this; }
+  GATEFOLD_INLINE Register& operator+=(Register b) { return *this = *this + b; }
+  GATEFOLD_INLINE Register& operator-=(Register b) { return *this = *this - b; }
+  GATEFOLD_INLINE Register& operator*=(Register b) { return *this = *this * b; }
 
   /// a · b + c, rounded once where the target has a fused instruction (twice elsewhere, everywhere the same).
-  friend Register madd(Register a, Register b, Register c) {
+  GATEFOLD_INLINE friend Register madd(Register a, Register b, Register c) {
     return Register(packet::madd<T>(a.packet_, b.packet_, c.packet_));
   }
-  friend Register madd(Register a, Register b, T c) { return madd(a, b, Register(c)); }
+  GATEFOLD_INLINE friend Register madd(Register a, Register b, T c) { return madd(a, b, Register(c)); }
 
   /// a where v > 0, else b. NaN counts as not positive.
-  friend Register where_positive(Register v, Register a, Register b) { return where_less(Register(T(0)), v, a, b); }
+  GATEFOLD_INLINE friend Register where_positive(Register v, Register a, Register b) {
+    return where_less(Register(T(0)), v, a, b);
+  }
 
   /// b where b > a, else a: NaN in b counts as not larger.
-  friend Register larger(Register a, Register b) { return where_less(a, b, b, a); }
+  GATEFOLD_INLINE friend Register larger(Register a, Register b) { return where_less(a, b, b, a); }
   /// The first `count` lanes of v, `other` in the rest.
-  friend Register keep_first(int count, Register v, T other) {
+  GATEFOLD_INLINE friend Register keep_first(int count, Register v, T other) {
     if (count == size) return v;
     return where_less(Register(packet::lane_numbers<T>()), Register(T(count)), v, Register(other));
   }
   /// The sum of all lanes, and the largest of numbers, in an order that depends on the target alone.
-  T sum() const { return packet::sum<T>(packet_); }
-  T largest() const { return packet::largest<T>(packet_); }
+  GATEFOLD_INLINE T sum() const { return packet::sum<T>(packet_); }
+  GATEFOLD_INLINE T largest() const { return packet::largest<T>(packet_); }
 
   /// 1 / v: exact up to 1 ulp where the result is a normal number, and for 0, infinities and NaN what division gives.
-  friend Register reciprocal(Register v) {
+  GATEFOLD_INLINE friend Register reciprocal(Register v) {
 #if defined(EIGEN_VECTORIZE_AVX512)
     if constexpr (is<float, 64>) {  // a division takes four times as long
       const __m512 r = _mm512_rcp14_ps(v.packet_), error = _mm512_fnmadd_ps(v.packet_, r, _mm512_set1_ps(1));
@@ -127,7 +112,7 @@ class Register {
     }
   }
 
-  friend Register abs(Register v) { return Register(packet::abs<T>(v.packet_)); }
+  GATEFOLD_INLINE friend Register abs(Register v) { return Register(packet::abs<T>(v.packet_)); }
   friend Register log(Register v) {
     return v.each([](T x) { return std::log(x); });
   }
@@ -135,7 +120,7 @@ class Register {
     return v.each([](T x) { return std::tanh(x); });
   }
   /// Exactly rounded.
-  friend Register sqrt(Register v) { return Register(packet::sqrt<T>(v.packet_)); }
+  GATEFOLD_INLINE friend Register sqrt(Register v) { return Register(packet::sqrt<T>(v.packet_)); }
 
   /// f of every lane.
   template <class F>
@@ -147,6 +132,24 @@ class Register {
   }
 
  private:
+  static Register load_first(const T* p, int count) {
+#if defined(EIGEN_VECTORIZE_AVX512)
+    if constexpr (is<float, 64>) return Register(_mm512_maskz_loadu_ps(first<__mmask16>(count), p));
+    if constexpr (is<double, 64>) return Register(_mm512_maskz_loadu_pd(first<__mmask8>(count), p));
+#endif
+    alignas(64) T all[size] = {};
+    for (int i = 0; i < count; ++i) all[i] = p[i];
+    return load(all);
+  }
+  void store_first(T* p, int count) const {
+#if defined(EIGEN_VECTORIZE_AVX512)
+    if constexpr (is<float, 64>) return _mm512_mask_storeu_ps(p, first<__mmask16>(count), packet_);
+    if constexpr (is<double, 64>) return _mm512_mask_storeu_pd(p, first<__mmask8>(count), packet_);
+#endif
+    alignas(64) T all[size];
+    store(all);
+    for (int i = 0; i < count; ++i) p[i] = all[i];
+  }
 #if defined(EIGEN_VECTORIZE_AVX512)
   template <class Mask>
   static Mask first(int count) {
@@ -154,7 +157,7 @@ class Register {
   }
 #endif
   // a where x < y, else b. Eigen turns an AVX-512 mask into a whole register and that back into a mask.
-  static Register where_less(Register x, Register y, Register a, Register b) {
+  GATEFOLD_INLINE static Register where_less(Register x, Register y, Register a, Register b) {
 #if defined(EIGEN_VECTORIZE_AVX512)
     if constexpr (is<float, 64>)
       return Register(_mm512_mask_blend_ps(_mm512_cmp_ps_mask(x.packet_, y.packet_, _CMP_LT_OQ), b.packet_, a.packet_));
@@ -166,7 +169,7 @@ class Register {
 
   // Hides where a product came from: compilers otherwise fuse it with a sum in some copies of an expression and not in
   // others, and an element's bits would depend on its place.
-  static Register sealed(Packet p) {
+  GATEFOLD_INLINE static Register sealed(Packet p) {
     packet::seal(p);
     return Register(p);
   }
@@ -189,7 +192,7 @@ class Register {
     return where_less(v, low, zero, Register(packet::scaled<T>(exp_of_rest(x, n).packet_, n.packet_)));
   }
   // round(x / ln 2): a sum with 1.5 · 2^23 is a whole number. Sealed, for -ffast-math would take the two for nothing.
-  static Register whole(Register x) {
+  GATEFOLD_INLINE static Register whole(Register x) {
     const Register large(T(12582912));
     return sealed(madd(x, Register(T(1.44269504088896341)), large).packet_) - large;
   }

@@ -4,6 +4,7 @@
 #include "gatefold/backend/cpu/instruction_set.hpp"
 #include "gatefold/backend/cpu/register.hpp"
 #include "gatefold/core/bfloat16.hpp"
+#include "gatefold/core/config.hpp"
 
 namespace gatefold::inline GATEFOLD_CPU_ABI::cpu {
 
@@ -14,11 +15,11 @@ struct RegisterAccess {
   using Value = Register<T>;
   int count = Register<T>::size;
 
-  Value load(const T* p) const { return Value::load(p, count); }
-  void store(T* p, Value v) const { v.store(p, count); }
+  GATEFOLD_INLINE Value load(const T* p) const { return Value::load(p, count); }
+  GATEFOLD_INLINE void store(T* p, Value v) const { v.store(p, count); }
   /// Of float: values stored in half the size (backend.hpp, Stored).
-  Value load(const Bfloat16* p) const { return load_halves(p, count); }
-  void store(Bfloat16* p, Value v) const { store_halves(v, p, count); }
+  GATEFOLD_INLINE Value load(const Bfloat16* p) const { return load_halves(p, count); }
+  GATEFOLD_INLINE void store(Bfloat16* p, Value v) const { store_halves(v, p, count); }
 };
 
 }  // namespace gatefold::inline GATEFOLD_CPU_ABI::cpu

@@ -10,6 +10,7 @@
 #include "gatefold/backend/cpu/prefetch.hpp"
 #include "gatefold/backend/cpu/register.hpp"
 #include "gatefold/backend/cpu/tuning.hpp"
+#include "gatefold/core/config.hpp"
 #include "gatefold/core/types.hpp"
 
 /// The innermost loop of every product of more than a few rows.
@@ -31,7 +32,7 @@ class LookAhead {
   LookAhead(const Prefetch& prefetch, const PanelCopy<P>& copy)
       : lines_(prefetch.first), then_(prefetch.then), left_(lines_.run), count_(prefetch.count), panel_(copy) {}
   /// Prefetch a line and copy a row.
-  [[gnu::always_inline]] void next() {
+  GATEFOLD_INLINE void next() {
     __builtin_prefetch(lines_.next, 0, 2);
     lines_.next += --left_ == 0 ? lines_.jump : Prefetch::line;
     left_ = left_ == 0 ? lines_.run : left_;

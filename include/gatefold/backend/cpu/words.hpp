@@ -9,6 +9,7 @@
 #include "gatefold/backend/cpu/packet.hpp"
 #include "gatefold/backend/cpu/register.hpp"
 #include "gatefold/core/bfloat16.hpp"
+#include "gatefold/core/config.hpp"
 #include "gatefold/core/types.hpp"
 
 /// What packed operands of a product consist of.
@@ -52,8 +53,8 @@ constexpr Index words(Index depth) {
 
 /// s + x y, of pairs s + x₁ y₁ + x₀ y₀ in this order, where subnormal numbers are 0.
 template <class P>
-packet::Of<SumOf<P>> multiply_add(const packet::Of<SumOf<P>>& x, const packet::Of<SumOf<P>>& y,
-                                  const packet::Of<SumOf<P>>& s) {
+GATEFOLD_INLINE packet::Of<SumOf<P>> multiply_add(const packet::Of<SumOf<P>>& x, const packet::Of<SumOf<P>>& y,
+                                                  const packet::Of<SumOf<P>>& s) {
   static_assert(!on_amx<P>, "vector registers would give other bits");
 #if defined(GATEFOLD_BFLOAT16_PAIRS)
   if constexpr (values_of_word<P> == 2)
