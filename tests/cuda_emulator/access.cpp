@@ -177,12 +177,31 @@ void Warp::fence_proxy(std::uint32_t lanes) {
   block_.begin_segment();
 }
 
+/// Whether generic addresses of a whole warp are of its local memory, as most are, and nothing is wrong with them.
+bool Warp::locate_local(std::size_t bytes, const Addresses& addresses, Places& places) const {
+  const std::uint64_t base = reinterpret_cast<std::uint64_t>(local(0)), stride = local_bytes_;
+  std::uint64_t largest = 0, bits = 0;
+  for (int lane = 0; lane < warp_size; ++lane) {
+    const std::uint64_t from = addresses[lane] - (base + static_cast<std::uint64_t>(lane) * stride);
+    largest = std::max(largest, from);
+    bits |= from;
+    places[lane] = reinterpret_cast<char*>(addresses[lane]);
+  }
+  return bytes <= stride && largest <= stride - bytes && (bits & (bytes - 1)) == 0;
+}
+
 /// Finds, for every lane, the memory that it accesses.
 void Warp::locate(const Instruction& in, const Target& target, std::uint32_t lanes, Places& places) {
   Addresses addresses;
-  for_lanes(lanes, [&](int lane) {
-    addresses[lane] = read(target.operand, lane) + static_cast<std::uint64_t>(target.offset);
-  });
+  const auto offset = static_cast<std::uint64_t>(target.offset);
+  if (lanes == all_lanes && target.operand.wide()) {
+    for (int lane = 0; lane < warp_size; ++lane) {
+      addresses[lane] = read_lane<std::uint64_t>(registers_.get() + target.operand.row, lane) + offset;
+    }
+    if (target.space == Space::generic && locate_local(target.bytes, addresses, places)) return;
+  } else {
+    for_lanes(lanes, [&](int lane) { addresses[lane] = read(target.operand, lane) + offset; });
+  }
   switch (target.space) {
     case Space::global:
     case Space::constant:

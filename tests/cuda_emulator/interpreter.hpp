@@ -149,6 +149,7 @@ class Warp {
     bool write;
   };
   void locate(const Instruction& in, const Target& target, std::uint32_t lanes, Places& places);
+  bool locate_local(std::size_t bytes, const Addresses& addresses, Places& places) const;
   void locate_global(const Instruction& in, const Target& target, std::uint32_t lanes, const Addresses& addresses,
                      Places& places);
   void locate_shared(const Instruction& in, const Target& target, std::uint32_t lanes, const Addresses& addresses,
