@@ -43,9 +43,12 @@ struct BatchStamp {
         std::memcpy(&word, bytes + i * sizeof word, sizeof word);
         h = after(h, word);
       }
-      word = 0;
-      std::memcpy(&word, bytes + count / sizeof word * sizeof word, count % sizeof word);
-      h = after(h, word) | 1;
+      if (const std::size_t rest = count % sizeof word) {
+        word = 0;
+        std::memcpy(&word, bytes + (count - rest), rest);
+        h = after(h, word);
+      }
+      h |= 1;
     }
 #endif
     return h;
