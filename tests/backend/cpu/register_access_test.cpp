@@ -28,8 +28,6 @@ TEST_CASE_TEMPLATE("access of a tail touches its elements alone", T, float, doub
   }
 }
 
-namespace {}  // namespace
-
 TEST_CASE("access to values of half the size rounds them, and touches nothing past its elements") {
   constexpr int size = Register<float>::size;
   const auto values = naive::random_vector<float>(size, 4);
