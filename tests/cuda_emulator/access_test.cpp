@@ -255,6 +255,24 @@ TEST_CASE("each kind of wrong access has its sentence") {
                  "out of bounds parameter load of 8 bytes at 0x10"));
 }
 
+TEST_CASE("generic addresses of local memory: the last place of each thread, and what is wrong in one lane alone") {
+  const std::string local = ".local .align 8 .b8 l[16];\nmov.u64 %d3, l; cvta.local.u64 %d4, %d3; ";
+  const auto last = each_thread(local + "cvt.u64.u32 %d5, %r0; st.u64 [%d4+8], %d5; ld.u64 %d9, [%d4+8];", 64);
+  for (std::size_t i = 0; i < last.size(); ++i) CHECK(last[i] == i);
+  DeviceArray<u32> out(1, 0);
+  const auto fault = [&](int offset, const std::string& access) {
+    const std::string body = "setp.eq.u32 %p1, %r0, 17; selp.u64 %d5, " + std::to_string(offset) +
+                             ", 0, %p1; add.s64 %d4, %d4, %d5; " + access;
+    const std::string said = fault_of([&] { run_body(local + body, out.data, nullptr, {{}, {32}}); });
+    CHECK(mentions(said, "thread (17,0,0)"));
+    return said;
+  };
+  CHECK(mentions(fault(12, "ld.u64 %d9, [%d4];"), "out of bounds local load of 8 bytes at 0xc (there are 16 bytes)"));
+  CHECK(mentions(fault(14, "st.u32 [%d4], 1;"), "out of bounds local store of 4 bytes at 0xe (there are 16 bytes)"));
+  CHECK(mentions(fault(1, "ld.u32 %r1, [%d4];"), "misaligned access of 4 bytes at 0x1"));
+  CHECK(mentions(fault(16, "ld.u32 %r1, [%d4];"), "(in no live allocation)"));  // its neighbour's
+}
+
 TEST_CASE("memory that was never written has the same strange contents every time") {
   CHECK(each_thread(".shared .align 8 .u64 s;\nld.shared.u64 %d9, [s];", 1)[0] == 0xcbcbcbcbcbcbcbcb);
   CHECK(each_thread(".local .align 8 .b8 l[8];\nld.local.u64 %d9, [l];", 1)[0] == 0xcbcbcbcbcbcbcbcb);
