@@ -19,7 +19,7 @@ struct Spread {
 /// @param flop  of forward; backward's is twice that. 0: not known
 template <class ExpertT>
 void expert(benchmark::State& state, ExpertT policy, Index items, Index experts, Index picks, double flop) {
-  Cpu::Context ctx;
+  Cpu::Context ctx = context();
   const Spread spread(items, experts, picks);
   const auto params = policy.template init<float, Cpu>(ctx, experts, Seed{1});
   auto grads = zeros_like(ctx, params);

@@ -12,7 +12,7 @@ constexpr Shape kShape{4096, 512, 0, 16, 2};
 template <class GateT>
 void time_gate(benchmark::State& state, const GateT& options, const Extra<GateT, float, Cpu>& extra) {
   const Shape& s = kShape;
-  Cpu::Context ctx;
+  Cpu::Context ctx = context();
   const GateT gate = with_model_dim(options, s.dim);
   const auto params = init_params<float, Cpu>(gate, ctx, Seed{1});
   auto grads = zeros_like(ctx, params);
@@ -46,7 +46,7 @@ void gate(benchmark::State& state, GateT options) {
   const rows::Extras<float> extras(kShape.items, kShape.dim);
   const auto extra = extras.of<E>({.length = kLength, .noise = true}, 0, kShape.items);
   if constexpr (requires(E e) { e.mixing.trace; }) {
-    Cpu::Context ctx;
+    Cpu::Context ctx = context();
     const auto x = uniform_tensor<float>(ctx, Seed{2}, 1.7, kShape.items, kShape.dim);
     const Attended attended(ctx, x);
     time_gate(state, options, E{extra.scores, {attended.trace(), {}}, extra.selection});

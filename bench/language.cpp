@@ -64,7 +64,7 @@ void add_layer(Rounds& rounds, const LayerT& layer, const Sizes& s, std::size_t&
 }
 
 void language_train(benchmark::State& state, const Sizes& s) {
-  Cpu::Context ctx;
+  Cpu::Context ctx = context();
   const long before = heap::live;
   heap::restart_peak();
   auto trainer = trainer_of(ctx, s);

@@ -16,7 +16,7 @@ void count_reads(benchmark::State& state, Rounds& rounds, const Cpu::Context& ct
 /// Forward and backward on y [N, O].
 template <class LossT, class TargetT>
 void time_loss(benchmark::State& state, const LossT& loss, Index items, Index outputs, const TargetT& target) {
-  Cpu::Context ctx;
+  Cpu::Context ctx = context();
   const auto y = uniform_tensor<float>(ctx, Seed{1}, 3, items, outputs);
   Tensor<float, 2, Cpu> dy(items, outputs);
   Tensor<float, 1, Cpu> value(1);
@@ -33,7 +33,7 @@ void cross_entropy(benchmark::State& state) {
   time_loss(state, CrossEntropy{}, target.size(), 8192, target);
 }
 void mean_squared_error(benchmark::State& state) {
-  Cpu::Context ctx;
+  Cpu::Context ctx = context();
   time_loss(state, MeanSquaredError{}, 4096, 512, uniform_tensor<float>(ctx, Seed{2}, 1, 4096, 512));
 }
 BENCHMARK(cross_entropy)->Name("loss/CrossEntropy")->Apply(timed);

@@ -38,7 +38,7 @@ template <class RuleT, class FormT = Kept>
 void memory(benchmark::State& state, RuleT rule, FormT form = {}) {
   const Shape s = Shape::of(state);
   constexpr Index kDepth = 6;
-  Cpu::Context ctx;
+  Cpu::Context ctx = context();
   const auto x = uniform_tensor<float>(ctx, Seed{1}, 1, s.items, s.dim);
   const auto target = uniform_tensor<float>(ctx, Seed{2}, 1, s.items, s.dim);
   const long before = heap::live;

@@ -41,7 +41,7 @@ BENCHMARK(tile)->Apply(timed);
 /// c [m, n] = a [m, k] b [k, n], beside every peer.
 void gemm(benchmark::State& state) {
   const Index m = state.range(0), n = state.range(1), k = state.range(2);
-  Cpu::Context ctx;
+  Cpu::Context ctx = context();
   const auto a = uniform_tensor<float>(ctx, Seed{1}, 1, m, k), b = uniform_tensor<float>(ctx, Seed{2}, 1, k, n);
   Tensor<float, 2, Cpu> c(m, n), other(m, n);
   Rounds rounds;
@@ -66,7 +66,7 @@ enum Kind { forward, transposed, outer };
 template <Kind kind, class T = float>
 void grouped(benchmark::State& state) {
   const Index rows = state.range(0), experts = state.range(1), in = state.range(2), out = state.range(3);
-  Cpu::Context ctx;
+  Cpu::Context ctx = context();
   Tensor<Index, 1, Cpu> offsets(experts + 1);
   for (Index e = 0; e <= experts; ++e) offsets(e) = rows * e;
   const Index slots = rows * experts;

@@ -57,7 +57,7 @@ void rule(const Shape& s, double seconds) {
 }
 template <class MixingT>
 void mix(const MixingT& mixing, const Shape& s, double seconds) {
-  Cpu::Context ctx;
+  Cpu::Context ctx = context();
   const auto x = uniform_tensor<float>(ctx, Seed{2}, 1.7, s.items, s.dim);
   const Attended attended(ctx, x);
   using Model = Mixture<MixingGate<MixingT>, Mlp<GeluTanh>>;

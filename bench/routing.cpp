@@ -22,7 +22,7 @@ void routing_shapes(benchmark::internal::Benchmark* b) {
 
 void plan_build(benchmark::State& state) {
   const Shape s = Shape::of(state);
-  Cpu::Context ctx;
+  Cpu::Context ctx = context();
   SparsePlan<float, Cpu> plan;
   plan_of(plan, s);
   Rounds rounds;
@@ -35,7 +35,7 @@ BENCHMARK(plan_build)->Apply(routing_shapes);
 /// Beside reading as many bytes from a working set of that size.
 void combine(benchmark::State& state) {
   const Shape s = Shape::of(state);
-  Cpu::Context ctx;
+  Cpu::Context ctx = context();
   SparsePlan<float, Cpu> plan;
   plan_of(plan, s);
   plan.build(ctx);

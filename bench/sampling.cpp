@@ -30,7 +30,7 @@ struct Sampler {
   Carry<Model, float, Cpu> carry{};
   Tensor<float, 2, Cpu> y{}, z{1, kSizes.vocabulary};
 
-  explicit Sampler(int threads) : ctx(threads) {}
+  explicit Sampler(int threads) : ctx(context(threads)) {}
   /// Logits after the last of these ids.
   void read(const std::vector<Index>& ids, const AttentionMemory<float, Cpu>& memory) {
     const auto count = static_cast<Index>(ids.size());

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "machine.hpp"
+#include "threads.hpp"
 #include "timing.hpp"
 
 /// What the rows of several files share: shapes, a layer with all its state, registration.
@@ -39,7 +40,7 @@ struct Run {
   using Layer = AsLayer<ModelT, T, B>;
 
   Run(const ModelT& model, Index items, const gatefold::Extra<Layer, T, B>& extra_inputs = {}, int threads = 0)
-      : ctx(threads),
+      : ctx(context<B>(threads)),
         layer(as_layer<T, B>(model)),
         params(init_params<T, B>(layer, ctx, Seed{1})),
         extra(extra_inputs),

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "threads.hpp"
 #include "timing.hpp"
 
 /// What the machine can do at best, measured in the program that is judged by it.
@@ -76,11 +77,10 @@ inline double memory() {
 inline double fma_peak(int threads) {
   constexpr Index kSteps = 200000;
   constexpr double kFlopPerStep = 2.0 * machine::kChains * machine::kVectorBytes / static_cast<double>(sizeof(float));
-  static gatefold::cpu::Workers executor(gatefold::cpu::available_threads());
   double best = 0;
   for (int i = 0; i < 3; ++i) {
     const double begin = now();
-    gatefold::cpu::parallel_for(executor, threads, threads,
+    gatefold::cpu::parallel_for(workers(), threads, threads,
                                 [](Index, int) { benchmark::DoNotOptimize(machine::multiply_add(kSteps)); });
     best = std::max(best, static_cast<double>(kSteps) * kFlopPerStep * threads / (now() - begin));
   }
@@ -99,9 +99,8 @@ class ReadBandwidth {
 
   double operator()(int threads, double duration = 2e-3) const {
     const Index count = static_cast<Index>(data_.size()), parts = threads, passes = passes_for(duration);
-    static gatefold::cpu::Workers executor(gatefold::cpu::available_threads());
     const double begin = now();
-    gatefold::cpu::parallel_for(executor, threads, parts, [&](Index part, int) {
+    gatefold::cpu::parallel_for(workers(), threads, parts, [&](Index part, int) {
       const Index first = count * part / parts, last = count * (part + 1) / parts;
       for (Index pass = 0; pass < passes; ++pass)
         benchmark::DoNotOptimize(machine::sum_words(data_.data() + first, last - first));
