@@ -5,6 +5,7 @@
 // Each after the headers that it includes (tests/structure/order.sh).
 // clang-format off
 #include "gatefold/policies.hpp"
+#include "gatefold/backend/cpu/affinity.hpp"
 #include "gatefold/backend/cpu/instruction_set.hpp"
 #include "gatefold/backend/cpu/executor.hpp"
 #include "gatefold/backend/cpu/memory.hpp"

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <cstdlib>
 #include <exception>
@@ -11,25 +12,13 @@
 #include <utility>
 #include <vector>
 
-#if defined(__linux__)
-#include <sched.h>
-#endif
-
+#include "gatefold/backend/cpu/affinity.hpp"
 #include "gatefold/backend/cpu/executor.hpp"
 #include "gatefold/backend/cpu/instruction_set.hpp"
 #include "gatefold/backend/cpu/process.hpp"
 #include "gatefold/core/error.hpp"
 
 namespace gatefold::inline GATEFOLD_CPU_ABI::cpu {
-
-/// Processors that the calling thread may run on.
-inline int usable_processors() {
-#if defined(__linux__)
-  cpu_set_t set;
-  if (sched_getaffinity(0, sizeof set, &set) == 0) return CPU_COUNT(&set);
-#endif
-  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
-}
 
 /// Threads a context uses when asked for none in particular: as many as OMP_NUM_THREADS in the environment says, where
 /// that begins with a positive number, or as many as there are processors to run on.
@@ -116,6 +105,8 @@ class Workers {
   }
 
   void wake() {
+    const int processor = current_processor();
+    for (std::size_t i = 0; i < threads_->size(); ++i) sleeping_[i].keep_off(processor, (*threads_)[i]);
     wakes_.fetch_add(1);
     wakes_.notify_all();
   }
@@ -134,7 +125,7 @@ class Workers {
     return true;
   }
 
-  void help(int worker) {
+  void help(int worker, SleepingThread& self) {
     State seen = 0;  // the call that this thread joined last
     const auto wanted = [&](State state) {
       return state >> kCallBits != seen && worker < static_cast<int>((state & kCount) >> kCountBits);
@@ -158,10 +149,12 @@ class Workers {
       const Spun spun = spin(patience, anything);
       if (spun == Spun::found) continue;
       if (spun == Spun::preempted) patience = Time(0);
+      self.falls_asleep();
       asleep_.fetch_add(1);
       const int wakes = wakes_.load();
       if (!anything()) wakes_.wait(wakes);
       asleep_.fetch_sub(1);
+      self.is_awake();
     }
   }
 
@@ -173,9 +166,12 @@ class Workers {
     asleep_ = waiting_ = 0;
     const SignalsBlocked blocked;
     try {
+      sleeping_ = std::make_unique<SleepingThread[]>(static_cast<std::size_t>(most_ - 1));
       threads_ = std::make_unique<std::vector<std::thread>>();
       threads_->reserve(static_cast<std::size_t>(most_ - 1));
-      for (int worker = 1; worker < most_; ++worker) threads_->emplace_back([this, worker] { help(worker); });
+      for (int worker = 1; worker < most_; ++worker)
+        threads_->emplace_back(
+            [this, worker, &self = sleeping_[static_cast<std::size_t>(worker - 1)]] { help(worker, self); });
     } catch (const std::exception&) {  // no more threads, or no memory for them
     }
   }
@@ -194,6 +190,7 @@ class Workers {
   bool joined_ = false;  // whether a thread joined the last call
   State calls_ = 0;
   std::unique_ptr<std::vector<std::thread>> threads_;
+  std::unique_ptr<SleepingThread[]> sleeping_;  // one of each thread
   const WorkerFunction* f_ = nullptr;
   std::atomic<bool> busy_{false}, stop_{false};
   alignas(64) std::atomic<State> state_{0};

@@ -1,0 +1,151 @@
+#include "gatefold/backend/cpu/affinity.hpp"
+
+#include <doctest/doctest.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <future>
+#include <thread>
+#include <vector>
+
+#include "gatefold/backend/cpu/workers.hpp"
+
+using namespace gatefold;
+using cpu::SleepingThread;
+
+#if defined(__linux__)
+namespace {
+
+using Processors = std::vector<int>;
+
+/// Those that the calling thread may run on.
+Processors allowed() {
+  cpu_set_t set;
+  REQUIRE(sched_getaffinity(0, sizeof set, &set) == 0);
+  Processors all;
+  for (int p = 0; p < CPU_SETSIZE; ++p)
+    if (CPU_ISSET(p, &set)) all.push_back(p);
+  return all;
+}
+void allow(const Processors& processors) {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  for (const int p : processors) CPU_SET(p, &set);
+  REQUIRE(sched_setaffinity(0, sizeof set, &set) == 0);
+}
+Processors without(Processors all, int processor) {
+  std::erase(all, processor);
+  return all;
+}
+
+/// A thread that sleeps, is awake, and sleeps and is awake again; between the steps a test looks at it.
+class Sleeper {
+ public:
+  explicit Sleeper(const Processors& processors)
+      : thread_([this, processors] {
+          allow(processors);
+          for (int time = 0; time < 2; ++time) {
+            self_.falls_asleep();
+            slept_on_[time].set_value(cpu::current_processor());
+            go_[time].get_future().wait();
+            self_.is_awake();
+            awake_[time].set_value(allowed());
+          }
+        }) {}
+  ~Sleeper() { thread_.join(); }
+
+  int slept_on(int time) { return slept_on_[time].get_future().get(); }
+  void keep_off(int processor) { self_.keep_off(processor, thread_); }
+  Processors may_use() {
+    cpu_set_t set;
+    REQUIRE(pthread_getaffinity_np(thread_.native_handle(), sizeof set, &set) == 0);
+    Processors all;
+    for (int p = 0; p < CPU_SETSIZE; ++p)
+      if (CPU_ISSET(p, &set)) all.push_back(p);
+    return all;
+  }
+  /// What it may use when it is awake.
+  Processors wake(int time) {
+    go_[time].set_value();
+    return awake_[time].get_future().get();
+  }
+
+ private:
+  SleepingThread self_;
+  std::promise<int> slept_on_[2];
+  std::promise<void> go_[2];
+  std::promise<Processors> awake_[2];
+  std::thread thread_;
+};
+
+}  // namespace
+
+TEST_CASE("a sleeping thread is kept off the processor it sleeps on, until it is awake") {
+  const Processors all = allowed();
+  if (all.size() < 2) return;
+  Sleeper sleeper(all);
+  const int there = sleeper.slept_on(0);
+  for (const int other : without(all, there)) sleeper.keep_off(other);
+  CHECK(sleeper.may_use() == all);
+  sleeper.keep_off(there);
+  CHECK(sleeper.may_use() == without(all, there));
+  sleeper.keep_off(there);  // woken twice before it runs
+  CHECK(sleeper.may_use() == without(all, there));
+  CHECK(sleeper.wake(0) == all);
+  sleeper.slept_on(1);
+  CHECK(sleeper.may_use() == all);
+  CHECK(sleeper.wake(1) == all);
+}
+
+TEST_CASE("a thread that may use one processor keeps it") {
+  const Processors one{allowed()[0]};
+  Sleeper sleeper(one);
+  CHECK(sleeper.slept_on(0) == one[0]);
+  sleeper.keep_off(one[0]);
+  CHECK(sleeper.may_use() == one);
+  CHECK(sleeper.wake(0) == one);
+  sleeper.slept_on(1);
+  sleeper.keep_off(one[0]);
+  CHECK(sleeper.wake(1) == one);
+}
+
+TEST_CASE("workers that a caller on the move wakes lose no processor") {
+  const Processors all = allowed();
+  cpu::Workers workers(3);
+  std::vector<Processors> seen(3);
+  const auto look = [&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));  // the workers sleep
+    std::atomic<int> here{0};
+    const auto f = [&](int worker) {
+      seen[static_cast<std::size_t>(worker)] = allowed();
+      ++here;
+      const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(2);
+      while (here < 3 && std::chrono::steady_clock::now() < end) std::this_thread::yield();
+    };
+    workers.run(3, f);
+  };
+  look();  // starts them
+  for (std::size_t i = 0; i < 60; ++i) {
+    allow({all[i % all.size()]});
+    look();
+  }
+  allow(all);
+  // Who was woken while it fell asleep gives a processor back the next time.
+  for (int i = 0; i < 1000 && seen != std::vector(3, all); ++i) look();
+  CHECK(seen == std::vector(3, all));
+}
+
+TEST_CASE("usable_processors: those that the calling thread may use") {
+  CHECK(cpu::usable_processors() == static_cast<int>(allowed().size()));
+  int bound = 0, here = -1;
+  const int last = allowed().back();
+  std::thread([&] {
+    allow({last});
+    bound = cpu::usable_processors();
+    here = cpu::current_processor();
+  }).join();
+  CHECK(bound == 1);
+  CHECK(here == last);
+}
+#endif
