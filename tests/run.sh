@@ -13,7 +13,7 @@ usage: bash tests/run.sh [--only WORD | --full | --neon | --platforms | --gpu [W
                tests of the CUDA backend, whose device code runs on a CPU emulator
   --only WORD  preset test, only the tests whose name matches the regular expression WORD: gate, package,
                gate/selection/top_k, ...; preset cuda where WORD begins with cuda: cuda, cuda/gates, ...
-  --full       every test in every preset, and the test cases marked as slow too: hours
+  --full       every test in every preset, and the test cases marked as slow too; the programs of bench/ compile: hours
   --neon       the tests of the CPU backend compiled for aarch64 and run by qemu: installs a cross compiler and
                qemu-user
   --platforms  the programs of examples/ by other compilers and standard libraries, which it installs: newer clang,
@@ -152,11 +152,11 @@ elif [[ -n $only ]]; then
   stage test
 else
   if [[ -n $full ]]; then
-    install_packages debootstrap gcovr python3-venv
+    install_packages debootstrap gcovr python3-venv libbenchmark-dev
     all=("$unity" -DGATEFOLD_SLOW_TESTS=ON -DGATEFOLD_TEST_PROJECT=ON -DGATEFOLD_TEST_FOLDERS=
       -DGATEFOLD_TESTS_LEFT_OUT= -DGATEFOLD_TEST_FOLDERS_UNOPTIMISED= -DGATEFOLD_TEST_FOLDERS_BY_CLANG=)
     test=("${all[@]}" "-DCMAKE_CXX_FLAGS_RELEASE=-O2 -march=native" -DCMAKE_VERIFY_INTERFACE_HEADER_SETS=ON
-      -DGATEFOLD_DIFFERENTIAL_SECONDS=1800)
+      -DGATEFOLD_DIFFERENTIAL_SECONDS=1800 -DGATEFOLD_BUILD_BENCH=ON)
     all+=(-DGATEFOLD_MUTATION_TESTS=OFF)  # once is enough
     checks="-fsanitize=address,undefined -fno-sanitize-recover=all"
     sanitize=("${all[@]}" -DGATEFOLD_KERNELS_OPTIMISATION=-O3
