@@ -30,6 +30,7 @@ struct GivenScores {
 /// The same where the scores of one process have forward_rows: a device's lanes then share out a row as they do there,
 /// in whose order its sums are taken. A product of depth 0, whose epilogue puts the logits in.
 struct GivenRows : GivenScores {
+  /// The epilogue: element [n, e] of z.
   template <class T, class B>
   struct Given {
     View<const T, 2, B> z;
