@@ -68,8 +68,8 @@ class SleepingThread {
   static constexpr int kNone = -1;
 
   void give_back() {
+    [[maybe_unused]] const int processor = taken_.exchange(kNone);
 #ifdef GATEFOLD_AFFINITY
-    const int processor = taken_.exchange(kNone);
     cpu_set_t set;
     if (processor == kNone || sched_getaffinity(0, sizeof set, &set) != 0) return;
     CPU_SET(processor, &set);
