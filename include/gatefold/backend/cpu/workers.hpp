@@ -39,6 +39,8 @@ inline int available_threads() {
 /// - A child of fork() has none of the threads and starts its own when it needs them. Only a fork within f can take a
 ///   thread away that is at work: the call then throws Error in the child.
 /// - Where a thread cannot be started there is one less. The threads receive no signals.
+/// - The threads may run where the thread that made the first call may, but for the caller's processor while they wake
+///   on it (affinity.hpp). The caller's own affinity is never touched.
 /// @cost  a call that finds its threads spinning takes about a microsecond; waking one that sleeps, as long as the
 ///        system takes
 class Workers {
