@@ -76,7 +76,7 @@ class Workers {
     Time last;  // the caller spins as long for those inside; 5, 100 and 200 µs: no different
     Time preempted;  // between two looks at the clock: another process had the processor, which then deserves the rest
     // Calls after which a thread that was preempted spins as long as before. 64, 1024: loops of calls of 2 ms took as
-    // long as on one thread, for seconds, in one run of ten, in one of three.
+    // long as on one thread, for seconds, in one run of eighteen, in five.
     int recovery;
   };
   static constexpr Tuning kTuning{std::chrono::microseconds(200), std::chrono::microseconds(20),
