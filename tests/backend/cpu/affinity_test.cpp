@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstddef>
@@ -112,8 +113,9 @@ TEST_CASE("a thread that may use one processor keeps it") {
 
 TEST_CASE("workers that a caller on the move wakes lose no processor") {
   const Processors all = allowed();
-  cpu::Workers workers(3);
-  std::vector<Processors> seen(3);
+  const int threads = static_cast<int>(std::min<std::size_t>(all.size(), 8));  // more than processors never spin
+  cpu::Workers workers(threads);
+  std::vector<Processors> seen(static_cast<std::size_t>(threads));
   const auto look = [&] {
     std::this_thread::sleep_for(std::chrono::milliseconds(2));  // the workers sleep
     std::atomic<int> here{0};
@@ -121,9 +123,9 @@ TEST_CASE("workers that a caller on the move wakes lose no processor") {
       seen[static_cast<std::size_t>(worker)] = allowed();
       ++here;
       const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(2);
-      while (here < 3 && std::chrono::steady_clock::now() < end) std::this_thread::yield();
+      while (here < threads && std::chrono::steady_clock::now() < end) std::this_thread::yield();
     };
-    workers.run(3, f);
+    workers.run(threads, f);
   };
   look();  // starts them
   for (std::size_t i = 0; i < 60; ++i) {
@@ -132,8 +134,9 @@ TEST_CASE("workers that a caller on the move wakes lose no processor") {
   }
   allow(all);
   // Who was woken while it fell asleep gives a processor back the next time.
-  for (int i = 0; i < 1000 && seen != std::vector(3, all); ++i) look();
-  CHECK(seen == std::vector(3, all));
+  const std::vector<Processors> everywhere(seen.size(), all);
+  for (int i = 0; i < 1000 && seen != everywhere; ++i) look();
+  CHECK(seen == everywhere);
 }
 
 TEST_CASE("usable_processors: those that the calling thread may use") {

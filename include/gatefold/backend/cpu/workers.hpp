@@ -109,8 +109,10 @@ class Workers {
   }
 
   void wake() {
-    const int processor = current_processor();
-    for (std::size_t i = 0; i < threads_->size(); ++i) sleeping_[i].keep_off(processor, (*threads_)[i]);
+    if (idle_ > Time(0)) {  // there is a processor for each thread
+      const int processor = current_processor();
+      for (std::size_t i = 0; i < threads_->size(); ++i) sleeping_[i].keep_off(processor, (*threads_)[i]);
+    }
     wakes_.fetch_add(1);
     wakes_.notify_all();
   }
@@ -135,8 +137,7 @@ class Workers {
       return state >> kCallBits != seen && worker < static_cast<int>((state & kCount) >> kCountBits);
     };
     const auto anything = [&] { return wanted(state_.load()) || stop_.load(); };
-    const Time most = most_ <= usable_processors() ? kTuning.idle : Time(0);
-    Time patience = most;
+    Time patience = idle_;
     while (!stop_.load()) {
       State state = state_.load();
       if (wanted(state)) {
@@ -148,7 +149,7 @@ class Workers {
           waiting_.store(0);
           waiting_.notify_one();
         }
-        patience = std::min(most, patience + most / kTuning.recovery);
+        patience = std::min(idle_, patience + idle_ / kTuning.recovery);
       }
       const Spun spun = spin(patience, anything);
       if (spun == Spun::found) continue;
@@ -168,6 +169,7 @@ class Workers {
     stop_ = false;
     state_ = calls_ = 0;
     asleep_ = waiting_ = 0;
+    idle_ = most_ <= usable_processors() ? kTuning.idle : Time(0);
     const SignalsBlocked blocked;
     try {
       sleeping_ = std::make_unique<SleepingThread[]>(static_cast<std::size_t>(most_ - 1));
@@ -191,6 +193,7 @@ class Workers {
 
   const int most_;
   long process_ = 0;     // which the threads belong to
+  Time idle_{};          // how long a thread without work spins
   bool joined_ = false;  // whether a thread joined the last call
   State calls_ = 0;
   std::unique_ptr<std::vector<std::thread>> threads_;
