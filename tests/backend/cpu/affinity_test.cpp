@@ -20,10 +20,10 @@ namespace {
 
 using Processors = std::vector<int>;
 
-/// Those that the calling thread may run on.
-Processors allowed() {
+/// Those that a thread may run on.
+Processors allowed(pthread_t thread = pthread_self()) {
   cpu_set_t set;
-  REQUIRE(sched_getaffinity(0, sizeof set, &set) == 0);
+  REQUIRE(pthread_getaffinity_np(thread, sizeof set, &set) == 0);
   Processors all;
   for (int p = 0; p < CPU_SETSIZE; ++p)
     if (CPU_ISSET(p, &set)) all.push_back(p);
@@ -40,32 +40,38 @@ Processors without(Processors all, int processor) {
   return all;
 }
 
-/// A thread that sleeps, is awake, and sleeps and is awake again; between the steps a test looks at it.
+/// A thread that sleeps, is awake, and sleeps and is awake again; between the steps a test looks at it. It falls asleep
+/// where it cannot move, so that it is known where.
 class Sleeper {
  public:
   explicit Sleeper(const Processors& processors)
       : thread_([this, processors] {
-          allow(processors);
           for (int time = 0; time < 2; ++time) {
+            allow({processors.back()});
             self_.falls_asleep();
             slept_on_[time].set_value(cpu::current_processor());
+            allow(processors);
+            sleeps_[time].set_value();
             go_[time].get_future().wait();
             self_.is_awake();
             awake_[time].set_value(allowed());
           }
         }) {}
-  ~Sleeper() { thread_.join(); }
-
-  int slept_on(int time) { return slept_on_[time].get_future().get(); }
-  void keep_off(int processor) { self_.keep_off(processor, thread_); }
-  Processors may_use() {
-    cpu_set_t set;
-    REQUIRE(pthread_getaffinity_np(thread_.native_handle(), sizeof set, &set) == 0);
-    Processors all;
-    for (int p = 0; p < CPU_SETSIZE; ++p)
-      if (CPU_ISSET(p, &set)) all.push_back(p);
-    return all;
+  /// Also after a check that failed before it was woken.
+  ~Sleeper() {
+    for (auto& go : go_) try {
+        go.set_value();
+      } catch (const std::future_error&) {  // it was
+      }
+    thread_.join();
   }
+
+  int slept_on(int time) {
+    sleeps_[time].get_future().wait();
+    return slept_on_[time].get_future().get();
+  }
+  void keep_off(int processor) { self_.keep_off(processor, thread_); }
+  Processors may_use() { return allowed(thread_.native_handle()); }
   /// What it may use when it is awake.
   Processors wake(int time) {
     go_[time].set_value();
@@ -75,7 +81,7 @@ class Sleeper {
  private:
   SleepingThread self_;
   std::promise<int> slept_on_[2];
-  std::promise<void> go_[2];
+  std::promise<void> sleeps_[2], go_[2];
   std::promise<Processors> awake_[2];
   std::thread thread_;
 };
