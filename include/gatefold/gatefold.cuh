@@ -5,6 +5,7 @@
 // Each after the headers that it includes (tests/structure/order.sh).
 // clang-format off
 #include "gatefold/policies.hpp"
+#include "gatefold/backend/cuda/elements.cuh"
 #include "gatefold/backend/cuda/row_tile.cuh"
 #include "gatefold/backend/cuda/schedule.cuh"
 #include "gatefold/backend/cuda/status.cuh"
@@ -21,7 +22,7 @@
 #include "gatefold/backend/cuda/packed_weights.cuh"
 #include "gatefold/backend/cuda/operand.cuh"
 #include "gatefold/backend/cuda/bf16_loader.cuh"
-#include "gatefold/backend/cuda/elements.cuh"
+#include "gatefold/backend/cuda/epilogue.cuh"
 #include "gatefold/backend/cuda/bf16_tile.cuh"
 #include "gatefold/backend/cuda/plain_product.cuh"
 #include "gatefold/backend/cuda/blas_experts.cuh"

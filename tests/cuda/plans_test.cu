@@ -122,7 +122,7 @@ TEST_CASE("group_by counts in 32 bits and says so before it touches anything") {
 
 TEST_CASE_TEMPLATE("SparsePlan: sorted, combined, and both adjoints", T, double, float) {
   Backends on;
-  for (const Index columns : {1, 7, 45}) {
+  for (const Index columns : {1, 7, 45, 132}) {
     CAPTURE(columns);
     const Index items = 20, experts = 9, picks = 63;
     const Plans<T> plan(on, items, experts, picks);
@@ -142,7 +142,7 @@ TEST_CASE_TEMPLATE("SparsePlan: a step at the end has the bits of a step afterwa
   Backends on;
   const Index items = 20, experts = 9, picks = 63;
   const Plans<T> plan(on, items, experts, picks);
-  for (const Index columns : {1, 7, 45}) {
+  for (const Index columns : {1, 7, 45, 132}) {
     CAPTURE(columns);
     const auto z = on_cuda<Tensor<T, 2, Cuda>>(on, random_tensor<T>(on, {1}, 1, picks, columns));
     const auto x = on_cuda<Tensor<T, 2, Cuda>>(on, random_tensor<T>(on, {2}, 1, items, columns));
@@ -174,9 +174,9 @@ TEST_CASE_TEMPLATE("SparsePlan: items of no slot to ten, among few items and amo
                    float) {
   Backends on;
   const Index few = 20, many = 8 * 4 * on.cuda.multiprocessors() + 3, each = 11;
-  for (const Index columns : {5, 70, 200}) {
+  for (const Index columns : {5, 70, 200, 260}) {
     CAPTURE(columns);
-    CHECK((device::warps_of_row(few, columns, on.cuda.multiprocessors()) > 1) == (columns >= 64));
+    CHECK((device::warps_of_row(few, columns, on.cuda.multiprocessors()) > 1) == (columns >= 256));
     CHECK(device::warps_of_row(many, columns, on.cuda.multiprocessors()) == 1);
     const auto combined = [&](Index items, bool with_step) {
       // item n has n % each slots, those of experts 0, 1, …
@@ -226,6 +226,35 @@ TEST_CASE_TEMPLATE("SparsePlan: items of no slot to ten, among few items and amo
       return std::vector<T>(all.begin(), all.begin() + few * columns);
     };
     for (const bool with_step : {false, true}) CHECK(combined(few, with_step) == combined(many, with_step));
+  }
+}
+TEST_CASE("SparsePlan: slots stored as bfloat16 are combined, alone and with a step, to the bits of their values") {
+  Backends on;
+  const Index items = 20, experts = 9, picks = 63;
+  const Plans<float> plan(on, items, experts, picks);
+  for (const Index columns : {1, 7, 12, 130, 264}) {
+    CAPTURE(columns);
+    Tensor<float, 2, Naive> z = random_tensor<float>(on, {1}, 1, picks, columns);
+    std::vector<Bfloat16> halves;
+    for (Index i = 0; i < z.size(); ++i) {
+      halves.push_back(Bfloat16::from(z.data()[i]));
+      z.data()[i] = float(halves.back());
+    }
+    const auto values = on_cuda<Tensor<float, 2, Cuda>>(on, z);
+    Tensor<Bfloat16, 2, Cuda> stored(picks, columns);
+    Cuda::from_host(on.cuda, stored.size(), halves.data(), stored.data());
+    const auto x = on_cuda<Tensor<float, 2, Cuda>>(on, random_tensor<float>(on, {2}, 1, items, columns));
+    const auto combined = [&]<class Z>(const Tensor<Z, 2, Cuda>& from, bool with_step) {
+      Tensor<float, 2, Cuda> out(items, columns);
+      fill(on.cuda, out.view(), 12345.f);
+      if (with_step) {
+        plan.cuda.combine<Z>(on.cuda, from, out, fn::AddScaled<float>{3.f, x.data(), out.data()});
+      } else {
+        plan.cuda.combine<Z>(on.cuda, from, out);
+      }
+      return metric::to_vector(on.cuda, out.view());
+    };
+    for (const bool with_step : {false, true}) CHECK(combined(stored, with_step) == combined(values, with_step));
   }
 }
 TEST_CASE("SparsePlan by definition: an item is the weighted sum of its slots, and 0 without one") {

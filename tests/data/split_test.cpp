@@ -25,7 +25,8 @@ std::string parts(const Split& split, Index lines) {
 TEST_CASE("one stretch: the end of the text is the test, before it validation") {
   CHECK(parts({.valid = 0.2, .test = 0.3}, 10) == "tttttvvTTT");
   CHECK(parts({.valid = 0, .test = 0}, 3) == "ttt");
-  CHECK(parts({}, 40) == std::string(36, 't') + "vvTT");
+  const std::string train(36, 't');
+  CHECK(parts({}, 40) == train + "vvTT");
 }
 
 TEST_CASE("several stretches, each with its own parts, as even as the lines allow") {

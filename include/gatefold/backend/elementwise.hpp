@@ -117,29 +117,34 @@ struct RowWithStep {
     each_column<typename Step::Element>(lanes, columns, [&](const auto& at, Index j) { each(at, first + j); });
   }
 };
-/// Access to one element, but for the one at `place`, which lives in a register.
-template <class T>
+/// Access to an element, or to neighbours, but for those at `place`, which live in registers.
+template <class T, class A>
 struct InRegister {
-  using Value = T;
+  using Value = typename A::Value;
+  A at;
   T* place;
-  T& value;
-  GATEFOLD_HD T load(const T* p) const {
-    T other = p == place ? T(0) : *p;
+  Value& value;
+  GATEFOLD_HD Value load(const T* p) const {
+    Value other = p == place ? Value(T(0)) : at.load(p);
 #ifdef __CUDA_ARCH__
     // A load into the value's own register would wait for the value: to a compiler the two are unrelated.
-    if constexpr (std::is_same_v<T, float>) asm("" : "+f"(other));
+    if constexpr (std::is_same_v<Value, float>) {
+      asm("" : "+f"(other));
+    } else if constexpr (!std::is_same_v<Value, T>) {
+      for (float& x : other.v) asm("" : "+f"(x));
+    }
 #endif
     return p == place ? value : other;
   }
-  GATEFOLD_HD void store(T* p, T v) const {
+  GATEFOLD_HD void store(T* p, const Value& v) const {
     if (p == place)
       value = v;
     else
-      *p = v;
+      at.store(p, v);
   }
 };
-/// The same element by element: what rows(lanes, n, take) finds for out[i] reaches memory after step(at, i), for which
-/// it is in a register.
+/// The same as they come, elements or neighbours: what rows(lanes, n, take) finds for out[i] reaches memory after
+/// step(at, i), for which it is in a register.
 template <class Rows, class Step, class T>
 struct ElementWithStep {
   Rows rows;
@@ -148,8 +153,8 @@ struct ElementWithStep {
   GATEFOLD_HD Index independent_columns() const requires IndependentColumns<Rows> { return rows.independent_columns(); }
   template <class Lanes>
   GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
-    rows(lanes, n, [&](const OneElement<T>& at, Index i, T value) {
-      step(InRegister<T>{out + i, value}, i);
+    rows(lanes, n, [&]<class A>(const A& at, Index i, typename A::Value value) {
+      step(InRegister<T, A>{at, out + i, value}, i);
       at.store(out + i, value);
     });
   }
@@ -212,9 +217,9 @@ void run_step(C& ctx, View<T, 2, B> out, const Step& step) {
   if constexpr (!std::is_same_v<Step, fn::NoStep<T>>) B::for_each(ctx, out.size(), step);
 }
 /// rows(lanes, n) for the rows of `out`, then step for its elements. A step that is a RegisterFunctor runs in the same
-/// pass: on a host row by row, while a row is in the cache; on a device element by element, before it is stored, for
-/// which rows hand their values to a last argument: take(at, i, value) for out[i]. The place is found from i as a step
-/// finds its own, so that a compiler can tell once for all elements which of them are one.
+/// pass: on a host row by row, while a row is in the cache; on a device before an element, or neighbours, are stored,
+/// for which rows hand their values to a last argument: take(at, i, value) for out[i]. The place is found from i as a
+/// step finds its own, so that a compiler can tell once for all elements which of them are one.
 template <class C, class Rows, class T, class B, class Step>
 void for_rows(C& ctx, View<T, 2, B> out, const Rows& rows, const Step& step) {
   if constexpr (!RegisterFunctor<Step> || std::is_same_v<Step, fn::NoStep<T>>) {

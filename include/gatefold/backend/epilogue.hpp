@@ -10,7 +10,7 @@
 /// A product calls `epilogue(at, e, s, j, v)` once for element (s, j) of expert e (0 in a plain product) and stores
 /// what comes back. On the CPU v is a register of neighbouring columns j, j+1, … and `at` reads and writes that many
 /// values (fewer at the right edge, with the same arithmetic); on a device it is one value, or behind a product of
-/// bfloat16 eight neighbours (cuda/elements.cuh). An epilogue therefore touches memory through `at` alone. It is copied
+/// bfloat16 eight neighbours (cuda/epilogue.cuh). An epilogue therefore touches memory through `at` alone. It is copied
 /// freely, and calls change nothing in it.
 namespace gatefold {
 

@@ -1,4 +1,5 @@
-// Eight neighbouring columns as epilogues see them: the arithmetic of single values, and no access past the count.
+// Neighbouring columns that a thread reads and writes at once: their arithmetic, and no access past the count, wherever
+// they stand.
 #include "gatefold/backend/cuda/elements.cuh"
 
 #include <doctest/doctest.h>
@@ -6,7 +7,7 @@
 #include <cmath>
 #include <vector>
 
-#include "gatefold/expert/activation.hpp"
+#include "gatefold/backend/math.hpp"
 #include "support/device_array.cuh"
 
 using namespace gatefold;
@@ -14,176 +15,127 @@ using namespace gatefold::device;
 
 namespace {
 
-/// act(v) · 2 + bias − 1 / v, and v itself beside it, rounded.
-template <class Act, bool ScalarOnly = false>
-struct Compose {
-  const float* bias;
-  Bfloat16* kept;
-  template <class A>
-  GATEFOLD_HD typename A::Value operator()(const A& at, Index, Index, Index j, typename A::Value v) const {
-    at.store(kept + j, v);
-    return Act::value(v) * 2.f + at.load(bias + j) - 1.f / v;
-  }
-};
-template <class Act>
-struct Compose<Act, true> : Compose<Act> {
-  static constexpr bool scalar_only = true;
-};
-struct Divide {
-  template <class A>
-  GATEFOLD_HD typename A::Value operator()(const A&, Index, Index, Index, typename A::Value v,
-                                           typename A::Value w) const {
-    return v / w;
-  }
-};
-/// An epilogue of one's own that knows of nothing but values.
-struct Values {
-  __device__ float operator()(const OneElement<float>&, Index, Index s, Index j, float v) const {
-    return v + static_cast<float>(10 * s + j);
-  }
-};
-
-template <int Matrices, int Size, class C, class E>
-static __global__ void run(E epilogue, const float* first, const float* second, Index j, int count, C* c) {
+/// to[i] = from[i] for the first `count`; what was loaded past them goes to `past`.
+template <int Size, class From, class To>
+__global__ void move_kernel(const From* from, To* to, int count, float* past) {
   const ElementsAccess<Size> at{count};
-  Elements<Size> sums[Matrices];
-  sums[0] = at.load(first + j);
-  if constexpr (Matrices == 2) sums[1] = at.load(second + j);
-  at.store(c + j, finished_elements<Matrices>(epilogue, at, Index(0), Index(3), j, sums));
+  const Elements<Size> v = at.load(from);
+  at.store(to, v);
+  for (int i = count; i < Size; ++i) past[i] = v.v[i];
 }
 
-/// Columns [j, j + count) of 24, expected one by one.
-template <int Matrices, class C, class E, class Host>
-void check(Cuda::Context& ctx, const E& epilogue, const std::vector<float>& v, const std::vector<float>& w,
-           const Host& host, double tolerance) {
-  test::DeviceArray<float> first(ctx, v), second(ctx, w);
-  for (const Index j : {0, 8, 3})
-    for (const int count : {8, 5, 2, 1}) {
-      CAPTURE(j);
+/// Of every count, from every place of 16 bytes on.
+template <int Size, class From, class To>
+void check_moves() {
+  CAPTURE(Size);
+  Cuda::Context ctx;
+  constexpr Index places = 8, all = places + Size + 1;
+  std::vector<From> from;
+  for (const float v : test::random_vector<float>(all, 1)) from.push_back(From(Bfloat16::from(v)));
+  const std::vector<To> before(from.size(), To(Bfloat16::from(-77)));
+  test::DeviceArray<From> on_from(ctx, from);
+  for (Index place = 0; place < places; ++place)
+    for (int count = 0; count <= Size; ++count) {
+      CAPTURE(place);
       CAPTURE(count);
-      test::DeviceArray<C> c(ctx, std::vector<C>(24, C(Bfloat16::from(-77))));
-      if (count <= 2) {
-        run<Matrices, 2><<<1, 1, 0, ctx.stream()>>>(epilogue, first.data(), second.data(), j, count, c.data());
-      } else {
-        run<Matrices, 8><<<1, 1, 0, ctx.stream()>>>(epilogue, first.data(), second.data(), j, count, c.data());
-      }
-      expect_launched("run");
-      const auto got = c.values();
-      for (Index i = 0; i < 24; ++i) {
+      test::DeviceArray<To> to(ctx, before);
+      test::DeviceArray<float> past(ctx, std::vector<float>(Size, 0.f));
+      move_kernel<Size><<<1, 1, 0, ctx.stream()>>>(on_from.data() + place, to.data() + place, count, past.data());
+      expect_launched("move_kernel");
+      std::vector<To> expected = before;
+      for (Index i = place; i < place + count; ++i) {
         const auto at = static_cast<std::size_t>(i);
-        const double expected = i >= j && i < j + count ? host(i) : -77;
-        CHECK(std::abs(static_cast<double>(static_cast<float>(got[at])) - expected) <= tolerance * std::abs(expected));
+        expected[at] = To(Bfloat16::from(float(from[at])));
       }
+      CHECK(test::difference(expected, to.values()) == "");
+      CHECK(test::difference(std::vector<float>(Size, 0.f), past.values()) == "");
     }
 }
 
-template <class Act, bool ScalarOnly = false>
-void check_activation() {
-  Cuda::Context ctx;
-  std::vector<float> v = test::random_vector<float>(24, 1), bias = test::random_vector<float>(24, 2);
-  for (float& x : v) x += x < 0 ? -0.5f : 0.5f;  // no divisions by almost nothing
-  test::DeviceArray<float> on_bias(ctx, bias);
-  test::DeviceArray<Bfloat16> kept(ctx, std::vector<Bfloat16>(24));
-  const auto host = [&](Index i) {
-    const double x = static_cast<double>(v[static_cast<std::size_t>(i)]);
-    return Act::value(x) * 2 + static_cast<double>(bias[static_cast<std::size_t>(i)]) - 1 / x;
-  };
-  using E = Compose<Act, ScalarOnly>;
-  static_assert(ElementsEpilogue<E, 1> == !ScalarOnly);
-  if constexpr (ScalarOnly) static_assert(E::scalar_only);
-  // of float arithmetic in double: a difference of terms up to 4 loses some bits
-  check<1, float>(ctx, E{on_bias.data(), kept.data()}, v, v, host, 1e-4);
-  check<1, Bfloat16>(ctx, E{on_bias.data(), kept.data()}, v, v, host, 0x1p-8 + 1e-4);  // half of the last of 8 bits
-  const auto rounded = kept.values();
-  for (Index i = 0; i < 16; ++i)
-    CHECK(rounded[static_cast<std::size_t>(i)].bits == Bfloat16::from(v[static_cast<std::size_t>(i)]).bits);
-}
-
-/// f(v) of each function that activations may call.
-struct Functions {
-  Index which;
-  template <class A>
-  GATEFOLD_HD typename A::Value operator()(const A&, Index, Index, Index, typename A::Value v) const {
-    using math::abs, math::erf, math::exp, math::log, math::reciprocal, math::sqrt, math::tanh, math::where_positive;
-    typename A::Value r = v;
+/// Each operator and function, of eight values and of each of them by itself.
+struct All {
+  template <class V>
+  __device__ V operator()(int which, const V& a, const V& b) const {
+    using math::abs, math::erf, math::log, math::sqrt, math::tanh, math::where_positive;
+    V r = a;
     switch (which) {
       case 0:
-        return exp(v);
+        r += b;
+        return r;
       case 1:
-        return erf(v);
+        r -= 2.f - b;
+        return r;
       case 2:
-        return log(abs(v));
+        r *= b * 0.5f;
+        return r;
       case 3:
-        return sqrt(abs(v));
+        r /= 1.f / b;
+        return r;
       case 4:
-        return tanh(v);
+        return -a;
       case 5:
-        return reciprocal(v);
+        return erf(a);
       case 6:
-        return where_positive(v, 2.f * v, 3.f - v);
+        return log(abs(a));
+      case 7:
+        return sqrt(abs(a));
+      case 8:
+        return tanh(a);
       default:
-        r += v;
-        r *= v;
-        r -= 1.f + v;
-        r /= v + 3.f;
-        return -r;
+        return where_positive(a, a, b);
     }
   }
 };
+__global__ void all_kernel(int which, const float* a, const float* b, float* at_once, float* each) {
+  const ElementsAccess<8> at{};
+  at.store(at_once, All{}(which, at.load(a), at.load(b)));
+  for (int i = 0; i < 8; ++i) each[i] = All{}(which, a[i], b[i]);
+}
+__global__ void device_kernel(const float* a, float* exponentials, float* reciprocals) {
+  const ElementsAccess<8> at{};
+  at.store(exponentials, exp(at.load(a)));
+  at.store(reciprocals, reciprocal(at.load(a)));
+}
 
 }  // namespace
 
-TEST_CASE("cuda: an epilogue on eight columns is that of single ones") {
-  check_activation<Gelu>();
-  check_activation<Silu>();
-  check_activation<Relu>();
+TEST_CASE("cuda: neighbours are read and written up to their count, aligned or not") {
+  check_moves<4, float, float>();
+  check_moves<4, Bfloat16, float>();
+  check_moves<8, float, Bfloat16>();
+  check_moves<8, Bfloat16, Bfloat16>();
+  check_moves<2, float, float>();
 }
 
-TEST_CASE("cuda: what takes single values is called with them") {
-  check_activation<Gelu, true>();
+TEST_CASE("cuda: arithmetic of neighbours has the bits of that of each") {
   Cuda::Context ctx;
-  const auto v = test::random_vector<float>(24, 1);
-  static_assert(!ElementsEpilogue<Values, 1>);
-  check<1, float>(
-      ctx, Values{}, v, v, [&](Index i) { return double(v[static_cast<std::size_t>(i)] + float(30 + i)); }, 1e-6);
-}
-
-TEST_CASE("cuda: two sums") {
-  Cuda::Context ctx;
-  auto v = test::random_vector<float>(24, 1), w = test::random_vector<float>(24, 2);
-  for (float& x : w) x += 2;
-  check<2, float>(
-      ctx, Divide{}, v, w,
-      [&](Index i) { return double(v[static_cast<std::size_t>(i)]) / double(w[static_cast<std::size_t>(i)]); }, 1e-6);
-}
-
-TEST_CASE("cuda: every function of an activation") {
-  Cuda::Context ctx;
-  auto v = test::random_vector<float>(24, 1);
-  for (float& x : v) x += x < 0 ? -0.5f : 0.5f;
-  for (Index which = 0; which < 8; ++which) {
+  auto a = test::random_vector<float>(8, 1);
+  a[3] = -0.f;
+  a[5] = NAN;
+  test::DeviceArray<float> on_a(ctx, a), on_b(ctx, test::random_vector<float>(8, 2));
+  for (int which = 0; which < 10; ++which) {
     CAPTURE(which);
-    const auto host = [&](Index i) {
-      const double x = static_cast<double>(v[static_cast<std::size_t>(i)]);
-      switch (which) {
-        case 0:
-          return std::exp(x);
-        case 1:
-          return std::erf(x);
-        case 2:
-          return std::log(std::abs(x));
-        case 3:
-          return std::sqrt(std::abs(x));
-        case 4:
-          return std::tanh(x);
-        case 5:
-          return 1 / x;
-        case 6:
-          return x > 0 ? 2 * x : 3 - x;
-        default:
-          return -((2 * x * x - 1 - x) / (x + 3));
-      }
-    };
-    check<1, float>(ctx, Functions{which}, v, v, host, 1e-4);  // float beside double; a log near 0 loses some bits
+    test::DeviceArray<float> at_once(ctx, std::vector<float>(8, -77.f)), each(ctx, std::vector<float>(8, -78.f));
+    all_kernel<<<1, 1, 0, ctx.stream()>>>(which, on_a.data(), on_b.data(), at_once.data(), each.data());
+    expect_launched("all_kernel");
+    CHECK(test::difference(each.values(), at_once.values()) == "");
   }
+}
+
+TEST_CASE("cuda: exponentials and reciprocals of neighbours are the device's own") {
+  Cuda::Context ctx;
+  const std::vector<float> a{0.f, 1.f, -1.f, 20.f, -20.f, 1e30f, -1e30f, 0.3f};
+  test::DeviceArray<float> on_a(ctx, a), exponentials(ctx, a), reciprocals(ctx, a);
+  device_kernel<<<1, 1, 0, ctx.stream()>>>(on_a.data(), exponentials.data(), reciprocals.data());
+  expect_launched("device_kernel");
+  const auto e = exponentials.values(), r = reciprocals.values();
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    CAPTURE(a[i]);
+    const double x = static_cast<double>(a[i]), exact = std::exp(x), inverse = 1 / x;
+    if (a[i] < 1e30f) CHECK(std::abs(double(e[i]) - exact) <= (std::abs(x) + 4) * 0x1p-23 * exact);
+    if (a[i] != 0.f) CHECK(std::abs(double(r[i]) - inverse) <= 0x1p-22 * std::abs(inverse));
+  }
+  CHECK(std::isinf(e[5]));
+  CHECK(e[6] == 0.f);
+  CHECK(std::isinf(r[0]));
 }

@@ -37,6 +37,22 @@ struct CountLane {
   }
 };
 
+/// Adds to a row's floats, behind those of another allocation's beginning, and counts on how many neighbours at once.
+struct AddOneToFloats {
+  Index columns, width;
+  float* x;
+  int* at_once;
+  GATEFOLD_HD Index independent_columns() const { return columns; }
+  template <class Lanes>
+  GATEFOLD_HD void operator()(const Lanes& lanes, Index row) const {
+    each_column<float>(lanes, columns, [&](const auto& at, Index j) {
+      float* const to = x + row * width + j;
+      at.store(to, at.load(to) + 1.f);
+      if constexpr (requires { at.count; }) at_once[row * columns + j] = at.count;
+    });
+  }
+};
+
 /// Counts a row's columns, and says how many warps share it.
 struct CountColumn {
   Index columns;
@@ -137,15 +153,15 @@ TEST_CASE("cuda: for_rows calls f once on each lane of each row") {
   }
 }
 
-TEST_CASE("warps that share a row fill the device, each with a column for every lane") {
+TEST_CASE("warps that share a row fill the device, each with four columns for every lane") {
   for (const int multiprocessors : {1, 4, 132})
     for (const Index rows : {1, 8, 9, 16, 100, 5000})
-      for (const Index columns : {0, 1, 31, 32, 63, 64, 1024, 100000}) {
+      for (const Index columns : {0, 1, 127, 128, 255, 256, 1024, 100000}) {
         CAPTURE(multiprocessors);
         CAPTURE(rows);
         CAPTURE(columns);
         const Index blocks_of_rows = (rows + 7) / 8, warps = device::warps_of_row(rows, columns, multiprocessors);
-        const auto fits = [&](Index n) { return blocks_of_rows * n <= 4 * multiprocessors && 32 * n <= columns; };
+        const auto fits = [&](Index n) { return blocks_of_rows * n <= 4 * multiprocessors && 128 * n <= columns; };
         CHECK(warps >= 1);
         CHECK((warps == 1 || fits(warps)));
         CHECK(!fits(warps + 1));
@@ -155,7 +171,7 @@ TEST_CASE("cuda: columns of rows are called once, whether one warp has a row or 
   Cuda::Context ctx;
   const Index some = 8 * 4 * ctx.multiprocessors();  // rows of blocks that fill the device
   for (const Index rows : {Index(1), Index(9), some / 2, some / 2 + 1, some, some + 1})
-    for (const Index columns : {1, 63, 64, 200}) {
+    for (const Index columns : {1, 255, 256, 400}) {
       CAPTURE(rows);
       CAPTURE(columns);
       DeviceArray<Index> warps(ctx, {0});
@@ -163,8 +179,32 @@ TEST_CASE("cuda: columns of rows are called once, whether one warp has a row or 
               Cuda::for_rows(own, rows, CountColumn{columns, calls, warps.data()});
             }) == "");
       CHECK(warps.values()[0] == device::warps_of_row(rows, columns, ctx.multiprocessors()));
-      CHECK((warps.values()[0] > 1) == (columns >= 64 && rows <= some / 2));
+      CHECK((warps.values()[0] > 1) == (columns >= 256 && rows <= some / 2));
     }
+}
+
+TEST_CASE("cuda: lanes that share a row take its floats four at a time, wherever they stand, and none behind them") {
+  Cuda::Context ctx;
+  for (const Index rows : {1, 3, 40})
+    for (const Index columns : {1, 3, 4, 5, 128, 130, 1023})
+      for (const Index before : {0, 1, 2}) {
+        CAPTURE(rows);
+        CAPTURE(columns);
+        CAPTURE(before);
+        const Index width = columns + before;  // the last columns of a row are nobody's
+        std::vector<float> expected = random_vector<float>(before + rows * width, 3);
+        DeviceArray<float> x(ctx, expected);
+        DeviceArray<int> at_once(ctx, std::vector<int>(static_cast<std::size_t>(rows * columns), 0));
+        Cuda::for_rows(ctx, rows, AddOneToFloats{columns, width, x.data() + before, at_once.data()});
+        std::vector<int> counts(static_cast<std::size_t>(rows * columns), 0);
+        for (Index row = 0; row < rows; ++row)
+          for (Index j = 0; j < columns; ++j) {
+            expected[static_cast<std::size_t>(before + row * width + j)] += 1.f;
+            if (j % 4 == 0) counts[static_cast<std::size_t>(row * columns + j)] = int(std::min(Index(4), columns - j));
+          }
+        CHECK(difference(expected, x.values()) == "");
+        CHECK(difference(counts, at_once.values()) == "");
+      }
 }
 
 TEST_CASE("cuda: fill, copy, scale and add, which run on registers elsewhere") {

@@ -61,7 +61,7 @@ struct RoundRow {
     struct alignas(16) Unit {
       Bfloat16 v[kBf16Unit];
     };
-    each_column<float>(lanes, independent_columns(), [&](const auto&, Index which_unit) {
+    lanes.share(bf16_stride(columns) / kBf16Unit, [&](Index which_unit) {
       const Index j = which_unit * kBf16Unit;
       Unit unit;
       if (whole) {
@@ -82,8 +82,7 @@ struct RoundRow {
       *reinterpret_cast<Unit*>(of_to + j) = unit;
     });
   }
-  /// Units of columns.
-  GATEFOLD_HD Index independent_columns() const { return bf16_stride(columns) / kBf16Unit; }
+  GATEFOLD_HD Index independent_columns() const { return bf16_stride(columns); }
 };
 
 /// `rows` rows, rounded into `to`, whose rows are `stride` values apart.

@@ -4,7 +4,7 @@
 #include <type_traits>
 
 #include "gatefold/backend/cuda/bf16_loader.cuh"
-#include "gatefold/backend/cuda/elements.cuh"
+#include "gatefold/backend/cuda/epilogue.cuh"
 #include "gatefold/backend/cuda/operand.cuh"
 #include "gatefold/backend/cuda/tensor_core.cuh"
 #include "gatefold/core/types.hpp"

@@ -6,7 +6,7 @@
 
 #include "gatefold/backend/cuda/bf16_matrix.cuh"
 #include "gatefold/backend/cuda/bf16_product.cuh"
-#include "gatefold/backend/cuda/elements.cuh"
+#include "gatefold/backend/cuda/epilogue.cuh"
 #include "gatefold/backend/cuda/hopper_tiles.cuh"
 #include "gatefold/backend/cuda/loops.cuh"
 #include "gatefold/backend/cuda/operand.cuh"

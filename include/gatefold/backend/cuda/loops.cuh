@@ -58,10 +58,11 @@ static __global__ void __launch_bounds__(kThreads, row_blocks<F>) rows_kernel(In
   }
 }
 
-/// How many warps share a row: several where rows are too few to keep a device busy, as long as each has a column for
+/// How many warps share a row: several where rows are too few to keep a device busy, as long as each has columns for
 /// every lane.
 inline unsigned warps_of_row(Index rows, Index columns, int multiprocessors) {
-  const Index room = Index(multiprocessors) * kRowBlocks / blocks(rows, kRows), most = columns / Warp::size;
+  const Index room = Index(multiprocessors) * kRowBlocks / blocks(rows, kRows),
+              most = columns / (Warp::size * WarpOfRow::columns_at_once);
   return static_cast<unsigned>(std::max(Index(1), std::min(room, most)));
 }
 

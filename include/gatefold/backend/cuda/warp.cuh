@@ -4,6 +4,7 @@
 #include <cstring>
 #include <type_traits>
 
+#include "gatefold/backend/cuda/elements.cuh"
 #include "gatefold/backend/epilogue.hpp"
 #include "gatefold/core/config.hpp"
 #include "gatefold/core/types.hpp"
@@ -95,10 +96,25 @@ __device__ inline void transpose_of_four(std::uint32_t (&v)[4]) {
 
 /// One of the warps that share out the columns of a row (lanes.hpp, IndependentColumns).
 struct WarpOfRow : Warp {
+  /// Of floats, that a lane has at a time: 16 bytes.
+  static constexpr int columns_at_once = 4;
   int part, parts;
+
+  /// f(i) for this lane's share of i < n.
+  template <class F>
+  GATEFOLD_HD void share(Index n, const F& f) const {
+    for (Index i = part * size + lane; i < n; i += parts * size) f(i);
+  }
   template <class T, class F>
   GATEFOLD_HD void each(Index n, const F& f) const {
-    for (Index j = part * size + lane; j < n; j += parts * size) f(OneElement<T>{}, j);
+    if constexpr (std::is_same_v<T, float>) {
+      share((n + columns_at_once - 1) / columns_at_once, [&](Index i) {
+        const Index j = i * columns_at_once, left = n - j;
+        f(ElementsAccess<columns_at_once>{left < columns_at_once ? static_cast<int>(left) : columns_at_once}, j);
+      });
+    } else {
+      share(n, [&](Index j) { f(OneElement<T>{}, j); });
+    }
   }
 };
 

@@ -1,0 +1,91 @@
+#pragma once
+
+#include <type_traits>
+
+#include "gatefold/backend/cuda/elements.cuh"
+#include "gatefold/backend/cuda/operand.cuh"
+#include "gatefold/core/types.hpp"
+
+/// Epilogues on neighbouring columns (elements.cuh), eight at a time.
+namespace gatefold::device {
+
+/// An epilogue of one sum, or of two, that runs on Elements: not one that says `scalar_only`, or takes values alone.
+template <class E, class... V>
+inline constexpr bool takes_elements =
+    std::is_invocable_r_v<Elements<8>, const E&, const ElementsAccess<8>&, Index, Index, Index, V...>;
+template <class E, int Matrices>
+concept ElementsEpilogue = !requires {
+  requires E::scalar_only;
+}
+&&(Matrices == 1 ? takes_elements<E, Elements<8>> : takes_elements<E, Elements<8>, Elements<8>>);
+
+/// What an epilogue makes of columns [j, j + at.count) of slot s.
+template <int Matrices, int Size, class E>
+__device__ Elements<Size> finished_elements(const E& epilogue, const ElementsAccess<Size>& at, Index expert, Index s,
+                                            Index j, const Elements<Size> (&sum)[Matrices]) {
+  if constexpr (!ElementsEpilogue<E, Matrices>) {
+    Elements<Size> result(0);
+#pragma unroll
+    for (int i = 0; i < Size; ++i)
+      if (i < at.count)
+        result.v[i] = finished<Matrices>(epilogue, expert, s, j + i, sum[0].v[i], sum[Matrices - 1].v[i]);
+    return result;
+  } else if constexpr (Matrices == 1) {
+    return epilogue(at, expert, s, j, sum[0]);
+  } else {
+    return epilogue(at, expert, s, j, sum[0], sum[1]);
+  }
+}
+
+/// Store what an epilogue makes of some columns of slot s, from j on, of a row of `columns`; behind the last stands 0
+/// up to the row's end.
+/// @param row  of `stride` values
+template <int Matrices, int Size, class C, class E>
+__device__ void finish_row_part(const E& epilogue, Index expert, Index s, Index j, Index columns,
+                                const Elements<Size> (&sum)[Matrices], C* row, Index stride) {
+  const Index left = columns - j;
+  const ElementsAccess<Size> at{left < Size ? static_cast<int>(left) : Size};
+  at.store(row + j, finished_elements<Matrices>(epilogue, at, expert, s, j, sum));
+  for (int k = at.count; k < Size && j + k < stride; ++k) row[j + k] = C{};
+}
+
+/// Neighbouring columns whose values become one sum.
+inline constexpr int kSumColumns = 32;
+/// The element of a c whose rows hold, for each kSumColumns columns, the sum of what an epilogue makes of them.
+struct ColumnSum {
+  float value;
+};
+/// Elements of a row of c that belong to so many columns.
+template <class C>
+GATEFOLD_HD constexpr Index row_elements(Index columns) {
+  return std::is_same_v<C, ColumnSum> ? (columns + kSumColumns - 1) / kSumColumns : columns;
+}
+
+/// Store the sum of what an epilogue makes of kSumColumns columns of slot s, of which each of four neighbouring lanes
+/// has eight, from j on. By all lanes of a warp.
+/// @param exists  whether there is a column j of such a slot
+/// @order  eight by ascending column, then pairs of lanes, then both pairs
+template <int Matrices, class E>
+__device__ void finish_column_sum(const E& epilogue, bool exists, Index expert, Index s, Index j, Index columns,
+                                  const Elements<8> (&sum)[Matrices], ColumnSum* row) {
+  static_assert(kSumColumns == 4 * 8);
+  float total = 0;
+  if (exists) {
+#pragma unroll
+    for (int half = 0; half < 8; half += 4) {  // fewer registers
+      const Index left = columns - j - half;
+      const ElementsAccess<4> at{left < 0 ? 0 : left < 4 ? static_cast<int>(left) : 4};
+      Elements<4> part[Matrices];
+#pragma unroll
+      for (int m = 0; m < Matrices; ++m) part[m] = Elements<4>::each([&](int i) { return sum[m].v[half + i]; });
+      const Elements<4> terms = finished_elements<Matrices>(epilogue, at, expert, s, j + half, part);
+#pragma unroll
+      for (int i = 0; i < 4; ++i)
+        if (i < at.count) total += terms.v[i];
+    }
+  }
+  for (int distance = 1; distance < 4; distance *= 2) total += __shfl_xor_sync(0xffffffffu, total, distance);
+  if (exists && threadIdx.x % 4 == 0) row[j / kSumColumns].value = total;
+}
+
+}  // namespace gatefold::device
