@@ -29,7 +29,7 @@ def activate(x):
     return torch.nn.functional.gelu(x, approximate="tanh")
 
 
-def loop(x, gate, up, down, picks):
+def loop(x, gate, up, down, picks, activate=activate):
     weight, expert = route(x, gate, picks)
     y = x.clone()
     for e in range(up.shape[0]):
@@ -39,7 +39,7 @@ def loop(x, gate, up, down, picks):
     return y
 
 
-def grouped(x, gate, up, down, picks):
+def grouped(x, gate, up, down, picks, activate=activate):
     product = getattr(torch.nn.functional, "grouped_mm", None) or torch._grouped_mm
     weight, expert = route(x, gate, picks)
     expert = expert.flatten()
