@@ -2,10 +2,13 @@
 """The same layer in PyTorch on a GPU: in float32 without TF32 and in bfloat16, each as a loop over experts, as
 Transformers writes it, and in bfloat16 by grouped products too.
 
+    torch_moe_cuda.py [WORD]   rows whose name contains WORD
+
 Prints microseconds, the median of 30 after a warm-up, for the shapes of bench/cuda/layer.cu: of a forward pass, and of
 a forward and a backward pass.
 """
 import statistics
+import sys
 
 import torch
 
@@ -65,8 +68,11 @@ def microseconds(run):
 
 def main():
     torch.backends.cuda.matmul.allow_tf32 = False
+    word = sys.argv[1] if len(sys.argv) > 1 else ""
     print(f"PyTorch {torch.__version__}, {torch.cuda.get_device_name()}")
     for name, (items, dim, hidden, experts, picks) in SHAPES.items():
+        if word not in name:
+            continue
         for what, layer, dtype in (("float32 loop", loop, torch.float32), ("bfloat16 loop", loop, torch.bfloat16),
                                    ("bfloat16 grouped", grouped, torch.bfloat16)):
             tensors = (torch.randn(items, dim), torch.randn(dim, experts) / dim**0.5,
