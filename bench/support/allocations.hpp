@@ -20,7 +20,8 @@ inline void* counted(void* p) {
   }
   return p;
 }
-inline void give_back(void* p) {
+/// Not inlined: compilers would see memory of new given to free, and warn.
+[[gnu::noinline]] inline void give_back(void* p) {
   live -= static_cast<long>(malloc_usable_size(p));
   std::free(p);
 }

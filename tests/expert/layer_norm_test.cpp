@@ -42,7 +42,9 @@ TEST_CASE("LayerNorm (1): equals loops; the variance divides by D") {
 TEST_CASE("LayerNorm: starts as gain 1 and bias 0; a constant item gives the bias") {
   Cpu::Context ctx(1);
   auto p = pass<float>(ctx, OneExpert{LayerNorm{.model_dim = 4}}, 1);
-  CHECK(values(p.params) == std::vector<double>{1, 1, 1, 1, 0, 0, 0, 0});
+  std::vector<double> expected(4, 1);  // no list of ones and zeros, which g++ 12.2 fills with ones where it has AVX-512
+  expected.resize(8);
+  CHECK(values(p.params) == expected);
   fill(ctx, p.x.view(), 3);
   fill(ctx, p.params.branch.expert.bias.view(), 7);
   p.forward();

@@ -17,7 +17,9 @@ namespace {
 /// Value and gradient of every case of a file; target(case) makes what the loss compares with.
 template <class L, class F>
 void loss_agrees(const char* file, const L& loss, F&& target) {
-  for (Golden& g : Golden::read_all(std::string("loss/") + file)) {
+  std::string path = "loss/";
+  path += file;
+  for (Golden& g : Golden::read_all(path)) {
     CAPTURE(g.name);
     Cpu::Context ctx(2);
     auto y = g.matrix("y");
