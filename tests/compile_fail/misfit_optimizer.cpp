@@ -1,4 +1,5 @@
 // expect: gatefold: validate of an optimizer must be callable as validate\(\) const; see docs/extending\.md#optional-members
+// expect: gatefold: expect_step of an optimizer must be callable as expect_step\(params, grads, state\) const; see docs/extending\.md#optional-members
 // expect: gatefold: measure of an optimizer must be callable as measure\(ctx, grads\) const, whose result has a const double\* total; see docs/extending\.md#optional-members
 // expect: gatefold: reduce of an optimizer must be callable as reduce\(ctx, grads\) const; see docs/extending\.md#optional-members
 // expect: gatefold: counters of a State must be callable as static counters\(f, state\); see docs/extending\.md#optional-members
@@ -12,6 +13,7 @@ using namespace gatefold;
 struct Odd : optim::Sgd {
 #ifdef GATEFOLD_FAIL
   void validate(Index) const {}
+  void expect_step() const {}
   void measure() const {}
 #endif
 };
@@ -35,6 +37,7 @@ int main() {
   Trainer trainer{ctx, Linear{.model_dim = 2}, MeanSquaredError{}, Odd{}, Seed{1}};
   const Tensor<float, 2, Cpu> x(1, 2);
   trainer.step(x, x);
+  optim::expect_step(Odd{}, trainer.params, trainer.grads, trainer.state);
   optim::reduce_gradients(OnShards{}, ctx, trainer.grads);
   OddState<int> state;
   checkpoint::for_each_counter([](const Name&, Index) {}, Name{}, state);

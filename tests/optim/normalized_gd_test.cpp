@@ -218,7 +218,8 @@ TEST_CASE("tensors of another first extent are named before anything moves") {
   const optim::NormalizedGd gd{};
   auto state = gd.begin(ctx, params);
   CHECK_THROWS_WITH_AS(gd.step(ctx, params, grads, state),
-                       "NormalizedGd.step: bias: expected 3 experts as its first extent, got 2", ArgumentError);
+                       "NormalizedGd.step: bias: expected a first extent (experts) of 3, as weight has, got 2",
+                       ArgumentError);
   CHECK(std::equal(before.begin(), before.end(), params.weight.data()));
   CHECK(state.step == 0);
 }

@@ -18,6 +18,7 @@
 #include "gatefold/loss/streamed_cross_entropy.hpp"
 #include "gatefold/optim/adamw.hpp"
 #include "gatefold/optim/clip.hpp"
+#include "gatefold/optim/normalized_gd.hpp"
 #include "gatefold/optim/schedule.hpp"
 #include "gatefold/optim/sgd.hpp"
 #include "gatefold/train/trainer.hpp"
@@ -153,6 +154,37 @@ TEST_CASE("InGroups: options that do not fit say so, and nothing is stepped") {
   CHECK(message_of([&] { run.step(ids, next); }) == "InGroups: belongs: expected a function of names, got null");
   CHECK(same_bits(values(run.params), before));
   CHECK(run.state.step == 1);
+}
+
+/// Below 0 from step 3 on.
+struct Falling {
+  double factor(Index t) const { return 2.5 - static_cast<double>(t); }
+};
+TEST_CASE("InGroups: where one of both cannot step, the other does not, and no step is counted") {
+  const auto refuses = [](const auto& optimizer, int steps, const std::string& message) {
+    CAPTURE(message);
+    Cpu::Context ctx(1);
+    auto run = trained(ctx, optimizer, steps);
+    const auto params = values(run.params), state = values(run.state);
+    for (int again = 0; again < 2; ++again) CHECK(message_of([&] { run.step(ids, next); }) == message);
+    CHECK(same_bits(values(run.params), params));
+    CHECK(same_bits(values(run.state), state));
+    CHECK(run.state.step == steps);
+    return run;
+  };
+  const std::string falls = "AdamW: lr: expected a finite number, at least 0, got -0.025";
+  const optim::Scheduled falling{adam, Falling{}};
+  for (const auto& run : {refuses(InGroups{is_weight, falling, adam}, 2, falls)}) {
+    CHECK(run.state.first.step == 2);
+    CHECK(run.state.rest.step == 2);
+  }
+  refuses(InGroups{is_weight, adam, falling}, 2, falls);
+  refuses(InGroups{is_weight, adam, optim::Clipped{falling}}, 2, falls);
+  refuses(InGroups{is_weight, adam, InGroups{[](const Name& name) { return name.part == "gain"; }, adam, falling}}, 2,
+          falls);
+  refuses(InGroups{[](const Name& name) { return name.part == "gain"; }, adam, optim::NormalizedGd{}}, 0,
+          "NormalizedGd.step: model.layers.1.rule.mu: expected a first extent (experts) of 7, as model.layers.0.weight "
+          "has, got 1");
 }
 
 #if GATEFOLD_TEST_COUNTS

@@ -193,6 +193,12 @@ TEST_CASE("what does not fit") {
   auto state = with(0, 0);
   CHECK_THROWS_WITH_AS(InStages<>{}.step(ctx, params, grads, state),
                        "InStages.step: state.epoch: expected at least 1, got 0", ArgumentError);
+  state.epoch = 1;
+  InStages<> options;
+  options.fine.lr = -1;
+  CHECK_THROWS_WITH_AS(options.step(ctx, params, grads, state), "Sgd: lr: expected a finite number, at least 0, got -1",
+                       ArgumentError);
+  CHECK(state.step == 0);
   CHECK(same_bits(values(params), values(model(1))));
   CHECK(InStages<>{}.stage(1) == 3);
 }

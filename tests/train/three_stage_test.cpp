@@ -266,6 +266,22 @@ TEST_CASE("what does not fit") {
                        "ThreeStage.step: epoch: expected at least 1 (call begin_epoch first), got 0", ArgumentError);
   run.begin_epoch();
   CHECK(run.stage() == 3);
+
+  // Where one optimizer cannot step, no other does.
+  const auto extra = noise(run.trainer.mixture, 1);
+  run.step(s.x, s.target, extra);
+  const auto params = values(run.trainer.params), state = values(run.state);
+  for (double* lr : {&run.stages.router.lr, &run.stages.fine.lr}) {
+    const double kept = std::exchange(*lr, -1);
+    CHECK_THROWS_WITH_AS(run.step(s.x, s.target, extra), "Sgd: lr: expected a finite number, at least 0, got -1",
+                         ArgumentError);
+    *lr = kept;
+  }
+  CHECK(same_bits(values(run.trainer.params), params));
+  CHECK(same_bits(values(run.state), state));
+  CHECK(run.state.step == 1);
+  CHECK(run.state.fine.step == 1);
+  CHECK(run.state.router.step == 1);
 }
 
 #if GATEFOLD_TEST_COUNTS

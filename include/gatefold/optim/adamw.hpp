@@ -72,12 +72,16 @@ struct AdamW {
     validate();
     return {zeros_like(ctx, params), zeros_like(ctx, params)};
   }
-  template <class C, class Pack>
-  void step(C& ctx, Pack& params, Pack& grads, State<Pack>& state) const {
+  template <class Pack>
+  void expect_step(const Pack& params, const Pack& grads, const State<Pack>& state) const {
     validate();
     expect_like("AdamW.step", "grads", params, grads);
     expect_like("AdamW.step", "state.m", params, state.m);
     expect_like("AdamW.step", "state.v", params, state.v);
+  }
+  template <class C, class Pack>
+  void step(C& ctx, Pack& params, Pack& grads, State<Pack>& state) const {
+    expect_step(params, grads, state);
     const double t = static_cast<double>(++state.step);
     const double correction1 = 1 / (1 - std::pow(beta1, t)), correction2 = 1 / (1 - std::pow(beta2, t));
     for_each_learned(

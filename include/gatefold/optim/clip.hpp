@@ -77,6 +77,7 @@ void sum_of_squares(C& ctx, const Pack& grads, double* out) {
 /// Source: Pascanu et al. 2012, arXiv:1211.5063, algorithm 1. Overwrites grads. In double a norm beyond 1e154, whose
 /// square overflows, scales gradients to 0 here; a Trainer takes it for what it is, no step of a run that is well, and
 /// refuses it as it does NaN.
+/// @param lr  the rate of every step, in place of the optimizer's, from which it is copied here and now
 /// @throws ArgumentError unless norm > 0 and gradients have the shapes of the parameters; nothing has been written then
 template <Optimizer OptimizerT>
 struct Clipped {
@@ -97,6 +98,12 @@ struct Clipped {
     validate();
     return with_rate(optimizer, lr).begin(ctx, params);
   }
+  template <class Pack, class StateT>
+  void expect_step(Pack& params, Pack& grads, StateT& state) const {
+    validate();
+    expect_like("Clipped.step", "grads", params, grads);
+    optim::expect_step(with_rate(optimizer, lr), params, grads, state);
+  }
   /// Σ g²
   template <class C, class Pack>
   Measured measure(C& ctx, const Pack& grads) const {
@@ -111,8 +118,7 @@ struct Clipped {
   }
   template <class C, class Pack, class StateT>
   void step(C& ctx, Pack& params, Pack& grads, StateT& state, const Measured& squares) const {
-    validate();
-    expect_like("Clipped.step", "grads", params, grads);
+    expect_step(params, grads, state);
     auto mark = ctx.mark();
     auto factor = ctx.template scratch<double>(1);
     C::Backend::for_each(ctx, 1, fn::ClipFactor{norm, squares.total, factor.data()});

@@ -84,6 +84,12 @@ struct NormalizedGd {
     validate();
     return {};
   }
+  template <class Pack>
+  void expect_step(const Pack& params, const Pack& grads, const State<Pack>&) const {
+    validate();
+    expect_like("NormalizedGd.step", "grads", params, grads);
+    first_extent(grads);
+  }
   template <class C, class Pack>
   Norms measure(C& ctx, const Pack& grads) const {
     Norms norms = of_experts(ctx, grads);
@@ -135,6 +141,17 @@ struct NormalizedGd {
         grads);
     return {{}, sums.data(), experts};
   }
+  /// That of the first tensor that has elements.
+  template <class Pack>
+  static std::string first_name(const Pack& grads) {
+    std::string first;
+    for_each_learned(
+        [&](const Name& name, auto& g) {
+          if (first.empty() && g.size() > 0) first = name.str();
+        },
+        grads);
+    return first;
+  }
   template <class Pack>
   Index first_extent(const Pack& grads) const {
     Index experts = per_expert ? 0 : 1;
@@ -142,8 +159,9 @@ struct NormalizedGd {
         [&](const Name& name, auto& g) {
           if (!per_expert || g.size() == 0) return;
           if (experts == 0) experts = g.extent(0);
-          expect(g.extent(0) == experts, "NormalizedGd.step", name, Joined{experts, " experts as its first extent"},
-                 g.extent(0));
+          if (g.extent(0) != experts)
+            expect(false, "NormalizedGd.step", name,
+                   Joined{"a first extent (experts) of ", experts, ", as ", first_name(grads), " has"}, g.extent(0));
         },
         grads);
     return experts;

@@ -19,6 +19,7 @@
 ///     State<Pack> begin(ctx, params) const;
 ///     step(ctx, params, grads, state) const;                       // may overwrite grads
 ///     validate() const;                                            // optional: throws on options that do not fit
+///     expect_step(params, grads, state) const;                     // optional: throws what step would throw
 ///
 /// and the tag IsOptimizer, so that one in the place of an update rule gets a clear message. Wrappers such as Clipped
 /// and Scheduled are optimizers too. One that reads all gradients before it writes the first parameter, for their norm,
@@ -102,6 +103,16 @@ inline void expect_rate(const char* where, const char* name, double rate) {
 template <class O>
 void validate_options(const O& optimizer) {
   if constexpr (hook::optimizer::validate<O>()) optimizer.validate();
+}
+
+/// Throw what a step of these would throw; nothing is changed. An optimizer that does not say has its options asked.
+template <class O, class Pack, class StateT>
+void expect_step(const O& optimizer, Pack& params, Pack& grads, StateT& state) {
+  if constexpr (hook::optimizer::expect_step<const O, Pack, Pack, StateT>()) {
+    optimizer.expect_step(params, grads, state);
+  } else {
+    validate_options(optimizer);
+  }
 }
 
 /// Elements that one sum over a gradient takes.

@@ -43,6 +43,7 @@ struct WarmupCosine {
 };
 
 /// An optimizer whose learning rate follows a schedule: lr_t = lr · factor(t), t = 1 in the first step.
+/// @param lr  the rate that is scheduled, in place of the optimizer's, from which it is copied here and now
 template <Optimizer OptimizerT, class ScheduleT>
 struct Scheduled {
   using IsOptimizer = void;
@@ -58,6 +59,10 @@ struct Scheduled {
   template <class C, class Pack>
   auto begin(C& ctx, const Pack& params) const {
     return at(1).begin(ctx, params);
+  }
+  template <class Pack, class StateT>
+  void expect_step(Pack& params, Pack& grads, StateT& state) const {
+    optim::expect_step(at(state.step + 1), params, grads, state);
   }
   template <class C, class Pack>
   auto measure(C& ctx, const Pack& grads) const {

@@ -56,11 +56,15 @@ struct Sgd {
     validate();
     return {zeros_like(ctx, params)};
   }
-  template <class C, class Pack>
-  void step(C& ctx, Pack& params, Pack& grads, State<Pack>& state) const {
+  template <class Pack>
+  void expect_step(const Pack& params, const Pack& grads, const State<Pack>& state) const {
     validate();
     expect_like("Sgd.step", "grads", params, grads);
     expect_like("Sgd.step", "state.m", params, state.m);
+  }
+  template <class C, class Pack>
+  void step(C& ctx, Pack& params, Pack& grads, State<Pack>& state) const {
+    expect_step(params, grads, state);
     ++state.step;
     for_each_learned(
         [&](const Name&, auto& p, auto& g, auto& m) {

@@ -358,6 +358,9 @@ namespace optimizer {
 
 GATEFOLD_PLAIN_MEMBER("an optimizer", validate, "validate() const", "throws where options do not fit",
                       policy.validate())
+GATEFOLD_MEMBER_OF_NESTED("an optimizer", expect_step, "expect_step(params, grads, state) const",
+                          "throws what step would throw: asked before another optimizer's step (InGroups, InStages)",
+                          nested.expect_step(with...))
 GATEFOLD_MEMBER_OF_NESTED(
     "an optimizer", measure, "measure(ctx, grads) const, whose result has a const double* total",
     "reads all gradients before the first parameter is written; its result (Measured) is the last argument of step",

@@ -68,10 +68,16 @@ struct InGroups {
     auto others = rest.begin(ctx, of_rest.copy(ctx, params));
     return {std::move(begun), std::move(others), std::move(of_first), std::move(of_rest)};
   }
-  template <class C, class Pack>
-  void step(C& ctx, Pack& params, Pack& grads, State<Pack>& state) const {
+  template <class Pack>
+  void expect_step(Pack& params, Pack& grads, State<Pack>& state) const {
     validate();
     expect_like("InGroups.step", "grads", params, grads);
+    state.of_first.only([&](auto& p, auto& g) { optim::expect_step(scaled(first), p, g, state.first); }, params, grads);
+    state.of_rest.only([&](auto& p, auto& g) { optim::expect_step(scaled(rest), p, g, state.rest); }, params, grads);
+  }
+  template <class C, class Pack>
+  void step(C& ctx, Pack& params, Pack& grads, State<Pack>& state) const {
+    expect_step(params, grads, state);
     ++state.step;
     state.of_first.only([&](auto& p, auto& g) { scaled(first).step(ctx, p, g, state.first); }, params, grads);
     state.of_rest.only([&](auto& p, auto& g) { scaled(rest).step(ctx, p, g, state.rest); }, params, grads);

@@ -30,7 +30,8 @@ inline bool is_attention(const Name& name) {
 /// the three has a learning rate of its own; a schedule goes around one of them.
 /// @param first, second  T₁ and T₂, the last epochs of stages I and II; equal numbers leave stage II out
 /// @param state.epoch  t, from 1, which the caller counts: an epoch has any number of steps
-/// @throws ArgumentError unless 0 <= first <= second, and in a step that no epoch has begun
+/// @throws ArgumentError unless 0 <= first <= second, in a step that no epoch has begun, and where the optimizer of the
+///         stage does; nothing has been written then
 /// @cost   a step of one optimizer; no allocation after the first step of each stage; begin copies the parameters once
 template <class FfnT = optim::NormalizedGd, class AttentionT = optim::Sgd, class FineT = optim::Sgd>
 struct InStages {
@@ -81,23 +82,37 @@ struct InStages {
     auto of_fine = fine.begin(ctx, of_rest);
     return {std::move(of_ffn), std::move(of_both), std::move(of_fine), std::move(of_attention), std::move(rest)};
   }
-  template <class C, class Pack>
-  void step(C& ctx, Pack& params, Pack& grads, State<Pack>& state) const {
+  template <class Pack>
+  void expect_step(Pack& params, Pack& grads, State<Pack>& state) const {
     expect(state.epoch >= 1, "InStages.step", "state.epoch", "at least 1", state.epoch);
     expect_like("InStages.step", "grads", params, grads);
-    const auto steps = [&](const auto& optimizer, auto& of) {
-      return [&](auto& p, auto& g) { optimizer.step(ctx, p, g, of); };
-    };
+    of_stage(params, grads, state,
+             [](const auto& optimizer, auto& p, auto& g, auto& of) { optim::expect_step(optimizer, p, g, of); });
+  }
+  template <class C, class Pack>
+  void step(C& ctx, Pack& params, Pack& grads, State<Pack>& state) const {
+    expect_step(params, grads, state);
     ++state.step;
+    of_stage(params, grads, state,
+             [&](const auto& optimizer, auto& p, auto& g, auto& of) { optimizer.step(ctx, p, g, of); });
+  }
+
+ private:
+  /// f(optimizer, params, grads, state) of the present stage and of its tensors alone.
+  template <class Pack, class F>
+  void of_stage(Pack& params, Pack& grads, State<Pack>& state, const F& f) const {
+    const auto with = [&](const auto& optimizer, auto& of) {
+      return [&](auto& p, auto& g) { f(optimizer, p, g, of); };
+    };
     switch (stage(state.epoch)) {
       case 1:
-        state.rest.only(steps(ffn, state.ffn), params, grads);
+        state.rest.only(with(ffn, state.ffn), params, grads);
         break;
       case 2:
-        state.of_attention.only(steps(attention, state.attention), params, grads);
+        state.of_attention.only(with(attention, state.attention), params, grads);
         break;
       default:
-        state.rest.only(steps(fine, state.fine), params, grads);
+        state.rest.only(with(fine, state.fine), params, grads);
     }
   }
 };

@@ -66,7 +66,8 @@ Stages(Index, Index, F, A, E, R, bool) -> Stages<F, A, E, R>;
 /// listing moves W before Θ and does not say at which W the gradient of Θ is taken.)
 /// Source: paper 000, algorithm 1, eqs. (6), (8) to (10).
 /// @param stages  see Stages; an epoch is one call of begin_epoch and any number of steps
-/// @throws ArgumentError unless 0 <= first <= second, and in a step that no epoch has begun; NotFiniteError on a loss
+/// @throws ArgumentError unless 0 <= first <= second, in a step that no epoch has begun, and where an optimizer does,
+///         before either has stepped; NotFiniteError on a loss
 ///         or gradient that is not finite (see `not_finite`), when nothing has been stepped
 /// @cost   forward and backward of the mixture, one reading of the gradients and two optimizer steps; no allocation
 ///         after the first step of each stage
@@ -128,7 +129,10 @@ class ThreeStage {
       ++skipped;
       return losses;
     }
-    stages.of_experts().step(ctx, trainer.params.expert, trainer.grads.expert, state);
+    const auto of_experts = stages.of_experts();
+    of_experts.expect_step(trainer.params.expert, trainer.grads.expert, state);
+    optim::expect_step(stages.router, trainer.params.gate, trainer.grads.gate, state.router);
+    of_experts.step(ctx, trainer.params.expert, trainer.grads.expert, state);
     stages.router.step(ctx, trainer.params.gate, trainer.grads.gate, state.router);
     adapt(ctx, trainer.params.gate, trainer.grads.gate);
     return losses;
