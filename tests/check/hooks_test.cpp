@@ -93,6 +93,14 @@ struct Layer {
 
 }  // namespace odd
 
+/// One that a misspelt with_model_dim leaves without a dimension.
+struct Refuses : Linear {
+  template <class T, class B>
+  Params<T, B> init(typename B::Context&, Index, Seed) const {
+    throw ArgumentError("Refuses.init: model_dim: expected at least 1, got 0");
+  }
+};
+
 Names names_of(const std::vector<check::NamedHooks>& hooks, const std::string& part) {
   for (const auto& of : hooks)
     if (of.part == part) return of.names;
@@ -165,5 +173,15 @@ TEST_CASE("conformance names a misspelt member, and one that was not expected") 
   const auto unaware = check::compare_hooks(check::hooks_of<Cpu>(layer), {{"rule", {"begin"}}});
   CHECK(unaware == Names{"rule has Carry, which was not expected", "rule has Carry.pass, which was not expected"});
   CHECK(check::compare_hooks(check::hooks_of<Cpu>(layer), {{"branch.norm", {}}}) ==
-        Names{"there is no part branch.norm"});
+        Names{"there is no part branch.norm; the parts are rule, branch, branch.expert"});
+}
+
+TEST_CASE("conformance says what it found of members, too, where a misspelt one makes the layer throw") {
+  const Residual layer{update::Plain{}, OneExpert{Refuses{{.model_dim = 3}}}};
+  CHECK_THROWS_WITH_AS(check::conformance<Cpu>(layer), "Refuses.init: model_dim: expected at least 1, got 0",
+                       ArgumentError);
+  const auto report = check::conformance<Cpu>(layer, {.hooks = {{"rule", {"begin"}}}});
+  CHECK_FALSE(report);
+  CHECK(report.sentences == Names{"rule has no begin, which was expected: is it misspelt?",
+                                  "Refuses.init: model_dim: expected at least 1, got 0"});
 }

@@ -139,6 +139,7 @@ TEST_CASE("a file that nobody may write is not replaced, nor a pipe; root or not
   CHECK(refusal(pipe) == pipe.string() + ": cannot write: not a regular file");
   CHECK(temp.entries() == 2);
   CHECK(refusal("/proc/gatefold").starts_with("/proc/gatefold: cannot create "));  // a folder that takes no files
+  CHECK(refusal("") == "cannot write: the name of the file is empty");
 }
 
 TEST_CASE("names as long as the system takes them") {

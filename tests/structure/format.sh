@@ -17,7 +17,7 @@ grep -nHE '^.{121,}' "${files[@]}" "${others[@]}" | grep -vE '^[^:]*\.md:[0-9]+:
 for clang_format in clang-format-14 clang-format; do
   [[ $("$clang_format" --version 2>/dev/null) == *" 14."* ]] || continue
   printf '%s\n' "${files[@]}" | xargs -P 2 -n 50 "$clang_format" --dry-run 2>&1 |
-    sed -nE 's/^([^:]*:[0-9]+):[0-9]+: warning: .*/\1: format/p' | grep . && bad=1
+    sed -nE "s/^([^:]*:[0-9]+):[0-9]+: warning: .*/\1: format: $clang_format -i says how/p" | grep . && bad=1
   break
 done
 exit $bad

@@ -135,7 +135,13 @@ ConformanceReport conformance(const L& part, const ConformanceOptions& options =
   report.sentences = compare_hooks(report.hooks, options.hooks);
 
   typename B::Context of_gradients(1), ctx(1);
-  report.gradients = gradients(of_gradients, part, options.gradients, extra_double);
+  try {
+    report.gradients = gradients(of_gradients, part, options.gradients, extra_double);
+  } catch (const std::exception& error) {
+    if (report.sentences.empty()) throw;
+    report.sentences.push_back(error.what());  // a misspelt member may be why
+    return report;
+  }
 
   const auto layer = as_layer<float, B>(part);
   const auto before = ctx.taken();

@@ -126,7 +126,10 @@ inline std::vector<std::string> compare_hooks(const std::vector<NamedHooks>& fou
     const auto part = std::find_if(found.begin(), found.end(), [&](const NamedHooks& f) { return f.part == of.part; });
     const std::string who = of.part.empty() ? "the part" : of.part;
     if (part == found.end()) {
-      sentences.push_back("there is no part " + of.part);
+      std::string parts;
+      for (const NamedHooks& f : found)
+        if (!f.part.empty()) parts += (parts.empty() ? "" : ", ") + f.part;
+      sentences.push_back("there is no part " + of.part + (parts.empty() ? "" : "; the parts are " + parts));
       continue;
     }
     const std::vector<std::string>& names = part->names;

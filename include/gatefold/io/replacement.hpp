@@ -35,6 +35,7 @@ namespace gatefold::io {
 class Replacement {
  public:
   explicit Replacement(const std::filesystem::path& path) : path_(path.string()), target_(target_of(path)) {
+    if (path_.empty()) throw FileError("cannot write: the name of the file is empty");
     std::error_code error;
     const std::filesystem::file_status status = std::filesystem::status(target_, error);
     if (error == std::errc::too_many_symbolic_link_levels) fail("cannot write", error.value());  // links in a circle

@@ -29,7 +29,8 @@ namespace gatefold {
 ///     ∇W_i = (1/N) Σ_{n → i} ℓ'(t f) t ∂f/∂W_i                                                          (5)
 ///
 /// Source: paper 000, eqs. (5) and (7), lemmas 2 to 4; (3) is paper 003, eq. (4). An item of several picks has the sum
-/// of their outputs as f, one of none has 0.
+/// of their outputs as f, one of none has 0. Auxiliary losses of the gate add theirs to ∇ of the gate, to which (4)
+/// does not apply then, and are no part of Losses.
 /// @param extra  extra inputs of the mixture, the router's noise for instance
 /// @throws ArgumentError on shapes that do not fit; parameters are never touched here
 /// @cost   forward and backward of the mixture; no allocation after the first batch of a size
