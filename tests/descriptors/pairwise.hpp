@@ -2,6 +2,9 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
+#include <string>
+
 #include "bitwise/bitwise.hpp"
 #include "descriptors/composition.hpp"
 #include "descriptors/extras.hpp"
@@ -34,7 +37,17 @@ void check_hooks_of_all(const C& c) {
   check_hooks<std::remove_cvref_t<decltype(c.make(tiny))>>(c.layer.facts, "Params Carry Extra ExtraGrad");
 }
 
-/// Gradients of the layer's input, parameters and carry, in double.
+/// Whether a report says of nothing that it is wrong, but that a point says nothing: the routing changes there, or
+/// passes over what has a gradient.
+inline bool says_nothing(const check::GradientReport& report) {
+  return std::all_of(report.sentences.begin(), report.sentences.end(), [](const std::string& sentence) {
+    return sentence.find("because the routing changes") != std::string::npos ||
+           sentence.find("the gradient is zero everywhere") != std::string::npos;
+  });
+}
+
+/// Gradients of the layer's input, parameters and carry, in double. Where a point says nothing of one, at another: a
+/// new row deals all compositions anew, and with them the seeds.
 template <class C>
 void check_gradients(const C& c) {
   constexpr Index items = 8;
@@ -42,12 +55,16 @@ void check_gradients(const C& c) {
   const auto layer = c.make(tiny);
   using Layer = std::remove_const_t<decltype(layer)>;
   const Extras<double> extras(items, tiny.item());
-  const Seed seed{static_cast<std::uint64_t>(c.most(&Facts::seed))};
-  // The point is one where no choice is near its border; few values are skipped all the same.
-  const auto report = check::gradients(
-      ctx, layer,
-      {.items = items, .seed = seed, .most_skipped = 0.1, .moved = c.most(&Facts::moved), .zero = c.zeros()},
-      extras.of<Extra<Layer, double, Cpu>>({.length = tiny.sequence, .noise = true}, 0, items));
+  check::GradientReport report;
+  for (int seeds = 0; seeds < 3; ++seeds) {
+    const Seed seed{static_cast<std::uint64_t>(c.most(&Facts::seed) + seeds)};
+    // The point is one where no choice is near its border; few values are skipped all the same.
+    report = check::gradients(
+        ctx, layer,
+        {.items = items, .seed = seed, .most_skipped = 0.1, .moved = c.most(&Facts::moved), .zero = c.zeros()},
+        extras.of<Extra<Layer, double, Cpu>>({.length = tiny.sequence, .noise = true}, 0, items));
+    if (report || !says_nothing(report)) break;
+  }
   CHECK_MESSAGE(report, report.str());
 }
 
