@@ -176,8 +176,8 @@ TEST_CASE_TEMPLATE("SparsePlan: items of no slot to ten, among few items and amo
   const Index few = 20, many = 8 * 4 * on.cuda.multiprocessors() + 3, each = 11;
   for (const Index columns : {5, 70, 200, 260}) {
     CAPTURE(columns);
-    CHECK((device::warps_of_row(few, columns, on.cuda.multiprocessors()) > 1) == (columns >= 256));
-    CHECK(device::warps_of_row(many, columns, on.cuda.multiprocessors()) == 1);
+    CHECK((device::warps_of_row(few, columns / 4, on.cuda.multiprocessors()) > 1) == (columns >= 256));
+    CHECK(device::warps_of_row(many, columns / 4, on.cuda.multiprocessors()) == 1);
     const auto combined = [&](Index items, bool with_step) {
       // item n has n % each slots, those of experts 0, 1, …
       SparsePlan<T, Naive> plan;

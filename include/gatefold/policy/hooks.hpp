@@ -19,9 +19,7 @@
 /// without it. A member that it names must fit: otherwise the compiler stops with a sentence that quotes what was
 /// expected. A family's `all` asks for each of its members, so that none is overlooked because nobody calls it. The
 /// tables of docs/extending.md are made from the rows below and in nested.hpp (tests/structure/hooks.sh).
-namespace gatefold {
-
-namespace hook {
+namespace gatefold::hook {
 
 // GATEFOLD_FLAG(whose, type, member, without it, what it says): a static constexpr member.
 #define GATEFOLD_FLAG(whose, type, member, otherwise, what)                                                        \
@@ -397,5 +395,4 @@ GATEFOLD_PLAIN_MEMBER("a schedule of momentum", validate, "validate() const", "t
 #undef GATEFOLD_FITS
 #undef GATEFOLD_FLAG
 
-}  // namespace hook
-}  // namespace gatefold
+}  // namespace gatefold::hook

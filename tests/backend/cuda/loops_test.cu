@@ -153,15 +153,15 @@ TEST_CASE("cuda: for_rows calls f once on each lane of each row") {
   }
 }
 
-TEST_CASE("warps that share a row fill the device, each with four columns for every lane") {
+TEST_CASE("warps that share a row fill the device, each with a part for every lane") {
   for (const int multiprocessors : {1, 4, 132})
     for (const Index rows : {1, 8, 9, 16, 100, 5000})
-      for (const Index columns : {0, 1, 127, 128, 255, 256, 1024, 100000}) {
+      for (const Index parts : {0, 1, 31, 32, 63, 64, 1024, 100000}) {
         CAPTURE(multiprocessors);
         CAPTURE(rows);
-        CAPTURE(columns);
-        const Index blocks_of_rows = (rows + 7) / 8, warps = device::warps_of_row(rows, columns, multiprocessors);
-        const auto fits = [&](Index n) { return blocks_of_rows * n <= 4 * multiprocessors && 128 * n <= columns; };
+        CAPTURE(parts);
+        const Index blocks_of_rows = (rows + 7) / 8, warps = device::warps_of_row(rows, parts, multiprocessors);
+        const auto fits = [&](Index n) { return blocks_of_rows * n <= 4 * multiprocessors && 32 * n <= parts; };
         CHECK(warps >= 1);
         CHECK((warps == 1 || fits(warps)));
         CHECK(!fits(warps + 1));
@@ -178,7 +178,7 @@ TEST_CASE("cuda: columns of rows are called once, whether one warp has a row or 
       CHECK(difference_of_calls(rows * columns, 300, [&](auto& own, Index* calls) {
               Cuda::for_rows(own, rows, CountColumn{columns, calls, warps.data()});
             }) == "");
-      CHECK(warps.values()[0] == device::warps_of_row(rows, columns, ctx.multiprocessors()));
+      CHECK(warps.values()[0] == device::warps_of_row(rows, columns / 4, ctx.multiprocessors()));
       CHECK((warps.values()[0] > 1) == (columns >= 256 && rows <= some / 2));
     }
 }

@@ -46,6 +46,7 @@ struct RoundedRows {
 /// @tparam T  float, or Bfloat16: then it is a copy into whole units
 template <class T>
 struct RoundRow {
+  static constexpr int columns_at_once = kBf16Unit;
   const T* from;
   Index columns;
   Bfloat16* to;

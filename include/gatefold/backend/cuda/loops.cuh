@@ -58,11 +58,18 @@ static __global__ void __launch_bounds__(kThreads, row_blocks<F>) rows_kernel(In
   }
 }
 
-/// How many warps share a row: several where rows are too few to keep a device busy, as long as each has columns for
+/// Columns of F that a lane takes at a time.
+template <class F>
+inline constexpr int columns_at_once = WarpOfRow::columns_at_once;
+template <class F>
+requires requires { F::columns_at_once; }
+inline constexpr int columns_at_once<F> = F::columns_at_once;
+
+/// How many warps share a row: several where rows are too few to keep a device busy, as long as each has something for
 /// every lane.
-inline unsigned warps_of_row(Index rows, Index columns, int multiprocessors) {
-  const Index room = Index(multiprocessors) * kRowBlocks / blocks(rows, kRows),
-              most = columns / (Warp::size * WarpOfRow::columns_at_once);
+/// @param parts  of a row, for a lane each
+inline unsigned warps_of_row(Index rows, Index parts, int multiprocessors) {
+  const Index room = Index(multiprocessors) * kRowBlocks / blocks(rows, kRows), most = parts / Warp::size;
   return static_cast<unsigned>(std::max(Index(1), std::min(room, most)));
 }
 
@@ -101,7 +108,8 @@ template <class F>
 void for_rows(cudaStream_t stream, Index n, const F& f, int multiprocessors = 1) {
   if (n == 0) return;
   unsigned parts = 1;
-  if constexpr (IndependentColumns<F>) parts = warps_of_row(n, f.independent_columns(), multiprocessors);
+  if constexpr (IndependentColumns<F>)
+    parts = warps_of_row(n, f.independent_columns() / columns_at_once<F>, multiprocessors);
   rows_kernel<<<dim3(grid(blocks(n, kRows)), parts), kThreads, 0, stream>>>(n, f);
   expect_launched("Cuda::for_rows");
 }
