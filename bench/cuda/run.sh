@@ -1,26 +1,22 @@
 #!/usr/bin/env bash
 # The benchmarks of a GPU and their peers, one after the other: what docs/gpu_speed.md shows.
-#   bash bench/cuda/run.sh [WORD]   rows whose name contains WORD; programs that are not built yet are built below
-#                                   build/gpu (which needs nvcc, cmake and ninja), peers run where python3 has PyTorch
+#   bash bench/cuda/run.sh [WORD]   rows whose name contains WORD; builds the programs in build/gpu, which needs nvcc,
+#                                   cmake and ninja; peers run where python3 has PyTorch
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit 1
 programs=(layer bfloat16 products gated)
 
-command -v nvidia-smi >/dev/null || { echo "bench/cuda/run.sh needs a CUDA device: there is no nvidia-smi"; exit 2; }
-echo "$(nvidia-smi --query-gpu=name,compute_cap,driver_version --format=csv,noheader | head -n 1), $(date +%F)," \
-  "commit $(git rev-parse --short HEAD 2>/dev/null || echo unknown)"
-missing=()
-for program in "${programs[@]}"; do
-  [[ -x build/gpu/bench/cuda/cuda_bench_$program ]] || missing+=("cuda_bench_$program")
-done
-if ((${#missing[@]})); then
-  # Hopper's own instructions are those of 90a, which `native` is not.
-  hopper=()
-  nvidia-smi --query-gpu=compute_cap --format=csv,noheader | grep -qx 9.0 && hopper=(-DGATEFOLD_CUDA_ARCHITECTURES=90a)
-  mkdir -p build
-  cmake --preset gpu "${hopper[@]}" >build/gpu.log 2>&1 &&
-    cmake --build --preset gpu --target "${missing[@]}" >>build/gpu.log 2>&1 || { tail -n 20 build/gpu.log; exit 1; }
-fi
+command -v nvcc >/dev/null || PATH=$PATH:/usr/local/cuda/bin
+device=$(nvidia-smi --query-gpu=name,compute_cap,driver_version --format=csv,noheader 2>/dev/null | head -n 1)
+[[ -n $device ]] || { echo "bench/cuda/run.sh needs a CUDA device, but nvidia-smi lists none"; exit 2; }
+echo "== $device, $(date +%F), commit $(git rev-parse --short HEAD 2>/dev/null || echo unknown)"
+options=()
+# The architecture of Hopper's own instructions, which `native` is not.
+[[ $device == *", 9.0, "* ]] && options=(-DGATEFOLD_CUDA_ARCHITECTURES=90a)
+mkdir -p build
+cmake --preset gpu "${options[@]}" >build/gpu.log 2>&1 &&
+  cmake --build --preset gpu --target "${programs[@]/#/cuda_bench_}" >>build/gpu.log 2>&1 ||
+  { tail -n 20 build/gpu.log; exit 1; }
 failed=0
 run() {
   echo "== $*"

@@ -4,6 +4,7 @@
 
 #include "gatefold/backend/math.hpp"
 #include "gatefold/core/bfloat16.hpp"
+#include "gatefold/core/config.hpp"
 #include "gatefold/core/types.hpp"
 
 /// Neighbouring columns, which a thread reads and writes as 16 bytes: what registers are on the CPU (cpu/register.hpp).
@@ -82,6 +83,11 @@ template <int Size>
 struct ElementsAccess {
   using Value = Elements<Size>;
   int count = Size;
+
+  /// To the first of so many that are left.
+  GATEFOLD_HD static constexpr ElementsAccess of_left(Index left) {
+    return {left < Size ? static_cast<int>(left) : Size};
+  }
 
   __device__ Value load(const float* p) const { return loaded(p); }
   __device__ Value load(const Bfloat16* p) const { return loaded(p); }

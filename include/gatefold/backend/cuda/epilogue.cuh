@@ -43,8 +43,7 @@ __device__ Elements<Size> finished_elements(const E& epilogue, const ElementsAcc
 template <int Matrices, int Size, class C, class E>
 __device__ void finish_row_part(const E& epilogue, Index expert, Index s, Index j, Index columns,
                                 const Elements<Size> (&sum)[Matrices], C* row, Index stride) {
-  const Index left = columns - j;
-  const ElementsAccess<Size> at{left < Size ? static_cast<int>(left) : Size};
+  const auto at = ElementsAccess<Size>::of_left(columns - j);
   at.store(row + j, finished_elements<Matrices>(epilogue, at, expert, s, j, sum));
   for (int k = at.count; k < Size && j + k < stride; ++k) row[j + k] = C{};
 }
@@ -74,7 +73,7 @@ __device__ void finish_column_sum(const E& epilogue, bool exists, Index expert, 
 #pragma unroll
     for (int half = 0; half < 8; half += 4) {  // fewer registers
       const Index left = columns - j - half;
-      const ElementsAccess<4> at{left < 0 ? 0 : left < 4 ? static_cast<int>(left) : 4};
+      const auto at = ElementsAccess<4>::of_left(left < 0 ? 0 : left);
       Elements<4> part[Matrices];
 #pragma unroll
       for (int m = 0; m < Matrices; ++m) part[m] = Elements<4>::each([&](int i) { return sum[m].v[half + i]; });

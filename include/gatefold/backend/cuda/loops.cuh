@@ -58,7 +58,7 @@ static __global__ void __launch_bounds__(kThreads, row_blocks<F>) rows_kernel(In
   }
 }
 
-/// Columns of F that a lane takes at a time.
+/// Columns of F that a lane takes at a time (of doubles, which are for checks, one: a lane takes more turns).
 template <class F>
 inline constexpr int columns_at_once = WarpOfRow::columns_at_once;
 template <class F>

@@ -109,8 +109,8 @@ struct WarpOfRow : Warp {
   GATEFOLD_HD void each(Index n, const F& f) const {
     if constexpr (std::is_same_v<T, float>) {
       share((n + columns_at_once - 1) / columns_at_once, [&](Index i) {
-        const Index j = i * columns_at_once, left = n - j;
-        f(ElementsAccess<columns_at_once>{left < columns_at_once ? static_cast<int>(left) : columns_at_once}, j);
+        const Index j = i * columns_at_once;
+        f(ElementsAccess<columns_at_once>::of_left(n - j), j);
       });
     } else {
       share(n, [&](Index j) { f(OneElement<T>{}, j); });
