@@ -7,5 +7,6 @@
 #include "gatefold/check/hooks.hpp"
 #include "gatefold/check/items.hpp"
 #include "gatefold/check/gradient.hpp"
+#include "gatefold/check/unlisted.hpp"
 #include "gatefold/check/conformance.hpp"
 // clang-format on

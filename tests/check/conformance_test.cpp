@@ -127,6 +127,32 @@ struct Scaled {
   }
 };
 
+/// y = gain ⊙ x + shift, whose shift is in no list: its gradient has no memory.
+struct LeftOut {
+  template <class T, class B>
+  struct Params {
+    Tensor<T, 1, B> gain, shift;
+    static void each(auto&& f, auto&... p) { f("gain", p.gain...); }
+  };
+  Index in_dim() const { return 2; }
+  Index out_dim() const { return 2; }
+  template <class T, class B>
+  Params<T, B> init(typename B::Context& ctx, Seed seed) const {
+    return {uniform_tensor<T>(ctx, seed, 1, 2), uniform_tensor<T>(ctx, seed.fork(1), 1, 2)};
+  }
+  template <class T, class B, class Step = fn::NoStep<T>>
+  void forward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> u, Nothing<T, B>&,
+               const Nothing<T, B>& = {}, const Step& step = {}) const {
+    for (Index i = 0; i < x.size(); ++i) u.data()[i] = p.gain(i % 2) * x.data()[i] + p.shift(i % 2);
+    run_step(ctx, u, step);
+  }
+  template <class T, class B>
+  void backward(typename B::Context&, const Params<T, B>&, In<T, 2, B>, const Nothing<T, B>&, In<T, 2, B>, Out<T, 2, B>,
+                Params<T, B>&, const Nothing<T, B>&, Nothing<T, B>&) const {
+    FAIL("a pack that does not list what it has is not run");
+  }
+};
+
 check::ConformanceReport report_of(Fault fault, bool items_are_independent = false) {
   calls = 0;
   return check::conformance<Cpu>(Faulty{.fault = fault}, {.items_are_independent = items_are_independent});
@@ -180,6 +206,13 @@ TEST_CASE("a wrong gradient is named by its tensor") {
   REQUIRE(report.gradients.sentences.size() == 1);
   CHECK(report.gradients.sentences[0].rfind("weight[0]: numeric ", 0) == 0);
   CHECK(report.str().rfind("gradients: 32 checked, 0 skipped, worst ", 0) == 0);
+}
+
+TEST_CASE("a tensor that no list names is said, and nothing runs without it") {
+  const auto report = check::conformance<Cpu>(PreNorm{LayerNorm{}, LeftOut{}});
+  CHECK_FALSE(report);
+  REQUIRE(report.sentences.size() == 1);
+  CHECK(report.sentences[0].rfind("params.branch: ", 0) == 0);
 }
 
 TEST_CASE("what a report says") {

@@ -11,6 +11,7 @@
 #include "gatefold/check/gradient.hpp"
 #include "gatefold/check/hooks.hpp"
 #include "gatefold/check/items.hpp"
+#include "gatefold/check/unlisted.hpp"
 #include "gatefold/core/types.hpp"
 #include "gatefold/layer/layer.hpp"
 #include "gatefold/layer/no_residual.hpp"
@@ -98,6 +99,7 @@ bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
 
 /// Check what the library promises of every layer (or branch, or expert):
 ///
+/// - its parameters list every tensor that they have (see unlisted.hpp); nothing else is looked at otherwise;
 /// - its gradients agree with finite differences (see gradient.hpp);
 /// - two runs, and runs on 1, 2, 3 and 8 threads, give the same bits, forward and backward;
 /// - `infer` gives the bits of `forward`;
@@ -135,6 +137,12 @@ ConformanceReport conformance(const L& part, const ConformanceOptions& options =
   report.sentences = compare_hooks(report.hooks, options.hooks);
 
   typename B::Context of_gradients(1), ctx(1);
+  const auto layer = as_layer<float, B>(part);
+  const auto missing = unlisted<B>(init_params<float, B>(layer, ctx, seed), "params");
+  if (!missing.empty()) {  // their gradients have no memory
+    report.sentences.insert(report.sentences.end(), missing.begin(), missing.end());
+    return report;
+  }
   try {
     report.gradients = gradients(of_gradients, part, options.gradients, extra_double);
   } catch (const std::exception& error) {
@@ -143,7 +151,6 @@ ConformanceReport conformance(const L& part, const ConformanceOptions& options =
     return report;
   }
 
-  const auto layer = as_layer<float, B>(part);
   const auto before = ctx.taken();
   const auto first = steps::outcome<float, B>(ctx, layer, items, seed, 1, extra_float);
   expect_that(ctx.taken() == before, "scratch memory was taken without a mark that gives it back");

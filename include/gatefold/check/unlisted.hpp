@@ -1,0 +1,84 @@
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "gatefold/tensor/pack.hpp"
+#include "gatefold/tensor/tensor.hpp"
+
+/// Tensors that a pack has and does not list.
+namespace gatefold::check {
+
+namespace listed {
+
+using Bytes = std::pair<const std::byte*, const std::byte*>;  // from, to
+
+template <class V>
+Bytes bytes_of(const V& v) {
+  const auto* at = reinterpret_cast<const std::byte*>(std::addressof(v));
+  return {at, at + sizeof(V)};
+}
+
+/// The most bytes of `whole` in a row that are in none of `parts`; 0 where a part lies elsewhere: what it belongs to is
+/// not known.
+inline std::size_t longest_gap(const Bytes& whole, std::vector<Bytes> parts) {
+  std::sort(parts.begin(), parts.end());
+  parts.emplace_back(whole.second, whole.second);
+  const std::byte* at = whole.first;
+  std::ptrdiff_t longest = 0;
+  for (const auto& [from, to] : parts) {
+    if (from < whole.first || to > whole.second) return 0;
+    longest = std::max(longest, from - at);
+    at = std::max(at, to);
+  }
+  return static_cast<std::size_t>(longest);
+}
+
+template <class B, class P>
+void look(const Name& at, const P& p, std::vector<std::string>& sentences) {
+  if constexpr (pack::is_vector<P>) {
+    for (std::size_t i = 0; i < p.size(); ++i) look<B>(Name{&at, {}, static_cast<Index>(i)}, p[i], sentences);
+  } else if constexpr (pack::is_tuple<P>) {
+    Index i = 0;
+    std::apply([&](const auto&... part) { (look<B>(Name{&at, {}, i++}, part, sentences), ...); }, p);
+  } else if constexpr (!pack::is_tensor<P> && !pack::is_sharded<P>) {
+    std::vector<Bytes> parts;
+    P::each(
+        [&](std::string_view name, const auto& part) {
+          parts.push_back(bytes_of(part));
+          look<B>(Name{&at, name}, part, sentences);
+        },
+        p);
+    const std::size_t gap = longest_gap(bytes_of(p), std::move(parts));
+    if (gap >= sizeof(Tensor<float, 1, B>))
+      sentences.push_back(at.str() + ": " + std::to_string(gap) +
+                          " bytes in a row belong to no tensor or pack that its `each` lists; what is left out there "
+                          "is not learned, copied or saved");
+  }
+}
+
+}  // namespace listed
+
+/// A sentence for each pack of `params`, itself too, that has a tensor which its `each` does not list: nobody learns,
+/// copies or saves it, and no check of gradients sees it.
+///
+/// A tensor is taken to be where as many bytes in a row as the smallest one has (24, where a pointer has 8) belong to
+/// nothing that is listed. Other members of that size count, for they are lost as well where a pack is copied or saved.
+/// A pack that lists what lies elsewhere, behind a pointer, is not judged.
+///
+/// @tparam B    that of its tensors
+/// @param name  what `params` is called in the sentences
+template <class B, class P>
+std::vector<std::string> unlisted(const P& params, std::string_view name) {
+  std::vector<std::string> sentences;
+  listed::look<B>(Name{nullptr, name}, params, sentences);
+  return sentences;
+}
+
+}  // namespace gatefold::check

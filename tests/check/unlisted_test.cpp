@@ -1,0 +1,134 @@
+#include "gatefold/check/unlisted.hpp"
+
+#include <doctest/doctest.h>
+
+#include <memory>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "gatefold/backend/cpu/cpu.hpp"
+#include "gatefold/core/types.hpp"
+#include "gatefold/tensor/pack.hpp"
+#include "gatefold/tensor/table.hpp"
+#include "gatefold/tensor/tensor.hpp"
+
+using namespace gatefold;
+
+namespace {
+
+template <int Rank>
+using Floats = Tensor<float, Rank, Cpu>;
+
+struct Whole {
+  Floats<1> gain;
+  Floats<2> weight;
+  Table<float, Cpu> words;
+  static void each(auto&& f, auto&... p) {
+    f("words", p.words...);
+    f("gain", p.gain...);
+    f("weight", p.weight...);
+  }
+};
+/// Rank of the tensor that is left out, and whether it stands before or behind the other.
+template <int Rank, bool First>
+struct Short;
+template <int Rank>
+struct Short<Rank, true> {
+  Floats<Rank> left_out;
+  Floats<1> gain;
+  static void each(auto&& f, auto&... p) { f("gain", p.gain...); }
+};
+template <int Rank>
+struct Short<Rank, false> {
+  Floats<1> gain;
+  Floats<Rank> left_out;
+  static void each(auto&& f, auto&... p) { f("gain", p.gain...); }
+};
+/// Numbers of its own, too few for a tensor.
+struct Numbers {
+  Index step = 0;
+  bool warm = false;
+  Floats<1> gain;
+  double rate = 0;
+  static void each(auto&& f, auto&... p) { f("gain", p.gain...); }
+};
+template <class... P>
+struct Of {
+  std::tuple<P...> parts;
+  std::vector<Whole> layers{};
+  static void each(auto&& f, auto&... p) {
+    f("parts", p.parts...);
+    f("layers", p.layers...);
+  }
+};
+/// It lists what a part has, and not the part.
+struct Around {
+  Whole inner;
+  static void each(auto&& f, auto&... p) { Whole::each(f, p.inner...); }
+};
+/// What it lists lies elsewhere.
+struct Behind {
+  std::unique_ptr<Whole> inner = std::make_unique<Whole>();
+  std::string text{};
+  static void each(auto&& f, auto&... p) { f("inner", *p.inner...); }
+};
+struct Derived : Whole {
+  Floats<1> bias;
+  static void each(auto&& f, auto&... p) {
+    Whole::each(f, p...);
+    f("bias", p.bias...);
+  }
+};
+struct DerivedShort : Whole {
+  Floats<1> bias;
+};
+
+template <class P>
+std::vector<std::string> unlisted_of(const P& p = {}) {
+  return check::unlisted<Cpu>(p, "params");
+}
+std::string sentence(const std::string& at, int bytes) {
+  return at + ": " + std::to_string(bytes) +
+         " bytes in a row belong to no tensor or pack that its `each` lists; what is left out there is not learned, "
+         "copied or saved";
+}
+
+template <int Rank>
+void check_rank() {
+  const std::vector<std::string> says{sentence("params", sizeof(Floats<Rank>))};
+  CHECK(unlisted_of<Short<Rank, true>>() == says);
+  CHECK(unlisted_of<Short<Rank, false>>() == says);
+}
+
+}  // namespace
+
+TEST_CASE("nothing is said of packs that list all they have") {
+  CHECK(unlisted_of<Whole>().empty());
+  CHECK(unlisted_of<Nothing<float, Cpu>>().empty());
+  CHECK(unlisted_of<Numbers>().empty());
+  CHECK(unlisted_of<Around>().empty());
+  CHECK(unlisted_of<Derived>().empty());
+  CHECK(unlisted_of<std::vector<Whole>>(std::vector<Whole>(3)).empty());
+  CHECK(unlisted_of<Floats<1>>().empty());
+  CHECK(unlisted_of<Of<Whole, Nothing<float, Cpu>, Numbers>>().empty());
+}
+
+TEST_CASE("a tensor of any rank that is left out is found, wherever it stands") {
+  check_rank<1>();
+  check_rank<2>();
+  check_rank<3>();
+  check_rank<4>();
+  CHECK(unlisted_of<DerivedShort>() == std::vector<std::string>{sentence("params", sizeof(Floats<1>))});
+}
+
+TEST_CASE("parts of parts are looked into, and each is named") {
+  using Two = Of<Whole, Short<1, true>, Of<Short<2, false>>>;
+  CHECK(unlisted_of<Two>() == std::vector<std::string>{sentence("params.parts.1", sizeof(Floats<1>)),
+                                                       sentence("params.parts.2.parts.0", sizeof(Floats<2>))});
+  std::vector<Short<1, false>> rows(2);
+  CHECK(unlisted_of<std::vector<Short<1, false>>>(rows) ==
+        std::vector<std::string>{sentence("params.0", sizeof(Floats<1>)), sentence("params.1", sizeof(Floats<1>))});
+}
+
+TEST_CASE("a pack that lists what lies elsewhere is not judged") { CHECK(unlisted_of<Behind>().empty()); }
