@@ -159,10 +159,11 @@ struct AttentionExpert {
     saved.pooled.resize(groups.slots, model_dim);
     B::grouped_gemm(ctx, tokens.in_slot_order(), rows, p.key_query.view(), as_stored, saved.key.view(), fn::Store{});
     fill(ctx, saved.received.view(), 0);
-    for_each_block<T, B>(ctx, groups, rows, saved.key, [&](auto& own, const auto& block, const auto&, View<T, 2, B> p) {
-      attending::for_rows(own, block.sequences, attending::InUse<B>{groups.offsets, 1, block.row / length},
-                          fn::ReceiveAttention<T, B>{block, length, p, saved.received});
-    });
+    for_each_block<T, B>(
+        ctx, groups, rows, saved.key, [&](auto& own, const auto& block, const auto&, View<T, 2, B> weights) {
+          attending::for_rows(own, block.sequences, attending::InUse<B>{groups.offsets, 1, block.row / length},
+                              fn::ReceiveAttention<T, B>{block, length, weights, saved.received});
+        });
     attending::for_rows(ctx, groups.slots, attending::InUse<B>{groups.offsets},
                         fn::PoolPositions<T, B>{saved.received, rows, saved.pooled});
     B::grouped_gemm(ctx, groups.in_slot_order(), std::as_const(saved.pooled).view(), p.value.view(), as_stored, z,
@@ -187,11 +188,11 @@ struct AttentionExpert {
          dquery = ctx.template scratch<T>(tokens.slots, model_dim);
     for (const auto& d : {dkey, dquery}) fill(ctx, d, 0);
     for_each_block<T, B>(
-        ctx, groups, rows, saved.key, [&](auto& own, const auto& block, const auto& products, View<T, 2, B> p) {
+        ctx, groups, rows, saved.key, [&](auto& own, const auto& block, const auto& products, View<T, 2, B> weights) {
           attending::for_rows(own, block.all_rows(), attending::InUse<B>{groups.offsets, length, block.row},
-                              fn::ReceiveAttentionBackward<T, B>{block.row, dp, p});
-          products.add(own, p, saved.key, dquery);
-          products.add_transposed(own, p, rows, dkey);
+                              fn::ReceiveAttentionBackward<T, B>{block.row, dp, weights});
+          products.add(own, weights, saved.key, dquery);
+          products.add_transposed(own, weights, rows, dkey);
         });
     const View<const T, 2, B> dkey_in = dkey;
     add_weight_gradient<B>(ctx, tokens.in_slot_order(), rows, dkey_in, grads.key_query);

@@ -36,7 +36,7 @@ GATEFOLD_INLINE Register<T> rounded(Register<T> v) {
     return v;
   } else {
     const FloatBits u = __builtin_bit_cast(FloatBits, v.packet()), up = u + 0x7fff + ((u >> 16) & 1),
-                    quiet = u | 0x400000, nan = (FloatBits)((u & 0x7fffffff) > 0x7f800000);
+                    quiet = u | 0x400000, nan = __builtin_bit_cast(FloatBits, (u & 0x7fffffff) > 0x7f800000);
     return Register<T>(__builtin_bit_cast(typename Register<T>::Packet, ((nan & quiet) | (~nan & up)) & 0xffff0000));
   }
 }
@@ -73,14 +73,15 @@ inline void widen(const Bfloat16* from, Index n, float* to) {
 
 /// Lane i: values 2 i and 2 i + 1 of both registers together.
 GATEFOLD_INLINE Register<float> pairs_along(Register<float> first, Register<float> second) {
-  return Register<float>(_mm512_castsi512_ps((__m512i)_mm512_cvtne2ps_pbh(second.packet(), first.packet())));
+  return Register<float>(
+      _mm512_castsi512_ps(__builtin_bit_cast(__m512i, _mm512_cvtne2ps_pbh(second.packet(), first.packet()))));
 }
 /// Lane i: upper[i] and lower[i].
 GATEFOLD_INLINE Register<float> pairs_across(Register<float> upper, Register<float> lower) {
   alignas(64) static constexpr std::uint16_t order[] = {0, 16, 1, 17, 2,  18, 3,  19, 4,  20, 5,  21, 6,  22, 7,  23,
                                                         8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
   return Register<float>(_mm512_castsi512_ps(_mm512_permutexvar_epi16(
-      _mm512_load_si512(order), (__m512i)_mm512_cvtne2ps_pbh(lower.packet(), upper.packet()))));
+      _mm512_load_si512(order), __builtin_bit_cast(__m512i, _mm512_cvtne2ps_pbh(lower.packet(), upper.packet())))));
 }
 /// One lane of them.
 inline float pair(float first, float second) {

@@ -51,13 +51,13 @@ class BasicContext : public Scratch<B>, public ObjectPool {
   /// While the returned object lives, products with weights that `packed` holds read them there.
   /// @throws ArgumentError if they were packed by a file compiled for registers of another width
   [[nodiscard]] auto use(const PackedWeights& packed) {
-    struct Scope {
+    struct Use {
       BasicContext& ctx;
       const PackedWeights* before;
-      ~Scope() { ctx.packed_ = before; }
+      ~Use() { ctx.packed_ = before; }
     };
     packed.expect_readable();
-    return Scope{*this, std::exchange(packed_, &packed)};
+    return Use{*this, std::exchange(packed_, &packed)};
   }
   void use(PackedWeights&&) = delete;
   /// The packed form of weights in use, for products of P, or null.

@@ -18,9 +18,9 @@ namespace gatefold::inline GATEFOLD_CPU_ABI::cpu {
 struct RowLanes : OneLane {
   template <class T, class F>
   void each(Index n, const F& f) const {
-    constexpr Index size = Register<T>::size;
+    constexpr Index width = Register<T>::size;
     Index j = 0;
-    for (; j + size <= n; j += size) f(RegisterAccess<T>{}, j);
+    for (; j + width <= n; j += width) f(RegisterAccess<T>{}, j);
     if (j < n) f(RegisterAccess<T>{static_cast<int>(n - j)}, j);
   }
   template <class T, class F>

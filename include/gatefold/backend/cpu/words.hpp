@@ -58,7 +58,7 @@ GATEFOLD_INLINE packet::Of<SumOf<P>> multiply_add(const packet::Of<SumOf<P>>& x,
   static_assert(!on_amx<P>, "vector registers would give other bits");
 #if defined(GATEFOLD_BFLOAT16_PAIRS)
   if constexpr (values_of_word<P> == 2)
-    return _mm512_dpbf16_ps(s, (__m512bh)_mm512_castps_si512(x), (__m512bh)_mm512_castps_si512(y));
+    return _mm512_dpbf16_ps(s, __builtin_bit_cast(__m512bh, x), __builtin_bit_cast(__m512bh, y));
   else
 #endif
     return packet::madd<SumOf<P>>(x, y, s);

@@ -109,9 +109,9 @@ struct TotalOfExperts {
       if (valid(n) == 0) continue;  // padding may hold NaN
       const T* row = q.data() + n * q.extent(1) + first;
       if (left >= width) {
-        for (Index i = 0; i < width; ++i) sum[i] += row[i];
+        for (Index i = 0; i < width; ++i) sum[i] += static_cast<double>(row[i]);
       } else {
-        for (Index i = 0; i < left; ++i) sum[i] += row[i];
+        for (Index i = 0; i < left; ++i) sum[i] += static_cast<double>(row[i]);
       }
     }
     for (Index i = 0; i < width && i < left; ++i) {
