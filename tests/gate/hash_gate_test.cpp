@@ -132,6 +132,10 @@ TEST_CASE("HashGate: options and shapes that do not fit say so") {
   CHECK(asks({.count = 3, .k = 4}, 2) == "HashGate: k: expected 1 <= k <= count = 3, got 4");
   CHECK(asks({.count = 3, .k = 0}, 2) == "HashGate: k: expected 1 <= k <= count = 3, got 0");
   CHECK(asks({}, 2) == "HashGate: k: expected 1 <= k <= count = 0, got 1");
+  CHECK(message_of([] {
+          Cpu::Context ctx(1);
+          (void)init_params<float, Cpu>(Mixture{HashGate{.count = 3, .k = 4}, Linear{.model_dim = 2}}, ctx, Seed{1});
+        }) == "HashGate: k: expected 1 <= k <= count = 3, got 4");
   CHECK(asks({.count = 3}, 3) == "HashGate: extra.ids: expected [3], got [2]");
   CHECK(with_experts(HashGate{.k = 2}, 5).count == 5);
   CHECK(message_of([&] { route({.count = 3, .k = 4}, ids); }) == "HashGate: k: expected 1 <= k <= count = 3, got 4");

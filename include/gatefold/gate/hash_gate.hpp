@@ -62,6 +62,8 @@ struct HashGate {
   Seed seed{};
 
   template <class T, class B>
+  using Params = Nothing<T, B>;
+  template <class T, class B>
   using Plan = SparsePlan<T, B>;
   template <class T, class B>
   struct Extra {
@@ -75,8 +77,13 @@ struct HashGate {
   }
 
   template <class T, class B>
+  Nothing<T, B> init(typename B::Context&, Seed) const {
+    expect_options();
+    return {};
+  }
+  template <class T, class B>
   void validate(const Nothing<T, B>&, Index items, const Extra<T, B>& extra) const {
-    expect(k >= 1 && k <= count, "HashGate", "k", Joined{"1 <= k <= count = ", count}, k);
+    expect_options();
     expect_shape("HashGate", "extra.ids", extra.ids.value, {items});
   }
   template <class T, class B>
@@ -91,6 +98,9 @@ struct HashGate {
   /// Nothing to learn.
   template <class T, class B>
   void backward(typename B::Context&, const Nothing<T, B>&, auto&&...) const {}
+
+ private:
+  void expect_options() const { expect(k >= 1 && k <= count, "HashGate", "k", Joined{"1 <= k <= count = ", count}, k); }
 };
 
 }  // namespace gatefold
