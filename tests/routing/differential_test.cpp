@@ -369,7 +369,7 @@ std::vector<Index> with_room(const Capacity<S>& policy, const std::vector<Index>
     for (Index n = first; n < std::min(first + size, items); ++n)
       if (valid.empty() || valid[static_cast<std::size_t>(n)] != 0) members.push_back(n);
     Wide room = static_cast<Wide>(policy.slots);
-    if (policy.slots == 0) {  // the factors are halves, so that nothing is rounded
+    if (policy.slots == 0 && !members.empty()) {  // the factors are halves, so that nothing is rounded
       room = std::min(std::ceil(Wide(members.size()) * Wide(k) * Wide(policy.factor) / Wide(experts) * (1 - 0x1p-50L)),
                       Wide(members.size()));
       while (std::fmod(room, Wide(policy.multiple_of)) != 0) room += 1;
