@@ -272,12 +272,15 @@ void check_waves(std::uint64_t seed, Ways& ways, MoreWays& more) {
   using B = BackendOf<P>;
   CAPTURE(seed);
   Choice choose(seed);
-  const Index depth = choose.of(sizes), columns = choose.of(sizes), budget = choose.from(0, 1 << 18);
-  const Slots slots(choose, seed % 16 == 0 ? 600 : 150);  // of more slots than a block of the depth, too
+  // Hardly more slots than a tile and few columns, for blocks of few rows; or more slots than a block of the depth.
+  const bool small = seed % 4 == 2;
+  const Index depth = choose.of(sizes), columns = small ? choose.from(20, 60) : choose.of(sizes),
+              budget = choose.from(0, 1 << 18);
+  const Slots slots(choose, small ? 16 : seed % 16 == 0 ? 600 : 150);
   if (slots.experts() * depth * columns > most_weights) return;
   const Index S = slots.count(), E = slots.experts();
   const int threads = static_cast<int>(choose.from(2, 8));
-  const bool prepacked = choose.one_in(3);
+  const bool prepacked = small ? seed % 8 == 2 : choose.one_in(3);
   auto x = choose.numbers<T>(slots.items * depth);
   const auto w = choose.numbers<T>(E * depth * columns), dc = choose.numbers<T>(S * columns);
   const bool from_zero = choose.one_in(2), transposed = seed % 4 == 1;
