@@ -153,6 +153,68 @@ struct LeftOut {
   }
 };
 
+/// p ← p / 2 + x, y = gain ⊙ p, where p is carried; what it keeps for backward is p.
+enum class Keeping { all, unlisted_carry, sums };
+template <Keeping how>
+struct Keeps {
+  template <class T, class B>
+  struct Params {
+    Tensor<T, 1, B> gain;
+    static void each(auto&& f, auto&... p) { f("gain", p.gain...); }
+  };
+  template <class T, class B>
+  struct Carry {
+    Tensor<T, 2, B> p;
+    static void each([[maybe_unused]] auto&& f, auto&... c) {
+      if constexpr (how != Keeping::unlisted_carry) f("p", c.p...);
+    }
+  };
+  template <class T, class B>
+  struct Saved {
+    Tensor<T, 2, B> p;
+  };
+
+  Index in_dim() const { return 3; }
+  Index out_dim() const { return 3; }
+  template <class T, class B>
+  Params<T, B> init(typename B::Context& ctx, Seed seed) const {
+    return {uniform_tensor<T>(ctx, seed, 1, 3)};
+  }
+  template <class T, class B>
+  void begin(typename B::Context& ctx, const Params<T, B>&, Index items, Carry<T, B>& c) const {
+    c.p.resize(items, 3);
+    set_zero(ctx, c.p);
+  }
+  template <class T, class B>
+  void forward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Carry<T, B>& c, Out<T, 2, B> y,
+               Saved<T, B>& saved, const Nothing<T, B>& = {}) const {
+    const bool begins = saved.p.size() != x.size();
+    saved.p.resize(x.extent(0), 3);
+    if (begins || how != Keeping::sums) set_zero(ctx, saved.p);
+    for (Index i = 0; i < x.size(); ++i) {
+      c.p.data()[i] = c.p.data()[i] / 2 + x.data()[i];
+      saved.p.data()[i] += c.p.data()[i];
+      y.data()[i] = p.gain(i % 3) * c.p.data()[i];
+    }
+  }
+  template <class T, class B>
+  void backward(typename B::Context&, const Params<T, B>& p, In<T, 2, B> x, const Saved<T, B>& saved, In<T, 2, B> dy,
+                Carry<T, B>& dc, Out<T, 2, B> dx, Params<T, B>& grads, const Nothing<T, B>&, Nothing<T, B>&) const {
+    for (Index i = 0; i < x.size(); ++i) {
+      const T d = dc.p.data()[i] + p.gain(i % 3) * dy.data()[i];
+      grads.gain(i % 3) += saved.p.data()[i] * dy.data()[i];
+      dx.data()[i] += d;
+      dc.p.data()[i] = d / 2;
+    }
+  }
+};
+template <Keeping how>
+std::vector<std::string> sentences_of_keeping() {
+  const auto report = check::conformance<Cpu>(Keeps<how>{});
+  CHECK_MESSAGE(report.gradients, report.str());
+  return report.sentences;
+}
+
 check::ConformanceReport report_of(Fault fault, bool items_are_independent = false) {
   calls = 0;
   return check::conformance<Cpu>(Faulty{.fault = fault}, {.items_are_independent = items_are_independent});
@@ -206,6 +268,15 @@ TEST_CASE("a wrong gradient is named by its tensor") {
   REQUIRE(report.gradients.sentences.size() == 1);
   CHECK(report.gradients.sentences[0].rfind("weight[0]: numeric ", 0) == 0);
   CHECK(report.str().rfind("gradients: 32 checked, 0 skipped, worst ", 0) == 0);
+}
+
+TEST_CASE("what is kept from batch to batch shows in none") {
+  const std::vector<std::string> after_another{
+      "other bits after another batch: forward sets all that Saved keeps, begin all of Carry, whose `each` lists every "
+      "tensor"};
+  CHECK(sentences_of_keeping<Keeping::all>().empty());
+  CHECK(sentences_of_keeping<Keeping::unlisted_carry>() == after_another);
+  CHECK(sentences_of_keeping<Keeping::sums>() == after_another);
 }
 
 TEST_CASE("a tensor that no list names is said, and nothing runs without it") {

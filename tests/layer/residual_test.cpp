@@ -55,6 +55,25 @@ struct Triple {
   }
 };
 
+/// y = x + u(u(x)), which says how often it evaluates, or not; backward asks for an evaluation of its own choice.
+template <int told, int asked_back>
+struct Twice {
+  static constexpr int evaluations = told;
+  template <class T, class B>
+  void forward(auto& ctx, const Nothing<T, B>&, In<T, 2, B> x, auto&, auto&& f, Out<T, 2, B> y, auto&) const {
+    auto mark = ctx.mark();
+    const auto first = ctx.template scratch<T>(x.extent(0), x.extent(1));
+    f(x, first, 0);
+    f(View<const T, 2, B>(first), y, 1);
+    add(ctx, x, y);
+  }
+  template <class T, class B>
+  void backward(auto&, const Nothing<T, B>&, In<T, 2, B> x, const auto&, auto&& df, In<T, 2, B> dy, auto&,
+                Out<T, 2, B> dx, auto&) const {
+    df(x, dy, dx, asked_back);
+  }
+};
+
 }  // namespace
 
 TEST_CASE("Residual (1): the rule around the branch, against loops, from a carry that is not zero") {
@@ -160,4 +179,26 @@ TEST_CASE("Residual: a dcarry that was never begun says so in backward, and noth
   p.dcarry = {};
   CHECK(message_of([&] { p.backward(); }) == "HeavyBall: carry.p: expected [4, 3], got [0, 0]");
   for (const double v : values(p.dx, p.grads)) CHECK(v == 0);
+}
+
+TEST_CASE("Residual: a rule evaluates the branch as often as it says, and no more") {
+  Cpu::Context ctx(1);
+  CHECK(message_of([&] {
+          pass<double>(ctx, Residual{Twice<1, 0>{}, Triple{}}, 2).forward();
+        }) ==
+        "Residual.forward: call of the branch: expected less than 1 (the rule's `static constexpr int evaluations`), "
+        "got 1");
+  const auto back = [&](auto rule) {
+    auto p = pass<double>(ctx, Residual{rule, Triple{}}, 2);
+    p.forward();
+    p.backward();
+  };
+  const auto sentence_of = [](const std::string& got) {
+    return "Residual.backward: call of the branch: expected less than 2 (the rule's `static constexpr int "
+           "evaluations`), got " +
+           got;
+  };
+  CHECK_NOTHROW(back(Twice<2, 1>{}));
+  CHECK(message_of([&] { back(Twice<2, 2>{}); }) == sentence_of("2"));
+  CHECK(message_of([&] { back(Twice<2, -1>{}); }) == sentence_of("-1"));
 }

@@ -382,3 +382,19 @@ TEST_CASE("picks of items and experts that do not exist are refused") {
   CHECK_THROWS_WITH_AS(plan.resize(2, -2, 2), "SparsePlan.resize: experts: expected at least 0, got -2", ArgumentError);
   CHECK_THROWS_WITH_AS(plan.resize(2, 2, -3), "SparsePlan.resize: picks: expected at least 0, got -3", ArgumentError);
 }
+
+TEST_CASE("a plan that was not built since it was resized dispatches nothing") {
+  Cpu::Context ctx(1);
+  SparsePlan<double, B> plan;
+  const Tensor<double, 2, B> x(3, 1);
+  const std::string sentence =
+      "SparsePlan.dispatch: plan: expected one that the gate built, by plan.build(ctx), got one that it did not";
+  CHECK_THROWS_WITH_AS(plan.dispatch(ctx, x), sentence.c_str(), ArgumentError);
+  build(ctx, plan, 3, 2, {{0, 1, 1.0}, {1, 0, 1.0}, {2, 1, 1.0}});
+  CHECK(plan.dispatch(ctx, x).groups.slots == 3);
+  plan.resize(3, 2, 3);
+  CHECK_THROWS_WITH_AS(plan.dispatch(ctx, x), sentence.c_str(), ArgumentError);
+  for (Index n = 0; n < 3; ++n) plan.item(n) = n, plan.expert(n) = n % 2;
+  plan.build_complete(ctx);
+  CHECK(plan.dispatch(ctx, x).groups.slots == 3);
+}

@@ -47,7 +47,9 @@ void look(const Name& at, const P& p, std::vector<std::string>& sentences) {
   } else if constexpr (pack::is_tuple<P>) {
     Index i = 0;
     std::apply([&](const auto&... part) { (look<B>(Name{&at, {}, i++}, part, sentences), ...); }, p);
-  } else if constexpr (!pack::is_tensor<P> && !pack::is_sharded<P>) {
+  } else if constexpr (pack::is_tensor<P> || pack::is_sharded<P>) {
+    return;
+  } else if constexpr (pack::check<P>()) {
     std::vector<Bytes> parts;
     P::each(
         [&](std::string_view name, const auto& part) {

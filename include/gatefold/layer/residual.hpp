@@ -143,7 +143,7 @@ struct Residual {
       update::enter_pass(carry, "Residual.forward", &p, x, y);
       saved.batch.take(x);
       auto f = evaluation<T, B>([&](View<const T, 2, B> point, View<T, 2, B> u, int call, const auto& step) {
-        branch.forward(ctx, p.branch, point, u, saved.calls[static_cast<std::size_t>(call)],
+        branch.forward(ctx, p.branch, point, u, saved.calls[place_of("Residual.forward", call)],
                        call == 0 ? extra : without_auxiliary(extra), step);
       });
       filled_rule().forward(ctx, p.rule, x, carry, f, y, saved.rule);
@@ -170,8 +170,8 @@ struct Residual {
       const auto here = ctx.here();
       expect_backward("Residual.backward", *this, p, x, dy, dx, grads, dcarry, extra);
       auto df = [&](View<const T, 2, B> point, View<const T, 2, B> du, View<T, 2, B> dpoint, int call) {
-        branch.backward(ctx, p.branch, point, saved.calls[static_cast<std::size_t>(call)], du, dpoint, grads.branch,
-                        call == 0 ? extra : without_auxiliary(extra), dextra);
+        branch.backward(ctx, p.branch, point, saved.calls[place_of("Residual.backward", call)], du, dpoint,
+                        grads.branch, call == 0 ? extra : without_auxiliary(extra), dextra);
       };
       saved.batch.expect_same("Residual.backward", x);
       filled_rule().backward(ctx, p.rule, x, saved.rule, df, dy, dcarry, dx, grads.rule);
@@ -186,6 +186,13 @@ struct Residual {
   }
 
  private:
+  /// Of an evaluation in Saved.
+  static std::size_t place_of(const char* where, int call) {
+    constexpr int evaluations = hook::rule::evaluations<RuleT>();
+    expect(call >= 0 && call < evaluations, where, "call of the branch",
+           Joined{"less than ", evaluations, " (the rule's `static constexpr int evaluations`)"}, call);
+    return static_cast<std::size_t>(call);
+  }
   RuleT filled_rule() const { return with_model_dim(rule, in_dim()); }
   void validate_dims() const {
     expect(in_dim() == out_dim(), "Residual", "branch.out_dim",

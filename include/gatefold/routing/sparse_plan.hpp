@@ -141,7 +141,8 @@ struct Dispatched {
 /// `build`. A pick that was chosen and then dropped, for want of room, is written ~e: `fn::chosen` gives e back. A
 /// place that no pick uses is written `no_pick`.
 /// @throws ArgumentError on negative sizes; from `build` on picks of experts or items that do not exist; from
-///         `build_complete` on dropped picks (on a device, negative items and dropped picks are not found)
+///         `build_complete` on dropped picks (on a device, negative items and dropped picks are not found); from
+///         `dispatch` unless it was built since `resize`
 /// @cost   building is two stable counting sorts, O(S + E) and O(S + N); combining touches every slot once
 /// @order  slots of an expert follow pick order; slots of an item are summed by ascending slot, so by expert
 template <class T, class B>
@@ -150,6 +151,7 @@ struct SparsePlan {
   Tensor<T, 1, B> weight;                        // [S]
   Tensor<Index, 1, B> offsets, pick, rows;       // [E + 1], [S] slot → pick, [S] slot → item
   Tensor<Index, 1, B> item_offsets, item_slots;  // [N + 1], [S]
+  bool built = false;                            // since resize
 
   /// The adjoint of the plan: what the gate's backward receives.
   struct Grad {
@@ -164,6 +166,7 @@ struct SparsePlan {
     weight.resize(picks);
     offsets.resize(experts + 1);
     item_offsets.resize(items + 1);
+    built = false;
   }
   void build(typename B::Context& ctx) {
     B::group_by(ctx, expert, offsets, pick);
@@ -172,6 +175,7 @@ struct SparsePlan {
     if constexpr (B::is_host)  // a device would have to be waited for
       expect(item_offsets(items()) == offsets(experts()), "SparsePlan.build", "item",
              "an item that exists for each pick", "negative ones");
+    built = true;
   }
   /// The same plan at less cost, where every item made the same number of picks, they stand side by side in the order
   /// of items, and none is dropped or left unused.
@@ -188,6 +192,7 @@ struct SparsePlan {
     }
     B::group_table(ctx, std::as_const(expert).view().as(items(), each), offsets.view(), pick.view(), rows.view(),
                    item_offsets.view(), item_slots.view());
+    built = true;
   }
 
   Index items() const { return item_offsets.size() - 1; }
@@ -195,7 +200,10 @@ struct SparsePlan {
   Groups<B> groups() const { return {offsets, rows, rows.size()}; }
 
   /// The un-permuted items: a backend gathers while it reads them.
-  Dispatched<T, B> dispatch(typename B::Context&, In<T, 2, B> x) { return {groups(), x}; }
+  Dispatched<T, B> dispatch(typename B::Context&, In<T, 2, B> x) {
+    expect(built, "SparsePlan.dispatch", "plan", "one that the gate built, by plan.build(ctx)", "one that it did not");
+    return {groups(), x};
+  }
   Dispatched<T, B> dispatched(In<T, 2, B> x) const { return {groups(), x}; }
 
   /// (1), then step(at, i) for every element of out.
