@@ -7,6 +7,7 @@
 #include "gatefold/check/hooks.hpp"
 #include "gatefold/check/items.hpp"
 #include "gatefold/check/gradient.hpp"
+#include "gatefold/check/loss_gradient.hpp"
 #include "gatefold/check/unlisted.hpp"
 #include "gatefold/check/conformance.hpp"
 // clang-format on

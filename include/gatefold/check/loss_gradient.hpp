@@ -1,0 +1,63 @@
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "gatefold/backend/elementwise.hpp"
+#include "gatefold/check/gradient.hpp"
+#include "gatefold/core/types.hpp"
+#include "gatefold/loss/loss.hpp"
+#include "gatefold/policy/policy.hpp"
+#include "gatefold/tensor/tensor.hpp"
+
+/// Gradients of losses against finite differences.
+namespace gatefold::check {
+
+/// Check the gradient of a loss in double: dy, which backward writes, and where the loss learns those of its
+/// parameters, to which it adds. One that borrows parameters of a model is given none.
+///
+/// @param ctx     a context of a host backend
+/// @param y       [N, out_dim] outputs, where the loss has no corner; as before when it returns
+/// @param target  of the loss, in double
+/// @throws ArgumentError where the loss refuses y or the target
+template <class C, class LossT>
+GradientReport loss_gradients(C& ctx, const LossT& of_outputs, Tensor<double, 2, typename C::Backend>& y,
+                              const loss::TargetOf<LossT, double, typename C::Backend>& target,
+                              const GradientOptions& options = {}) {
+  using B = typename C::Backend;
+  GATEFOLD_REQUIRE(B::is_host, "gatefold: gradients are checked on the host");
+  of_outputs.template validate<double, B>(y, target);
+  auto params = init_params<double, B>(of_outputs, ctx, options.seed);
+  auto grads = zeros_like(ctx, params);
+  Tensor<double, 2, B> dy(y.extent(0), y.extent(1));
+  fill(ctx, dy.view(), std::numeric_limits<double>::quiet_NaN());  // what is not written shows
+  Tensor<double, 1, B> value(1);
+  Saved<LossT, double, B> saved;
+  Nothing<double, B> model;
+  const auto evaluate = [&] {
+    if constexpr (named::Params<LossT>()) {
+      of_outputs.template forward<double, B>(ctx, params, model, y, target, value, saved);
+    } else {
+      of_outputs.template forward<double, B>(ctx, y, target, value);
+    }
+    return value(0);
+  };
+  evaluate();
+  if constexpr (named::Params<LossT>()) {
+    of_outputs.template backward<double, B>(ctx, params, model, y, target, saved, dy, grads, model);
+  } else {
+    of_outputs.template backward<double, B>(ctx, y, target, dy);
+  }
+
+  std::vector<GradientSlot> slots{{"y", y.data(), std::as_const(dy).data(), y.size()}};
+  const auto learned = steps::learned_values_of(params), adjoints = steps::learned_values_of(grads);
+  for (std::size_t i = 0; i < learned.size(); ++i)
+    slots.push_back({learned[i].name, learned[i].data(), adjoints[i].data(), learned[i].size()});
+  return compare_gradients(
+      slots, evaluate, [] { return std::uint64_t(0); }, options);
+}
+
+}  // namespace gatefold::check
