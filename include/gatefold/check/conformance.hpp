@@ -154,12 +154,12 @@ ConformanceReport conformance(const L& part, const ConformanceOptions& options =
 
   typename B::Context of_gradients(1), ctx(1);
   const auto layer = as_layer<float, B>(part);
-  const auto missing = unlisted<B>(init_params<float, B>(layer, ctx, seed), "params");
-  if (!missing.empty()) {  // their gradients have no memory
-    report.sentences.insert(report.sentences.end(), missing.begin(), missing.end());
-    return report;
-  }
   try {
+    const auto missing = unlisted<B>(init_params<float, B>(layer, ctx, seed), "params");
+    if (!missing.empty()) {  // their gradients have no memory
+      report.sentences.insert(report.sentences.end(), missing.begin(), missing.end());
+      return report;
+    }
     report.gradients = gradients(of_gradients, part, options.gradients, extra_double);
   } catch (const std::exception& error) {
     if (report.sentences.empty()) throw;
