@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 
+#include <string>
 #include <vector>
 
 #include "gatefold/gate/selection/capacity.hpp"
@@ -41,11 +42,22 @@ double gshard(const GateAlone<Gate>& a, Index k) {
   return 3 * mean * double(q.extent(1) * q.extent(1));
 }
 
+/// ExpertChoice, which does not say that its picks are by expert.
+struct Unaware : ExpertChoice {
+  static constexpr bool picks_by_item = true;
+  Unaware with_experts(Index) const { return *this; }
+};
+
 }  // namespace
 
 TEST_CASE("GShard: says what it needs of a selection") {
   CHECK(GShard::needs_picks_by_item);
   CHECK_FALSE(ExpertChoice::picks_by_item);
+  using Wrong = ComposedGate<LinearScores, Independent, Unaware, GShard>;
+  const std::string message = message_of([] { GateAlone<Wrong>{{.scores = {.experts = 3}}, 7, {}}; });
+  CHECK(message.rfind("Gate: the item of pick ", 0) == 0);
+  CHECK(message.find(" (an auxiliary loss needs picks by item; a selection that has others says `static constexpr bool "
+                     "picks_by_item = false`), got ") != std::string::npos);
 }
 
 TEST_CASE("GShard (1): equals loops for any K, with padding and with dropped picks") {

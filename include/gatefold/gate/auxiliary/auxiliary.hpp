@@ -205,10 +205,20 @@ struct ZLossBackward {
 };
 
 /// K, where every item has as many picks.
+/// @throws ArgumentError on the host, unless those of item n are n·K … n·K + K − 1
 template <class T, class B>
 Index picks_per_item(const GateOutcome<T, B>& a) {
   const Index items = a.plan.items(), picks = a.plan.expert.size();
-  return items > 0 && picks > items ? picks / items : Index(1);
+  const Index each = items > 0 && picks > items ? picks / items : Index(1);
+  if constexpr (B::is_host)  // a device would have to be waited for
+    for (Index p = 0; p < picks; ++p)
+      if (const Index item = p / each; a.plan.item(p) != item)
+        expect(false, "Gate", Joined{"the item of pick ", p},
+               Joined{item,
+                      " (an auxiliary loss needs picks by item; a selection that has others says `static "
+                      "constexpr bool picks_by_item = false`)"},
+               a.plan.item(p));
+  return each;
 }
 
 /// The number of valid items, on the backend.
