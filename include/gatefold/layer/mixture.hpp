@@ -194,11 +194,11 @@ struct Mixture {
     if constexpr (check_parts<T, B>()) {
       const auto here = ctx.here();
       expect_backward("Mixture.backward", *this, p, x, du, dx, grads, extra);
+      saved.batch.expect_same("Mixture.backward", x);
       expect_plan("Mixture.backward", saved.plan, saved.z, x);
       auto mark = ctx.mark();
       const auto in = saved.plan.dispatched(x);
       const Index slots = in.groups.slots;
-      saved.batch.expect_same("Mixture.backward", x);
       auto dplan = saved.plan.grad(ctx);
       const auto dslots = ctx.template scratch<Slot<T, B>>(slots, in_dim());
       if constexpr (takes_weights<T, B>()) {
