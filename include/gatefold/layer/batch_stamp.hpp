@@ -12,8 +12,8 @@
 
 namespace gatefold {
 
-/// Tells what forward saved of one batch from what it saved of another: of another size by its extents, of the same one,
-/// on host backends in builds with assertions, by a hash of the items that forward saw.
+/// Tells what forward saved of one batch from what it saved of another: of another size by the extents of its x, of the
+/// same size, on host backends in builds with assertions, by a hash of the items that forward saw.
 /// @cost  one pass over the items for the hash; nothing where NDEBUG is defined
 struct BatchStamp {
   std::uint64_t hash = 0;      // 0: not taken
