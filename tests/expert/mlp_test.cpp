@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include <cmath>
+#include <utility>
 
 #include "gatefold/check/conformance.hpp"
 #include "gatefold/gate/composed_gate.hpp"
@@ -132,4 +133,20 @@ TEST_CASE("Mlp: options and shapes that do not fit say so") {
   CHECK(message([](auto& p) { p.up_bias.resize(3, 0); }) == "Mlp: params.up_bias: expected [3, 6], got [3, 0]");
   CHECK(message([](auto& p) { p.down.resize(3, 4, 6); }) == "Mlp: params.down: expected [3, 6, 4], got [3, 4, 6]");
   CHECK(message([](auto& p) { p.down_bias.resize(3, 6); }) == "Mlp: params.down_bias: expected [3, 4], got [3, 6]");
+}
+
+TEST_CASE("Mlp: saved of another width or of nothing says so before anything is written") {
+  Cpu::Context ctx(1);
+  const auto layer = [](Index hidden) {
+    return Mixture{SoftmaxTopK{.scores = {.experts = 3}, .selection = {.k = 1}}, Mlp<Relu>{4, hidden}};
+  };
+  auto p = pass<float>(ctx, layer(6), 8), narrow = pass<float>(ctx, layer(2), 8);
+  p.forward();
+  narrow.forward();
+  const auto before = values(p.dx, p.grads);
+  std::swap(p.saved, narrow.saved);
+  CHECK(message_of([&] { p.backward(); }) == "Mlp.backward: saved.pre: expected [8, 6], got [8, 2]");
+  p.saved = {};
+  CHECK(message_of([&] { p.backward(); }) == "NoResidual.backward: saved: x of forward: expected [8, 4], got [0, 0]");
+  CHECK(same_bits(values(p.dx, p.grads), before));
 }

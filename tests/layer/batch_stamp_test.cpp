@@ -74,13 +74,26 @@ TEST_CASE("saved of another batch of the same size is refused in builds with ass
   CHECK(message_of(backward) == "no ArgumentError");
 }
 
+TEST_CASE("saved of nothing, of other items or of another width is refused in all builds") {
+  Cpu::Context ctx(1);
+  const Tensor<float, 2, Cpu> x(7, 5), fewer(3, 5), wider(7, 6);
+  const Tensor<Index, 1, Cpu> ids(7);
+  BatchStamp stamp;
+  const auto said = [&](const auto& seen) { return message_of([&] { stamp.expect_same("f", seen.view()); }); };
+  CHECK(said(x) == "f: saved: x of forward: expected [7, 5], got [0, 0]");
+  stamp.take(x.view());
+  CHECK(said(fewer) == "f: saved: x of forward: expected [3, 5], got [7, 5]");
+  CHECK(said(wider) == "f: saved: x of forward: expected [7, 6], got [7, 5]");
+  CHECK(said(ids) == "f: saved: x of forward: expected [7, 1], got [7, 5]");
+}
+
 #ifndef NDEBUG
 TEST_CASE("every element and every place of an element is in the stamp; where the items stand is not") {
   Cpu::Context ctx(1);
   for (const Index columns : {1, 2, 5, 8}) {
     auto x = uniform_tensor<float>(ctx, Seed{1}, 1, 3, columns);
     BatchStamp stamp;
-    stamp.expect_same("f", std::as_const(x).view());  // nothing was taken
+    CHECK_THROWS_AS(stamp.expect_same("f", std::as_const(x).view()), ArgumentError);  // nothing was taken
     stamp.take(std::as_const(x).view());
     auto moved = zeros_like(ctx, x);
     copy(ctx, x, moved.view());

@@ -161,7 +161,7 @@ TEST_CASE("Recompute: shapes and carries that do not fit say so before anything 
   CHECK(message_of([&] { p.forward(); }) == "Recompute.forward: x: expected [?, 6], got [12, 3]");
   CHECK(p.untouched());
   auto q = pass<float>(ctx, layer, items);
-  CHECK(message_of([&] { q.backward(); }) == "Recompute.backward: saved.carry.p: expected [12, 6], got [0, 0]");
+  CHECK(message_of([&] { q.backward(); }) == "Recompute.backward: saved: x of forward: expected [12, 6], got [0, 0]");
 #ifndef NDEBUG
   q.forward();
   q.x(0, 0) += 1;

@@ -10,6 +10,7 @@
 #include "gatefold/backend/lanes.hpp"
 #include "gatefold/core/config.hpp"
 #include "gatefold/core/types.hpp"
+#include "gatefold/tensor/expect_shape.hpp"
 #include "gatefold/tensor/view.hpp"
 
 /// Multi-head self-attention between its projections, for whoever owns these:
@@ -173,6 +174,17 @@ void backward(C& ctx, const Form<T, B>& form, In<T, 2, B> q, In<T, 2, B> k, In<T
     add(of_k, dk);
     add(of_v, dv);
   });
+}
+
+/// Require what an attention kept for backward: q and context of its items, k and v of all keys.
+/// @throws ArgumentError
+template <class S>
+void expect_saved(const char* where, const S& saved, Index items, Index keys, Index model_dim, Index heads) {
+  expect_shape(where, "saved.q", saved.q, {items, model_dim});
+  expect_shape(where, "saved.k", saved.k, {keys, model_dim});
+  expect_shape(where, "saved.v", saved.v, {keys, model_dim});
+  expect_shape(where, "saved.context", saved.context, {items, model_dim});
+  expect_shape(where, "saved.log_sum_exp", saved.log_sum_exp, {items, heads});
 }
 
 }  // namespace attending

@@ -193,6 +193,7 @@ struct ExpertParallel {
     saved.deal->placement.without_copies("ExpertParallel.backward");
     auto mark = ctx.mark();
     const auto& plan = saved.own();
+    mixture.template expect_plan<T, B>("ExpertParallel.backward", plan, saved.z, x);
     const auto in = plan.dispatched(x);
     const Index slots_here = saved.slots.groups().slots;
     auto dplan = plan.grad(ctx);

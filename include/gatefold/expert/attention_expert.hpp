@@ -172,6 +172,9 @@ struct AttentionExpert {
   template <class T, class B>
   void backward(typename B::Context& ctx, const Params<T, B>& p, Groups<B> groups, In<T, 2, B> x,
                 const Saved<T, B>& saved, In<T, 2, B> dz, Out<T, 2, B> dslots, Params<T, B>& grads) const {
+    expect_shape("AttentionExpert.backward", "saved.key", saved.key, {groups.slots * length, model_dim});
+    expect_shape("AttentionExpert.backward", "saved.received", saved.received, {groups.slots, length});
+    expect_shape("AttentionExpert.backward", "saved.pooled", saved.pooled, {groups.slots, model_dim});
     auto mark = ctx.mark();
     const Groups<B> slots = groups.in_slot_order(), tokens = position_groups(ctx, Positions<B>{groups, length});
     const View<const T, 2, B> rows = rows_in_slot_order(ctx, tokens, x.as(x.extent(0) * length, model_dim));

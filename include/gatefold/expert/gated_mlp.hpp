@@ -146,6 +146,8 @@ struct GatedMlp {
   void all_backward(auto& ctx, const Params<T, B>& p, const Groups<B>& groups, In<T, 2, B> x, const Saved<T, B>& saved,
                     const OutputAdjoint<T, B>& outputs, Out<Z, 2, B> dslots, Params<T, B>& grads,
                     In<T, 2, B> factor) const {
+    expect_shape("GatedMlp.backward", "saved.gate", saved.gate, {groups.slots, hidden_dim});
+    expect_shape("GatedMlp.backward", "saved.up", saved.up, {groups.slots, hidden_dim});
     auto mark = ctx.mark();
     const Groups<B> slots = groups.in_slot_order();
     using Factor = Multiplied<T, B>;

@@ -164,6 +164,7 @@ struct LayerNorm {
   template <class T, class B>
   void recompute(typename B::Context& ctx, const Params<T, B>& p, Groups<B> groups, const Saved<T, B>& saved,
                  Out<T, 2, B> z) const {
+    expect_shape("LayerNorm.recompute", "saved.normalized", saved.normalized, {groups.slots, model_dim});
     B::for_rows(ctx, groups.slots, fn::GainBias<T, B>{groups, p.gain, p.bias, saved.normalized, z});
   }
   template <class T, class B>
@@ -182,6 +183,8 @@ struct LayerNorm {
   void normalise_backward(typename B::Context& ctx, const Params<T, B>& p, const Groups<B>& groups,
                           const Saved<T, B>& saved, In<T, 2, B> dz, Out<T, 2, B> dx, Params<T, B>& grads,
                           bool accumulate) const {
+    expect_shape("LayerNorm.backward", "saved.normalized", saved.normalized, {groups.slots, model_dim});
+    expect_shape("LayerNorm.backward", "saved.inverse", saved.inverse, {groups.slots});
     auto mark = ctx.mark();
     auto scaled = ctx.template scratch<T>(groups.slots, model_dim);
     B::for_rows(

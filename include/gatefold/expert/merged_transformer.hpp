@@ -171,6 +171,9 @@ struct MergedTransformer {
   template <class T, class B>
   void backward(typename B::Context& ctx, const Params<T, B>& p, Groups<B> groups, In<T, 2, B> x,
                 const Saved<T, B>& saved, In<T, 2, B> dz, Out<T, 2, B> dslots, Params<T, B>& grads) const {
+    expect_shape("MergedTransformer.backward", "saved.key", saved.key, {groups.slots * length, heads * model_dim});
+    expect_shape("MergedTransformer.backward", "saved.context", saved.context, {groups.slots * length, model_dim});
+    expect_shape("MergedTransformer.backward", "saved.pre", saved.pre, {groups.slots * length, filters});
     auto mark = ctx.mark();
     const Groups<B> tokens = position_groups(ctx, Positions<B>{groups, length}), slots = tokens.in_slot_order();
     const View<const T, 2, B> rows = rows_in_slot_order(ctx, tokens, x.as(x.extent(0) * length, model_dim));

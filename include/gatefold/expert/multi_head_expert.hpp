@@ -86,6 +86,8 @@ struct MultiHeadExpert {
   template <class T, class B>
   void backward(typename B::Context& ctx, const Params<T, B>& p, Groups<B> groups, In<T, 2, B> x,
                 const Saved<T, B>& saved, In<T, 2, B> dz, Out<T, 2, B> dslots, Params<T, B>& grads) const {
+    const Index positions = groups.slots * length;
+    attending::expect_saved("MultiHeadExpert.backward", saved, positions, positions, model_dim, heads);
     auto mark = ctx.mark();
     const Groups<B> tokens = position_groups(ctx, Positions<B>{groups, length}), slots = tokens.in_slot_order();
     const View<const T, 2, B> rows = x.as(x.extent(0) * length, model_dim), du = dz.as(slots.slots, model_dim);

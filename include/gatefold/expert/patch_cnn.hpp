@@ -76,6 +76,7 @@ struct PatchCnn {
   template <class T, class B>
   void backward(typename B::Context& ctx, const Params<T, B>& p, Groups<B> groups, In<T, 2, B> x,
                 const Saved<T, B>& saved, In<T, 2, B> dz, Out<T, 2, B> dslots, Params<T, B>& grads) const {
+    expect_shape("PatchCnn.backward", "saved.pre", saved.pre, {groups.slots * patches, filters});
     patches_backward<Act>(ctx, Positions<B>{groups, patches, false}, x, p.weight, saved.pre, dz, dslots, grads.weight,
                           grads.bias);
   }

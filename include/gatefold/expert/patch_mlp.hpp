@@ -75,6 +75,7 @@ struct PatchMlp {
   template <class T, class B>
   void backward(typename B::Context& ctx, const Params<T, B>& p, Groups<B> groups, In<T, 2, B> x,
                 const Saved<T, B>& saved, In<T, 2, B> dz, Out<T, 2, B> dslots, Params<T, B>& grads) const {
+    expect_shape("PatchMlp.backward", "saved.pre", saved.pre, {groups.slots * patches, filters});
     patches_backward<Act>(ctx, Positions<B>{groups, patches, true}, x, weights(p), saved.pre, dz, dslots,
                           weights(grads), biases(grads));
   }

@@ -125,6 +125,7 @@ struct RmsNorm {
   template <class T, class B>
   void backward(typename B::Context& ctx, const Params<T, B>& p, Groups<B> groups, In<T, 2, B> x,
                 const Saved<T, B>& saved, In<T, 2, B> dz, Out<T, 2, B> dslots, Params<T, B>& grads) const {
+    expect_shape("RmsNorm.backward", "saved.inverse", saved.inverse, {groups.slots});
     auto mark = ctx.mark();
     auto scaled = ctx.template scratch<T>(groups.slots, model_dim);
     B::for_rows(ctx, groups.slots,

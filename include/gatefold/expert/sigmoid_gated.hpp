@@ -156,6 +156,8 @@ struct SigmoidGated {
   template <class T, class B>
   void backward(typename B::Context& ctx, const Params<T, B>& p, Groups<B> groups, In<T, 2, B> x,
                 const Saved<T, B>& saved, In<T, 2, B> dz, Out<T, 2, B> dslots, Params<T, B>& grads) const {
+    expect_shape("SigmoidGated.backward", "saved.ungated", saved.ungated, {groups.slots, out_dim()});
+    expect_shape("SigmoidGated.backward", "saved.share", saved.share, {groups.slots});
     auto mark = ctx.mark();
     auto dungated = ctx.template scratch<T>(groups.slots, out_dim()), dscore = ctx.template scratch<T>(groups.slots, 1);
     B::for_rows(ctx, groups.slots,

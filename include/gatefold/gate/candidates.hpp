@@ -5,6 +5,7 @@
 #include "gatefold/backend/backend.hpp"
 #include "gatefold/backend/lanes.hpp"
 #include "gatefold/core/config.hpp"
+#include "gatefold/core/error.hpp"
 #include "gatefold/policy/policy.hpp"
 #include "gatefold/policy/probe.hpp"
 #include "gatefold/routing/sparse_plan.hpp"
@@ -71,6 +72,14 @@ struct CandidatesGrad {
   View<T, 2, B> x, rank, q;
   NoisyRank<T, B> noisy{};
 };
+
+/// Require that forward of this selection made the plan: of each item as many picks as it takes.
+/// @throws ArgumentError
+template <class T, class B>
+void expect_picks(const char* where, const SparsePlan<T, B>& plan, Index items, Index each) {
+  expect(plan.weight.size() == items * each, where, "saved picks",
+         Joined{items * each, " (", each, " of each of ", items, " items)"}, plan.weight.size());
+}
 
 namespace policy {
 

@@ -206,6 +206,11 @@ struct ComposedGate {
                                   const Plan<T, B>& plan, const Saved<T, B>& saved,
                                   const typename Plan<T, B>::Grad& dplan, Out<T, 2, B> dx, Params<T, B>& grads,
                                   const Extra<T, B>& extra, ExtraGrad<T, B>& dextra) const {
+    const Index items = x.extent(0);
+    expect(plan.items() == items && plan.experts() == experts(), "Gate.backward", "saved plan",
+           Joined{items, " items, ", experts(), " experts"}, Joined{plan.items(), ", ", plan.experts()});
+    expect_shape("Gate.backward", "saved.logits", saved.logits, {items, experts()});
+    expect_shape("Gate.backward", "saved.probabilities", saved.probabilities, {items, experts()});
     auto mark = ctx.mark();
     const View<const T, 2, B> clean = without_padding<T, B>(ctx, x, extra.valid);
     const auto array = [&] { return ctx.template scratch<T>(x.extent(0), experts()); };

@@ -163,6 +163,7 @@ struct SoftMoe {
   void backward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, const DensePlan<T, B>& plan,
                 const Nothing<T, B>&, const typename DensePlan<T, B>::Grad& d, Out<T, 2, B> dx, Params<T, B>& grads,
                 const Sequence<T, B>&, Nothing<T, B>&) const {
+    expect_shape("SoftMoe.backward", "saved plan: combine_weight", plan.combine_weight, {x.extent(0), count * slots});
     auto mark = ctx.mark();
     auto dz = ctx.template scratch<T>(x.extent(0), count * slots);
     B::for_rows(ctx, dz.extent(0), fn::SoftmaxBackward<T, B>{plan.combine_weight, d.combine_weight, dz});

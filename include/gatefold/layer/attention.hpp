@@ -9,6 +9,7 @@
 #include "gatefold/backend/epilogue.hpp"
 #include "gatefold/backend/random_fill.hpp"
 #include "gatefold/core/error.hpp"
+#include "gatefold/layer/layer.hpp"
 #include "gatefold/policy/policy.hpp"
 #include "gatefold/routing/sequence.hpp"
 #include "gatefold/tensor/expect_shape.hpp"
@@ -124,8 +125,10 @@ struct Attention {
   void backward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, const Saved<T, B>& saved,
                 In<T, 2, B> du, Out<T, 2, B> dx, Params<T, B>& grads, const Sequence<T, B>& extra,
                 AttentionTrace<T, B>& dtrace) const {
-    validate(p, x.extent(0), extra);
-    expect_like("Attention.backward", "grads", p, grads);
+    expect_backward("Attention.backward", *this, p, x, du, dx, grads, extra);
+    attending::expect_saved("Attention.backward", saved, x.extent(0), x.extent(0), model_dim, heads);
+    expect(saved.length == extra.of(x.extent(0)), "Attention.backward", "saved.length", extra.of(x.extent(0)),
+           saved.length);
     auto mark = ctx.mark();
     const View<const T, 2, B> now = without_padding<T, B>(ctx, x, extra.valid),
                               dnow = without_padding<T, B>(ctx, du, extra.valid);

@@ -7,29 +7,39 @@
 
 #include "gatefold/core/error.hpp"
 #include "gatefold/core/types.hpp"
+#include "gatefold/tensor/expect_shape.hpp"
 #include "gatefold/tensor/view.hpp"
 
 namespace gatefold {
 
-/// Tells what forward saved of one batch from what it saved of another of the same size, on host backends in builds
-/// with assertions: a hash of the items that forward saw, which backward compares with that of its own.
-/// @cost  one pass over the items; nothing where NDEBUG is defined
+/// Tells what forward saved of one batch from what it saved of another: of another size by the extents of its x, of the
+/// same size, on host backends in builds with assertions, by a hash of the items that forward saw.
+/// @cost  one pass over the items for the hash; nothing where NDEBUG is defined
 struct BatchStamp {
-  std::uint64_t hash = 0;  // 0: not taken
+  std::uint64_t hash = 0;      // 0: not taken
+  Index items = 0, width = 0;  // of x; ids are 1 wide
 
   template <class T, int Rank, class B>
   void take(View<const T, Rank, B> x) {
     hash = of(x);
+    items = x.extent(0);
+    width = width_of(x);
   }
   /// @throws ArgumentError unless these are the items of take
   template <class T, int Rank, class B>
   void expect_same(const char* where, View<const T, Rank, B> x) const {
+    const Index taken[] = {items, width};
+    expect_extents(where, "saved: x of forward", taken, 2, true, {x.extent(0), width_of(x)});
     const std::uint64_t now = hash == 0 ? 0 : of(x);
     expect(now == 0 || now == hash, where, "saved", "what forward kept of this x",
            "that of another batch, or of an x that has changed since");
   }
 
  private:
+  template <class T, int Rank, class B>
+  static Index width_of(View<const T, Rank, B> x) {
+    return Rank > 1 ? x.extent(Rank - 1) : 1;
+  }
   template <class T, int Rank, class B>
   static std::uint64_t of([[maybe_unused]] View<const T, Rank, B> x) {
     std::uint64_t h = 0;

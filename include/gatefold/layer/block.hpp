@@ -10,6 +10,7 @@
 #include "gatefold/layer/no_residual.hpp"
 #include "gatefold/policy/extra_parts.hpp"
 #include "gatefold/policy/policy.hpp"
+#include "gatefold/tensor/expect_shape.hpp"
 #include "gatefold/update/pass.hpp"
 
 namespace gatefold {
@@ -140,6 +141,7 @@ struct Block {
                 In<T, 2, B> dy, NonDeduced<Carry<T, B>>& dcarry, Out<T, 2, B> dx, Params<T, B>& grads,
                 const NonDeduced<Extra<T, B>>& extra, const NonDeduced<ExtraGrad<T, B>>& dextra) const {
     expect_backward("Block.backward", *this, p, x, dy, dx, grads, dcarry, extra);
+    expect_shape("Block.backward", "saved.between", saved.between, {x.extent(0), attention.out_dim()});
     auto mark = ctx.mark();
     auto dbetween = ctx.template scratch<T>(x.extent(0), attention.out_dim());
     fill(ctx, dbetween, 0);

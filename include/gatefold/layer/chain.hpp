@@ -12,6 +12,7 @@
 #include "gatefold/layer/layer.hpp"
 #include "gatefold/layer/no_residual.hpp"
 #include "gatefold/policy/policy.hpp"
+#include "gatefold/tensor/expect_shape.hpp"
 #include "gatefold/update/pass.hpp"
 
 namespace gatefold {
@@ -160,6 +161,10 @@ struct Chain {
                 In<T, 2, B> dy, Carry<T, B>& dcarry, NonDeduced<ItemsGrad<First<T, B>, T, B>> dx, Params<T, B>& grads,
                 const NonDeduced<Extra<T, B>>& extra, NonDeduced<ExtraGrad<T, B>>& dextra) const {
     expect_backward("Chain.backward", *this, p, x, dy, dx, grads, dcarry, extra);
+    for_each<T, B>([&]<std::size_t I>(const auto& layer) {
+      if constexpr (I + 1 < size)
+        expect_shape("Chain.backward", "saved.between", saved.between[I], {x.extent(0), layer.out_dim()});
+    });
     auto mark = ctx.mark();
     View<const T, 2, B> from = dy;
     for_each_reversed<T, B>([&]<std::size_t I>(const auto& layer) {

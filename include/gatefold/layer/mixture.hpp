@@ -12,6 +12,7 @@
 #include "gatefold/layer/noisy_extra.hpp"
 #include "gatefold/policy/policy.hpp"
 #include "gatefold/policy/probe.hpp"
+#include "gatefold/tensor/expect_shape.hpp"
 
 namespace gatefold {
 
@@ -193,15 +194,11 @@ struct Mixture {
     if constexpr (check_parts<T, B>()) {
       const auto here = ctx.here();
       expect_backward("Mixture.backward", *this, p, x, du, dx, grads, extra);
+      saved.batch.expect_same("Mixture.backward", x);
+      expect_plan("Mixture.backward", saved.plan, saved.z, x);
       auto mark = ctx.mark();
       const auto in = saved.plan.dispatched(x);
       const Index slots = in.groups.slots;
-      if constexpr (!takes_weights<T, B>())
-        expect(saved.z.extent(0) == slots, "Mixture.backward", "saved.z", slots, saved.z.extent(0));
-      if constexpr (requires { saved.plan.items(); })
-        expect(saved.plan.items() == x.extent(0), "Mixture.backward", "saved.plan.items", x.extent(0),
-               saved.plan.items());
-      saved.batch.expect_same("Mixture.backward", x);
       auto dplan = saved.plan.grad(ctx);
       const auto dslots = ctx.template scratch<Slot<T, B>>(slots, in_dim());
       if constexpr (takes_weights<T, B>()) {
@@ -217,6 +214,18 @@ struct Mixture {
     }
   }
 
+  /// Require that a forward of these gate and experts made plan and z, of as many items as x has.
+  template <class T, class B>
+  void expect_plan(const char* where, const gatefold::Plan<GateT, T, B>& plan, const Tensor<T, 2, B>& z,
+                   In<T, 2, B> x) const {
+    if constexpr (requires { plan.items(); })
+      expect(plan.items() == x.extent(0), where, "saved.plan.items", x.extent(0), plan.items());
+    if constexpr (requires { plan.experts(); })
+      expect(plan.experts() == experts(), where, "saved.plan.experts", experts(), plan.experts());
+    const auto in = plan.dispatched(x);
+    expect_shape(where, "saved.plan: what is dispatched", in.x, {any_extent, in_dim()});
+    if constexpr (!takes_weights<T, B>()) expect_shape(where, "saved.z", z, {in.groups.slots, out_dim()});
+  }
   /// Whether the weights of the plan have their adjoint in the backward of the experts, which then needs no z.
   template <class T, class B>
   static constexpr bool takes_weights() {

@@ -7,6 +7,7 @@
 #include "gatefold/layer/one_expert.hpp"
 #include "gatefold/policy/policy.hpp"
 #include "gatefold/policy/probe.hpp"
+#include "gatefold/tensor/expect_shape.hpp"
 #include "gatefold/update/pass.hpp"
 
 namespace gatefold {
@@ -132,6 +133,7 @@ struct NormedPoint {
                 In<T, 2, B> dy, NonDeduced<Carry<T, B>>& dcarry, Out<T, 2, B> dx, Params<T, B>& grads,
                 const NonDeduced<Extra<T, B>>& extra, NonDeduced<ExtraGrad<T, B>>& dextra) const {
     expect_backward("NormedPoint.backward", *this, p, x, dy, dx, grads, dcarry, extra);
+    expect_shape("NormedPoint.backward", "saved.h", saved.h, {x.extent(0), in_dim()});
     add(ctx, dy, dx);
     auto mark = ctx.mark();
     auto dh = ctx.template scratch<T>(x.extent(0), in_dim());

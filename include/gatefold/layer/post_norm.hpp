@@ -9,6 +9,7 @@
 #include "gatefold/layer/no_residual.hpp"
 #include "gatefold/layer/one_expert.hpp"
 #include "gatefold/policy/policy.hpp"
+#include "gatefold/tensor/expect_shape.hpp"
 #include "gatefold/update/pass.hpp"
 
 namespace gatefold {
@@ -113,6 +114,7 @@ struct PostNorm {
                 In<T, 2, B> dy, NonDeduced<Carry<T, B>>& dcarry, Out<T, 2, B> dx, Params<T, B>& grads,
                 const NonDeduced<Extra<T, B>>& extra, NonDeduced<ExtraGrad<T, B>>& dextra) const {
     expect_backward("PostNorm.backward", *this, p, x, dy, dx, grads, dcarry, extra);
+    expect_shape("PostNorm.backward", "saved.z", saved.z, {x.extent(0), out_dim()});
     auto mark = ctx.mark();
     auto dz = ctx.template scratch<T>(x.extent(0), out_dim());
     fill(ctx, dz, 0);

@@ -8,6 +8,7 @@
 #include "gatefold/layer/layer.hpp"
 #include "gatefold/layer/one_expert.hpp"
 #include "gatefold/policy/policy.hpp"
+#include "gatefold/tensor/expect_shape.hpp"
 
 namespace gatefold {
 
@@ -102,6 +103,7 @@ struct PreNorm {
                 In<T, 2, B> du, Out<T, 2, B> dx, Params<T, B>& grads, const NonDeduced<Extra<T, B>>& extra,
                 NonDeduced<ExtraGrad<T, B>>& dextra) const {
     expect_backward("PreNorm.backward", *this, p, x, du, dx, grads, extra);
+    expect_shape("PreNorm.backward", "saved.normed", saved.normed, {x.extent(0), in_dim()});
     auto mark = ctx.mark();
     auto dnormed = ctx.template scratch<T>(x.extent(0), x.extent(1));
     fill(ctx, dnormed, 0);

@@ -165,12 +165,16 @@ struct RelativeAttention {
   [[gnu::noinline]] void backward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x,
                                   const Saved<T, B>& saved, In<T, 2, B> du, Out<T, 2, B> dx, Params<T, B>& grads,
                                   const Extra<T, B>& extra, ExtraGrad<T, B>& dextra) const {
+    expect_backward_shapes("RelativeAttention.backward", *this, x, du, dx);
     validate_call(p, x.extent(0), extra, false);
     expect_like("RelativeAttention.backward", "grads", p, grads);
     if (dextra.relative.data())
       expect_shape("RelativeAttention.backward", "dextra.relative", dextra.relative, {window, model_dim / heads});
     auto mark = ctx.mark();
     const attending::WindowForm<T, B> of = form(ctx, x.extent(0), extra);
+    const Index keys = x.extent(0) + of.window.past * sequences(x.extent(0), extra);
+    expect_shape("RelativeAttention.backward", "saved.items", saved.items, {of.window.past > 0 ? keys : 0, model_dim});
+    attending::expect_saved("RelativeAttention.backward", saved, x.extent(0), keys, model_dim, heads);
     const View<const T, 2, B> now = without_padding<T, B>(ctx, x, extra.valid),
                               dnow = without_padding<T, B>(ctx, du, extra.valid);
     const View<const T, 2, B> all = of.window.past > 0 ? View<const T, 2, B>(saved.items) : now;

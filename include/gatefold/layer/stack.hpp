@@ -10,6 +10,7 @@
 #include "gatefold/layer/layer.hpp"
 #include "gatefold/layer/no_residual.hpp"
 #include "gatefold/policy/policy.hpp"
+#include "gatefold/tensor/expect_shape.hpp"
 
 namespace gatefold {
 
@@ -131,6 +132,10 @@ struct Stack {
     expect_backward("Stack.backward", *this, p, x, dy, dx, grads, dcarry, extra);
     expect(static_cast<Index>(saved.layers.size()) == depth, "Stack.backward", "saved.layers", depth,
            saved.layers.size());
+    expect(static_cast<Index>(saved.between.size()) == depth - 1, "Stack.backward", "saved.between", depth - 1,
+           saved.between.size());
+    for (const auto& between : saved.between)
+      expect_shape("Stack.backward", "saved.between", between, {x.extent(0), out_dim()});
     auto mark = ctx.mark();
     auto even = ctx.template scratch<T>(x.extent(0), in_dim()), odd = ctx.template scratch<T>(x.extent(0), in_dim());
     View<const T, 2, B> from = dy;

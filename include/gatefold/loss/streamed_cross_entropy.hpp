@@ -201,6 +201,7 @@ struct StreamedCrossEntropy {
     const auto w = weights(p, model);
     expect_shape("StreamedCrossEntropy.backward", "dy", dy, {y.extent(0), model_dim});
     expect_shape("StreamedCrossEntropy.backward", "saved.top", saved.top, {y.extent(0)});
+    expect_shape("StreamedCrossEntropy.backward", "saved.total", saved.total, {y.extent(0)});
     expect_like("StreamedCrossEntropy.backward", "grads", p, grads);
     differentiate<T, B>(ctx, w, y, target, saved, dy, tied ? first_table<T, B>(dmodel)->view() : grads.weight.view(),
                         grads.bias);

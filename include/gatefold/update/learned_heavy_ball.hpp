@@ -129,8 +129,12 @@ struct LearnedHeavyBall {
   template <class T, class B, class F>
   void backward(typename B::Context& ctx, const Params<T, B>& params, In<T, 2, B> x, const Saved<T, B>& saved, F&& df,
                 In<T, 2, B> dy, Carry<T, B>& dcarry, Out<T, 2, B> dx, Params<T, B>& grads) const {
+    expect_shape("LearnedHeavyBall.backward", "saved.momentum.before", saved.momentum.before,
+                 {x.extent(0), x.extent(1)});
+    expect_shape("LearnedHeavyBall.backward", "saved.momentum.after", saved.momentum.after, {x.extent(0), x.extent(1)});
     auto mark = ctx.mark();
     const bool per_item = step == StepSize::per_item;
+    expect_shape("LearnedHeavyBall.backward", "saved.gamma", saved.gamma, {per_item ? x.extent(0) : 0});
     auto of_items = ctx.template scratch<T>(per_item ? x.extent(0) : 0);
     learned_momentum_backward(ctx, mu_of(params), gamma_of(params, saved.gamma.data()), x, saved.momentum, df, dy,
                               dcarry.p.view(), dx, grads.mu, per_item ? of_items : grads.gamma.view());

@@ -2,6 +2,7 @@
 
 #include "gatefold/policy/options.hpp"
 #include "gatefold/policy/policy.hpp"
+#include "gatefold/tensor/expect_shape.hpp"
 #include "gatefold/update/momentum.hpp"
 
 namespace gatefold::update {
@@ -53,6 +54,7 @@ struct Nesterov {
   template <class T, class B, class F>
   void backward(typename B::Context& ctx, const Nothing<T, B>&, In<T, 2, B>, const Saved<T, B>& saved, F&& df,
                 In<T, 2, B> dy, Carry<T, B>& dcarry, Out<T, 2, B> dx, Nothing<T, B>&) const {
+    expect_shape("Nesterov.backward", "saved.point", saved.point, {dy.extent(0), dy.extent(1)});
     look_ahead_backward(ctx, mu, gamma, distance(), saved.point, df, dy, dcarry.p.view(), dx);
   }
 

@@ -2,6 +2,7 @@
 
 #include "gatefold/backend/elementwise.hpp"
 #include "gatefold/policy/policy.hpp"
+#include "gatefold/tensor/expect_shape.hpp"
 #include "gatefold/update/robust.hpp"
 
 namespace gatefold::update {
@@ -47,6 +48,7 @@ struct PlainAhead {
   template <class T, class B, class F>
   void backward(typename B::Context& ctx, const Nothing<T, B>&, In<T, 2, B>, const Saved<T, B>& saved, F&& df,
                 In<T, 2, B> dy, Carry<T, B>& dcarry, Out<T, 2, B> dx, Nothing<T, B>&) const {
+    expect_shape("PlainAhead.backward", "saved.point", saved.point, {dy.extent(0), dy.extent(1)});
     auto mark = ctx.mark();
     auto dpoint = ctx.template scratch<T>(dy.extent(0), dy.extent(1));
     fill(ctx, dpoint, 0);

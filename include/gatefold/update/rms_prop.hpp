@@ -5,6 +5,7 @@
 #include "gatefold/core/error.hpp"
 #include "gatefold/policy/options.hpp"
 #include "gatefold/policy/policy.hpp"
+#include "gatefold/tensor/expect_shape.hpp"
 #include "gatefold/update/adaptive_root.hpp"
 #include "gatefold/update/momentum.hpp"
 
@@ -97,6 +98,8 @@ struct RmsProp {
   template <class T, class B, class F>
   void backward(typename B::Context& ctx, const Nothing<T, B>&, In<T, 2, B> x, const Saved<T, B>& saved, F&& df,
                 In<T, 2, B> dy, Carry<T, B>& dcarry, Out<T, 2, B> dx, Nothing<T, B>&) const {
+    expect_shape("RmsProp.backward", "saved.u", saved.u, {x.extent(0), x.extent(1)});
+    expect_shape("RmsProp.backward", "saved.p", saved.p, {x.extent(0), x.extent(1)});
     auto mark = ctx.mark();
     auto du = ctx.template scratch<T>(x.extent(0), x.extent(1));
     B::for_each(ctx, x.size(),

@@ -3,6 +3,7 @@
 #include "gatefold/core/error.hpp"
 #include "gatefold/policy/options.hpp"
 #include "gatefold/policy/policy.hpp"
+#include "gatefold/tensor/expect_shape.hpp"
 #include "gatefold/update/momentum.hpp"
 
 namespace gatefold::update {
@@ -58,6 +59,7 @@ struct Robust {
   template <class T, class B, class F>
   void backward(typename B::Context& ctx, const Nothing<T, B>&, In<T, 2, B>, const Saved<T, B>& saved, F&& df,
                 In<T, 2, B> dy, Carry<T, B>& dcarry, Out<T, 2, B> dx, Nothing<T, B>&) const {
+    expect_shape("Robust.backward", "saved.point", saved.point, {dy.extent(0), dy.extent(1)});
     look_ahead_backward(ctx, mu(), gamma(), alpha() * gamma(), saved.point, df, dy, dcarry.p.view(), dx);
   }
 };

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "gatefold/backend/elementwise.hpp"
+#include "gatefold/core/error.hpp"
 #include "gatefold/core/types.hpp"
 #include "gatefold/policy/options.hpp"
 #include "gatefold/policy/policy.hpp"
@@ -48,6 +49,7 @@ struct ScheduledMomentum {
   template <class T, class B, class F>
   void backward(typename B::Context& ctx, const Nothing<T, B>&, In<T, 2, B> x, const Saved<T, B>& saved, F&& df,
                 In<T, 2, B> dy, Carry<T, B>& dcarry, Out<T, 2, B> dx, Nothing<T, B>&) const {
+    expect(saved.layer >= 1, "ScheduledMomentum.backward", "saved.layer", "at least 1", saved.layer);
     momentum_backward(ctx, schedule.mu(saved.layer), gamma, x, df, dy, dcarry.p.view(), dx, dx);
   }
 };

@@ -10,6 +10,7 @@
 #include "gatefold/core/types.hpp"
 #include "gatefold/policy/options.hpp"
 #include "gatefold/policy/policy.hpp"
+#include "gatefold/tensor/expect_shape.hpp"
 #include "gatefold/update/inner_product.hpp"
 #include "gatefold/update/momentum.hpp"
 
@@ -129,6 +130,9 @@ struct SharpnessAware {
   template <class T, class B, class F, class SumT = WholeBatch>
   void backward(typename B::Context& ctx, const Nothing<T, B>&, In<T, 2, B> x, const Saved<T, B>& saved, F&& df,
                 In<T, 2, B> dy, Nothing<T, B>&, Out<T, 2, B> dx, Nothing<T, B>&, const SumT& sum = {}) const {
+    expect_shape("SharpnessAware.backward", "saved.normalized", saved.normalized, {x.extent(0), x.extent(1)});
+    expect_shape("SharpnessAware.backward", "saved.point", saved.point, {x.extent(0), x.extent(1)});
+    expect_shape("SharpnessAware.backward", "saved.inverse", saved.inverse, {norms(x)});
     auto mark = ctx.mark();
     auto du = ctx.template scratch<T>(x.extent(0), x.extent(1)), dz = ctx.template scratch<T>(x.extent(0), x.extent(1));
     auto slope = ctx.template scratch<T>(norms(x));

@@ -163,6 +163,11 @@ struct ZeroOrderHold {
   template <class T, class B, class F>
   void backward(typename B::Context& ctx, const Params<T, B>& params, In<T, 2, B> x, const Saved<T, B>& saved, F&& df,
                 In<T, 2, B> dy, Carry<T, B>& dcarry, Out<T, 2, B> dx, Params<T, B>& grads) const {
+    expect_shape("ZeroOrderHold.backward", "saved.momentum.before", saved.momentum.before, {x.extent(0), x.extent(1)});
+    expect_shape("ZeroOrderHold.backward", "saved.momentum.after", saved.momentum.after, {x.extent(0), x.extent(1)});
+    expect_shape("ZeroOrderHold.backward", "saved.held", saved.held, {2});
+    expect_shape("ZeroOrderHold.backward", "saved.linear", saved.linear, {x.extent(0)});
+    expect_shape("ZeroOrderHold.backward", "saved.gamma", saved.gamma, {x.extent(0)});
     auto mark = ctx.mark();
     auto dheld = ctx.template scratch<T>(2), dgamma = ctx.template scratch<T>(x.extent(0));
     fill(ctx, dheld, 0);

@@ -4,6 +4,8 @@
 
 #include <random>
 #include <set>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "gatefold/check/conformance.hpp"
@@ -199,6 +201,20 @@ TEST_CASE("TopK: k outside 1 … experts says so") {
   CHECK(message_of([&] { select(TopK{.k = 4}, rank, rank); }) == "TopK: k: expected 1 <= k <= experts = 3, got 4");
   CHECK(message_of([&] { select(TopK{.k = 0}, rank, rank); }) == "TopK: k: expected 1 <= k <= experts = 3, got 0");
   CHECK(message_of([&] { select(TopK{.k = -1}, rank, rank); }) == "TopK: k: expected 1 <= k <= experts = 3, got -1");
+}
+
+TEST_CASE("TopK: saved of another k says so") {
+  Cpu::Context ctx(1);
+  const auto layer = [](Index k) {
+    return Mixture{SoftmaxTopK{.scores = {.experts = 3}, .selection = {.k = k}}, Linear{.model_dim = 4}};
+  };
+  for (const Index k : {1, 3}) {
+    auto p = pass<float>(ctx, layer(2), 8), other = pass<float>(ctx, layer(k), 8);
+    other.forward();
+    std::swap(p.saved, other.saved);
+    CHECK(message_of([&] { p.backward(); }) ==
+          "TopK.backward: saved picks: expected 16 (2 of each of 8 items), got " + std::to_string(8 * k));
+  }
 }
 
 TEST_CASE("TopK: k = 1 with renormalise gives the router exactly zero gradient") {

@@ -142,6 +142,10 @@ struct AttentionPosterior {
   void backward(typename B::Context& ctx, const Nothing<T, B>&, In<T, 2, B> x, In<T, 2, B> z, In<T, 2, B> q,
                 const Saved<T, B>& saved, In<T, 2, B> drank, In<T, 2, B> dq, Out<T, 2, B> dz, Out<T, 2, B> dx,
                 Nothing<T, B>&, const Extra<T, B>& extra, ExtraGrad<T, B>& dextra) const {
+    expect_shape("AttentionPosterior.backward", "saved.r", saved.r, {z.extent(0), z.extent(1)});
+    expect_shape("AttentionPosterior.backward", "saved.log_q", saved.log_q, {z.extent(0), z.extent(1)});
+    expect_shape("AttentionPosterior.backward", "saved.log_sum_exp", saved.log_sum_exp, {z.extent(0)});
+    expect_shape("AttentionPosterior.backward", "saved.head", saved.head, {z.extent(0)});
     auto mark = ctx.mark();
     const AttentionTrace<const T, B>& a = extra.trace.value;
     const AttentionTrace<T, B>& da = dextra.trace;

@@ -115,6 +115,9 @@ struct TokenSimilarity {
   void backward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, In<T, 2, B> z, In<T, 2, B> q,
                 const Saved<T, B>& saved, In<T, 2, B> drank, In<T, 2, B> dq, Out<T, 2, B> dz, Out<T, 2, B> dx,
                 Params<T, B>& grads, const Extra<T, B>& extra, Nothing<T, B>&) const {
+    expect_shape("TokenSimilarity.backward", "saved.r", saved.r, {z.extent(0), z.extent(1)});
+    expect_shape("TokenSimilarity.backward", "saved.log_q", saved.log_q, {z.extent(0), z.extent(1)});
+    expect_shape("TokenSimilarity.backward", "saved.log_sum_exp", saved.log_sum_exp, {z.extent(0)});
     auto mark = ctx.mark();
     const View<const T, 2, B> log_r = only_confident ? log_probabilities<T, B>(ctx, z) : View<const T, 2, B>{};
     auto dr = ctx.template scratch<T>(z.extent(0), z.extent(1));

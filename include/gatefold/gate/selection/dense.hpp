@@ -41,9 +41,10 @@ struct Dense {
   }
   /// Adds to d.q.
   template <class T, class B>
-  void backward(typename B::Context& ctx, const Nothing<T, B>&, const Candidates<T, B>&, const SparsePlan<T, B>&,
+  void backward(typename B::Context& ctx, const Nothing<T, B>&, const Candidates<T, B>&, const SparsePlan<T, B>& plan,
                 const Nothing<T, B>&, const typename SparsePlan<T, B>::Grad& dplan, const CandidatesGrad<T, B>& d,
                 Nothing<T, B>&, const Nothing<T, B>&) const {
+    expect_picks("Dense.backward", plan, d.q.extent(0), d.q.extent(1));
     B::for_each(ctx, d.q.size(), fn::AddScaled<T>{T(1), dplan.weight.data(), d.q.data()});
   }
 };

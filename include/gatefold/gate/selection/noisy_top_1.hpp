@@ -127,6 +127,7 @@ struct NoisyTop1 {
   void backward(typename B::Context& ctx, const Nothing<T, B>&, const Candidates<T, B>& c, const SparsePlan<T, B>& plan,
                 const Nothing<T, B>&, const typename SparsePlan<T, B>::Grad& dplan, const CandidatesGrad<T, B>& d,
                 Nothing<T, B>&, const Noise&) const {
+    expect_picks("NoisyTop1.backward", plan, c.q.extent(0), 1);
     B::for_each(ctx, c.q.extent(0), fn::PickTop1Backward<T, B>{plan.expert, dplan.weight, noisy_weight ? d.rank : d.q});
   }
 };

@@ -161,6 +161,11 @@ struct NoisyTopK {
   void backward(typename B::Context& ctx, const Params<T, B>& p, const Candidates<T, B>& c,
                 const SparsePlan<T, B>& plan, const Saved<T, B>& saved, const typename SparsePlan<T, B>::Grad& dplan,
                 const CandidatesGrad<T, B>& d, Params<T, B>& grads, const Noise& noise) const {
+    const Index items = noise.random ? c.q.extent(0) : 0, count = c.q.extent(1);
+    expect_shape("NoisyTopK.backward", "saved.value", saved.value, {items, count});
+    expect_shape("NoisyTopK.backward", "saved.deviation", saved.deviation, {items, count});
+    expect_shape("NoisyTopK.backward", "saved.q", saved.q, {items, count});
+    expect_shape("NoisyTopK.backward", "saved.v", saved.v, {learned ? items : 0, learned ? count : 0});
     Nothing<T, B> none;
     if (saved.value.size() == 0) return top_k().backward(ctx, none, c, plan, none, dplan, d, none, none);
     auto mark = ctx.mark();

@@ -238,6 +238,7 @@ struct SigmoidBias {
   void backward(typename B::Context& ctx, const Params<T, B>&, const Candidates<T, B>& c, const SparsePlan<T, B>& plan,
                 const Nothing<T, B>&, const typename SparsePlan<T, B>::Grad& dplan, const CandidatesGrad<T, B>& d,
                 Params<T, B>& grads, const Nothing<T, B>&) const {
+    expect_picks("SigmoidBias.backward", plan, c.rank.extent(0), k);
     B::for_each(ctx, c.rank.extent(0), fn::SigmoidWeightsBackward<T, B>{weights(c, plan), dplan.weight, d.rank});
     if (c.first_evaluation)
       B::for_rows(ctx, experts, fn::LoadViolation<T, B>{plan.item, plan.expert, c.valid, grads.bias});

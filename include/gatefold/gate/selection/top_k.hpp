@@ -210,6 +210,7 @@ struct TopK {
   fn::PickTopKBackward<T, B> rows_backward(const Candidates<T, B>& c, const SparsePlan<T, B>& plan,
                                            const typename SparsePlan<T, B>::Grad& dplan, Out<T, 2, B> dq,
                                            const Nothing<T, B>&) const {
+    expect_picks("TopK.backward", plan, c.q.extent(0), k);
     return {c.q, plan.expert, plan.weight, dplan.weight, k, renormalise, dq};
   }
 };
