@@ -103,3 +103,27 @@ TEST_CASE("a model that reads ids is frozen like others") {
   CHECK(frozen.packed.find<float>(std::get<1>(frozen.params.layers).branch.expert.weight.data()).full != nullptr);
   CHECK(same(read(frozen), plain));
 }
+
+TEST_CASE("a branch by itself, frozen: the bits of plain parameters") {
+  const Mixture branch{SoftmaxTopK{.scores = {.experts = 4}, .selection = {.k = 2}}, GatedMlp<Silu>{8, 16}};
+  const auto check = [&]<class T, class B>(T, B) {
+    typename B::Context ctx(2);
+    auto params = init_params<T, B>(branch, ctx, Seed{1});
+    const auto x = uniform_tensor<T>(ctx, Seed{2}, 1.0, 6, 8);
+    Tensor<T, 2, B> plain(6, 8), u(6, 8);
+    infer(branch, ctx, params, x, plain);
+    const auto frozen = freeze(ctx, std::move(params));
+    const std::vector<T> valid{1, 1, 0, 1, 1, 1};
+    Extra<decltype(branch), T, B> extra{};
+    extra.valid = valid;
+    infer(branch, ctx, frozen, x, u, extra);
+    CHECK(u(2, 0) == 0);
+    for (Index n : {0, 1, 3, 4, 5})
+      for (Index j = 0; j < 8; ++j) CHECK(u(n, j) == plain(n, j));
+    infer(branch, ctx, frozen, x, u);
+    CHECK(std::memcmp(u.data(), plain.data(), sizeof(T) * 48) == 0);
+  };
+  check(float{}, Cpu{});
+  check(double{}, Cpu{});
+  check(float{}, CpuBf16{});
+}

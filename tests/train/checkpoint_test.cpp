@@ -11,6 +11,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <limits>
 #include <random>
 #include <string>
 #include <tuple>
@@ -187,6 +188,65 @@ TEST_CASE("steps left out are counted on") {
   load_checkpoint(folder / "a", second);
   CHECK(second.skipped == 3);
   CHECK(second.state.step == 0);
+}
+
+namespace {
+
+/// Gradient descent whose rate fades, by a product that the state keeps.
+struct Fading {
+  using IsOptimizer = void;
+  double lr = 0.1;
+  template <class Pack>
+  struct State {
+    Index step = 0;
+    double power = 1;
+    float last = 0;
+    static void each(auto&&, auto&...) {}
+    static void counters(auto&& f, auto&... s) {
+      f("step", s.step...);
+      f("power", s.power...);
+      f("last", s.last...);
+    }
+  };
+  template <class C, class Pack>
+  State<Pack> begin(C&, const Pack&) const {
+    return {};
+  }
+  template <class C, class Pack>
+  void step(C& ctx, Pack& params, Pack& grads, State<Pack>& state) const {
+    state.power *= 0.9;
+    state.last = static_cast<float>(state.power);
+    optim::Sgd sgd{.lr = lr * state.power};
+    auto of_sgd = sgd.begin(ctx, params);
+    sgd.step(ctx, params, grads, of_sgd);
+    ++state.step;
+  }
+};
+
+}  // namespace
+
+TEST_CASE("numbers of a state that are no integers are kept bit for bit") {
+  const Folder folder;
+  Cpu::Context ctx(1);
+  const auto run_of = [&](std::uint64_t seed) {
+    return Trainer{ctx, Linear{.model_dim = kDim}, MeanSquaredError{}, Fading{}, Seed{seed}};
+  };
+  auto run = run_of(1), other = run_of(2);
+  const auto x = uniform_tensor<float>(ctx, Seed{1}, 1.0, kItems, kDim);
+  for (int i = 0; i < 3; ++i) run.step(x, x);
+  save_checkpoint(folder / "run", run);
+  load_checkpoint(folder / "run", other);
+  for (int i = 0; i < 3; ++i) CHECK(run.step(x, x) == other.step(x, x));
+
+  const double tiny = std::numeric_limits<double>::denorm_min(), infinity = std::numeric_limits<double>::infinity();
+  for (const double power : {0.1, -0.0, -1e300, tiny, -infinity, std::nan("7")}) {
+    run.state.power = power;
+    run.state.last = static_cast<float>(power);
+    save_checkpoint(folder / "run", run);
+    load_checkpoint(folder / "run", other);
+    CHECK(std::memcmp(&other.state.power, &run.state.power, sizeof(double)) == 0);
+    CHECK(std::memcmp(&other.state.last, &run.state.last, sizeof(float)) == 0);
+  }
 }
 
 TEST_CASE("what is no checkpoint of this run is refused with one sentence, and changes nothing") {

@@ -79,13 +79,22 @@ constexpr bool check_inside() {
 /// What stands where an optimizer belongs, for a sentence.
 template <class P>
 struct NoOptimizer {
-  GATEFOLD_REQUIRE(std::is_void_v<P>,
+  static constexpr bool is_without_rate = requires { typename P::IsOptimizer; };
+  GATEFOLD_REQUIRE(!is_without_rate,
+                   "gatefold: this wrapper needs an optimizer with a rate, .lr, and this one has none (the parts of an "
+                   "InStages have: wrap those, InStages{1, 2, optim::Clipped{ffn, 1.0}, attention, fine}); see "
+                   "docs/extending.md#optimizer");
+  GATEFOLD_REQUIRE(std::is_void_v<P> || is_without_rate,
                    "gatefold: this wrapper is around an optimizer (gatefold::optim), which comes first: "
                    "optim::Clipped{optim::AdamW{}, 1.0}, optim::Scheduled{optim::AdamW{}, schedule}; see "
                    "docs/extending.md#optimizer");
   using IsOptimizer = void;
   double lr = 0;
+  template <class Pack>
+  using State = StepCount<Pack>;
 };
+template <class O>
+using OrNoOptimizer = std::conditional_t<Optimizer<O>, O, NoOptimizer<O>>;
 
 /// An optimizer with another learning rate.
 template <class O>

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <bit>
 #include <charconv>
 #include <cstddef>
 #include <cstdint>
@@ -62,6 +63,31 @@ void for_each_counter(const F& f, const Name& at, P& pack) {
   }
 }
 
+/// A number as the metadata keeps it: an integer as it is, a double or float by its bits.
+template <class N>
+auto kept(N number) {
+  constexpr bool is_real = std::is_same_v<N, double> || std::is_same_v<N, float>;
+  constexpr bool is_integer = std::is_integral_v<N> && !std::is_same_v<N, bool>;
+  GATEFOLD_REQUIRE(is_real || is_integer,
+                   "gatefold: a number that counters(f, state) lists must be an integer, a double or a float, which "
+                   "checkpoints keep; see docs/extending.md#optional-members");
+  if constexpr (is_real) {
+    return std::bit_cast<std::conditional_t<std::is_same_v<N, double>, std::uint64_t, std::uint32_t>>(number);
+  } else if constexpr (is_integer) {
+    return number;
+  } else {
+    return Index(0);
+  }
+}
+template <class N>
+N restored(decltype(kept(N())) number) {
+  if constexpr (sizeof(N) == sizeof(number)) {
+    return std::bit_cast<N>(number);
+  } else {
+    return {};
+  }
+}
+
 /// @throws ArgumentError where a run holds a part of its experts alone
 template <class R>
 void expect_whole(const char* where, const R& run) {
@@ -77,14 +103,14 @@ io::Metadata with_counters(io::Metadata metadata, const R& run) {
   for (const auto& [key, value] : metadata)
     expect(!key.starts_with(prefix), "save_checkpoint", "metadata", "names that do not begin with gatefold.", key);
   metadata[std::string(version_key)] = version;
-  for_each_counter(
-      [&](const Name& at, const auto& number) { metadata[std::string(prefix) + at.str()] = std::to_string(number); },
-      Name{}, run);
+  for_each_counter([&](const Name& at,
+                       const auto& number) { metadata[std::string(prefix) + at.str()] = std::to_string(kept(number)); },
+                   Name{}, run);
   return metadata;
 }
 
 /// The numbers of a file, and none besides, into `run`, or nowhere: for a look before anything is written.
-/// @throws FileError unless the file is a checkpoint of this version with exactly these numbers, none of them negative
+/// @throws FileError unless the file is a checkpoint of this version with exactly these numbers, no integer negative
 template <class R>
 void read_counters(const std::string& path, const io::Metadata& metadata, R& run, bool write) {
   const auto fail = [&](const std::string& reason) { throw FileError(path + ": metadata: " + reason); };
@@ -99,16 +125,16 @@ void read_counters(const std::string& path, const io::Metadata& metadata, R& run
       [&](const Name& at, auto& number) {
         const std::string name = std::string(prefix) + at.str();
         names.insert(name);
-        const auto kept = metadata.find(name);
-        std::remove_cvref_t<decltype(number)> value{};
-        bool good = kept != metadata.end();
+        const auto entry = metadata.find(name);
+        auto value = kept(number);
+        bool good = entry != metadata.end();
         if (good) {
-          const char *begin = kept->second.data(), *end = begin + kept->second.size();
+          const char *begin = entry->second.data(), *end = begin + entry->second.size();
           const auto [stopped, error] = std::from_chars(begin, end, value);
           good = error == std::errc() && stopped == end && std::cmp_greater_equal(value, 0);
         }
         if (!good) fail("expected a count in \"" + name + "\"");
-        if (write) number = value;
+        if (write) number = restored<std::remove_cvref_t<decltype(number)>>(value);
       },
       Name{}, run);
   for (const auto& [key, value] : metadata)

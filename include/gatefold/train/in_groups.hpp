@@ -90,8 +90,8 @@ struct InGroups {
   }
 };
 template <class F, class R>
-InGroups(bool (*)(const Name&), F, R) -> InGroups<F, R>;
+InGroups(bool (*)(const Name&), F, R) -> InGroups<optim::OrNoOptimizer<F>, optim::OrNoOptimizer<R>>;
 template <class F, class R, class L>
-InGroups(bool (*)(const Name&), F, R, L) -> InGroups<F, R>;
+InGroups(bool (*)(const Name&), F, R, L) -> InGroups<optim::OrNoOptimizer<F>, optim::OrNoOptimizer<R>>;
 
 }  // namespace gatefold
