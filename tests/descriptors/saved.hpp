@@ -64,8 +64,8 @@ struct RunOfSaved {
 template <class Layer>
 RunOfSaved(Cpu::Context&, Layer, const Size&, Index, const Extras<float>&) -> RunOfSaved<Layer>;
 
-/// Saved of nobody, of fewer or more items, or of wider or narrower ones is refused before anything is written. Saved
-/// of the same composition with other experts, slots or heads is refused, or gives the right gradients.
+/// Saved of nobody, of fewer or more items, or of wider or narrower ones is refused before anything is written. That of
+/// the same composition with other experts, slots or heads is refused, or gives the right gradients.
 template <class C>
 void check_saved(const C& c) {
   constexpr Index items = 2 * odd.sequence;
