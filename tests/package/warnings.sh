@@ -7,8 +7,8 @@ shift
 flags=(-Wall -Wextra -Wpedantic -Werror -Wshadow -Wconversion -Wold-style-cast -Wcast-qual -Wcast-align
   -Wdouble-promotion -Wextra-semi -Wformat=2 -Wnon-virtual-dtor -Woverloaded-virtual -Wundef)
 for compiler; do
-  for program in papers serving; do
+  for program in examples/papers examples/serving tests/package/warnings; do
     "$compiler" -std=c++20 -march=native "${flags[@]}" -I"$source/include" -isystem /usr/include/eigen3 -fsyntax-only \
-      "$source/examples/$program.cpp"
+      "$source/$program.cpp"
   done
 done

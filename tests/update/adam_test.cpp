@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include <cmath>
+#include <limits>
 
 #include "support/rounded.hpp"
 #include "support/rules.hpp"
@@ -139,6 +140,8 @@ TEST_CASE("Adam: gradients and promises through four layers, with an ε that let
 }
 
 TEST_CASE("Adam: coefficients that are no numbers say so before anything is written") {
+  CHECK(refusal(update::Adam{.epsilon = std::numeric_limits<double>::infinity()}) ==
+        "Adam: epsilon: expected a finite number, got inf");
   CHECK(refusal(update::Adam{.gamma = quiet_nan}) == "Adam: gamma: expected a finite number, got nan");
   CHECK(refusal(update::Adam{.kappa = quiet_nan}) == "Adam: kappa: expected a finite number, got nan");
 }

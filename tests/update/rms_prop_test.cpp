@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include <cmath>
+#include <limits>
 
 #include "support/rules.hpp"
 
@@ -61,5 +62,7 @@ TEST_CASE("RmsProp: gradients and promises through four layers, with an ε that 
 }
 
 TEST_CASE("RmsProp: coefficients that are no numbers say so before anything is written") {
+  CHECK(refusal(update::RmsProp{.epsilon = std::numeric_limits<double>::infinity()}) ==
+        "RmsProp: epsilon: expected a finite number, got inf");
   CHECK(refusal(update::RmsProp{.gamma = quiet_nan}) == "RmsProp: gamma: expected a finite number, got nan");
 }

@@ -44,6 +44,7 @@ namespace optim {
 /// (0.01 there), is Adam. The decay applies to every tensor, biases and gains included. Of an embedding with a sparse
 /// gradient (1) is taken of the touched rows alone, t counting all steps: the others keep p, m and v, and neither their
 /// moments nor they themselves decay, as in torch.optim.SparseAdam.
+/// A g² that overflows leaves v infinite: its weight takes no step again but the decay's, as in PyTorch.
 /// @throws ArgumentError unless lr, epsilon and decay are finite and at least 0, 0 <= beta1, beta2 < 1, and gradients
 ///         and moments have the shapes of the parameters; nothing has been written then
 /// @cost two moments per parameter

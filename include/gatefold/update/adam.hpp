@@ -84,7 +84,7 @@ namespace update {
 /// this reaches (1−β₁)/ε. Finite differences see only the sign; check gradients with a larger ε. ε inside acts like √ε.
 /// Where v = 0 the root's slope counts as 0, so that u = 0 gives no NaN.
 /// @param carry  p, v [N, D] and the number of layers done
-/// @throws ArgumentError unless ε > 0, 0 <= β₁, β₂ < 1, and γ and κ are finite
+/// @throws ArgumentError unless ε > 0, 0 <= β₁, β₂ < 1, and ε, γ and κ are finite
 /// @cost   N·D roots and divisions, 2·N·D carried and 3·N·D kept values
 struct Adam {
   double beta1 = 0.9, beta2 = 0.999, gamma = 1, kappa = 0, epsilon = 1e-8;
@@ -122,6 +122,7 @@ struct Adam {
   template <class T, class B>
   void validate(const Nothing<T, B>&, Index items, Index dim, const Carry<T, B>& carry) const {
     expect(epsilon > 0, "Adam", "epsilon", "more than 0", epsilon);
+    expect_finite("Adam", "epsilon", epsilon);
     expect(beta1 >= 0 && beta1 < 1, "Adam", "beta1", "0 <= beta1 < 1", beta1);
     expect(beta2 >= 0 && beta2 < 1, "Adam", "beta2", "0 <= beta2 < 1", beta2);
     expect_finite("Adam", "gamma", gamma);

@@ -61,7 +61,7 @@ namespace update {
 /// First{RmsProp{}, HeavyBall{}}, as it found all layers unstable. There p = (1−μ) u², and at a small ε the update is
 /// nearly γ sign(u) / √(1−μ), which passes almost no gradient: see Adam.
 /// @param carry  p [N, D], the average of squares
-/// @throws ArgumentError unless ε > 0, 0 <= μ < 1 and γ is finite
+/// @throws ArgumentError unless ε > 0, 0 <= μ < 1, and ε and γ are finite
 /// @cost   N·D roots and divisions, N·D carried and 2·N·D kept values
 struct RmsProp {
   double mu = 0.9, gamma = 1, epsilon = 1e-8;
@@ -79,6 +79,7 @@ struct RmsProp {
   template <class T, class B>
   void validate(const Nothing<T, B>&, Index items, Index dim, const Carry<T, B>& carry) const {
     expect(epsilon > 0, "RmsProp", "epsilon", "more than 0", epsilon);
+    expect_finite("RmsProp", "epsilon", epsilon);
     expect(mu >= 0 && mu < 1, "RmsProp", "mu", "0 <= mu < 1", mu);
     expect_finite("RmsProp", "gamma", gamma);
     carry.validate("RmsProp", items, dim);

@@ -35,7 +35,7 @@ struct Sharpen {
   GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
     const double scale = inverse(inverse.size() > 1 ? n : 0);
     for (Index d = lanes.lane; d < x.extent(1); d += lanes.size) {
-      const T v = T(normalized(n, d) * scale);
+      const T v = T(double(normalized(n, d)) * scale);
       normalized(n, d) = v;
       z(n, d) = x(n, d) - rho * v;
     }
@@ -66,11 +66,11 @@ struct SharpenBackward {
   template <class Lanes>
   GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
     const Index s = inverse.size() > 1 ? n : 0;
-    const double scale = -rho * inverse(s);
+    const double scale = double(-rho) * inverse(s);
     const T along = slope(s);
     for (Index d = lanes.lane; d < normalized.extent(1); d += lanes.size) {
       const T v = dz(n, d);
-      du(n, d) = T(scale * (v - normalized(n, d) * along));
+      du(n, d) = T(scale * double(v - normalized(n, d) * along));
       dx(n, d) += v;
     }
   }

@@ -12,6 +12,8 @@ TEST_CASE("a context has the threads it is given, or all") {
   CHECK(Cpu::Context(3).threads() == 3);
   CHECK(Cpu::Context().threads() == cpu::available_threads());
   CHECK(Cpu::Context(0).threads() >= 1);
+  CHECK(Cpu::Context(32767).threads() == 32767);  // none is started before it is needed
+  CHECK_THROWS_WITH_AS(Cpu::Context(40000), "Cpu::Context: threads: expected at most 32767, got 40000", ArgumentError);
 }
 
 TEST_CASE("packed weights are in use as long as what use() returned lives, then those before") {

@@ -27,7 +27,7 @@ class BasicContext : public Scratch<B>, public ObjectPool {
   using Backend = B;
   /// @param threads  of its own (cpu/workers.hpp); 0: available_threads()
   /// @param eager    share out loops among the threads however short they are: slow, for tests that look for races
-  /// @throws ArgumentError if negative
+  /// @throws ArgumentError if negative or more than the library's executor has (32767)
   explicit BasicContext(int threads = 0, bool eager = false);
   /// @param executor  brings the threads, see cpu/executor.hpp; it must outlive the context
   /// @param threads   how many of them this context asks for at most, its own among them
@@ -85,6 +85,7 @@ template <class B>
 BasicContext<B>::BasicContext(int threads, bool eager)
     : threads_(threads > 0 ? threads : available_threads()), eager_(eager), own_(threads_), executor_(own_) {
   expect(threads >= 0, "Cpu::Context", "threads", "at least 0", threads);
+  expect(threads <= Workers::kMost, "Cpu::Context", "threads", Joined{"at most ", Workers::kMost}, threads);
 }
 template <class B>
 BasicContext<B>::~BasicContext() = default;

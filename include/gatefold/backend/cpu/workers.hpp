@@ -45,6 +45,7 @@ inline int available_threads() {
 ///        system takes
 class Workers {
  public:
+  static constexpr int kMost = 0x7fff;  // threads that a call can count
   /// @param threads  the calling one among them
   explicit Workers(int threads) : most_(std::clamp(threads, 1, kMost)) {}
   Workers(const Workers&) = delete;
@@ -85,7 +86,7 @@ class Workers {
   // The number of the call; workers wanted, 0 after the caller has done its part; whether one joined; how many are
   // inside.
   using State = std::uint64_t;
-  static constexpr int kCallBits = 32, kCountBits = 16, kMost = 0x7fff;
+  static constexpr int kCallBits = 32, kCountBits = 16;
   static constexpr State kCount = 0xffff0000, kJoined = 0x8000, kInside = 0x7fff;
 
   enum class Spun { found, in_vain, preempted };

@@ -80,6 +80,11 @@ constexpr bool check_gate_parts() {
   GATEFOLD_EXPECT((AuxiliaryBackward<AuxiliaryT, T, B> && ...),
                   "gatefold: an auxiliary loss needs backward<T, B>(ctx, a, d) const, which adds to what d, a "
                   "GateOutcomeGrad, has; see docs/extending.md#parts-of-a-gate")
+  GATEFOLD_EXPECT(
+      (!named::Params<AuxiliaryT>() && ...) && (!named::Saved<AuxiliaryT>() && ...) &&
+          (!named::Extra<AuxiliaryT>() && ...),
+      "gatefold: an auxiliary loss is options and what it computes of a GateOutcome: it has no Params, Saved "
+      "or Extra of its own; see docs/extending.md#parts-of-a-gate")
   return check_parts<ScoresT, MixingT, SelectionT, T, B>() && (hook::auxiliary::all<AuxiliaryT>() && ...);
 }
 

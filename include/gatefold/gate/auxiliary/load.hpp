@@ -61,7 +61,7 @@ struct SmoothLoad {
     for (Index n = lanes.lane; n < above.rank.extent(0); n += lanes.size) {
       if (above.valid(n) == 0) continue;
       const Index at = above.threshold(n, e);
-      total += at < 0 ? T(1) : std::erfc(-above.deviations(n, e, at) * T(0.70710678118654752440)) / 2;
+      total += double(at < 0 ? T(1) : std::erfc(-above.deviations(n, e, at) * T(0.70710678118654752440)) / 2);
     }
     total = lanes.sum(total);
     if (lanes.lane == 0) load(e) = static_cast<T>(total);
