@@ -13,7 +13,8 @@ struct Error : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// A shape or option that does not fit. Thrown before anything is written.
+/// A shape or option that does not fit. Thrown by a policy before it writes anything; where it stands in others, those
+/// that ran before it have written what is theirs (a forward its saved, a backward gradients of later layers).
 struct ArgumentError : Error {
   using Error::Error;
 };

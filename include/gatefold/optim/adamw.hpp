@@ -43,7 +43,7 @@ namespace optim {
 /// Source: Loshchilov and Hutter 2017, arXiv:1711.05101, algorithm 2; as torch.optim.AdamW. λ = 0, the default here
 /// (0.01 there), is Adam. The decay applies to every tensor, biases and gains included. Of an embedding with a sparse
 /// gradient (1) is taken of the touched rows alone, t counting all steps: the others keep p, m and v, and neither their
-/// moments nor they themselves decay, as in torch.optim.SparseAdam.
+/// moments nor they themselves decay, as with torch.optim.SparseAdam where a gradient is not 0.
 /// A g² that overflows leaves v infinite: its weight takes no step again but the decay's, as in PyTorch.
 /// @throws ArgumentError unless lr, epsilon and decay are finite and at least 0, 0 <= beta1, beta2 < 1, and gradients
 ///         and moments have the shapes of the parameters; nothing has been written then

@@ -87,9 +87,9 @@ struct PickItemsBackward {
 ///
 ///     C = L · factor / E,   G[e] = the C items n of a sequence with the largest q[n,e],   w[n,e] = q[n,e]          (1)
 ///
-/// C is rounded to the nearest number and lies in 1 … L; items are compared by log q, which orders them where q
-/// underflows. The load is even by construction; an item may be taken by several experts or by none, and is then 0 in
-/// the mixture. Padding is never taken and does not count in L.
+/// C is rounded to the nearest number, halves up, and lies in 1 … L; items are compared by log q, which orders them
+/// where q underflows. The load is even by construction; an item may be taken by several experts or by none, and is
+/// then 0 in the mixture. Padding is never taken and does not count in L.
 /// Not causal: whether an item is taken depends on later items of its sequence. A decoder that generates item by item
 /// routes otherwise than it was trained to.
 /// Source: Zhou et al. 2022, arXiv:2202.09368, eq. (1)-(2), without the limit of experts per item; the paper takes
