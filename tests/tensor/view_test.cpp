@@ -4,7 +4,11 @@
 
 #include <Eigen/Core>
 #include <array>
+#include <csignal>
 #include <cstddef>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
 #include <span>
 #include <string>
 #include <type_traits>
@@ -12,6 +16,7 @@
 
 #include "gatefold/backend/cpu/cpu.hpp"
 #include "gatefold/tensor/tensor.hpp"
+#include "support/forked.hpp"
 
 using namespace gatefold;
 
@@ -207,3 +212,31 @@ TEST_CASE("parameters of type In are not deduced, so that everything converts") 
   CHECK(rows_of(params, std::as_const(x).view()) == 5);
   CHECK(rows_of(params, m) == 3);
 }
+
+#if defined(__unix__) && !defined(NDEBUG)
+TEST_CASE("an index that is out of range is named beside the extents") {
+  if (!support::may_fork) return;
+  const std::string path =
+      (std::filesystem::temp_directory_path() / ("view_test." + std::to_string(getpid()))).string();
+  const auto said_of = [&](const auto& look) {
+    const std::string end = support::in_child([&] {
+      std::signal(SIGABRT, SIG_DFL);
+      if (!std::freopen(path.c_str(), "w", stderr)) return std::string("no file");
+      look();
+      return std::string("went on");
+    });
+    std::ifstream file(path);
+    std::string line;
+    std::getline(file, line);
+    std::filesystem::remove(path);
+    return line + end;
+  };
+  std::vector<float> values(20);
+  const View<float, 2, Cpu> matrix(values.data(), 5, 4);
+  const View<float, 1, Cpu> row(values.data(), 20);
+  CHECK(said_of([&] { matrix(4, 3) = 1; }) == "went on");
+  CHECK(said_of([&] { matrix(5, 0) = 1; }) == "View: index [5, 0] is out of range of [5, 4] (killed by signal 6)");
+  CHECK(said_of([&] { matrix(0, -1) = 1; }) == "View: index [0, -1] is out of range of [5, 4] (killed by signal 6)");
+  CHECK(said_of([&] { row(20) = 1; }) == "View: index [20] is out of range of [20] (killed by signal 6)");
+}
+#endif

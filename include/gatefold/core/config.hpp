@@ -16,6 +16,12 @@
 
 /// O(n) checks of data (index in range, finite): on unless NDEBUG is defined.
 #define GATEFOLD_ASSERT(condition, sentence) assert((condition) && sentence)
+/// The same where stop(), a function of the host that does not return, says more than a sentence can.
+#if defined(NDEBUG) || defined(__CUDACC__)
+#define GATEFOLD_ASSERT_OR(condition, sentence, stop) GATEFOLD_ASSERT(condition, sentence)
+#else
+#define GATEFOLD_ASSERT_OR(condition, sentence, stop) ((condition) ? void() : stop)
+#endif
 
 /// A static_assert for what users get wrong, in a function or in a class. g++ prints where the templates around an
 /// error stand before the error itself, the innermost first: there the sentence is, as an argument.

@@ -2,7 +2,10 @@
 
 #include <concepts>
 #include <cstddef>
+#include <cstdio>
+#include <cstdlib>
 #include <span>  // has std::ranges::borrowed_range too, at a quarter of the price of <ranges>
+#include <string>
 #include <type_traits>
 
 #include "gatefold/core/config.hpp"
@@ -21,6 +24,19 @@ template <class R>
 concept HasRank = requires {
   std::remove_cvref_t<R>::rank;
 };
+
+/// Says `View: index [7, 0] is out of range of [5, 4]`, and stops the program as an assertion does.
+[[noreturn, gnu::cold, gnu::noinline]] inline void stop_out_of_range(const Index* index, const Index* extents,
+                                                                     int rank) {
+  const auto list = [rank](const Index* of) {
+    std::string text = "[";
+    for (int d = 0; d < rank; ++d) text += (d ? ", " : "") + std::to_string(of[d]);
+    return text + "]";
+  };
+  std::fprintf(stderr, "View: index %s is out of range of %s\n", list(index).c_str(), list(extents).c_str());
+  std::fflush(stderr);
+  std::abort();
+}
 
 /// What has elements in memory.
 template <class R>
@@ -146,7 +162,8 @@ class View {
     const Index index[] = {static_cast<Index>(i)...};
     Index offset = 0;
     for (int d = 0; d < Rank; ++d) {
-      GATEFOLD_ASSERT(0 <= index[d] && index[d] < extents_[d], "View: index out of range");
+      GATEFOLD_ASSERT_OR(0 <= index[d] && index[d] < extents_[d], "View: index out of range",
+                         shape::stop_out_of_range(index, extents_, Rank));
       offset = offset * extents_[d] + index[d];
     }
     return data_[offset];
