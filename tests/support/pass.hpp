@@ -87,9 +87,10 @@ struct Pass {
   Tensor<T, 2, Cpu> x, y, dy, dx;
   Carry<Layer, T, Cpu> carry, dcarry;
   Saved<Layer, T, Cpu> saved;
-  Extra<Layer, T, Cpu> extra{};
+  Extra<Layer, T, Cpu> extra;
 
-  Pass(Cpu::Context& context, const L& part, Index items, Seed seed = {1})
+  Pass(Cpu::Context& context, const L& part, Index items, Seed seed = {1}) : Pass(context, part, items, seed, {}) {}
+  Pass(Cpu::Context& context, const L& part, Index items, Seed seed, const Extra<Layer, T, Cpu>& inputs)
       : ctx(context),
         layer(as_layer<T, Cpu>(part)),
         params(init_params<T, Cpu>(layer, ctx, seed)),
@@ -97,7 +98,8 @@ struct Pass {
         x(uniform_tensor<T>(ctx, seed.fork(1), 1, items, layer.in_dim())),
         y(constant_tensor<T>(ctx, sentinel, items, layer.out_dim())),
         dy(uniform_tensor<T>(ctx, seed.fork(2), 1, items, layer.out_dim())),
-        dx(constant_tensor<T>(ctx, 0, items, layer.in_dim())) {
+        dx(constant_tensor<T>(ctx, 0, items, layer.in_dim())),
+        extra(inputs) {
     layer.begin(ctx, params, items, carry);
     layer.begin(ctx, params, items, dcarry);
   }
