@@ -96,10 +96,10 @@ TEST_CASE("a loss that learns is checked with its parameters") {
 }
 
 TEST_CASE("a wrong gradient is named") {
-  CHECK(found(Fault::sign) == std::vector<std::string>{"y[0]", "weight[0]"});
+  CHECK(found(Fault::sign) == std::vector<std::string>{"y[0]", "loss.weight[0]"});
   CHECK(found(Fault::adds) == std::vector<std::string>{"y[0]"});
-  CHECK(found(Fault::one_item_short) == std::vector<std::string>{"y[12]", "weight[0]"});
-  CHECK(found(Fault::first_weight) == std::vector<std::string>{"weight[0]"});
+  CHECK(found(Fault::one_item_short) == std::vector<std::string>{"y[12]", "loss.weight[0]"});
+  CHECK(found(Fault::first_weight) == std::vector<std::string>{"loss.weight[0]"});
 }
 
 TEST_CASE("what the loss refuses is thrown") {

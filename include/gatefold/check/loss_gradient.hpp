@@ -10,6 +10,7 @@
 #include "gatefold/check/gradient.hpp"
 #include "gatefold/core/types.hpp"
 #include "gatefold/loss/loss.hpp"
+#include "gatefold/loss/model_and_loss.hpp"
 #include "gatefold/policy/policy.hpp"
 #include "gatefold/tensor/tensor.hpp"
 
@@ -28,29 +29,22 @@ GradientReport loss_gradients(C& ctx, const LossT& of_outputs, Tensor<double, 2,
                               const loss::TargetOf<LossT, double, typename C::Backend>& target,
                               const GradientOptions& options = {}) {
   using B = typename C::Backend;
+  using Model = Nothing<double, B>;
+  using Call = LossOf<LossT, Model, double, B>;
   GATEFOLD_REQUIRE(B::is_host, "gatefold: gradients are checked on the host");
   of_outputs.template validate<double, B>(y, target);
-  auto params = init_params<double, B>(of_outputs, ctx, options.seed);
+  auto params = Call::init(of_outputs, ctx, options.seed, Model{});
   auto grads = zeros_like(ctx, params);
   Tensor<double, 2, B> dy(y.extent(0), y.extent(1));
   fill(ctx, dy.view(), std::numeric_limits<double>::quiet_NaN());  // what is not written shows
   Tensor<double, 1, B> value(1);
   Saved<LossT, double, B> saved;
-  Nothing<double, B> model;
   const auto evaluate = [&] {
-    if constexpr (named::Params<LossT>()) {
-      of_outputs.template forward<double, B>(ctx, params, model, y, target, value, saved);
-    } else {
-      of_outputs.template forward<double, B>(ctx, y, target, value);
-    }
+    Call::forward(of_outputs, ctx, params, y, target, value, saved);
     return value(0);
   };
   evaluate();
-  if constexpr (named::Params<LossT>()) {
-    of_outputs.template backward<double, B>(ctx, params, model, y, target, saved, dy, grads, model);
-  } else {
-    of_outputs.template backward<double, B>(ctx, y, target, dy);
-  }
+  Call::backward(of_outputs, ctx, params, y, target, saved, dy, grads);
 
   std::vector<GradientSlot> slots{{"y", y.data(), std::as_const(dy).data(), y.size()}};
   const auto learned = steps::learned_values_of(params), adjoints = steps::learned_values_of(grads);

@@ -7,9 +7,9 @@
 #include "gatefold/layer/no_residual.hpp"
 #include "gatefold/layer/rounded_weights.hpp"
 #include "gatefold/loss/loss.hpp"
+#include "gatefold/loss/model_and_loss.hpp"
 #include "gatefold/policy/policy.hpp"
 #include "gatefold/tensor/expect_shape.hpp"
-#include "gatefold/train/model_and_loss.hpp"
 
 namespace gatefold {
 

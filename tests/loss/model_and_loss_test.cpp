@@ -1,4 +1,4 @@
-#include "gatefold/train/model_and_loss.hpp"
+#include "gatefold/loss/model_and_loss.hpp"
 
 #include <doctest/doctest.h>
 
