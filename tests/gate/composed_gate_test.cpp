@@ -60,6 +60,26 @@ struct NumberedTopK {
   }
 };
 
+/// Independent, that ranks by an item too few.
+struct RanksOneFewer {
+  Independent mixing{};
+  template <class T, class B>
+  void forward(typename B::Context& ctx, const Nothing<T, B>& p, In<T, 2, B> x, In<T, 2, B> z, Out<T, 2, B> q,
+               Nothing<T, B>& saved, const Nothing<T, B>& extra) const {
+    mixing.forward(ctx, p, x, z, q, saved, extra);
+  }
+  template <class T, class B>
+  View<const T, 2, B> rank(View<const T, 2, B> z, const Nothing<T, B>&) const {
+    return z.rows(0, z.extent(0) - 1);
+  }
+  template <class T, class B>
+  void backward(typename B::Context& ctx, const Nothing<T, B>& p, In<T, 2, B> x, In<T, 2, B> z, In<T, 2, B> q,
+                const Nothing<T, B>& saved, In<T, 2, B> drank, In<T, 2, B> dq, Out<T, 2, B> dz, Out<T, 2, B> dx,
+                Nothing<T, B>& grads, const Nothing<T, B>& extra, Nothing<T, B>& dextra) const {
+    mixing.backward(ctx, p, x, z, q, saved, drank, dq, dz, dx, grads, extra, dextra);
+  }
+};
+
 /// A gate alone, without a layer.
 template <class Gate>
 struct Alone {
@@ -426,4 +446,9 @@ TEST_CASE("ComposedGate: in one pass with the scores or after them, the same pla
     same(numbered);
     same(frozen);
   }
+}
+
+TEST_CASE("ComposedGate: what a mixing says to rank by has a row for each item and a column for each expert") {
+  Alone a(ComposedGate{LinearScores{.model_dim = 5, .experts = 4}, RanksOneFewer{}, TopK{.k = 2}}, 9);
+  CHECK(message_of([&] { a.forward(); }) == "Gate: rank(z, saved) of the mixing: expected [9, 4], got [8, 4]");
 }

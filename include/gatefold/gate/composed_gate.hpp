@@ -335,14 +335,20 @@ struct ComposedGate {
     B::for_each(ctx, plan.item.size(), fn::DropPadding<T, B>{extra.valid, plan.item, plan.expert});
     plan.build(ctx);
   }
+  /// What the mixing says to rank by.
+  template <class T, class B>
+  View<const T, 2, B> rank(const Saved<T, B>& saved) const {
+    const View<const T, 2, B> rank = mixing.rank(saved.logits.view(), saved.mixing);
+    expect_shape("Gate", "rank(z, saved) of the mixing", rank, {saved.logits.extent(0), experts()});
+    return rank;
+  }
   template <class T, class B>
   Candidates<T, B> candidates(In<T, 2, B> x, const Saved<T, B>& saved, const Extra<T, B>& extra) const {
-    return {x, mixing.rank(saved.logits.view(), saved.mixing), saved.probabilities, extra.valid, extra.count_auxiliary};
+    return {x, rank(saved), saved.probabilities, extra.valid, extra.count_auxiliary};
   }
   template <class T, class B>
   GateOutcome<T, B> outcome(const Plan<T, B>& plan, const Saved<T, B>& saved, const Extra<T, B>& extra) const {
-    GateOutcome<T, B> seen{saved.logits, saved.probabilities, plan, extra.valid,
-                           mixing.rank(saved.logits.view(), saved.mixing)};
+    GateOutcome<T, B> seen{saved.logits, saved.probabilities, plan, extra.valid, rank(saved)};
     if constexpr (hook::selection::noisy<Selection, T, B>()) seen.noisy = selection.noisy(saved.selection);
     return seen;
   }
