@@ -152,6 +152,10 @@ constexpr bool check_parts() {
       (HasInit<ScoresT, T, B> && HasInit<MixingT, T, B> && HasInit<SelectionT, T, B>),
       "gatefold: scores, mixing and selection with Params need Params<T, B> init<T, B>(ctx, seed) const; see "
       "docs/extending.md#parts-of-a-gate")
+  GATEFOLD_EXPECT(
+      !named::Saved<ScoresT>() && !named::ExtraGrad<ScoresT>(),
+      "gatefold: scores keep nothing for backward, which is given x again, and send no adjoint to their Extra: they "
+      "have no Saved or ExtraGrad of their own; see docs/extending.md#parts-of-a-gate")
   GATEFOLD_EXPECT((ScoresForward<ScoresT, T, B>),
                   "gatefold: scores need forward(ctx, params, x, z) const, with an extra as last argument if they have "
                   "Extra; see docs/extending.md#parts-of-a-gate")

@@ -1,0 +1,20 @@
+// expect: gatefold: scores keep nothing for backward, which is given x again, and send no adjoint to their Extra: they have no Saved or ExtraGrad of their own; see docs/extending\.md#parts-of-a-gate
+#include <gatefold/gatefold.hpp>
+
+using namespace gatefold;
+
+struct Kept : LinearScores {
+#ifdef GATEFOLD_FAIL
+  template <class T, class B>
+  struct Saved {
+    Tensor<T, 2, B> z;  // [N, E]
+    static void each(auto&& f, auto&... p) { f("z", p.z...); }
+  };
+#endif
+  Kept with_model_dim(Index width) const { return {gatefold::with_model_dim(LinearScores(*this), width)}; }
+};
+
+int main() {
+  Cpu::Context ctx;
+  ComposedGate<Kept, Independent, TopK>{}.init<float, Cpu>(ctx, Seed{1});
+}
