@@ -10,4 +10,5 @@
 #include "gatefold/check/loss_gradient.hpp"
 #include "gatefold/check/unlisted.hpp"
 #include "gatefold/check/conformance.hpp"
+#include "gatefold/check/optimizer_steps.hpp"
 // clang-format on

@@ -74,6 +74,7 @@
 #include "gatefold/loss/mean_squared_error.hpp"
 #include "gatefold/loss/model_and_loss.hpp"
 #include "gatefold/loss/streamed_cross_entropy.hpp"
+#include "gatefold/optim/counters.hpp"
 #include "gatefold/optim/optimizer.hpp"
 #include "gatefold/optim/adamw.hpp"
 #include "gatefold/optim/clip.hpp"

@@ -46,5 +46,5 @@ int main() {
   const Tensor<float, 2, Cpu> x(1, 2);
   trainer.step(x, x);
   OddState state;
-  checkpoint::for_each_counter([](const Name&, Index) {}, Name{}, state);
+  optim::for_each_counter([](const Name&, Index) {}, Name{}, state);
 }

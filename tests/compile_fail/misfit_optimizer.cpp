@@ -40,5 +40,5 @@ int main() {
   optim::expect_step(Odd{}, trainer.params, trainer.grads, trainer.state);
   optim::reduce_gradients(OnShards{}, ctx, trainer.grads);
   OddState<int> state;
-  checkpoint::for_each_counter([](const Name&, Index) {}, Name{}, state);
+  optim::for_each_counter([](const Name&, Index) {}, Name{}, state);
 }

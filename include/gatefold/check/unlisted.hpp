@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "gatefold/policy/hooks.hpp"
 #include "gatefold/tensor/pack.hpp"
 #include "gatefold/tensor/tensor.hpp"
 
@@ -57,6 +58,8 @@ void look(const Name& at, const P& p, std::vector<std::string>& sentences) {
           look<B>(Name{&at, name}, part, sentences);
         },
         p);
+    const auto number = [&](std::string_view, const auto& n) { parts.push_back(bytes_of(n)); };
+    if constexpr (hook::optimizer::counters<P, decltype(number)>()) P::counters(number, p);
     const std::size_t gap = longest_gap(bytes_of(p), std::move(parts));
     if (gap >= sizeof(Tensor<float, 1, B>))
       sentences.push_back(at.str() + ": " + std::to_string(gap) +
@@ -71,7 +74,8 @@ void look(const Name& at, const P& p, std::vector<std::string>& sentences) {
 /// copies or saves it, and no check of gradients sees it.
 ///
 /// A tensor is taken to be where as many bytes in a row as the smallest one has (24, where a pointer has 8) belong to
-/// nothing that is listed. Other members of that size count, for they are lost as well where a pack is copied or saved.
+/// nothing that is listed, nor to the `counters` of a state. Other members of that size count, for they are lost as
+/// well where a pack is copied or saved.
 /// A pack that lists what lies elsewhere, behind a pointer, is not judged.
 ///
 /// @tparam B    that of its tensors

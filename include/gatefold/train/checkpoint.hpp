@@ -1,6 +1,5 @@
 #pragma once
 
-#include <bit>
 #include <charconv>
 #include <cstddef>
 #include <cstdint>
@@ -16,7 +15,7 @@
 #include "gatefold/core/error.hpp"
 #include "gatefold/core/types.hpp"
 #include "gatefold/io/safetensors.hpp"
-#include "gatefold/policy/hooks.hpp"
+#include "gatefold/optim/counters.hpp"
 #include "gatefold/tensor/pack.hpp"
 
 /// The whole state of a training run in a safetensors file, or several. Outside the umbrella: it needs nlohmann-json
@@ -26,67 +25,13 @@
 ///     load_checkpoint("run.safetensors", trainer);                 // made of the same model and optimizer
 ///
 /// What the owner of a run owns is a pack: its tensors become those of the file. Numbers that are no tensors stand in
-/// the metadata: those of the owner and of every state inside that lists them,
-///
-///     static void counters(auto&& f, auto&... s) { f("step", s.step...); }
-///
-/// and the `Index step` of a state that lists none. The rest of the metadata is the caller's.
+/// the metadata: those of the owner and of every state inside (optim/counters.hpp). The rest of the metadata is the
+/// caller's.
 namespace gatefold {
 
 namespace checkpoint {
 
 inline constexpr std::string_view version = "1", prefix = "gatefold.", version_key = "gatefold.checkpoint";
-
-/// f(name, number) for every number of a pack that is no tensor.
-template <class F, class P>
-void for_each_counter(const F& f, const Name& at, P& pack) {
-  using Pack = std::remove_const_t<P>;
-  if constexpr (pack::is_vector<Pack>) {
-    for (std::size_t i = 0; i < pack.size(); ++i) for_each_counter(f, Name{&at, {}, static_cast<Index>(i)}, pack[i]);
-  } else if constexpr (pack::is_tuple<Pack>) {
-    const auto parts = [&]<std::size_t... I>(std::index_sequence<I...>) {
-      (for_each_counter(f, Name{&at, {}, static_cast<Index>(I)}, std::get<I>(pack)), ...);
-    };
-    parts(std::make_index_sequence<std::tuple_size_v<Pack>>{});
-  } else if constexpr (!pack::is_tensor<Pack>) {
-    const auto one = [&](std::string_view part, auto& number) { f(Name{&at, part}, number); };
-    if constexpr (hook::optimizer::counters<Pack, decltype(one)>()) {
-      Pack::counters(one, pack);
-    } else if constexpr (requires { requires std::is_arithmetic_v<std::remove_cvref_t<decltype(pack.step)>>; }) {
-      constexpr bool is_index = std::is_same_v<std::remove_cvref_t<decltype(pack.step)>, Index>;
-      GATEFOLD_REQUIRE(is_index,
-                       "gatefold: step of a State must be an Index, which checkpoints keep; numbers of other types are "
-                       "listed by static counters(f, state); see docs/extending.md#optional-members");
-      if constexpr (is_index) one("step", pack.step);
-    }
-    Pack::each([&](std::string_view part, auto& sub) { for_each_counter(f, Name{&at, part}, sub); }, pack);
-  }
-}
-
-/// A number as the metadata keeps it: an integer as it is, a double or float by its bits.
-template <class N>
-auto kept(N number) {
-  constexpr bool is_real = std::is_same_v<N, double> || std::is_same_v<N, float>;
-  constexpr bool is_integer = std::is_integral_v<N> && !std::is_same_v<N, bool>;
-  GATEFOLD_REQUIRE(is_real || is_integer,
-                   "gatefold: a number that counters(f, state) lists must be an integer, a double or a float, which "
-                   "checkpoints keep; see docs/extending.md#optional-members");
-  if constexpr (is_real) {
-    return std::bit_cast<std::conditional_t<std::is_same_v<N, double>, std::uint64_t, std::uint32_t>>(number);
-  } else if constexpr (is_integer) {
-    return number;
-  } else {
-    return Index(0);
-  }
-}
-template <class N>
-N restored(decltype(kept(N())) number) {
-  if constexpr (sizeof(N) == sizeof(number)) {
-    return std::bit_cast<N>(number);
-  } else {
-    return {};
-  }
-}
 
 /// @throws ArgumentError where a run holds a part of its experts alone
 template <class R>
@@ -103,9 +48,11 @@ io::Metadata with_counters(io::Metadata metadata, const R& run) {
   for (const auto& [key, value] : metadata)
     expect(!key.starts_with(prefix), "save_checkpoint", "metadata", "names that do not begin with gatefold.", key);
   metadata[std::string(version_key)] = version;
-  for_each_counter([&](const Name& at,
-                       const auto& number) { metadata[std::string(prefix) + at.str()] = std::to_string(kept(number)); },
-                   Name{}, run);
+  optim::for_each_counter(
+      [&](const Name& at, const auto& number) {
+        metadata[std::string(prefix) + at.str()] = std::to_string(optim::kept(number));
+      },
+      Name{}, run);
   return metadata;
 }
 
@@ -121,12 +68,12 @@ void read_counters(const std::string& path, const io::Metadata& metadata, R& run
     fail("expected a checkpoint of format " + std::string(version) +
          ", got another format: of another version of gatefold");
   std::set<std::string> names{std::string(version_key)};
-  for_each_counter(
+  optim::for_each_counter(
       [&](const Name& at, auto& number) {
         const std::string name = std::string(prefix) + at.str();
         names.insert(name);
         const auto entry = metadata.find(name);
-        auto value = kept(number);
+        auto value = optim::kept(number);
         bool good = entry != metadata.end();
         if (good) {
           const char *begin = entry->second.data(), *end = begin + entry->second.size();
@@ -134,7 +81,7 @@ void read_counters(const std::string& path, const io::Metadata& metadata, R& run
           good = error == std::errc() && stopped == end && std::cmp_greater_equal(value, 0);
         }
         if (!good) fail("expected a count in \"" + name + "\"");
-        if (write) number = restored<std::remove_cvref_t<decltype(number)>>(value);
+        if (write) number = optim::restored<std::remove_cvref_t<decltype(number)>>(value);
       },
       Name{}, run);
   for (const auto& [key, value] : metadata)

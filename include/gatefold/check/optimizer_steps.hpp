@@ -1,0 +1,150 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "gatefold/backend/elementwise.hpp"
+#include "gatefold/backend/random_fill.hpp"
+#include "gatefold/check/conformance.hpp"
+#include "gatefold/check/unlisted.hpp"
+#include "gatefold/core/config.hpp"
+#include "gatefold/core/error.hpp"
+#include "gatefold/core/types.hpp"
+#include "gatefold/optim/counters.hpp"
+#include "gatefold/optim/optimizer.hpp"
+#include "gatefold/policy/policy.hpp"
+#include "gatefold/tensor/pack.hpp"
+
+/// What every optimizer promises, checked on one of your own.
+namespace gatefold::check {
+
+namespace steps {
+
+/// A tensor of another extent.
+void widen(auto& t) {
+  const auto extents = [&]<std::size_t... D>(std::index_sequence<D...>) { t.resize(t.extent(D) + 1 ...); };
+  extents(std::make_index_sequence<std::remove_cvref_t<decltype(t)>::rank>{});
+}
+
+/// What an optimizer steps, and what it keeps.
+template <class O, class P>
+struct Optimized {
+  P params, grads;
+  typename O::template State<P> state;
+
+  template <class C>
+  Optimized(C& ctx, const O& optimizer, P&& initial)
+      : params(std::move(initial)), grads(zeros_like(ctx, params)), state(optimizer.begin(ctx, params)) {}
+
+  /// Steps first, first + 1, … `count` of them, each with gradients of its number, as a Trainer takes them.
+  template <class C>
+  void run(C& ctx, const O& optimizer, Seed seed, Index first, Index count) {
+    for (Index i = first; i < first + count; ++i) {
+      Index n = 0;
+      for_each_tensor([&](const Name&, auto& g) { fill_uniform(ctx, seed.fork(i).fork(n++), -1, 1, g); }, grads);
+      auto mark = ctx.mark();
+      const auto measured = optim::measure_gradients(optimizer, ctx, grads);
+      optim::measured_step(optimizer, ctx, params, grads, state, measured);
+    }
+  }
+  /// What a checkpoint keeps of another.
+  template <class C>
+  void restore(C& ctx, Optimized& from) {
+    copy_pack(ctx, from.params, params);
+    copy_pack(ctx, from.state, state);
+    std::vector<std::uint64_t> numbers;
+    std::size_t n = 0;
+    optim::for_each_counter(
+        [&](const Name&, const auto& number) { numbers.push_back(static_cast<std::uint64_t>(optim::kept(number))); },
+        {}, from.state);
+    optim::for_each_counter(
+        [&](const Name&, auto& number) {
+          using N = std::remove_cvref_t<decltype(number)>;
+          number = optim::restored<N>(static_cast<decltype(optim::kept(N()))>(numbers[n++]));
+        },
+        {}, state);
+  }
+  std::vector<double> values() const {
+    std::vector<double> all;
+    for_each_tensor(Append<double>{all}, params);
+    for_each_tensor(Append<double>{all}, state);
+    return all;
+  }
+};
+
+}  // namespace steps
+
+/// Check what the library promises of every optimizer, stepping the parameters of a model with random gradients:
+///
+/// - its state lists every tensor that it has (see unlisted.hpp);
+/// - a run that goes on from the tensors and the numbers that its state lists (optim/counters.hpp), as from a
+///   checkpoint, gives the bits of one that was never interrupted;
+/// - two runs, and runs on 1, 2, 3 and 8 threads, give the same bits;
+/// - scratch memory is given back, and does not grow after the first step;
+/// - `expect_step`, where it has one, refuses gradients of another extent.
+///
+/// @tparam B     a host backend whose contexts are made from a number of threads
+/// @param model  whose parameters it steps: a layer, a branch or an expert
+/// @param steps  before the interruption, and after it: more than a period of the state, if it has one
+/// @return  sentences that say what failed; none where everything holds
+template <class B, class O, class L>
+std::vector<std::string> optimizer_steps(const O& optimizer, const L& model, Seed seed = Seed{1}, Index steps = 12) {
+  GATEFOLD_REQUIRE(
+      (requires { typename O::IsOptimizer; }),
+      "gatefold: an optimizer says that it is one, using IsOptimizer = void; see docs/extending.md#optimizer");
+  using T = float;
+  using P = Params<AsLayer<L, T, B>, T, B>;
+  using Run = steps::Optimized<O, P>;
+  std::vector<std::string> sentences;
+  const auto layer = as_layer<T, B>(model);
+  const auto started = [&](auto& ctx, Seed from) { return Run(ctx, optimizer, init_params<T, B>(layer, ctx, from)); };
+  typename B::Context ctx(1);
+
+  Run run = started(ctx, seed);
+  sentences = unlisted<B>(run.state, "state");
+  const auto before = ctx.taken();
+  run.run(ctx, optimizer, seed, 0, 1);
+  if (ctx.taken() != before) sentences.push_back("scratch memory was taken without a mark that gives it back");
+  const auto held = ctx.capacity();
+  run.run(ctx, optimizer, seed, 1, steps - 1);
+  if (ctx.capacity() != held) sentences.push_back("scratch memory grew after the first step");
+
+  Run resumed = started(ctx, seed.fork(1));
+  resumed.restore(ctx, run);
+  run.run(ctx, optimizer, seed, steps, steps);
+  resumed.run(ctx, optimizer, seed, steps, steps);
+  const std::vector<double> whole = run.values();
+  if (!steps::same_bits(whole, resumed.values()))
+    sentences.push_back(
+        "other bits where a run goes on from a checkpoint: the state keeps what its `each` and its `counters` do not "
+        "list");
+  if constexpr (named::expect_step<O>()) {
+    P other = zeros_like(ctx, run.params);
+    bool widened = false;
+    for_each_tensor(
+        [&](const Name&, auto& g) {
+          if (!std::exchange(widened, true)) steps::widen(g);
+        },
+        other);
+    try {
+      optimizer.expect_step(run.params, other, run.state);
+      if (widened) sentences.push_back("expect_step lets gradients of another extent pass");
+    } catch (const ArgumentError&) {
+    }
+  }
+  for (const int threads : {1, 2, 3, 8}) {
+    auto several = steps::eager_context<B>(threads);
+    Run again = started(several, seed);
+    again.run(several, optimizer, seed, 0, 2 * steps);
+    if (!steps::same_bits(whole, again.values()))
+      sentences.push_back(threads == 1 ? "two runs differ: is there state outside the arguments?"
+                                       : "different bits on " + std::to_string(threads) + " threads");
+  }
+  return sentences;
+}
+
+}  // namespace gatefold::check

@@ -1,0 +1,72 @@
+#pragma once
+
+#include <bit>
+#include <cstdint>
+#include <string_view>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+
+#include "gatefold/core/config.hpp"
+#include "gatefold/core/types.hpp"
+#include "gatefold/policy/hooks.hpp"
+#include "gatefold/tensor/pack.hpp"
+
+namespace gatefold::optim {
+
+/// f(name, number) for every number of a state that is no tensor, and of the packs inside: those that a pack lists,
+///
+///     static void counters(auto&& f, auto&... s) { f("step", s.step...); }
+///
+/// or the `Index step` of one that lists none.
+template <class F, class P>
+void for_each_counter(const F& f, const Name& at, P& pack) {
+  using Pack = std::remove_const_t<P>;
+  if constexpr (pack::is_vector<Pack>) {
+    for (std::size_t i = 0; i < pack.size(); ++i) for_each_counter(f, Name{&at, {}, static_cast<Index>(i)}, pack[i]);
+  } else if constexpr (pack::is_tuple<Pack>) {
+    const auto parts = [&]<std::size_t... I>(std::index_sequence<I...>) {
+      (for_each_counter(f, Name{&at, {}, static_cast<Index>(I)}, std::get<I>(pack)), ...);
+    };
+    parts(std::make_index_sequence<std::tuple_size_v<Pack>>{});
+  } else if constexpr (!pack::is_tensor<Pack>) {
+    const auto one = [&](std::string_view part, auto& number) { f(Name{&at, part}, number); };
+    if constexpr (hook::optimizer::counters<Pack, decltype(one)>()) {
+      Pack::counters(one, pack);
+    } else if constexpr (requires { requires std::is_arithmetic_v<std::remove_cvref_t<decltype(pack.step)>>; }) {
+      constexpr bool is_index = std::is_same_v<std::remove_cvref_t<decltype(pack.step)>, Index>;
+      GATEFOLD_REQUIRE(is_index,
+                       "gatefold: step of a State must be an Index, which checkpoints keep; numbers of other types are "
+                       "listed by static counters(f, state); see docs/extending.md#optional-members");
+      if constexpr (is_index) one("step", pack.step);
+    }
+    Pack::each([&](std::string_view part, auto& sub) { for_each_counter(f, Name{&at, part}, sub); }, pack);
+  }
+}
+
+/// A number as checkpoints keep it: an integer as it is, a double or float by its bits.
+template <class N>
+auto kept(N number) {
+  constexpr bool is_real = std::is_same_v<N, double> || std::is_same_v<N, float>;
+  constexpr bool is_integer = std::is_integral_v<N> && !std::is_same_v<N, bool>;
+  GATEFOLD_REQUIRE(is_real || is_integer,
+                   "gatefold: a number that counters(f, state) lists must be an integer, a double or a float, which "
+                   "checkpoints keep; see docs/extending.md#optional-members");
+  if constexpr (is_real) {
+    return std::bit_cast<std::conditional_t<std::is_same_v<N, double>, std::uint64_t, std::uint32_t>>(number);
+  } else if constexpr (is_integer) {
+    return number;
+  } else {
+    return Index(0);
+  }
+}
+template <class N>
+N restored(decltype(kept(N())) number) {
+  if constexpr (sizeof(N) == sizeof(number)) {
+    return std::bit_cast<N>(number);
+  } else {
+    return {};
+  }
+}
+
+}  // namespace gatefold::optim
