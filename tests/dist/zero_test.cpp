@@ -10,6 +10,7 @@
 #include "gatefold/dist/data_parallel.hpp"
 #include "gatefold/dist/expert_parallel.hpp"
 #include "gatefold/dist/loss_of_shards.hpp"
+#include "gatefold/dist/move_experts.hpp"
 #include "gatefold/gatefold.hpp"
 #include "support/temp_directory.hpp"
 
@@ -32,7 +33,7 @@ const InGroups groups{is_weight, optim::AdamW{.lr = 0.02, .decay = 0.1}, optim::
 /// The file after some steps, of which the last go on from a file; the values of states that shards hold.
 template <class MakeOptimizer>
 std::string trained(Index shards, const MakeOptimizer& optimizer_of, const std::filesystem::path& folder,
-                    std::vector<Index>* held = nullptr) {
+                    std::vector<Index>* held = nullptr, bool moves = false) {
   for (int part = 0; part < 2; ++part) {
     dist::Alone world;
     dist::run(world, shards, [&](auto& shard) {
@@ -48,6 +49,10 @@ std::string trained(Index shards, const MakeOptimizer& optimizer_of, const std::
         }
         trainer.step(View<const Index, 1, Cpu>(x).rows(mine.first, mine.count),
                      View<const Index, 1, Cpu>(y).rows(mine.first, mine.count));
+        if (moves) {
+          const Index to = trainer.state.step % shards;
+          dist::move_experts(shard, trainer, {{{to, 0, to, 0}}, {{0, to, to, to}}});
+        }
       }
       dist::save_checkpoint(shard, folder / (part == 0 ? "half" : "end"), trainer);
       static std::mutex mutex;
@@ -77,7 +82,7 @@ TEST_CASE("a state that is dealt over the shards: the same bits, and the same ch
           [&](auto& shard) {
             return dist::DataParallel{around(dist::Zero{base, &shard}), &shard};
           },
-          folder.path, &some);
+          folder.path, &some, true);  // among experts that move
       CHECK(found.size() > 1000);
       CHECK(found == expected);
       Index of_all = 0, of_some = 0;

@@ -19,6 +19,7 @@
 #include "gatefold/dist/same.hpp"
 #include "gatefold/dist/sharded.hpp"
 #include "gatefold/tensor/pack.hpp"
+#include "gatefold/tensor/table.hpp"
 #include "gatefold/tensor/tensor.hpp"
 
 /// Experts that move between the steps of a run.
@@ -111,15 +112,24 @@ class Move {
   }
 
  private:
-  /// make(what is there, its experts, what it becomes)
+  /// What is there becomes what make(it, its experts, what it becomes) writes.
+  template <class F>
+  struct Prepare {
+    Move& move;
+    const F& make;
+    template <class T, int Rank, class B>
+    void operator()(const Name&, Tensor<T, Rank, B>& t, const DealtRows& rows) const {
+      auto next = std::make_shared<Tensor<T, Rank, B>>();
+      make(std::as_const(t), rows.experts, *next);
+      move.ready_.push_back([&t, next] { std::swap(t, *next); });
+    }
+    template <class T, class B>
+    void operator()(const Name&, Table<T, B>&, const DealtRows&) const {}  // no expert has one
+  };
   template <class P, class F>
   void prepare(const Name& at, Sharded<P>& pack, const Change& change, const F& make) {
-    const auto one = [&](const Name&, auto& t, const DealtRows& rows) {
-      auto next = std::make_shared<std::remove_cvref_t<decltype(t)>>();
-      make(std::as_const(t), rows.experts, *next);
-      ready_.push_back([&t, next] { std::swap(t, *next); });
-    };
-    sharded::Visitor<false, decltype(one)>{one}.sharded(at, pack);
+    const Prepare<F> one{*this, make};
+    sharded::Visitor<false, const Prepare<F>>{one}.sharded(at, pack);
     ready_.push_back([&pack, deal = change.to] { pack.deal = deal; });
   }
   template <class T, int Rank, class B>
