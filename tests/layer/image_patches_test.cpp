@@ -11,22 +11,26 @@ using namespace gatefold;
 using namespace gatefold::support;
 
 TEST_CASE("ImagePatches (1): every value of every patch, of images that are not square and of several channels") {
-  const ImagePatches patches{.rows = 4, .columns = 6, .channels = 3, .patch = 2, .mean = 0.25, .deviation = 0.5};
-  CHECK(patches.patches() == 6);
-  CHECK(patches.patch_dim() == 12);
-  Cpu::Context ctx(1);
-  auto p = pass<double>(ctx, patches, 2);
-  p.forward();
-  for (Index n = 0; n < 2; ++n)
-    for (Index a = 0; a < 2; ++a)
-      for (Index b = 0; b < 3; ++b)
-        for (Index i = 0; i < 2; ++i)
-          for (Index j = 0; j < 2; ++j)
-            for (Index c = 0; c < 3; ++c) {
-              const double pixel = p.x(n, ((2 * a + i) * 6 + 2 * b + j) * 3 + c);
-              CHECK(p.y(n, (a * 3 + b) * 12 + (i * 2 + j) * 3 + c) ==
-                    doctest::Approx((pixel - 0.25) / 0.5).epsilon(1e-15));
-            }
+  for (const ImagePatches& patches :
+       {ImagePatches{.rows = 4, .columns = 6, .channels = 3, .patch = 2, .mean = 0.25, .deviation = 0.5},
+        ImagePatches{.rows = 8, .columns = 4, .channels = 5, .patch = 4, .mean = 0.25, .deviation = 0.5}}) {
+    const Index size = patches.patch, channels = patches.channels, across = patches.columns / size;
+    CHECK(patches.patches() == patches.rows / size * across);
+    CHECK(patches.patch_dim() == size * size * channels);
+    Cpu::Context ctx(1);
+    auto p = pass<double>(ctx, patches, 2);
+    p.forward();
+    for (Index n = 0; n < 2; ++n)
+      for (Index a = 0; a < patches.rows / size; ++a)
+        for (Index b = 0; b < across; ++b)
+          for (Index i = 0; i < size; ++i)
+            for (Index j = 0; j < size; ++j)
+              for (Index c = 0; c < channels; ++c) {
+                const double pixel = p.x(n, ((size * a + i) * patches.columns + size * b + j) * channels + c);
+                CHECK(p.y(n, (a * across + b) * patches.patch_dim() + (i * size + j) * channels + c) ==
+                      doctest::Approx((pixel - 0.25) / 0.5).epsilon(1e-15));
+              }
+  }
 }
 
 TEST_CASE("ImagePatches: one patch or patches of one pixel move nothing") {
@@ -40,7 +44,7 @@ TEST_CASE("ImagePatches: one patch or patches of one pixel move nothing") {
 
 TEST_CASE("ImagePatches: gradients and promises") {
   const auto report = check::conformance<Cpu>(
-      ImagePatches{.rows = 6, .columns = 4, .channels = 2, .patch = 2, .mean = 0.1, .deviation = 0.3},
+      ImagePatches{.rows = 8, .columns = 4, .channels = 5, .patch = 4, .mean = 0.1, .deviation = 0.3},
       {.items_are_independent = true});
   CHECK_MESSAGE(report, report.str());
 }
