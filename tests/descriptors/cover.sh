@@ -2,7 +2,7 @@
 # cover.sh KIND OUT [MOST]: write the tests made of the rows of this folder into OUT/, at most MOST (12) compositions a
 # file, and say what they cover. KIND is
 #   pairwise       any two rows of different families that may meet: gradients and bits  OUT/<rule>_test.cpp
-#   bitwise        every row: bits of many items, in both floats; on shards; saved   OUT/policies_<experts>_test.cpp
+#   bitwise        every row: bits of many, on shards; saved; seeds  OUT/policies_<experts>_test.cpp
 #   bfloat16       every row: values and bits on CpuBf16                                 OUT/policies_<experts>_test.cpp
 #   bfloat16_pairwise  any two rows that may meet, on CpuBf16                            OUT/<rule>_test.cpp
 #   cuda           every row but options of others, on the device                        OUT/policies_<experts>_test.cu
@@ -37,6 +37,7 @@ case $kind in
   bitwise)
     include=descriptors/pairwise.hpp
     call='check_bits_of_many<float>(%s);\n  check_bits_of_many<double>(%s);\n  check_shards(%s);\n  check_saved(%s);'
+    call+='\n  check_initial_values(%s);'
     ;;
   bfloat16 | bfloat16_pairwise) include=descriptors/bfloat16.hpp call='check_bfloat16(%s);' ;;
   cuda | cuda_pairwise) include=descriptors/parity.cuh call='check_on_device(%s);' ;;

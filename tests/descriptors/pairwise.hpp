@@ -8,6 +8,7 @@
 #include "bitwise/bitwise.hpp"
 #include "descriptors/composition.hpp"
 #include "descriptors/extras.hpp"
+#include "descriptors/initial_values.hpp"
 #include "descriptors/saved.hpp"
 #include "descriptors/shards.hpp"
 #include "gatefold/check/gradient.hpp"
