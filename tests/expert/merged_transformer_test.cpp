@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "gatefold/check/conformance.hpp"
@@ -96,6 +97,18 @@ TEST_CASE("MergedTransformer (1): with K = 0 every head sees the mean") {
           }
           return Row{4 * (std::max(plus, 0.0) - std::max(minus, 0.0))};
         })) <= 1e-14);
+}
+
+TEST_CASE("MergedTransformer: scores far apart give probabilities, the largest wherever it stands") {
+  Cpu::Context ctx(1);
+  Tensor<double, 2, Cpu> p(1, 6), all(1, 3);
+  const double scores[]{-2000, 2000, 2000, 1999, 1000, -2000};  // of two heads by turns
+  std::copy(scores, scores + 6, p.data());
+  Cpu::for_rows(ctx, 1, fn::HeadProbabilities<double, Cpu>{p, all});
+  const double most = 1 / (1 + std::exp(-1)), expected[]{0, most, 1, 1 - most, 0, 0};
+  for (Index i = 0; i < 6; ++i) CHECK(p(0, i) == doctest::Approx(expected[i]).epsilon(1e-14));
+  for (Index m = 0; m < 3; ++m)
+    CHECK(all(0, m) == doctest::Approx(expected[2 * m] + expected[2 * m + 1]).epsilon(1e-14));
 }
 
 TEST_CASE("MergedTransformer: linear neurons w and −w of one head are an AttentionExpert with value 2 w") {

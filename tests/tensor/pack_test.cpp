@@ -289,6 +289,8 @@ TEST_CASE("expect_like names the first part or tensor that differs") {
   CHECK(message(two, two) == "none");
   CHECK(message(two, one) == "f: g: parts: expected 2, got 1");
   CHECK(message(one, two) == "f: g: parts: expected 1, got 2");
+  one[0] = pair(3);
+  CHECK(message(one, std::vector<Pair>(1)) == "f: g.0.weight: expected [3, 3], got [0, 0]");
   two[1] = pair(4);
   std::vector<Pair> other(2);
   CHECK(message(two, other) == "f: g.1.weight: expected [4, 3], got [0, 0]");
