@@ -238,5 +238,7 @@ TEST_CASE("an index that is out of range is named beside the extents") {
   CHECK(said_of([&] { matrix(5, 0) = 1; }) == "View: index [5, 0] is out of range of [5, 4] (killed by signal 6)");
   CHECK(said_of([&] { matrix(0, -1) = 1; }) == "View: index [0, -1] is out of range of [5, 4] (killed by signal 6)");
   CHECK(said_of([&] { row(20) = 1; }) == "View: index [20] is out of range of [20] (killed by signal 6)");
+  const View<float, 1, Elsewhere> device(values.data(), 20);
+  CHECK(said_of([&] { device(0) = 1; }).find("View: elements of a device, on the host") != std::string::npos);
 }
 #endif

@@ -277,7 +277,10 @@ struct ExpectSameExtents {
 /// Zero every tensor of a pack (a tensor is one); of a Table the rows that are touched.
 template <class C, class P>
 void set_zero(C& ctx, P& pack) {
-  for_each_tensor(pack::Zero<C>{ctx}, pack);
+  constexpr bool is_view = shape::HasRank<P> && !pack::is_tensor<P>;
+  GATEFOLD_REQUIRE(!is_view,
+                   "gatefold: set_zero(ctx, pack) zeroes packs and tensors; a view is filled: fill(ctx, view, 0)");
+  if constexpr (!is_view) for_each_tensor(pack::Zero<C>{ctx}, pack);
 }
 /// Zero a pack as set_zero does, but leave the zeros of tensors of rank 3, the weights of experts, to whoever asks for
 /// their elements first. A backward that stores the whole gradient of such weights (add_weight_gradient) spares the

@@ -30,7 +30,7 @@ GradientReport loss_gradients(C& ctx, const LossT& of_outputs, Tensor<double, 2,
                               const GradientOptions& options = {}) {
   using B = typename C::Backend;
   using Model = Nothing<double, B>;
-  using Call = LossOf<LossT, Model, double, B>;
+  using Call = loss::Of<LossT, Model, double, B>;
   GATEFOLD_REQUIRE(B::is_host, "gatefold: gradients are checked on the host");
   of_outputs.template validate<double, B>(y, target);
   auto params = Call::init(of_outputs, ctx, options.seed, Model{});

@@ -26,7 +26,7 @@ struct LogisticLossBackward {
 
 /// Logistic loss of papers 000 and 003.
 ///
-///     loss = (1/N) Σ_n ℓ(t[n] y[n]),   ℓ(z) = log(1 + exp(−z)),   ℓ'(z) = −1 / (1 + exp z)               (1)
+///     loss = (1/N) Σ_n ℓ(t[n,0] y[n,0]),   ℓ(z) = log(1 + exp(−z)),   ℓ'(z) = −1 / (1 + exp z)           (1)
 ///
 /// Source: papers 000, sec. 3, and 003, sec. 2.
 /// @param y      [N, 1] in   scores

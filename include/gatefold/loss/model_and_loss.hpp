@@ -20,14 +20,16 @@ struct ModelAndLoss {
   }
 };
 
+namespace loss {
+
 /// A loss as a Trainer calls it, whether it learns or not: what is learned together is the model's parameters alone, or
 /// ModelAndLoss.
 template <class LossT, class ModelP, class T, class B>
-struct LossOf {
-  static constexpr bool fits = loss::check_loss<LossT, ModelP, T, B>();
+struct Of {
+  static constexpr bool fits = check_loss<LossT, ModelP, T, B>();
   static constexpr bool learns = fits && named::Params<LossT>();
   using Learned = std::conditional_t<learns, ModelAndLoss<ModelP, Params<LossT, T, B>>, ModelP>;
-  using Target = loss::TargetOf<LossT, T, B>;
+  using Target = TargetOf<LossT, T, B>;
 
   static Learned init(const LossT& loss, typename B::Context& ctx, Seed seed, ModelP&& model) {
     if constexpr (learns) {
@@ -63,4 +65,5 @@ struct LossOf {
   }
 };
 
+}  // namespace loss
 }  // namespace gatefold

@@ -159,6 +159,9 @@ class View {
   template <class... I>
   GATEFOLD_HD constexpr T& operator()(I... i) const {
     GATEFOLD_REQUIRE(sizeof...(I) == Rank, "gatefold: one index per dimension");
+#ifndef __CUDA_ARCH__
+    GATEFOLD_ASSERT(B::is_host, "View: elements of a device, on the host");
+#endif
     const Index index[] = {static_cast<Index>(i)...};
     Index offset = 0;
     for (int d = 0; d < Rank; ++d) {

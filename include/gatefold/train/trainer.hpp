@@ -58,7 +58,7 @@ class Trainer {
       "(gatefold::update) belong into a Residual; see docs/extending.md#rule");
   using B = typename C::Backend;
   using Layer = AsLayer<ModelT, T, B>;
-  using Loss = LossOf<LossT, gatefold::Params<Layer, T, B>, T, B>;
+  using Loss = loss::Of<LossT, gatefold::Params<Layer, T, B>, T, B>;
 
  public:
   using Items = gatefold::Items<Layer, T, B>;
@@ -234,9 +234,9 @@ class Trainer {
                      "decltype(trainer)::Extra; see docs/extending.md#inputs-of-its-own");
     GATEFOLD_REQUIRE(
         (!std::is_convertible_v<const E&, const Extra&> || std::is_void_v<X>),
-        "gatefold: what a Trainer takes are views of its own elements, in memory that has a name: rows x [N, "
-        "in_dim] of float (of double after Element<double>{}), ids and labels of gatefold::Index "
-        "(std::int64_t); see README.md#your-own-data");
+        "gatefold: what a Trainer takes are views of its own elements and backend, in memory that has a name: rows x "
+        "[N, in_dim] of float (of double after Element<double>{}), ids and labels of gatefold::Index (std::int64_t), "
+        "on a device what transfer has copied there; infer writes a y that is not const; see README.md#your-own-data");
     return 0;
   }
   /// Parts of a batch, whose gradient stands in `grads`: Σ_i n_i ∇L_i / unit.
