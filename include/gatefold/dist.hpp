@@ -11,6 +11,7 @@
 #include "gatefold/dist/norms.hpp"
 #include "gatefold/dist/picks.hpp"
 #include "gatefold/dist/global_gate.hpp"
+#include "gatefold/dist/local_gate.hpp"
 #include "gatefold/dist/sync_norm.hpp"
 #include "gatefold/dist/wait.hpp"
 #include "gatefold/dist/world.hpp"

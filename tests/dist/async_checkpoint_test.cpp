@@ -110,6 +110,27 @@ TEST_CASE("a run that ends by an exception, or whose files cannot be put in thei
   CHECK(folder.entries() == 1);  // the first of the two was whole before the second began
 }
 
+TEST_CASE("of two checkpoints on their way all shards wait for the same first, or none takes its place") {
+  const support::TempDirectory folder;
+  std::string said;
+  try {
+    on_shards(3, [&](auto& shard) {
+      Cpu::Context ctx(1);
+      auto trainer = trainer_on(shard, ctx);
+      dist::AsyncCheckpoint first(shard), second(shard);
+      first.save(folder.path / "first", trainer);
+      second.save(folder.path / "second", trainer);
+      shard.index() == 1 ? second.wait() : first.wait();
+    });
+  } catch (const ArgumentError& e) {
+    said = e.what();
+  }
+  CHECK(said ==
+        "checkpoint: files that are waited for: expected the same on all shards, got another on shard 1 than on "
+        "shard 0");
+  CHECK(std::filesystem::is_empty(folder.path));
+}
+
 #if defined(__linux__)
 namespace {
 

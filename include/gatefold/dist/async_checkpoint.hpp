@@ -41,6 +41,7 @@ class AsyncCheckpoint {
   template <class R>
   void save(const std::filesystem::path& path, const R& run, const io::Metadata& metadata = {},
             const io::SaveOptions& options = {}) {
+    static_assert(gatefold::checkpoint::check_run<R>());
     using C = std::remove_cvref_t<decltype(run.context())>;
     wait();
     const auto device = run.context().here();
@@ -48,34 +49,35 @@ class AsyncCheckpoint {
     saving::expect_same_options(shard_, "AsyncCheckpoint.save", options);
     TensorsHere<C> here(shard_, "AsyncCheckpoint.save", run, TensorsHere<C>::Takes::part);
     snapshot_.take(&run.context(), here.sources);
-    save_ = saving::begin(
+    begun_ = saving::begin(
         shard_, path,
         io::safetensors::layout_of(gatefold::checkpoint::with_counters(metadata, run), std::move(here.list), options));
     writing_ =
-        std::async(std::launch::async, [this, save = save_.get()] { save->write(nullptr, snapshot_.sources()); });
+        std::async(std::launch::async, [this, save = begun_.save.get()] { save->write(nullptr, snapshot_.sources()); });
   }
   /// Whether none is on its way any more, on any shard.
   bool poll() {
-    if (!save_) return true;
+    if (!begun_.save) return true;
     const bool written = writing_.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
     if (shard_.sum(Index(written)) < shard_.count()) return false;
     wait();
     return true;
   }
   /// Until it is there.
-  /// @throws FileError as save_checkpoint: what was there is untouched then
+  /// @throws FileError as save_checkpoint, and ArgumentError on all shards where one waits for another checkpoint: what
+  ///         was there is untouched then
   void wait() {
-    if (!save_) return;
-    const auto save = std::move(save_);  // whatever comes: it is no longer on its way
+    if (!begun_.save) return;
+    const auto begun = std::move(begun_);  // whatever comes: it is no longer on its way
     writing_.get();
-    saving::commit(shard_, *save);
+    saving::commit(shard_, begun);
   }
 
  private:
   int exceptions_ = std::uncaught_exceptions();
   ShardT& shard_;
   io::safetensors::Snapshot snapshot_{};
-  std::unique_ptr<io::safetensors::Save> save_{};
+  saving::Begun begun_{};
   std::future<void> writing_{};  // the last: its thread uses the others
 };
 

@@ -19,10 +19,14 @@ namespace gatefold::dist {
 
 namespace saving {
 
+/// Files that are on their way, and a number of what shard 0 has named them.
+struct Begun {
+  std::unique_ptr<io::safetensors::Save> save{};
+  std::uint64_t number = 0;
+};
 /// Shard 0 makes the files, of which the others learn where they are. All call it together.
 template <class ShardT>
-std::unique_ptr<io::safetensors::Save> begin(ShardT& shard, const std::filesystem::path& path,
-                                             io::safetensors::Layout layout) {
+Begun begin(ShardT& shard, const std::filesystem::path& path, io::safetensors::Layout layout) {
   std::unique_ptr<io::safetensors::Save> save;
   if (shard.index() == 0) save = std::make_unique<io::safetensors::Save>(path, layout);
   std::string begun = save ? save->begun() : "";
@@ -32,13 +36,17 @@ std::unique_ptr<io::safetensors::Save> begin(ShardT& shard, const std::filesyste
   std::string told(static_cast<std::size_t>(counts[0]), '\0');
   shard.template all_gather<char>(begun.data(), counts, told.data());
   if (!save) save = std::make_unique<io::safetensors::Save>(path, std::move(layout), told);
-  return save;
+  return {std::move(save), same::hash(0, told.data(), told.size())};
 }
 /// The files take their places when all have written. All call it together.
+/// @throws ArgumentError on all shards where one waits for others: of two that are on their way, say
 template <class ShardT>
-void commit(ShardT& shard, io::safetensors::Save& save) {
-  const std::uint64_t content = shard.sum(save.content());
-  if (shard.index() == 0) save.commit(content);
+void commit(ShardT& shard, const Begun& begun) {
+  same::Numbers files;
+  files.add(Name{nullptr, "files that are waited for"}, begun.number);
+  same::expect_numbers(shard, "checkpoint", files);
+  const std::uint64_t content = shard.sum(begun.save->content());
+  if (shard.index() == 0) begun.save->commit(content);
   shard.barrier();
 }
 /// @throws ArgumentError on all shards unless they write files of the same size
@@ -60,16 +68,17 @@ void expect_same_options(ShardT& shard, const char* where, const io::SaveOptions
 template <class ShardT, class R>
 void save_checkpoint(ShardT& shard, const std::filesystem::path& path, const R& run, const io::Metadata& metadata = {},
                      const io::SaveOptions& options = {}) {
+  static_assert(gatefold::checkpoint::check_run<R>());
   using C = std::remove_cvref_t<decltype(run.context())>;
   const auto device = run.context().here();
   expect_same(shard, memory_of(run.context()), "save_checkpoint", run);
   saving::expect_same_options(shard, "save_checkpoint", options);
   TensorsHere<C> here(shard, "save_checkpoint", run, TensorsHere<C>::Takes::part);
-  const auto save = saving::begin(
+  const auto begun = saving::begin(
       shard, path,
       io::safetensors::layout_of(gatefold::checkpoint::with_counters(metadata, run), std::move(here.list), options));
-  save->write(&run.context(), here.sources);
-  saving::commit(shard, *save);
+  begun.save->write(&run.context(), here.sources);
+  saving::commit(shard, begun);
 }
 
 /// load_checkpoint of a run on shards, from what any number of shards has written, or one process.
@@ -78,6 +87,7 @@ void save_checkpoint(ShardT& shard, const std::filesystem::path& path, const R& 
 /// @cost   every shard reads its own experts and what all hold, and has that in host memory meanwhile
 template <class ShardT, class R>
 io::Metadata load_checkpoint(ShardT& shard, const std::filesystem::path& path, R& run) {
+  static_assert(gatefold::checkpoint::check_run<R>());
   using C = std::remove_cvref_t<decltype(run.context())>;
   const auto device = run.context().here();
   io::Metadata metadata = gatefold::checkpoint::load(path, run, [&] {

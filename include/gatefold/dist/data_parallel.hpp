@@ -7,6 +7,7 @@
 #include "gatefold/core/config.hpp"
 #include "gatefold/core/types.hpp"
 #include "gatefold/dist/all_reduce.hpp"
+#include "gatefold/dist/local_gate.hpp"
 #include "gatefold/dist/memory.hpp"
 #include "gatefold/dist/norms.hpp"
 #include "gatefold/dist/rows.hpp"
@@ -94,6 +95,7 @@ struct DataParallel {
   void validate() const { optim::validate_options(optimizer); }
   template <class C, class Pack>
   auto begin(C& ctx, const Pack& params) const {
+    local::check_gates<typename C::Backend>(params);
     expect_same(*shard, memory_of(ctx), "DataParallel", params);
     expect_same(*shard, "DataParallel", "lr", lr);
     return optimizer.begin(ctx, params);

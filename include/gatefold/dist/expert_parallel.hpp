@@ -312,5 +312,19 @@ ExpertParallel(Mixture<G, E>, S*, Placement) -> ExpertParallel<G, E, S>;
 template <class G, class E, class S>
 ExpertParallel(Mixture<G, E>, S*) -> ExpertParallel<G, E, S>;
 
+/// What is made of anything else: a sentence.
+template <class M, class S>
+struct NoMixture {};
+template <class M, class S>
+struct ExpertParallel<NoMixture<M, S>, M, S> {
+  ExpertParallel(const auto&...) {}
+  GATEFOLD_REQUIRE(std::is_void_v<M>,
+                   "gatefold: an ExpertParallel is of a Mixture and the address of a shard, ExpertParallel{mixture, "
+                   "&shard}; what is around a mixture goes around that, WithShared{ExpertParallel{...}, ...}; see "
+                   "docs/distributed.md");
+};
+template <class M, class S, class... A>
+ExpertParallel(const M&, const S&, const A&...) -> ExpertParallel<NoMixture<M, S>, M, S>;
+
 }  // namespace dist
 }  // namespace gatefold

@@ -59,6 +59,7 @@ struct Mixture {
 
   template <class T, class B>
   struct Params {
+    using Gate = GateT;
     gatefold::Params<GateT, T, B> gate;
     gatefold::Params<ExpertT, T, B> expert;
     static void each(auto&& f, auto&... p) {

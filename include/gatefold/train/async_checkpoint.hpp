@@ -44,6 +44,7 @@ class AsyncCheckpoint {
             const io::SaveOptions& options = {}) {
     using C = std::remove_cvref_t<decltype(run.context())>;
     namespace files = io::safetensors;
+    static_assert(checkpoint::check_run<R>());
     checkpoint::expect_whole("AsyncCheckpoint.save", run);
     wait();
     const io::Part<const R> part{"", run};

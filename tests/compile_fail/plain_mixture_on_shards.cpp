@@ -1,0 +1,17 @@
+// expect: gatefold: on shards the gate of this Mixture would see the items of its shard alone, where auxiliary losses, capacity, choices of experts and noise are those of the whole batch: ExpertParallel\{mixture, &shard\}; see docs/distributed\.md#values
+#include <gatefold/gatefold.hpp>
+
+#include "gatefold/dist.hpp"
+
+using namespace gatefold;
+
+void on_shard(dist::Shard<dist::Alone>& shard, Cpu::Context& ctx) {
+  const Mixture mixture{WithAuxiliary<SoftmaxTopK, Balance>{.scores = {.experts = 4}}, Linear{.model_dim = 2}};
+#ifdef GATEFOLD_FAIL
+  const Stack model{Residual{update::Plain{}, mixture}, 2};
+#else
+  const Stack model{Residual{update::Plain{}, dist::ExpertParallel{mixture, &shard}}, 2};
+#endif
+  Trainer trainer{ctx, model, dist::LossOfShards{MeanSquaredError{}, &shard},
+                  dist::DataParallel{optim::Sgd{}, &shard}, Seed{1}};
+}
