@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "gatefold/dist/shards.hpp"
@@ -128,4 +129,54 @@ TEST_CASE("a mask on some shards alone is an error that says so") {
                 }),
       "ExpertParallel.forward: extra.valid: expected a mask on all shards that have items, or on none, got one on 1",
       ArgumentError);
+}
+
+TEST_CASE("noise, k, lengths and tau that differ between shards are an error on all of them") {
+  dist::Alone world;
+  std::atomic<int> passed = 0;
+  const auto run = [&](const auto& gate, const auto& change) {
+    using G = std::remove_cvref_t<decltype(gate)>;
+    using Gate = dist::GlobalGate<G, float, Cpu>;
+    dist::run(world, 3, [&](auto& shard) {
+      Cpu::Context ctx(1);
+      const auto params = init_params<float, Cpu>(gate, ctx, Seed{1});
+      const auto x = uniform_tensor<float>(ctx, Seed{2}, 1, shard.index() == 2 ? 0 : 4, 4);  // none on the last
+      typename Gate::Saved saved;
+      Extra<G, float, Cpu> extra{};
+      change(extra, shard.index());
+      Gate::forward(gate, shard, ctx, params, x, saved, extra);
+      ++passed;
+    });
+  };
+  const auto refused = [&](const auto& gate, const auto& change) {
+    for (const Index other : {1, 2}) {
+      passed = 0;
+      CHECK_THROWS_WITH_AS(
+          run(gate, [&](auto& extra, Index shard) { change(extra, shard == other); }),
+          ("ExpertParallel.forward: extra: expected the same noise, k and length on all shards, got others on shard " +
+           std::to_string(other) + " than on shard 0")
+              .c_str(),
+          ArgumentError);
+      CHECK(passed == 0);
+    }
+    passed = 0;
+    run(gate, [&](auto& extra, Index) { change(extra, true); });
+    CHECK(passed == 3);
+  };
+  const LinearScores scores{.model_dim = 4, .experts = 3};
+  const auto noise = [](bool other) { return Random{Seed{other ? 5u : 3u}, 1}; };
+  const ComposedGate<Scores, Independent, NoisyTop1<>> top_1{.scores = scores};
+  refused(top_1, [&](auto& extra, bool other) { extra.selection = {noise(other)}; });
+  refused(top_1, [&](auto& extra, bool other) {
+    if (!other) extra.selection = {noise(false)};
+  });
+  refused(top_1, [&](auto& extra, bool other) { extra.selection = {Random{Seed{3}, other ? 2u : 1u}}; });
+  refused(ComposedGate<Jitter<Scores>, Independent, TopK>{.scores = {scores}},
+          [&](auto& extra, bool other) { extra.scores = {noise(other)}; });
+  refused(ComposedGate<Scores, Independent, ScheduledTopK>{.scores = scores},
+          [](auto& extra, bool other) { extra.selection.k = other ? 1 : 2; });
+  refused(ComposedGate<Scores, TokenSimilarity, TopK>{.scores = scores},
+          [](auto& extra, bool other) { extra.mixing.length = other ? 4 : 2; });
+  refused(ComposedGate<Scores, TokenSimilarity, TopK>{.scores = scores},
+          [](auto& extra, bool other) { extra.mixing = {.length = 4, .tau = other ? 0.5 : 0.7}; });
 }

@@ -50,7 +50,6 @@ TEST_CASE("gates that need the whole batch are told from those that do not") {
   CHECK(is_enough<SigmoidTopK>);
   CHECK(is_enough<XMoe>);
   CHECK(is_enough<SmoeDropout>);
-  CHECK(is_enough<SimilarityAware<SoftmaxTopK>>);
   CHECK(is_enough<SoftMoe>);
   CHECK(is_enough<HashGate>);
   CHECK_FALSE(is_enough<WithAuxiliary<SoftmaxTopK, ZLoss>>);
@@ -60,6 +59,7 @@ TEST_CASE("gates that need the whole batch are told from those that do not") {
   CHECK_FALSE(is_enough<Switch>);
   CHECK_FALSE(is_enough<ComposedGate<Jitter<LinearScores>, Independent, TopK>>);
   CHECK_FALSE(is_enough<ComposedGate<LinearScores, Independent, Capacity<TopK>>>);
+  CHECK_FALSE(is_enough<SimilarityAware<SoftmaxTopK>>);
   CHECK_FALSE(is_enough<Own>);
 }
 

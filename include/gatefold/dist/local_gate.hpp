@@ -1,16 +1,15 @@
 #pragma once
 
-#include <concepts>
 #include <string_view>
 #include <tuple>
 
 #include "gatefold/core/config.hpp"
 #include "gatefold/dist/global_gate.hpp"
-#include "gatefold/gate/mixing/independent.hpp"
 #include "gatefold/gate/selection/dense.hpp"
 #include "gatefold/gate/selection/scheduled_top_k.hpp"
 #include "gatefold/gate/selection/sigmoid_bias.hpp"
 #include "gatefold/gate/selection/top_k.hpp"
+#include "gatefold/policy/hooks.hpp"
 #include "gatefold/policy/policy.hpp"
 #include "gatefold/tensor/pack.hpp"
 
@@ -33,18 +32,18 @@ inline constexpr bool picks_alone<SigmoidBias> = true;  // counts for the biases
 namespace local {
 
 /// Whether a gate of one shard's items does to each what a gate of the whole batch does.
-template <class GateT>
+template <class GateT, class B>
 struct Composed {
   static constexpr bool is_enough = false;
 };
-template <class S, class M, class Sel, class... A>
-struct Composed<ComposedGate<S, M, Sel, A...>> {
-  static constexpr bool mixes_alone = std::same_as<M, Independent> || mixes_within_sequences<M>;
-  static constexpr bool is_enough = sizeof...(A) == 0 && !named::Extra<S>() && mixes_alone && picks_alone<Sel>;
+template <class S, class M, class Sel, class... A, class B>
+struct Composed<ComposedGate<S, M, Sel, A...>, B> {
+  static constexpr bool is_enough =
+      sizeof...(A) == 0 && !named::Extra<S>() && hook::mixing::rows<M, float, B>() && picks_alone<Sel>;
 };
 template <class GateT, class B>
 constexpr bool is_enough() {
-  return global::sees<GateT, float, B>() == global::Sees::own || Composed<GateT>::is_enough;
+  return global::sees<GateT, float, B>() == global::Sees::own || Composed<GateT, B>::is_enough;
 }
 
 /// Require it of the gate of every mixture outside an ExpertParallel, whose parameters are in a pack.
@@ -59,8 +58,8 @@ void check_gates(const P& params) {
       GATEFOLD_REQUIRE(
           (is_enough<typename P::Gate, B>()),
           "gatefold: on shards the gate of this Mixture would see the items of its shard alone, where auxiliary "
-          "losses, capacity, choices of experts and noise are those of the whole batch: ExpertParallel{mixture, "
-          "&shard}; see docs/distributed.md#values");
+          "losses, mixing, capacity, choices of experts and noise are those of the whole batch: "
+          "ExpertParallel{mixture, &shard}; see docs/distributed.md#values");
     P::each([](std::string_view, const auto& part) { check_gates<B>(part); }, params);
   }
 }
