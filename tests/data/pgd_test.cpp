@@ -126,6 +126,11 @@ TEST_CASE("Pgd: options and shapes that do not fit are said") {
   CHECK(says({.step = quiet_nan}, y) == "Pgd: step: expected more than 0, finite, got nan");
   CHECK(says({.steps = 0}, y) == "Pgd: steps: expected at least 1, got 0");
   CHECK(says({.low = 2}, y) == "Pgd: high: expected at least low = 2, got 1");
+  Rows<float> in_float(images, pixels), to(images, pixels);
+  fill(ctx, in_float.view(), 0.5f);
+  CHECK(message_of([&] {
+          Pgd{.step = 1e39}(ctx, Constant<float>{in_float, ctx}, in_float.view(), Noise{}, to);
+        }) == "Pgd: epsilon and step: expected at most 3.40282e+38, got 1e+39");
   CHECK(says({}, narrow) == "Pgd: y: expected [3, 7], got [3, 6]");
   CHECK(message_of([&] { Pgd{}(ctx, Constant<double>{x, ctx}, y.view(), Noise{}, y); }) != "no ArgumentError");
 }

@@ -58,3 +58,8 @@ TEST_CASE("a classifier learns its labels; with a softmax too many its loss stay
     CHECK(loss < (twice ? 0.33 : 0.01));
   }
 }
+
+TEST_CASE("classifier: a class at least") {
+  CHECK(message_of([] { (void)classifier(Linear{.model_dim = 3}, 0); }) ==
+        "classifier: classes: expected at least 1, got 0");
+}

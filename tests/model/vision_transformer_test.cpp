@@ -98,6 +98,10 @@ TEST_CASE("options that do not fit are said") {
         "vmoe_last: n: expected at least 1, got 0");
   CHECK(says([&] { return soft_moe_model(odd, update::Plain{}, soft, network); }) ==
         "soft_moe_model: depth: expected an even number, got 3");
+  VisionSizes none = tiny_images(true);
+  none.classes = 0;
+  CHECK(says([&] { return vmoe_every_2(none, update::Plain{}, vmoe, network); }) ==
+        "vision_transformer: classes: expected at least 1, got 0");
   VisionSizes patch = tiny_images(true);
   patch.patch = 3;
   CHECK(says([&] { return vmoe_every_2(patch, update::Plain{}, vmoe, network); }) ==

@@ -251,6 +251,25 @@ TEST_CASE("the loss falls in every stage") {
   }
 }
 
+TEST_CASE("a batch of no items is no step, whatever decays") {
+  Cpu::Context ctx(1);
+  const auto s = sample();
+  const optim::AdamW adam{.lr = 0.01, .decay = 0.1};
+  ThreeStage run{ctx, transformers(), Logistic{}, Stages{1, 2, adam, adam, adam, adam}, Seed{7}, Element<double>{}};
+  for (int stage = 1; stage <= 3; ++stage) {
+    run.begin_epoch();
+    CHECK(run.stage() == stage);
+    run.step(s.x, s.target, noise(run.trainer.mixture, 1));
+    const auto params = values(run.trainer.params), state = values(run.state);
+    const auto losses = run.step(s.x.view().rows(0, 0), s.target.view().rows(0, 0), noise(run.trainer.mixture, 2));
+    CHECK(losses.router == 0);
+    CHECK(losses.experts == 0);
+    CHECK(same_bits(values(run.trainer.params), params));
+    CHECK(same_bits(values(run.state), state));
+    CHECK(run.state.step == stage);
+  }
+}
+
 TEST_CASE("what does not fit") {
   Cpu::Context ctx(1);
   const auto s = sample();

@@ -1,5 +1,9 @@
 #pragma once
 
+#include <algorithm>
+#include <limits>
+#include <type_traits>
+
 #include "gatefold/backend/elementwise.hpp"
 #include "gatefold/core/config.hpp"
 #include "gatefold/core/error.hpp"
@@ -89,6 +93,9 @@ struct Pgd {
                   Out<std::remove_const_t<T>, 2, B> y) const {
     using U = std::remove_const_t<T>;
     validate();
+    constexpr double most = std::numeric_limits<U>::max();
+    expect(epsilon <= most && step <= most, "Pgd", "epsilon and step", Joined{"at most ", most},
+           std::max(epsilon, step));
     expect_shape("Pgd", "y", y, {x.extent(0), x.extent(1)});
     expect_apart("Pgd", "y", y, "x", x);
     const fn::Reach reach{epsilon, low, high};

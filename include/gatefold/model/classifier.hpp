@@ -19,8 +19,10 @@ namespace gatefold {
 /// chain, so that its learned parameters go to `std::get<0>(params.layers)`. Its loss is `CrossEntropy{.ignore = −1}`
 /// with labels_of_last; the code's has a softmax too many, `CrossEntropy::reference({.ignore = −1})`. Sequences are
 /// padded on the left.
+/// @throws ArgumentError unless there is a class
 template <class ModelT>
 auto classifier(const ModelT& model, Index classes, double dropout = 0.1) {
+  expect(classes >= 1, "classifier", "classes", "at least 1", classes);
   const Index dim = model.out_dim();
   return Chain{model, Dropout{dropout, OneExpert{Linear{.model_dim = dim, .output_dim = dim}}},
                Linear{.model_dim = dim, .output_dim = classes}};

@@ -125,8 +125,10 @@ struct Reference {
 /// where the head reads the class token, or the mean of the tokens.
 /// Source: Dosovitskiy et al. 2021, arXiv:2010.11929, eqs. (1), (4).
 /// @param layers  a layer of items [N, model_dim], whose sequences are images
+/// @throws ArgumentError unless there is a class
 template <class LayersT>
 auto vision_transformer(const VisionSizes& s, const LayersT& layers) {
+  expect(s.classes >= 1, "vision_transformer", "classes", "at least 1", s.classes);
   const ImagePatches patches = s.patches();
   const TokenPlaces places = s.places();
   return Chain{patches,

@@ -109,11 +109,13 @@ class ThreeStage {
   /// 1, 2 or 3.
   int stage() const { return stages.of_experts().stage(epoch()); }
 
-  /// One step of the present stage, on all data or a batch. Returns the losses before it.
+  /// One step of the present stage, on all data or a batch. Returns the losses before it. A batch of no items is no
+  /// step: losses of 0, and nothing changes.
   Losses step(In<T, 2, B> x, Target target, const Extra& extra = {}) {
     expect(epoch() >= 1, "ThreeStage.step", "epoch", "at least 1 (call begin_epoch first)", epoch());
     C& ctx = trainer.context();
     trainer.backward(x, target, extra);
+    if (x.extent(0) == 0) return {};
     if (stages.shared_attention)
       for_each_attention(trainer.grads.expert, [&](auto& t) {
         if (t.size() > 0)
