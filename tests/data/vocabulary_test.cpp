@@ -68,6 +68,15 @@ TEST_CASE("a vocabulary of given tokens keeps their numbers, and has what every 
         }) == "Vocabulary: tokens: expected each of them once, got a");
 }
 
+TEST_CASE("an id that is no token's is said") {
+  const Vocabulary v;
+  CHECK(v.token(v.unknown()) == v.tokens()[static_cast<std::size_t>(v.unknown())]);
+  const std::string most = std::to_string(v.size() - 1),
+                    said = "Vocabulary.token: id: expected 0 to " + most + ", got ";
+  CHECK(message_of([&] { (void)v.token(static_cast<TokenId>(v.size())); }) == said + std::to_string(v.size()));
+  CHECK(message_of([&] { (void)v.token(-1); }) == said + "-1");
+}
+
 TEST_CASE("every file must be one of UTF-8") {
   const TextFile good("a\n"), bad("a\n\xff\n");
   const std::string said = bad.path.string() + ": offset 2: not UTF-8";

@@ -4,6 +4,10 @@
 
 #include <vector>
 
+#include "gatefold/metric/fluctuation.hpp"
+#include "gatefold/metric/norm_rank.hpp"
+#include "gatefold/metric/pareto_gap.hpp"
+#include "gatefold/metric/routing_table.hpp"
 #include "support/pass.hpp"
 #include "support/plans.hpp"
 #include "support/rounded.hpp"
@@ -27,6 +31,24 @@ TEST_CASE("load (1): picks of every expert and dropped picks, padding left out")
   CHECK(some.counts == std::vector<Index>{1, 0, 2, 0});
   CHECK(some.dropped == 1);
   CHECK(message_of([&] { (void)metric::load(ctx, plan, one); }) == "load: valid: expected [4], got [1]");
+}
+
+TEST_CASE("of a plan that no forward has built metrics see no items and no experts") {
+  Cpu::Context ctx(1);
+  const SparsePlan<float, Cpu> plan;
+  CHECK(plan.items() == 0);
+  CHECK(plan.experts() == 0);
+  const auto load = metric::load(ctx, plan);
+  CHECK(load.counts.empty());
+  CHECK(load.dropped == 0);
+  CHECK(load.largest_share() == 0);
+  CHECK(load.coefficient_of_variation() == 0);
+  CHECK(metric::picks(ctx, plan, 2).extent(0) == 0);
+  CHECK(metric::gate_weights(ctx, plan).extent(0) == 0);
+  const std::vector<Index> labels{0, 1};
+  CHECK(message_of([&] { (void)metric::routing_table(ctx, plan, labels, 2); }) ==
+        "routing_table: labels: expected [0], got [2]");
+  CHECK(metric::experts_by_norm(ctx, plan, Tensor<float, 2, Cpu>(0, 3)).empty());
 }
 
 TEST_CASE("load (2): the coefficient of variation") {

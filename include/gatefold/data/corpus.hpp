@@ -36,7 +36,7 @@ struct Corpus {
     bool clear = true;  // caches: a pass begins here
   };
 
-  Index columns() const { return static_cast<Index>(ids.size()) / batch_size; }
+  Index columns() const { return batch_size > 0 ? static_cast<Index>(ids.size()) / batch_size : 0; }
   /// Blocks of the first pass: all that fit, once. What an evaluation reads.
   Index blocks() const {
     validate();

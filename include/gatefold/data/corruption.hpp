@@ -143,7 +143,7 @@ struct BlurAlong {
 ///     pixelate        the mean of the cell that a pixel is in, c · side cells a side                       (4)
 ///     occlusion       0 in a rectangle of c times the sides, anywhere inside the image                    (5)
 ///
-/// and all cut to [0, 1]. The levels are `kCorruptions`'.
+/// and all cut to [0, 1] (a blur, whose weights sum to 1, to a rounding). The levels are `kCorruptions`'.
 /// Source: Hendrycks and Dietterich 2019, arXiv:1903.12261 (ImageNet-C), without its occlusion: DeVries and Taylor
 /// 2017, arXiv:1708.04552 (cutout).
 /// @param severity  1 to 5; 0 leaves images as they are

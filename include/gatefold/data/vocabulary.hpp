@@ -46,7 +46,11 @@ class Vocabulary {
   Unit unit() const { return unit_; }
   Index size() const { return static_cast<Index>(tokens_.size()); }
   const std::vector<std::string>& tokens() const { return tokens_; }
-  const std::string& token(TokenId id) const { return tokens_[static_cast<std::size_t>(id)]; }
+  /// @throws ArgumentError unless it is that of a token
+  const std::string& token(TokenId id) const {
+    expect(0 <= id && id < size(), "Vocabulary.token", "id", Joined{"0 to ", size() - 1}, id);
+    return tokens_[static_cast<std::size_t>(id)];
+  }
 
   TokenId end_of_line() const { return ids_.find(kEndOfLine)->second; }
   TokenId unknown() const { return unknown_; }

@@ -75,7 +75,7 @@ struct ImagePatches {
   Index in_dim() const { return rows * columns * channels; }
   Index out_dim() const { return in_dim(); }
   /// P, and the width of a patch.
-  Index patches() const { return rows / patch * (columns / patch); }
+  Index patches() const { return patch > 0 ? rows / patch * (columns / patch) : 0; }
   Index patch_dim() const { return patch * patch * channels; }
 
   void expect_options() const {

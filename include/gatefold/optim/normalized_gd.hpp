@@ -56,6 +56,7 @@ namespace optim {
 ///
 /// Source: Chen et al. 2022, arXiv:2208.02813, eq. (3.5); papers 000 (stage I) and 003 (algorithm 1). ‖·‖_F runs over
 /// all tensors of expert e, the slices e of their first extent; with per_expert = false over everything.
+/// Squares are summed in double: of gradients in double below some 1e-160 or above 1e154 steps are shorter, or none.
 /// @param sum_of_norms  divide by the sum of the tensors' norms instead, as the code of Chen et al. (uclaml/MoE) does
 /// @throws ArgumentError unless lr is finite and at least 0, every non-empty tensor has the same first extent
 ///         (per_expert), and gradients have the shapes of the parameters; nothing has been written then

@@ -195,8 +195,9 @@ struct SparsePlan {
     built = true;
   }
 
-  Index items() const { return item_offsets.size() - 1; }
-  Index experts() const { return offsets.size() - 1; }
+  /// 0 of a plan that was never built.
+  Index items() const { return std::max<Index>(item_offsets.size() - 1, 0); }
+  Index experts() const { return std::max<Index>(offsets.size() - 1, 0); }
   Groups<B> groups() const { return {offsets, rows, rows.size()}; }
 
   /// The un-permuted items: a backend gathers while it reads them.

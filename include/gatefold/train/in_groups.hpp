@@ -10,7 +10,7 @@
 namespace gatefold {
 
 /// Whether a tensor is one of weights, which decay is meant for: no bias, no gain of a norm, nothing that an update
-/// rule learns (μ and γ say).
+/// rule learns (μ and γ say). By name: the learned temperature of cosine scores and the scale of Soft MoE are weights.
 inline bool is_weight(const Name& name) {
   for (const Name* at = &name; at; at = at->parent)
     if (at->part == "rule") return false;
