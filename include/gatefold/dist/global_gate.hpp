@@ -3,7 +3,6 @@
 #include <array>
 #include <concepts>
 #include <cstddef>
-#include <cstdint>
 #include <numeric>
 #include <type_traits>
 #include <utility>
@@ -344,37 +343,12 @@ struct GlobalGate {
       one(extra.selection, 2);
     }
   }
-  /// A number of what a gate is told of the whole batch: noise, k, the length of sequences, tau.
-  template <class E>
-  static std::uint64_t number_of(const E& extra) {
-    std::uint64_t number = 0;
-    const auto add = [&number](auto value) {
-      if constexpr (std::is_arithmetic_v<decltype(value)>) number = same::hash(number, &value, sizeof value);
-    };
-    const auto one = [&add](const auto& of) {
-      if constexpr (requires { of.random->seed; }) {
-        add(of.random.has_value());
-        add(of.random.value_or(Random{}).seed.value);
-        add(of.random.value_or(Random{}).step);
-      }
-      if constexpr (requires { of.k; }) add(of.k);
-      if constexpr (requires { of.length; }) add(of.length);
-      if constexpr (requires { of.tau.value_or(0.0); }) add(of.tau.value_or(0.0));
-    };
-    one(extra);
-    if constexpr (requires { extra.scores, extra.mixing, extra.selection; }) {
-      one(extra.scores);
-      one(extra.mixing);
-      one(extra.selection);
-    }
-    return number;
-  }
   /// How many items each shard has, and which of them are padding.
   template <class ShardT>
   static void count_items(ShardT& shard, typename B::Context& ctx, Index items, const Extra<GateT, T, B>& extra,
                           Saved& saved) {
     constexpr Index width = 5;
-    Index told[width] = {items, 0, 0, 0, static_cast<Index>(number_of(extra))};
+    Index told[width] = {items, 0, 0, 0, static_cast<Index>(same::number_of_extra(extra))};
     each_mask(extra, [&](const View<const T, 1, B>& mask, std::size_t i) {
       told[1 + i] = mask.data() != nullptr;
       if (mask.data()) expect_shape("ExpertParallel.forward", "extra.valid", mask, {items});

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <cstring>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "gatefold/core/error.hpp"
@@ -32,6 +33,31 @@ inline std::uint64_t hash(const std::vector<Index>& list) {
 }
 inline std::uint64_t hash(const Placement& p) {
   return hash(hash(p.shard_of), p.copies.data(), p.copies.size() * sizeof(Copy));
+}
+/// A number of what a gate is told of the whole batch: noise, k, the length of sequences, tau.
+template <class E>
+std::uint64_t number_of_extra(const E& extra) {
+  std::uint64_t number = 0;
+  const auto add = [&number](auto value) {
+    if constexpr (std::is_arithmetic_v<decltype(value)>) number = hash(number, &value, sizeof value);
+  };
+  const auto one = [&add](const auto& of) {
+    if constexpr (requires { of.random->seed; }) {
+      add(of.random.has_value());
+      add(of.random.value_or(Random{}).seed.value);
+      add(of.random.value_or(Random{}).step);
+    }
+    if constexpr (requires { of.k; }) add(of.k);
+    if constexpr (requires { of.length; }) add(of.length);
+    if constexpr (requires { of.tau.value_or(0.0); }) add(of.tau.value_or(0.0));
+  };
+  one(extra);
+  if constexpr (requires { extra.scores, extra.mixing, extra.selection; }) {
+    one(extra.scores);
+    one(extra.mixing);
+    one(extra.selection);
+  }
+  return number;
 }
 struct Numbers {
   std::vector<std::uint64_t> found{};
