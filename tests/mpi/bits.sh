@@ -6,6 +6,7 @@ program=$1 launcher=$2 flag=$3
 shift 3
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
+export TMPDIR=$work  # where mpirun makes a folder: an empty one that runs share, one removes beneath another
 failed=0
 first=
 for run; do

@@ -5,6 +5,7 @@
 program=$1 launcher=("$2" "$3")
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
+export TMPDIR=$work  # where mpirun makes a folder: an empty one that runs share, one removes beneath another
 failed=0
 fail() { echo "FAILED: $*"; failed=1; }
 # run PROCESSES FOLDER STEPS [RANK CALL]

@@ -12,7 +12,8 @@ trap 'rm -rf "$work"' EXIT
 check() {
   local way=$1 timeout=$2 log=$work/$1 begin=$SECONDS status sentence
   shift 2
-  timeout --kill-after=2 $guard "${launcher[@]}" "$program" "$way" "$timeout" >"$log" 2>&1 </dev/null
+  mkdir "$log.tmp"  # where mpirun makes a folder: an empty one that runs share, one removes beneath another
+  TMPDIR=$log.tmp timeout --kill-after=2 $guard "${launcher[@]}" "$program" "$way" "$timeout" >"$log" 2>&1 </dev/null
   status=$?
   {
     ((SECONDS - begin < guard)) || echo "$way: it hangs"

@@ -41,4 +41,4 @@ set_tests_properties(${runs} PROPERTIES PROCESSORS 2 TIMEOUT 300)
 
 gatefold_listed(alone mpi.hpp)  # whose tests are also run as one process, without a launcher
 list(TRANSFORM alone REPLACE "\\.hpp$" "")
-set_tests_properties(${runs} ${alone} PROPERTIES ENVIRONMENT "${gatefold_mpi_environment}")
+set_tests_properties(${runs} ${alone} PROPERTIES ENVIRONMENT "${gatefold_mpi_environment}" RESOURCE_LOCK mpi)
