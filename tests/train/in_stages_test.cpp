@@ -190,6 +190,19 @@ TEST_CASE("what does not fit") {
   };
   CHECK_THROWS_WITH_AS(with(-1, 2), "InStages: first: expected at least 0, got -1", ArgumentError);
   CHECK_THROWS_WITH_AS(with(3, 2), "InStages: second: expected at least first = 3, got 2", ArgumentError);
+  const auto named = [&](bool (*attends)(const Name&), Index second) {
+    return InStages<>{.second = second, .attends = attends}.begin(ctx, params);
+  };
+  const auto none = [](const Name&) { return false; };
+  CHECK_THROWS_WITH_AS(named(none, 1),
+                       "InStages.begin: stage II: expected tensors of attention, named `key_query` or below a part "
+                       "named `attention` (or as `attends` says), got none",
+                       ArgumentError);
+  named(none, 0);
+  CHECK_THROWS_WITH_AS(named([](const Name&) { return true; }, 1),
+                       "InStages.begin: stages I and III: expected tensors that are not of attention, got none",
+                       ArgumentError);
+  CHECK_THROWS_WITH_AS(named(nullptr, 1), "InStages: attends: expected a function of names, got null", ArgumentError);
   auto state = with(0, 0);
   CHECK_THROWS_WITH_AS(InStages<>{}.step(ctx, params, grads, state),
                        "InStages.step: state.epoch: expected at least 1, got 0", ArgumentError);

@@ -150,18 +150,42 @@ TEST_CASE("what moves in which stage, for a transformer block and any optimizer,
   CHECK((run.state.ffn.step == 2 && run.state.attention.step == 2 && run.state.fine.step == 2));
 }
 
-TEST_CASE("experts without attention: in stage II the router alone learns") {
+TEST_CASE("experts without attention: no stage II, and `attends` says what names do not") {
   Cpu::Context ctx(1);
   const auto s = sample();
   const Mixture mixture{gate(), PatchCnn<Identity>{.model_dim = kDim, .patches = kLength, .filters = 1}};
-  ThreeStage run{ctx, mixture, Logistic{}, Stages<>{.first = 1, .second = 2}, Seed{7}, Element<double>{}};
+  const auto with = [&](const auto& stages) {
+    return ThreeStage{ctx, mixture, Logistic{}, stages, Seed{7}, Element<double>{}};
+  };
+  CHECK_THROWS_WITH_AS(with(Stages<>{.first = 1, .second = 2}),
+                       "InStages.begin: stage II: expected tensors of attention, named `key_query` or below a part "
+                       "named `attention` (or as `attends` says), got none",
+                       ArgumentError);
+  CHECK_THROWS_WITH_AS(with(Stages<>{.second = 2, .attends = [](const Name&) { return true; }}),
+                       "InStages.begin: stages I and III: expected tensors that are not of attention, got none",
+                       ArgumentError);
+  CHECK_THROWS_WITH_AS(with(Stages<>{.second = 2, .attends = nullptr}),
+                       "ThreeStage: stages.attends: expected a function of names, got null", ArgumentError);
+  const std::set<std::string> router{"gate.scores.weight"}, both{"gate.scores.weight", "expert.weight"};
+  auto run = with(Stages<>{.first = 1, .second = 1});
   for (int t = 1; t <= 3; ++t)
-    CHECK(moved(run.trainer.params,
-                [&] {
-                  run.begin_epoch();
-                  run.step(s.x, s.target, noise(mixture, t));
-                }) == (t == 2 ? std::set<std::string>{"gate.scores.weight"}
-                              : std::set<std::string>{"gate.scores.weight", "expert.weight"}));
+    CHECK(moved(run.trainer.params, [&] {
+            run.begin_epoch();
+            run.step(s.x, s.target, noise(mixture, t));
+          }) == both);
+}
+
+TEST_CASE("what is attention by names of one's own") {
+  Cpu::Context ctx(1);
+  const auto s = sample();
+  const auto mixture = transformers();
+  const Stages<> swapped{.first = 1, .second = 2, .attends = [](const Name& name) { return !is_attention(name); }};
+  ThreeStage run{ctx, mixture, Logistic{}, swapped, Seed{7}, Element<double>{}};
+  for (int t = 1; t <= 3; ++t)
+    CHECK(moved(run.trainer.params, [&] {
+            run.begin_epoch();
+            run.step(s.x, s.target, noise(mixture, t));
+          }) == std::set<std::string>{"gate.scores.weight", t == 2 ? "expert.value" : "expert.key_query"});
 }
 
 TEST_CASE("shared attention: the same for all experts, and its gradient is that of one matrix used by all") {

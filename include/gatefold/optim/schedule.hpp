@@ -4,6 +4,7 @@
 #include <cmath>
 #include <type_traits>
 
+#include "gatefold/core/config.hpp"
 #include "gatefold/core/error.hpp"
 #include "gatefold/optim/optimizer.hpp"
 
@@ -48,6 +49,10 @@ template <Optimizer OptimizerT, class ScheduleT>
 struct Scheduled {
   using IsOptimizer = void;
   static_assert(check_inside<OptimizerT>());
+  GATEFOLD_REQUIRE(
+      requires(const ScheduleT& of_steps) { of_steps.factor(Index{1}); },
+      "gatefold: Scheduled{optimizer, schedule} takes a schedule, of which factor(step) times the rate is "
+      "that of a step: Scheduled{optim::AdamW{}, optim::Warmup{1000}}; see docs/extending.md#optimizer");
   OptimizerT optimizer;
   ScheduleT schedule;
   double lr = optimizer.lr;

@@ -1,13 +1,22 @@
 #pragma once
 
+#include <type_traits>
 #include <utility>
 
+#include "gatefold/core/config.hpp"
 #include "gatefold/core/types.hpp"
 #include "gatefold/optim/optimizer.hpp"
 #include "gatefold/tensor/pack.hpp"
 #include "gatefold/train/parameter_group.hpp"
 
 namespace gatefold {
+
+namespace in_groups {
+
+/// Stands for an optimizer where InGroups does not begin with a function of names, for a sentence.
+struct NoFunction {};
+
+}  // namespace in_groups
 
 /// Whether a tensor is one of weights, which decay is meant for: no bias, no gain of a norm, nothing that an update
 /// rule learns (μ and γ say). By name: the learned temperature of cosine scores and the scale of Soft MoE are weights.
@@ -34,6 +43,9 @@ inline bool is_weight(const Name& name) {
 /// @cost   the steps of both; no allocation after the first. begin copies the groups, one at a time
 template <class FirstT, class RestT>
 struct InGroups {
+  GATEFOLD_REQUIRE((!std::is_same_v<FirstT, in_groups::NoFunction>),
+                   "gatefold: InGroups{belongs, first, rest} begins with which tensors are the first optimizer's: a "
+                   "function of names, or a lambda that captures nothing; see docs/extending.md#optimizer");
   using IsOptimizer = void;
   static_assert(optim::check_inside<FirstT>() && optim::check_inside<RestT>());
   bool (*belongs)(const Name&) = is_weight;
@@ -90,8 +102,9 @@ struct InGroups {
   }
 };
 template <class F, class R>
-InGroups(bool (*)(const Name&), F, R) -> InGroups<optim::OrNoOptimizer<F>, optim::OrNoOptimizer<R>>;
-template <class F, class R, class L>
-InGroups(bool (*)(const Name&), F, R, L) -> InGroups<optim::OrNoOptimizer<F>, optim::OrNoOptimizer<R>>;
+InGroups(bool (*)(const Name&), F, R, double = 1) -> InGroups<optim::OrNoOptimizer<F>, optim::OrNoOptimizer<R>>;
+template <class K, class F, class R>
+requires(!std::is_convertible_v<K, bool (*)(const Name&)>) InGroups(K, F, R, double = 1)
+->InGroups<in_groups::NoFunction, R>;
 
 }  // namespace gatefold

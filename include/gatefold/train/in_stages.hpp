@@ -5,6 +5,7 @@
 #include "gatefold/core/error.hpp"
 #include "gatefold/core/types.hpp"
 #include "gatefold/optim/normalized_gd.hpp"
+#include "gatefold/optim/optimizer.hpp"
 #include "gatefold/optim/sgd.hpp"
 #include "gatefold/tensor/pack.hpp"
 #include "gatefold/train/parameter_group.hpp"
@@ -29,9 +30,11 @@ inline bool is_attention(const Name& name) {
 /// Source: paper 000, algorithm 1, eqs. (8) to (10). What an optimizer does not step is no part of its state. Each of
 /// the three has a learning rate of its own; a schedule goes around one of them.
 /// @param first, second  T₁ and T₂, the last epochs of stages I and II; equal numbers leave stage II out
+/// @param attends  whether the tensor of this name is of attention, asked once for each by begin: a function, or a
+///                 lambda that captures nothing. Where attentions are parts of a Chain, names do not say it
 /// @param state.epoch  t, from 1, which the caller counts: an epoch has any number of steps
-/// @throws ArgumentError unless 0 <= first <= second, in a step that no epoch has begun, and where the optimizer of the
-///         stage does; nothing has been written then
+/// @throws ArgumentError unless 0 <= first <= second, where a stage has no tensor, in a step that no epoch has begun,
+///         and where the optimizer of the stage does; nothing has been written then
 /// @cost   a step of one optimizer; no allocation after the first step of each stage; begin copies the parameters once
 template <class FfnT = optim::NormalizedGd, class AttentionT = optim::Sgd, class FineT = optim::Sgd>
 struct InStages {
@@ -40,6 +43,7 @@ struct InStages {
   FfnT ffn{};
   AttentionT attention{};
   FineT fine{};
+  bool (*attends)(const Name&) = is_attention;
 
   /// The states of the three optimizers; of the tensors that one does not step its state holds empty ones.
   template <class Pack>
@@ -67,6 +71,7 @@ struct InStages {
   void validate(const char* where = "InStages", const char* within = "") const {
     expect(first >= 0, where, Joined{within, "first"}, "at least 0", first);
     expect(second >= first, where, Joined{within, "second"}, Joined{"at least ", within, "first = ", first}, second);
+    expect(attends, where, Joined{within, "attends"}, "a function of names", "null");
     optim::validate_options(ffn);
     optim::validate_options(attention);
     optim::validate_options(fine);
@@ -74,8 +79,10 @@ struct InStages {
   template <class C, class Pack>
   State<Pack> begin(C& ctx, const Pack& params) const {
     validate();
-    ParameterGroup of_attention(params, is_attention),
-        rest(params, [](const Name&name) { return !is_attention(name); });
+    ParameterGroup of_attention(params, attends), rest(params, [this](const Name&name) { return !attends(name); });
+    expect(first == second || !of_attention.empty(), "InStages.begin", "stage II",
+           "tensors of attention, named `key_query` or below a part named `attention` (or as `attends` says)", "none");
+    expect(!rest.empty(), "InStages.begin", "stages I and III", "tensors that are not of attention", "none");
     const Pack of_rest = rest.copy(ctx, params);
     auto of_ffn = ffn.begin(ctx, of_rest);
     auto of_both = attention.begin(ctx, of_attention.copy(ctx, params));
@@ -116,7 +123,8 @@ struct InStages {
     }
   }
 };
-template <class F, class A, class E>
-InStages(Index, Index, F, A, E) -> InStages<F, A, E>;
+template <class F = optim::NormalizedGd, class A = optim::Sgd, class E = optim::Sgd>
+InStages(Index, Index, F = {}, A = {}, E = {}, bool (*)(const Name&) = {})
+    -> InStages<optim::OrNoOptimizer<F>, optim::OrNoOptimizer<A>, optim::OrNoOptimizer<E>>;
 
 }  // namespace gatefold

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <type_traits>
 #include <utility>
@@ -97,6 +98,8 @@ class ParameterGroup {
   }
   /// The number of values in the part.
   Index count() const { return count_; }
+  /// Whether no tensor belongs to it.
+  bool empty() const { return std::find(belongs_.begin(), belongs_.end(), true) == belongs_.end(); }
 
  private:
   /// Swaps the tensors outside the part, and swaps them back at its end.

@@ -38,6 +38,7 @@ struct SumOverExperts {
 /// @param router  the optimizer of the gate, in every stage
 /// @param shared_attention  one attention for all experts: experts differ in the rest alone. The baseline of paper
 ///                          000's fig. 4, a mixture of feed-forward networks
+/// @param attends  see InStages; names are those of the expert's parameters
 template <class FfnT = optim::NormalizedGd, class AttentionT = optim::Sgd, class FineT = optim::Sgd,
           class RouterT = optim::Sgd>
 struct Stages {
@@ -47,13 +48,13 @@ struct Stages {
   FineT fine{};
   RouterT router{};
   bool shared_attention = false;
+  bool (*attends)(const Name&) = is_attention;
 
-  InStages<FfnT, AttentionT, FineT> of_experts() const { return {first, second, ffn, attention, fine}; }
+  InStages<FfnT, AttentionT, FineT> of_experts() const { return {first, second, ffn, attention, fine, attends}; }
 };
-template <class F, class A, class E, class R>
-Stages(Index, Index, F, A, E, R) -> Stages<F, A, E, R>;
-template <class F, class A, class E, class R>
-Stages(Index, Index, F, A, E, R, bool) -> Stages<F, A, E, R>;
+template <class F = optim::NormalizedGd, class A = optim::Sgd, class E = optim::Sgd, class R = optim::Sgd>
+Stages(Index, Index, F = {}, A = {}, E = {}, R = {}, bool = {}, bool (*)(const Name&) = {})
+    -> Stages<optim::OrNoOptimizer<F>, optim::OrNoOptimizer<A>, optim::OrNoOptimizer<E>, optim::OrNoOptimizer<R>>;
 
 /// Training of a mixture of transformers in three stages, the router in all of them.
 ///
@@ -66,13 +67,17 @@ Stages(Index, Index, F, A, E, R, bool) -> Stages<F, A, E, R>;
 /// listing moves W before Θ and does not say at which W the gradient of Θ is taken.)
 /// Source: paper 000, algorithm 1, eqs. (6), (8) to (10).
 /// @param stages  see Stages; an epoch is one call of begin_epoch and any number of steps
-/// @throws ArgumentError unless 0 <= first <= second, in a step that no epoch has begun, and where an optimizer does,
-///         before either has stepped; NotFiniteError on a loss
-///         or gradient that is not finite (see `not_finite`), when nothing has been stepped
+/// @throws ArgumentError unless 0 <= first <= second, where a stage has no tensor, in a step that no epoch has begun,
+///         and where an optimizer does, before either has stepped; NotFiniteError on a loss or gradient that is not
+///         finite (see `not_finite`), when nothing has been stepped
 /// @cost   forward and backward of the mixture, one reading of the gradients and two optimizer steps; no allocation
 ///         after the first step of each stage
 template <class T, class C, class MixtureT, class LossT, class StagesT>
 class ThreeStage {
+  GATEFOLD_REQUIRE(
+      requires(const StagesT& of_parts) { of_parts.of_experts(); },
+      "gatefold: a ThreeStage takes Stages, its epochs and optimizers: ThreeStage{ctx, mixture, loss, "
+      "Stages{100, 200, ffn, attention, fine, router}, seed}");
   using Trainer = RoutedTrainer<T, C, MixtureT, LossT>;
   using B = typename C::Backend;
   using Expert = decltype(Trainer::Params::expert);
@@ -164,10 +169,10 @@ class ThreeStage {
             stages.router.begin(trainer.context(), trainer.params.gate)};
   }
   template <class F>
-  static void for_each_attention(Expert& pack, const F& f) {
+  void for_each_attention(Expert& pack, const F& f) const {
     for_each_tensor(
         [&](const Name& name, auto& t) {
-          if (is_attention(name)) f(t);
+          if (stages.attends(name)) f(t);
         },
         pack);
   }
