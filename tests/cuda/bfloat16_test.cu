@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include "support/bf16_by_hand.hpp"
+#include "support/bf16_deep.hpp"
 #include "support/bf16_layers.cuh"
 #include "support/bf16_on_cpu.hpp"
 #include "support/graph.cuh"
@@ -35,6 +36,12 @@ TEST_CASE("cuda: CudaBf16 and CpuBf16 are as far apart as the errors of both") {
 #endif
 
 #ifdef GATEFOLD_SLOW_TESTS
+TEST_CASE("cuda: layers of several parts, beside those in double that round the same values") {
+  for_each_deep_layer<RoundedSlots>([](const auto& rounded) {
+    CudaBf16::Context ctx;
+    rounded.expect(outcome(rounded.template run<float, CudaBf16>(ctx)));
+  });
+}
 TEST_CASE("cuda: layers whose experts multiply bfloat16, beside plain loops that round the same factors") {
   const auto check = [](const auto& expert, Index items = 40) {
     const Mixture mixture{SoftmaxTopK{.scores = {.experts = 3}, .selection = {.k = 2}}, expert};

@@ -25,15 +25,15 @@ class Rounding {
   static constexpr double window = 16 * 0x1p-24;
 
   /// The nearest bfloat16, the even one of two.
-  double operator()(double v, double largest) {
+  /// @param given  whether v, if it is a float, was given and not computed: a sum of few short products may be one
+  double operator()(double v, double largest, bool given = true) {
     if (v == 0 || !std::isfinite(v)) return v;
     int exponent = 0;
     std::frexp(v, &exponent);
     const double ulp = std::ldexp(1.0, exponent - 8), low = std::floor(v / ulp), rest = v / ulp - low;
     const double nearest = std::nearbyint(v / ulp);
-    // What is a float was given, not computed. Where the window is as wide as steps of bfloat16, these are small beside
-    // the row: as errors of sums are.
-    const bool given = static_cast<double>(static_cast<float>(v)) == v;
+    // Where the window is as wide as steps of bfloat16, these are small beside the row: as errors of sums are.
+    given = given && static_cast<double>(static_cast<float>(v)) == v;
     if (!given && std::abs(rest - 0.5) * ulp <= window * largest && ulp > 4 * window * largest) {
       close_.insert(v);
       if (v == other_way_) return (nearest == low ? low + 1 : low) * ulp;
@@ -156,7 +156,7 @@ struct RoundingPrimitives : NaivePrimitives<B, AsItIs, RoundingContext<B>> {
             at.store(&c(s, j), epilogue(at, e, s, j, sums[0](s, j), sums[1](s, j)));
           }
           for (int i = 0; i < count; ++i)
-            *stores[i].to = Bfloat16::from(static_cast<float>(ctx.rounding(stores[i].value, most)));
+            *stores[i].to = Bfloat16::from(static_cast<float>(ctx.rounding(stores[i].value, most, false)));
         }
       }
   }
