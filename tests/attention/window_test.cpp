@@ -6,6 +6,8 @@
 #include <utility>
 #include <vector>
 
+#include "gatefold/backend/cpu/cpu.hpp"
+
 using namespace gatefold;
 using namespace gatefold::attending;
 
@@ -60,6 +62,36 @@ TEST_CASE("window: what a sequence is cut into does not depend on how many there
       CHECK(now == cuts);
     }
   }
+}
+
+/// For each item, at which keys sums over those that it sees are cut.
+std::vector<std::vector<Index>> cuts(const Window& window) {
+  std::vector<std::vector<Index>> all(std::size_t(window.length));
+  for_each_window_block(window, 1, [&](const attending::Block& block) {
+    for (Index r = 0; r < block.rows; ++r)
+      for (Index key = block.key + keys_of_a_chain; key < block.key + block.keys; key += keys_of_a_chain)
+        if (window.sees(block.row + r, key - 1) && window.sees(block.row + r, key))
+          all[std::size_t(block.row + r)].push_back(key);
+  });
+  return all;
+}
+
+TEST_CASE("window: where sums are cut does not depend on later items, and narrow windows cut none") {
+  static_assert(keys_of_a_chain == cpu::Tile<float>::depth && keys_of_a_chain == cpu::Tile<double>::depth);
+  const Index lengths[] = {1, 2, 50, 102, 103, 128, 129, 150, 200, 255, 256, 257, 300, 500, 900};
+  for (const bool itself : {true, false})
+    for (const Index width : {1, 5, 64, 100, 127, 128, 129, 200, 256, 257, 512, 1024, 5000})
+      for (const Index past : {Index(0), width / 2, width - 1, width, width + 100}) {
+        CAPTURE(width);
+        CAPTURE(past);
+        const auto longest = cuts({1500, past, width, itself});
+        for (const Index length : lengths) {
+          auto expected = longest;
+          expected.resize(std::size_t(length));
+          CHECK(cuts({length, past, width, itself}) == expected);
+        }
+        if (width <= 128) CHECK(longest == std::vector<std::vector<Index>>(1500));
+      }
 }
 
 TEST_CASE("window: the key of an item itself is among those of its sequence, behind the remembered ones") {

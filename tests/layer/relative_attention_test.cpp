@@ -175,6 +175,47 @@ TEST_CASE_TEMPLATE(
     }
 }
 
+TEST_CASE_TEMPLATE(
+    "RelativeAttention: behind remembered items, bits do not depend on later items, nor, for windows of "
+    "up to 128, on how many of the items stand in memory",
+    T, float, double) {
+  Cpu::Context ctx(1);
+  constexpr Index dim = 6, all = 700;
+  for (const bool itself : {true, false})
+    for (const Index window : {64, 100, 128, 200, 512}) {
+      CAPTURE(window);
+      const RelativeAttention a{.model_dim = dim, .heads = 2, .window = window, .itself = itself};
+      const auto e = uniform_tensor<T>(ctx, Seed{5}, 1, window, dim / 2);
+      const auto from = pass<T>(ctx, a, all);
+      const Index most = a.remembers();
+      // Items begin … begin + items − 1 of all, those before them in memory.
+      const auto segment = [&](Index begin, Index items) {
+        auto p = pass<T>(ctx, a, items);
+        copy(ctx, from.x.view().rows(begin, items), p.x.view());
+        const Index past = std::min(most, begin);
+        p.extra = {.length = items,
+                   .relative = e,
+                   .memory = {View<const T, 3, Cpu>(from.x.view().rows(begin - past, past).data(), 1, past, dim)}};
+        p.forward();
+        p.infer();
+        return values(p.y);
+      };
+      for (const Index begin : {0, 30, 63, 300}) {
+        CAPTURE(begin);
+        const auto longest = segment(begin, 400);
+        for (const Index items : {1, 60, 150, 192, 193, 200, 220, 256, 257, 399}) {
+          const auto shorter = segment(begin, items);
+          CHECK(std::memcmp(shorter.data(), longest.data(), shorter.size() * sizeof shorter[0]) == 0);
+        }
+        if (window > 128) continue;
+        for (const Index later : {1, 129, 200}) {
+          const auto rest = segment(begin + later, 400 - later);
+          CHECK(std::memcmp(rest.data(), longest.data() + later * dim, rest.size() * sizeof rest[0]) == 0);
+        }
+      }
+    }
+}
+
 TEST_CASE("RelativeAttention: every layer of a stack remembers its own inputs: segments give what one pass gives") {
   Cpu::Context ctx(1);
   constexpr Index length = 4, segments = 3, dim = 6;

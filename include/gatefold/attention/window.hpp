@@ -43,20 +43,25 @@ struct Window {
   }
 };
 
+/// How many keys of a block a product on the CPU sums in one chain (Tile::depth there). A sum over so many has the same
+/// bits in any block, a longer one in blocks that begin with the same key.
+inline constexpr Index keys_of_a_chain = 256;
+
 /// Call f(block) for blocks that cover the rows of `sequences` sequences, one after the other, each with all keys that
-/// a row of it sees: several short sequences, or rows of a long one.
+/// a row of it sees: several short sequences, or rows of a long one. An item's block begins with the same key however
+/// many items follow; if its window and the rows of a block fit in one chain, no bit depends on that key either.
 template <class F>
 void for_each_window_block(const Window& window, Index sequences, const F& f) {
   constexpr BlockSize size;
   constexpr Index area = size.rows * size.keys;
-  const Index keys = window.keys(), whole = window.length * keys;
-  if (whole <= area) {
-    const Index together = area / whole;
+  const Index fit = area / (window.width + size.rows), most = fit > size.rows ? size.rows : fit > 0 ? fit : 1;
+  const Index keys = window.keys();
+  if (keys <= keys_of_a_chain || (window.length <= most && window.first(0) <= 0)) {
+    const Index fits = area / (window.length * keys), together = fits > 0 ? fits : 1;
     for (Index g = 0; g < sequences; g += together)
       f(Block{g * window.length, window.length, g * keys, keys, g + together < sequences ? together : sequences - g});
     return;
   }
-  const Index fit = area / (window.width + size.rows), most = fit > size.rows ? size.rows : fit > 0 ? fit : 1;
   for (Index g = 0; g < sequences; ++g)
     for (Index t = 0; t < window.length; t += most) {
       const Index rows = t + most < window.length ? most : window.length - t;

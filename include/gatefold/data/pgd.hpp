@@ -24,8 +24,8 @@ struct Reach {
   template <class T>
   GATEFOLD_HD T nearest(T x, T point) const {
     const T least = x - T(epsilon), most = x + T(epsilon);
-    const T near = point < least ? least : point > most ? most : point;
-    return near < T(low) ? T(low) : near > T(high) ? T(high) : near;
+    const T inside = point < least ? least : point > most ? most : point;
+    return inside < T(low) ? T(low) : inside > T(high) ? T(high) : inside;
   }
 };
 /// y = the nearest of x + ε r, r ~ U[−1, 1)

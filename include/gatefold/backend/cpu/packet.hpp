@@ -107,15 +107,16 @@ GATEFOLD_INLINE Of<T> madd(const Of<T>& a, const Of<T>& b, const Of<T>& c) {
   return a * b + c;
 }
 
-/// Hides where v came from: compilers otherwise fuse a product with a sum in some copies of an expression and not in
-/// others.
+/// v, and hides where it came from: compilers otherwise fuse a product with a sum in some copies of an expression and
+/// not in others, and with -ffast-math take x + a - b for x + (a - b).
 template <class P>
-GATEFOLD_INLINE void seal(P& v) {
+GATEFOLD_INLINE P sealed(P v) {
 #if defined(__GNUC__) && (defined(__x86_64__) || defined(__i386__)) && defined(__SSE2__)
   __asm__("" : "+v"(v));
 #elif defined(__GNUC__) && defined(__aarch64__)
   __asm__("" : "+w"(v));
 #endif
+  return v;
 }
 
 /// b where b < a, else a: NaN in a stays, one in b counts as not smaller.
@@ -192,10 +193,8 @@ GATEFOLD_INLINE Of<T> scaled(const Of<T>& v, const Of<T>& n) {
     const auto power = [](const Of<T>& e) {
       return reinterpret_cast<Of<T>>(reinterpret_cast<Bits>(e + filled(T(large + bias))) << mantissa);
     };
-    Of<T> half = n * filled(T(0.5)) + filled(large);  // 2^n overflows where v · 2^n may not
-    seal(half);
-    half = half - filled(large);
-    return v * power(half) * power(n - half);
+    const Of<T> half = sealed(sealed(n * filled(T(0.5)) + filled(large)) - filled(large));
+    return sealed(v * power(half)) * power(sealed(n - half));  // 2^n overflows where v · 2^n may not
   }
 }
 

@@ -167,12 +167,8 @@ class Register {
     return Register(x.packet_ < y.packet_ ? a.packet_ : b.packet_);
   }
 
-  // Hides where a product came from: compilers otherwise fuse it with a sum in some copies of an expression and not in
-  // others, and an element's bits would depend on its place.
-  GATEFOLD_INLINE static Register sealed(Packet p) {
-    packet::seal(p);
-    return Register(p);
-  }
+  // A product that no sum takes in, and a sum that -ffast-math leaves as it is: see packet.hpp.
+  GATEFOLD_INLINE static Register sealed(Packet p) { return Register(packet::sealed(p)); }
 
   // e^v = 2^n e^r, n = round(v / ln 2).
   //
@@ -191,15 +187,16 @@ class Register {
     const Register x(packet::min<T>(where_less(v, low, zero, v).packet_, high.packet_)), n = whole(x);
     return where_less(v, low, zero, Register(packet::scaled<T>(exp_of_rest(x, n).packet_, n.packet_)));
   }
-  // round(x / ln 2): a sum with 1.5 · 2^23 is a whole number. Sealed, for -ffast-math would take the two for nothing.
+  // round(x / ln 2): a sum with 1.5 · 2^23 is a whole number.
   GATEFOLD_INLINE static Register whole(Register x) {
-    const Register large(T(12582912));
-    return sealed(madd(x, Register(T(1.44269504088896341)), large).packet_) - large;
+    const Register large(T(12582912)), sum = sealed(madd(x, Register(T(1.44269504088896341)), large).packet_);
+    return sealed((sum - large).packet_);
   }
   // e^r, r = x - n ln 2, with ln 2 in two parts: 1 + r + r² p(r), p a minimax fit (Lawson's algorithm in 40 digits) of
   // relative error 3.1e-9 before rounding.
   static Register exp_of_rest(Register x, Register n) {
-    const Register r = madd(n, Register(T(-3.1946184945309415e-05)), madd(n, Register(T(-0.693115234375)), x));
+    const Register first = sealed(madd(n, Register(T(-0.693115234375)), x).packet_),
+                   r = madd(n, Register(T(-3.1946184945309415e-05)), first);
     Register p(T(0.0013814462027835117));
     for (double c : {0.008368780883103031, 0.041668394316207585, 0.16666520102736102, 0.49999993411976607, 1.0, 1.0})
       p = madd(p, r, T(c));
@@ -212,9 +209,10 @@ class Register {
     const Register low(T(-708.39)), high(T(709.78)), zero(T(0)), infinity(std::numeric_limits<T>::infinity());
     const Register x(packet::min<T>(where_less(v, low, zero, v).packet_, high.packet_));
     const Register large(T(0x1.8p52)), t = madd(x, Register(T(1.4426950408889634074)), T(0.5));
-    const Register near = sealed((t + large).packet_) - large, n = where_less(t, near, near - T(1), near);
-    const Register g = madd(n, Register(T(-1.42860682030941723212e-6)), madd(n, Register(T(-0.693145751953125)), x)),
-                   s = g * g;
+    const Register nearest = sealed((sealed((t + large).packet_) - large).packet_),
+                   n = where_less(t, nearest, nearest - T(1), nearest);
+    const Register first = sealed(madd(n, Register(T(-0.693145751953125)), x).packet_),
+                   g = madd(n, Register(T(-1.42860682030941723212e-6)), first), s = g * g;
     Register p(T(1.26177193074810590878e-4)), q(T(3.00198505138664455042e-6));
     for (double c : {3.02994407707441961300e-2, 9.99999999999999999910e-1}) p = madd(p, s, T(c));
     for (double c : {2.52448340349684104192e-3, 2.27265548208155028766e-1, 2.00000000000000000009e0})
