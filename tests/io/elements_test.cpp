@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -78,6 +79,39 @@ TEST_CASE("encode is the inverse of decode, and rounds sixteen bits to nearest e
   CHECK(through("F64", 8) == from);
   CHECK(through("BF16", 2) == std::vector<float>{1.5f, -2.f, 1.f, 1.f, 0x1p-24f, from[5]});
   CHECK(through("F16", 2) == std::vector<float>{1.5f, -2.f, from[2], 1.f, 0x1p-24f, from[5]});
+}
+
+TEST_CASE("doubles are rounded to sixteen bits once: right beside every border between two of them") {
+  struct Form {
+    const char* dtype;
+    std::uint64_t infinity;
+    double largest, step;  // the largest number, and the step there
+  };
+  for (const Form& form : {Form{"BF16", 0x7f80, 0x1.fep127, 0x1p120}, Form{"F16", 0x7c00, 65504, 32}})
+    for (std::uint64_t bits = 0; bits < form.infinity; ++bits) {
+      const double below = Bytes().add(bits, 2).as<double>(form.dtype, 1)[0];
+      const double above = bits + 1 < form.infinity ? Bytes().add(bits + 1, 2).as<double>(form.dtype, 1)[0]
+                                                    : form.largest + form.step;  // where infinity stands
+      const double border = (below + above) / 2;                                 // exact
+      const double all[] = {std::nextafter(border, below), border, std::nextafter(border, above), -border,
+                            -std::nextafter(border, above)};
+      std::byte to[sizeof all / sizeof all[0] * 2];
+      safetensors::encode(form.dtype, all, 5, to);
+      std::uint16_t got[5];
+      std::memcpy(got, to, sizeof to);
+      const std::uint64_t even = bits + bits % 2, minus = 0x8000;
+      REQUIRE(got[0] == bits);
+      REQUIRE(got[1] == even);
+      REQUIRE(got[2] == bits + 1);
+      REQUIRE(got[3] == (even | minus));
+      REQUIRE(got[4] == ((bits + 1) | minus));
+    }
+  const double wide[] = {1e300, -1e300, 1e-300, -1e-300, std::numeric_limits<double>::quiet_NaN()};
+  std::byte to[10];
+  safetensors::encode("F16", wide, 5, to);
+  std::uint16_t got[5];
+  std::memcpy(got, to, sizeof to);
+  CHECK((got[0] == 0x7c00 && got[1] == 0xfc00 && got[2] == 0 && got[3] == 0x8000 && (got[4] & 0x7fff) > 0x7c00));
 }
 
 TEST_CASE("a type of a file for each type of elements; whole numbers stay whole") {

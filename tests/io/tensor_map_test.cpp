@@ -135,6 +135,11 @@ TEST_CASE("what does not fit is refused before anything is written") {
           twice[1].theirs = "e.1.w";
           io::save(temp.file(), ctx, {}, twice, bank);
         }) == "io::save: tensor names: expected different ones, got two of \"e.1.w\"");
+  CHECK(message_of([&] {
+          io::TensorMap reserved = map;
+          reserved[3].theirs = "__metadata__";
+          io::save(temp.file(), ctx, {}, reserved, bank);
+        }) == "io::save: tensor name: expected any other, got __metadata__");
   CHECK(read_bytes(temp.file()) == before);
 }
 

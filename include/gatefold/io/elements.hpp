@@ -86,7 +86,17 @@ constexpr const char* dtype(Stored stored) {
   return names[static_cast<int>(stored)];
 }
 
-/// The inverse of decode; sixteen bits are rounded from float, to nearest, ties to even.
+/// The float that v is, or the one of the two beside it whose last bit is 1: rounded once more to sixteen bits it gives
+/// what v itself would.
+inline float rounded_to_odd(double v) {
+  const float f = static_cast<float>(v);
+  if (static_cast<double>(f) == v || v != v) return f;
+  const auto bits = __builtin_bit_cast(std::uint32_t, f);
+  const bool beyond = (static_cast<double>(f) < v) == (v < 0);
+  return __builtin_bit_cast(float, (bits - (beyond ? 1 : 0)) | 1);
+}
+
+/// The inverse of decode; sixteen bits are rounded to nearest, ties to even.
 /// @param to  `count` elements of the dtype, at any address
 template <class T>
 void encode(std::string_view dtype, const T* from, std::size_t count, std::byte* to) {
@@ -95,7 +105,7 @@ void encode(std::string_view dtype, const T* from, std::size_t count, std::byte*
       if constexpr (std::is_arithmetic_v<S>) {
         element = static_cast<S>(from[i]);
       } else {
-        element = S::from(static_cast<float>(from[i]));
+        element = S::from(rounded_to_odd(static_cast<double>(from[i])));
       }
       std::memcpy(to + i * sizeof(S), &element, sizeof(S));
     }

@@ -234,6 +234,7 @@ void save(const std::filesystem::path& path, C& ctx, const Metadata& metadata, c
     const Source* const before = i > 0 && sources[i - 1].entry.name == entry.name ? &sources[i - 1] : nullptr;
     const bool last = i + 1 == sources.size() || sources[i + 1].entry.name != entry.name;
     of_name = before ? of_name + 1 : 0;
+    expect(entry.name != "__metadata__", "io::save", "tensor name", "any other", entry.name);
     expect(!before || before->piece.part != piece.part, "io::save", "tensor names", "different ones",
            "two of \"" + entry.name + "\"");
     const bool alike = !before || (before->entry.shape == entry.shape && before->element == element);
