@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# run.sh WORK COMPILER INCLUDE...: objects compiled with different -march are linked in every order, run, and compared
-# with programs of one of them; what a linker merges of two objects is on the list shared.txt.
+# run.sh WORK COMPILER INCLUDE...: objects compiled with different -march, or with -ffast-math, are linked in every
+# order, run, and compared with programs of one of them; what a linker merges of two objects is on the list shared.txt.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 work=$1 compiler=$2
@@ -17,21 +17,19 @@ abi() {
     "$compiler" -std=c++20 "-march=$1" "${includes[@]}" -include gatefold/backend/cpu/instruction_set.hpp \
       -x c++ -E -P - | tail -1
 }
-declare -A march=([narrow]=x86-64 [middle]=x86-64-v3 [native]=native)
-parts=(narrow)
+declare -A march=([narrow]=x86-64 [fast]=x86-64 [middle]=x86-64-v3 [native]=native)
+parts=(narrow fast)
 has=$("$compiler" -march=native -dM -E -x c++ /dev/null)
 if [[ $has == *__AVX2__* && $has == *__FMA__* && $has == *__BMI2__* ]]; then parts+=(middle); fi
 native=$(abi native) known=
 for part in "${parts[@]}"; do known+=" $(abi "${march[$part]}") "; done
 if [[ $known != *" $native "* ]]; then parts+=(native); fi
-if ((${#parts[@]} < 2)); then
-  echo "this machine has one instruction set"
-  exit 77
-fi
 
 "$compiler" -std=c++20 -O1 -c "$here/main.cpp"
 for part in "${parts[@]}"; do
-  "$compiler" -std=c++20 -O1 "-march=${march[$part]}" "${includes[@]}" "-DPART=$part" -c "$here/part.cpp" -o "$part.o"
+  flags=("-march=${march[$part]}")
+  [[ $part != fast ]] || flags+=(-ffast-math)
+  "$compiler" -std=c++20 -O1 "${flags[@]}" "${includes[@]}" "-DPART=$part" -c "$here/part.cpp" -o "$part.o"
   "$compiler" main.o "$part.o" -o "$part"
   "./$part" >"$part.txt" || { cat "$part.txt"; exit 1; }
 done
@@ -50,7 +48,7 @@ for a in "${parts[@]}"; do
     if [[ $a != "$b" ]]; then mixed "$a" "$b"; fi
   done
 done
-if ((${#parts[@]} == 3)); then mixed narrow middle native && mixed native middle narrow; fi
+if ((${#parts[@]} > 2)); then mixed "${parts[@]}"; fi
 
 weak() { nm "$1" | awk '$2 ~ /^[WVu]$/ { print $3 }' | sort; }
 grep -v '^#' "$here/shared.txt" >allowed.txt

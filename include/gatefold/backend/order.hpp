@@ -39,6 +39,13 @@ GATEFOLD_HD bool is_finite(T v) {
   return magnitude_bits(v) < infinity_bits<T>;
 }
 
+/// 0, which no compiler knows: a product with it is 0 of a finite number and NaN of others, whatever is assumed.
+template <class T>
+T unknown_zero() {
+  volatile T zero = 0;
+  return zero;
+}
+
 /// A whole number that is larger where v is; NaN's is the smallest of all, and both zeros have the same. It is made of
 /// bits alone, so that an order by it is total whatever the compiler assumes.
 template <class T>

@@ -33,19 +33,18 @@ namespace gatefold {
 
 namespace fn {
 
-/// sums[r] = Σ (x − x) over part r: 0 where all are finite, else NaN
+/// sums[r] = Σ 0 · x over part r: 0 where all are finite, else NaN
 template <class T>
 struct FiniteSum {
   Parts parts;
   const T* x;
+  T zero;  // unknown_zero
   double* sums;
   template <class Lanes>
   GATEFOLD_HD void operator()(const Lanes& lanes, Index r) const {
     const T* from = x + parts.begin(r);
-    const T sum = sum_columns<T>(lanes, parts.elements(r), [&](const auto& at, Index j) {
-      const auto v = at.load(from + j);
-      return v - v;
-    });
+    const T sum =
+        sum_columns<T>(lanes, parts.elements(r), [&](const auto& at, Index j) { return at.load(from + j) * zero; });
     if (lanes.lane == 0) sums[r] = static_cast<double>(sum);
   }
 };
@@ -149,7 +148,7 @@ Measured measure_finite(C& ctx, const Pack& pack) {
       [&](const Name&, const auto& t) {
         using T = std::remove_cvref_t<decltype(*t.data())>;
         const Parts parts = parts_of(t, summed_at_once);
-        B::for_rows(ctx, parts.count(), fn::FiniteSum<T>{parts, t.data(), sums + done});
+        B::for_rows(ctx, parts.count(), fn::FiniteSum<T>{parts, t.data(), fn::unknown_zero<T>(), sums + done});
         done += parts.count();
       },
       pack);

@@ -1,9 +1,9 @@
 #pragma once
 
-#include <cmath>
 #include <sstream>
 
 #include "gatefold/backend/elementwise.hpp"
+#include "gatefold/backend/order.hpp"
 #include "gatefold/core/config.hpp"
 #include "gatefold/core/error.hpp"
 #include "gatefold/core/types.hpp"
@@ -18,12 +18,12 @@ enum class NotFinite { throws, skips };
 
 namespace fn {
 
-/// verdict = 0 if what was measured is finite, else NaN
+/// verdict = 0 if what was measured is finite, else 1
 template <class T>
 struct Verdict {
   const double* total;
   T* verdict;
-  GATEFOLD_HD void operator()(Index) const { *verdict = static_cast<T>(*total - *total); }
+  GATEFOLD_HD void operator()(Index) const { *verdict = is_finite(*total) ? T(0) : T(1); }
 };
 
 }  // namespace fn
@@ -35,7 +35,7 @@ bool all_finite(C& ctx, const Pack& pack) {
   auto mark = ctx.mark();
   double total = 0;
   C::Backend::to_host(ctx, 1, optim::measure_finite(ctx, pack).total, &total);
-  return std::isfinite(total);
+  return fn::is_finite(total);
 }
 
 [[noreturn, gnu::cold, gnu::noinline]] inline void throw_not_finite(const char* where, Printed what) {
@@ -46,7 +46,7 @@ bool all_finite(C& ctx, const Pack& pack) {
 /// @throws NotFiniteError naming the loss or the first of the gradients that is not finite
 template <class C, class Pack>
 [[noreturn]] void throw_not_finite(const char* where, C& ctx, double loss, const Pack& grads) {
-  if (!std::isfinite(loss)) throw_not_finite(where, Joined{"loss: expected a finite number, got ", loss});
+  if (!fn::is_finite(loss)) throw_not_finite(where, Joined{"loss: expected a finite number, got ", loss});
   for_each_learned(
       [&](const Name& name, const auto& t) {
         if (!all_finite(ctx, t))

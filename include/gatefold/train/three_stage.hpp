@@ -1,9 +1,9 @@
 #pragma once
 
-#include <cmath>
 #include <utility>
 
 #include "gatefold/backend/initial_values.hpp"
+#include "gatefold/backend/order.hpp"
 #include "gatefold/core/config.hpp"
 #include "gatefold/core/error.hpp"
 #include "gatefold/optim/normalized_gd.hpp"
@@ -130,7 +130,7 @@ class ThreeStage {
     auto mark = ctx.mark();
     bool finite = true;
     const Losses losses = trainer.losses(target, optim::measure_finite(ctx, trainer.grads).total, &finite);
-    if (!finite || !std::isfinite(losses.router) || !std::isfinite(losses.experts)) {
+    if (!finite || !fn::is_finite(losses.router) || !fn::is_finite(losses.experts)) {
       if (not_finite == NotFinite::throws)
         throw_not_finite("ThreeStage.step", ctx, losses.router + losses.experts, trainer.grads);
       ++skipped;

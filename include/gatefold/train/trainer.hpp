@@ -1,11 +1,11 @@
 #pragma once
 
-#include <cmath>
 #include <cstdint>
 #include <type_traits>
 #include <utility>
 
 #include "gatefold/backend/elementwise.hpp"
+#include "gatefold/backend/order.hpp"
 #include "gatefold/core/config.hpp"
 #include "gatefold/core/types.hpp"
 #include "gatefold/layer/layer.hpp"
@@ -106,7 +106,7 @@ class Trainer {
     T found[2];
     B::to_host(ctx_, 2, std::as_const(value_).data(), found);
     const double value = taken.mean(static_cast<double>(found[0]));
-    if (!std::isfinite(value) || found[1] != 0) {
+    if (!fn::is_finite(value) || found[1] != 0) {
       if (not_finite == NotFinite::throws) throw_not_finite("Trainer.step", ctx_, value, grads);
       ++skipped;
       return value;

@@ -9,66 +9,75 @@
 #include <Eigen/Core>
 #pragma GCC diagnostic pop
 
-/// The instruction set that a file is compiled for, as the name of an inline namespace around the CPU backend.
+/// The instruction set that a file is compiled for, and whether for -ffast-math, as the name of an inline namespace
+/// around the CPU backend.
 ///
 /// Register width, packed weights and rounding depend on it, and of a function that several objects define a linker
 /// keeps one. So `gatefold::Cpu` is another type for every instruction set, and with it every template over a backend:
-/// objects compiled with different -march share none of them, and one program may hold several. What is here and not a
-/// template over T or the backend is inside the namespace too.
+/// objects compiled with different -march, or with and without -ffast-math, share none of them, and one program may
+/// hold several. What is here and not a template over T or the backend is inside the namespace too.
 ///
 /// Intel's vector units multiply pairs of bfloat16 at half the speed at which they multiply floats (0.49 of the
 /// multiply-adds on a Xeon of the fifth generation): files compiled for these do not use vdpbf16ps, but the matrix unit
 /// (AMX), which those have too unless it is switched off (-mno-amx-bf16).
 #if defined(EIGEN_VECTORIZE_AVX512BF16) && defined(__x86_64__) && \
     ((defined(__AMX_TILE__) && defined(__AMX_BF16__)) || (defined(__AMXTILE__) && defined(__AMXBF16__)))
-#define GATEFOLD_CPU_ABI avx512_amx_bf16
+#define GATEFOLD_INSTRUCTION_SET avx512_amx_bf16
 #define GATEFOLD_BFLOAT16_PAIRS
 #define GATEFOLD_AMX
 #elif defined(EIGEN_VECTORIZE_AVX512BF16) &&                                                 \
     (defined(__cooperlake__) || defined(__sapphirerapids__) || defined(__emeraldrapids__) || \
      defined(__graniterapids__) || defined(__tune_corei7__))  // the last: clang's, of all of them
-#define GATEFOLD_CPU_ABI avx512_bf16_intel
+#define GATEFOLD_INSTRUCTION_SET avx512_bf16_intel
 #elif defined(EIGEN_VECTORIZE_AVX512BF16)
-#define GATEFOLD_CPU_ABI avx512_bf16
+#define GATEFOLD_INSTRUCTION_SET avx512_bf16
 #define GATEFOLD_BFLOAT16_PAIRS
 #elif defined(EIGEN_VECTORIZE_AVX512ER)
-#define GATEFOLD_CPU_ABI avx512_er
+#define GATEFOLD_INSTRUCTION_SET avx512_er
 #elif defined(EIGEN_VECTORIZE_AVX512DQ) && defined(__AVX512VNNI__)
-#define GATEFOLD_CPU_ABI avx512_vnni
+#define GATEFOLD_INSTRUCTION_SET avx512_vnni
 #elif defined(EIGEN_VECTORIZE_AVX512DQ)
-#define GATEFOLD_CPU_ABI avx512_dq
+#define GATEFOLD_INSTRUCTION_SET avx512_dq
 #elif defined(EIGEN_VECTORIZE_AVX512)
-#define GATEFOLD_CPU_ABI avx512
+#define GATEFOLD_INSTRUCTION_SET avx512
 #elif defined(EIGEN_VECTORIZE_AVX2) && defined(EIGEN_VECTORIZE_FMA)
-#define GATEFOLD_CPU_ABI avx2_fma
+#define GATEFOLD_INSTRUCTION_SET avx2_fma
 #elif defined(EIGEN_VECTORIZE_AVX2)
-#define GATEFOLD_CPU_ABI avx2
+#define GATEFOLD_INSTRUCTION_SET avx2
 #elif defined(EIGEN_VECTORIZE_AVX) && defined(EIGEN_VECTORIZE_FMA)
-#define GATEFOLD_CPU_ABI avx_fma
+#define GATEFOLD_INSTRUCTION_SET avx_fma
 #elif defined(EIGEN_VECTORIZE_AVX) && defined(__FMA4__)
-#define GATEFOLD_CPU_ABI avx_fma4
+#define GATEFOLD_INSTRUCTION_SET avx_fma4
 #elif defined(EIGEN_VECTORIZE_AVX)
-#define GATEFOLD_CPU_ABI avx
+#define GATEFOLD_INSTRUCTION_SET avx
 #elif defined(EIGEN_VECTORIZE_SSE4_2)
-#define GATEFOLD_CPU_ABI sse4_2
+#define GATEFOLD_INSTRUCTION_SET sse4_2
 #elif defined(EIGEN_VECTORIZE_SSE4_1)
-#define GATEFOLD_CPU_ABI sse4_1
+#define GATEFOLD_INSTRUCTION_SET sse4_1
 #elif defined(EIGEN_VECTORIZE_SSE3)
-#define GATEFOLD_CPU_ABI sse3
+#define GATEFOLD_INSTRUCTION_SET sse3
 #elif defined(EIGEN_VECTORIZE_SSE2)
-#define GATEFOLD_CPU_ABI sse2
+#define GATEFOLD_INSTRUCTION_SET sse2
 #elif defined(EIGEN_VECTORIZE_SVE)
-#define GATEFOLD_CPU_ABI sve
+#define GATEFOLD_INSTRUCTION_SET sve
 #elif defined(EIGEN_VECTORIZE_NEON) && defined(__ARM_FEATURE_BF16_VECTOR_ARITHMETIC)
-#define GATEFOLD_CPU_ABI neon_bf16
+#define GATEFOLD_INSTRUCTION_SET neon_bf16
 #elif defined(EIGEN_VECTORIZE_NEON) && defined(__ARM_FEATURE_FMA)
-#define GATEFOLD_CPU_ABI neon_fma
+#define GATEFOLD_INSTRUCTION_SET neon_fma
 #elif defined(EIGEN_VECTORIZE_NEON)
-#define GATEFOLD_CPU_ABI neon
+#define GATEFOLD_INSTRUCTION_SET neon
 #elif defined(EIGEN_VECTORIZE)
-#define GATEFOLD_CPU_ABI vector
+#define GATEFOLD_INSTRUCTION_SET vector
 #elif defined(__FMA__) || defined(__ARM_FEATURE_FMA)
-#define GATEFOLD_CPU_ABI scalar_fma
+#define GATEFOLD_INSTRUCTION_SET scalar_fma
 #else
-#define GATEFOLD_CPU_ABI scalar
+#define GATEFOLD_INSTRUCTION_SET scalar
+#endif
+
+#if defined(__FAST_MATH__)
+#define GATEFOLD_FAST_MATH_OF(name) name##_fast_math
+#define GATEFOLD_FAST_MATH(name) GATEFOLD_FAST_MATH_OF(name)
+#define GATEFOLD_CPU_ABI GATEFOLD_FAST_MATH(GATEFOLD_INSTRUCTION_SET)
+#else
+#define GATEFOLD_CPU_ABI GATEFOLD_INSTRUCTION_SET
 #endif

@@ -1,0 +1,82 @@
+#include <doctest/doctest.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "gatefold/gatefold.hpp"
+
+// Compiled with -ffast-math: a step that meets a number which is none is refused all the same, and writes nothing.
+#if !defined(__FINITE_MATH_ONLY__) || !__FINITE_MATH_ONLY__
+#error "this test says something only when it is compiled with -ffast-math"
+#endif
+
+using namespace gatefold;
+
+namespace {
+
+/// NaN, or an infinity, of which the compiler sees the bits alone.
+float strange(std::uint32_t magnitude) {
+  volatile std::uint32_t bits = magnitude;
+  const std::uint32_t copy = bits;
+  float value;
+  __builtin_memcpy(&value, &copy, sizeof value);
+  return value;
+}
+template <class P>
+std::vector<std::uint32_t> bits_of(const P& pack) {
+  std::vector<std::uint32_t> all;
+  for_each_tensor(
+      [&](const Name&, const auto& t) {
+        for (Index i = 0; i < t.size(); ++i) {
+          std::uint32_t bits;
+          __builtin_memcpy(&bits, t.data() + i, sizeof bits);
+          all.push_back(bits);
+        }
+      },
+      pack);
+  return all;
+}
+template <class F>
+std::string message_of(const F& f) {
+  try {
+    f();
+  } catch (const NotFiniteError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+}  // namespace
+
+TEST_CASE("fast math: a loss or gradient that is not finite is no step") {
+  Cpu::Context ctx(1);
+  const Mixture mixture{SoftmaxTopK{.scores = {.experts = 3}, .selection = {.k = 2}}, Mlp<Gelu>{5, 7}};
+  const auto check = [&](const auto& optimizer) {
+    for (const std::uint32_t magnitude : {0x7fc00000u, 0x7f800000u, 0xff800000u})
+      for (const bool in_target : {false, true}) {
+        Trainer trainer{ctx, Residual{update::Plain{}, mixture}, MeanSquaredError{}, optimizer, Seed{1}};
+        auto x = uniform_tensor<float>(ctx, Seed{2}, 1, 8, 5), target = uniform_tensor<float>(ctx, Seed{3}, 1, 8, 5);
+        trainer.step(x, target);
+        const auto params = bits_of(trainer.params), state = bits_of(trainer.state);
+        (in_target ? target : x)(3, 2) = strange(magnitude);
+        CHECK(message_of([&] { trainer.step(x, target); }).find("Trainer.step: loss: expected a finite number") == 0);
+        CHECK(bits_of(trainer.params) == params);
+        CHECK(bits_of(trainer.state) == state);
+        CHECK(trainer.state.step == 1);
+        trainer.not_finite = NotFinite::skips;
+        trainer.step(x, target);
+        CHECK(trainer.skipped == 1);
+        CHECK(bits_of(trainer.params) == params);
+      }
+  };
+  check(optim::AdamW{});
+  check(optim::Clipped{optim::Sgd{.momentum = 0.9}, 1.0});
+  // A gradient alone.
+  Trainer trainer{ctx, Residual{update::Plain{}, mixture}, MeanSquaredError{}, optim::AdamW{}, Seed{1}};
+  CHECK(all_finite(ctx, trainer.params));
+  trainer.params.branch.expert.up(1, 2, 3) = strange(0x7fc00000u);
+  CHECK_FALSE(all_finite(ctx, trainer.params));
+  trainer.params.branch.expert.up(1, 2, 3) = strange(0xff800000u);
+  CHECK_FALSE(all_finite(ctx, trainer.params));
+}
