@@ -142,7 +142,8 @@ TEST_CASE("memory: what does not fit says so") {
         "SegmentMemory: layers: expected at least 1, got 0");
   Memory memory(ctx, {.layers = 2, .sequences = 3, .width = 4, .most = 5});
   CHECK(message_of([&] { memory.begin(ctx, 6); }) == "SegmentMemory.begin: zeros: expected 0 to 5, got 6");
-  CHECK(message_of([&] { memory.of(1).at(2); }) == "AttentionMemory.at: layers: expected more than 2, got 2");
+  CHECK(message_of([&] { memory.of(1).at(2); }) ==
+        "AttentionMemory.at: layers of each attention: expected more than 2, got 2");
   const Window window{2, 0, 6};
   const auto fits = [&](const Window& w, Index dim, bool wide) {
     return message_of([&] { memory.of(2).validate("f", w, 3, dim, wide, false); });
@@ -152,6 +153,9 @@ TEST_CASE("memory: what does not fit says so") {
   CHECK(fits(window, 2, false) == "f: memory.past: expected rows of 2 values (items), got 4");
   CHECK(fits(window, 3, true) ==
         "f: memory.past: expected rows of 3 (items) or twice as many values (keys and values), got 4");
+  CHECK(message_of([&] {
+          memory.of(6).validate("f", {6, 0, 6}, 1, 4, false, false);
+        }) == "f: memory: expected one of as many sequences as the segment has, 1 (by its length), got 3");
   CHECK(fits({2, 0, 2}, 4, false) == "f: memory.next: expected 3 rows (1 for each sequence), got 6");
   Tensor<float, 3, Cpu> one(1, 6, 4);
   const AttentionMemory<float, Cpu> same{one, one};

@@ -216,6 +216,35 @@ TEST_CASE_TEMPLATE(
     }
 }
 
+TEST_CASE("RelativeAttention: a stream that begins in the place of another one has the bits of one that begins alone") {
+  Cpu::Context ctx(1);
+  constexpr Index dim = 6, window = 7, steps = 12, change = 5;
+  const RelativeAttention a{.model_dim = dim, .heads = 2, .window = window};
+  const auto from = pass<float>(ctx, a, 3 * steps);
+  // Streams beside each other; the second ends after some steps, and the third begins in its place.
+  SegmentMemory<float, Cpu> memory(ctx, {.sequences = 2, .width = dim, .most = a.remembers()}),
+      alone(ctx, {.width = dim, .most = a.remembers()});
+  for (Index t = 0; t < steps; ++t) {
+    const Index second = t < change ? steps + t : 2 * steps + t - change;
+    auto both = pass<float>(ctx, a, 2), one = pass<float>(ctx, a, 1);
+    copy(ctx, from.x.view().rows(t, 1), both.x.view().rows(0, 1));
+    copy(ctx, from.x.view().rows(second, 1), both.x.view().rows(1, 1));
+    both.extra = {.length = 1, .memory = memory.of(1)};
+    both.infer();
+    if (t + 1 == change) {
+      const auto& valid = both.extra.memory.next_valid;
+      for (Index i = valid.extent(0) / 2; i < valid.extent(0); ++i) valid(i) = 0;
+    }
+    memory.advance();
+    if (t < change) continue;
+    copy(ctx, from.x.view().rows(second, 1), one.x.view());
+    one.extra = {.length = 1, .memory = alone.of(1)};
+    one.infer();
+    alone.advance();
+    CHECK(std::memcmp(both.y.data() + dim, one.y.data(), dim * sizeof(float)) == 0);
+  }
+}
+
 TEST_CASE("RelativeAttention: every layer of a stack remembers its own inputs: segments give what one pass gives") {
   Cpu::Context ctx(1);
   constexpr Index length = 4, segments = 3, dim = 6;
@@ -595,5 +624,5 @@ TEST_CASE("RelativeAttention: options and shapes that do not fit say so before a
       "RelativeAttention: memory.next_valid: expected a mask beside memory.next, as some items are padding, got none");
   SegmentMemory<float, Cpu> two(ctx, {.sequences = 2, .width = 6, .most = 2});
   CHECK(message([&](auto& p) { p.extra.memory = two.of(5); }) ==
-        "RelativeAttention: memory.next: expected 2 rows (2 for each sequence), got 4");
+        "RelativeAttention: memory: expected one of as many sequences as the segment has, 1 (by its length), got 2");
 }

@@ -24,29 +24,33 @@ struct AttentionMemory {
   // Which of them are items: 1, and 0 for padding, the same in every layer.
   View<const T, 1, B> valid{};  // [S·P] of past; empty: all are items
   View<T, 1, B> next_valid{};   // [S·P'] out, of next
+  Index sequences = 0;          // S; 0: as many as the segment has
 
   /// That of layer l of a stack.
   /// @throws ArgumentError unless it holds so many
   AttentionMemory at(Index l) const {
     const auto of_layer = [&](const auto& all) {
-      expect(!all.data() || l < all.extent(0), "AttentionMemory.at", "layers", Joined{"more than ", l}, all.extent(0));
+      expect(!all.data() || l < all.extent(0), "AttentionMemory.at", "layers of each attention",
+             Joined{"more than ", l}, all.extent(0));
       return rows_if_any(all, l, 1);
     };
-    return {of_layer(past), of_layer(next), valid, next_valid};
+    return {of_layer(past), of_layer(next), valid, next_valid, sequences};
   }
   /// P, where there are so many sequences.
-  Index items(Index sequences) const { return past.data() && sequences > 0 ? past.extent(1) / sequences : 0; }
+  Index items(Index count) const { return past.data() && count > 0 ? past.extent(1) / count : 0; }
   Index width() const { return past.data() ? past.extent(2) : next.extent(2); }
 
-  /// @throws ArgumentError unless the extents of both fit the window, rows are `width` or, where `wide`, twice as wide,
-  ///         and the next segment is told which items are padding, where some are
-  void validate(const char* where, const attending::Window& window, Index sequences, Index model_dim, bool wide,
+  /// @throws ArgumentError unless it is of as many sequences, the extents of both fit the window, rows are `width` or,
+  ///         where `wide`, twice as wide, and the next segment is told which items are padding, where some are
+  void validate(const char* where, const attending::Window& window, Index count, Index model_dim, bool wide,
                 bool padded) const {
+    expect(sequences == 0 || sequences == count, where, "memory",
+           Joined{"one of as many sequences as the segment has, ", count, " (by its length)"}, sequences);
     const auto expect_rows = [&](const char* name, const auto& view, Index items) {
       if (!view.data()) return;
       expect(view.extent(0) >= 1, where, name, "a layer", view.extent(0));
-      expect(view.extent(1) == sequences * items, where, name,
-             Joined{sequences * items, " rows (", items, " for each sequence)"}, view.extent(1));
+      expect(view.extent(1) == count * items, where, name,
+             Joined{count * items, " rows (", items, " for each sequence)"}, view.extent(1));
       expect(view.extent(2) == model_dim || (wide && view.extent(2) == 2 * model_dim), where, name,
              Joined{"rows of ", model_dim,
                     wide ? " (items) or twice as many values (keys and values)" : " values (items)"},
@@ -56,8 +60,8 @@ struct AttentionMemory {
            Joined{"at most ", window.most(), " items for each sequence"}, window.past);
     expect_rows("memory.past", past, window.past);
     expect_rows("memory.next", next, window.remembered());
-    if (valid.data()) expect_shape(where, "memory.valid", valid, {sequences * window.past});
-    if (next_valid.data()) expect_shape(where, "memory.next_valid", next_valid, {sequences * window.remembered()});
+    if (valid.data()) expect_shape(where, "memory.valid", valid, {count * window.past});
+    if (next_valid.data()) expect_shape(where, "memory.next_valid", next_valid, {count * window.remembered()});
     expect(!padded || next.extent(1) == 0 || next_valid.data(), where, "memory.next_valid",
            "a mask beside memory.next, as some items are padding", "none");
     expect_apart(where, "memory.next", next, "memory.past", past);
@@ -217,7 +221,9 @@ struct MemorySize {
 ///     for (…) { trainer.step(x, target, {.length = 64, .memory = memory.of(64)});  memory.advance(); }
 ///
 /// Two buffers take turns, so that a segment can be run again, and only advance() moves on. Which of the items are
-/// padding (the segments' `valid`) is remembered with them.
+/// padding (the segments' `valid`) is remembered with them: where another stream begins in the place of sequence s,
+/// set those of `of(…).next_valid` that are its, [s·P', (s + 1)·P'), to 0 before advance(), and nothing is remembered
+/// of the one that ended, to the bit.
 /// @cost  layers · S · most · W values, twice; no allocation after the first
 template <class T, class B>
 class SegmentMemory {
@@ -247,7 +253,8 @@ class SegmentMemory {
   AttentionMemory<T, B> of(Index length) {
     const Index all = items() + length;
     resize(next_, all < size_.most ? all : size_.most);
-    return {std::as_const(past_.rows).view(), next_.rows.view(), std::as_const(past_.valid).view(), next_.valid.view()};
+    return {std::as_const(past_.rows).view(), next_.rows.view(), std::as_const(past_.valid).view(), next_.valid.view(),
+            size_.sequences};
   }
   /// What the segment wrote is past from now on.
   void advance() { std::swap(past_, next_); }

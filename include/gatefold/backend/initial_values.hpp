@@ -39,7 +39,7 @@ namespace initial {
 template <class C, class T, int R, class B>
 void draw(C& ctx, const Initial& of, Seed seed, Index fan, Tensor<T, R, B>& x) {
   expect(of.scale >= 0, "Initial", "scale", "at least 0", of.scale);
-  const double spread = of.scale / std::sqrt(static_cast<double>(fan));
+  const double spread = of.scale / std::sqrt(static_cast<double>(std::max<Index>(fan, 1)));
   switch (of.law) {
     case Initial::Law::fan_in:
     case Initial::Law::reference:
@@ -61,15 +61,16 @@ void share(C& ctx, Tensor<T, R, B>& x) {
 }  // namespace initial
 
 /// A new tensor of these extents, the last two of which are in and out: policy/initial.hpp, (1) to (5).
-template <class T, class C, class... I>
-Tensor<T, sizeof...(I), typename C::Backend> initial_weights(C& ctx, const Initial& of, Seed seed, I... extents) {
+template <class T, class C, class... Extent>
+Tensor<T, sizeof...(Extent), typename C::Backend> initial_weights(C& ctx, const Initial& of, Seed seed,
+                                                                  Extent... extents) {
   static_assert(Element<T>::fits);
-  GATEFOLD_REQUIRE(sizeof...(I) >= 2, "gatefold: weights have an extent for inputs and one for outputs");
+  GATEFOLD_REQUIRE(sizeof...(Extent) >= 2, "gatefold: weights have an extent for inputs and one for outputs");
   const auto here = ctx.here();
-  Tensor<T, sizeof...(I), typename C::Backend> w(extents...);
-  const Index in = w.extent(int(sizeof...(I)) - 2), out = w.extent(int(sizeof...(I)) - 1);
+  Tensor<T, sizeof...(Extent), typename C::Backend> w(extents...);
+  const Index in = w.extent(int(sizeof...(Extent)) - 2), out = w.extent(int(sizeof...(Extent)) - 1);
   initial::draw(ctx, of, seed, of.law == Initial::Law::reference ? in * out : in, w);
-  if constexpr (sizeof...(I) == 2) {
+  if constexpr (sizeof...(Extent) == 2) {
     expect(!of.shared, "Initial", "shared", "false (these are no weights of experts)", "true");
   } else if (of.shared) {
     initial::share(ctx, w);
@@ -77,17 +78,17 @@ Tensor<T, sizeof...(I), typename C::Backend> initial_weights(C& ctx, const Initi
   return w;
 }
 /// A new tensor of these extents: the biases of outputs of `in` inputs each.
-template <class T, class C, class... I>
-Tensor<T, sizeof...(I), typename C::Backend> initial_biases(C& ctx, const Initial& of, Seed seed, Index in,
-                                                            I... extents) {
+template <class T, class C, class... Extent>
+Tensor<T, sizeof...(Extent), typename C::Backend> initial_biases(C& ctx, const Initial& of, Seed seed, Index in,
+                                                                 Extent... extents) {
   const auto here = ctx.here();
-  Tensor<T, sizeof...(I), typename C::Backend> b(extents...);
+  Tensor<T, sizeof...(Extent), typename C::Backend> b(extents...);
   if (of.law == Initial::Law::fan_in) {
     initial::draw(ctx, of, seed, in, b);
   } else {
     fill(ctx, b.view(), T(0));
   }
-  if constexpr (sizeof...(I) > 1) {
+  if constexpr (sizeof...(Extent) > 1) {
     if (of.shared) initial::share(ctx, b);
   }
   return b;

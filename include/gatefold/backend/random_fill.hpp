@@ -46,18 +46,18 @@ void fill_normal(C& ctx, Seed seed, double scale, X& x) {
 }
 
 /// A new tensor of the given extents, x ~ U[-bound, bound).
-template <class T, class C, class... I>
-Tensor<T, sizeof...(I), typename C::Backend> uniform_tensor(C& ctx, Seed seed, double bound, I... extents) {
+template <class T, class C, class... Extent>
+Tensor<T, sizeof...(Extent), typename C::Backend> uniform_tensor(C& ctx, Seed seed, double bound, Extent... extents) {
   const auto here = ctx.here();
-  Tensor<T, sizeof...(I), typename C::Backend> x(extents...);
+  Tensor<T, sizeof...(Extent), typename C::Backend> x(extents...);
   fill_uniform(ctx, seed, -bound, bound, x);
   return x;
 }
 /// A new tensor of the given extents, every element `value`.
-template <class T, class C, class... I>
-Tensor<T, sizeof...(I), typename C::Backend> constant_tensor(C& ctx, double value, I... extents) {
+template <class T, class C, class... Extent>
+Tensor<T, sizeof...(Extent), typename C::Backend> constant_tensor(C& ctx, double value, Extent... extents) {
   const auto here = ctx.here();
-  Tensor<T, sizeof...(I), typename C::Backend> x(extents...);
+  Tensor<T, sizeof...(Extent), typename C::Backend> x(extents...);
   fill(ctx, x.view(), static_cast<T>(value));
   return x;
 }

@@ -51,8 +51,8 @@ class Scratch : public OneThread {
   [[nodiscard]] Everywhere here() const { return {}; }
 
   /// Uninitialised elements, aligned as B::allocate aligns (256 bytes at most).
-  template <class T, class... I>
-  View<T, static_cast<int>(sizeof...(I)), B> scratch(I... extents) {
+  template <class T, class... Extent>
+  View<T, static_cast<int>(sizeof...(Extent)), B> scratch(Extent... extents) {
     const std::size_t count = static_cast<std::size_t>((Index(1) * ... * static_cast<Index>(extents)));
     return {static_cast<T*>(take(count * sizeof(T))), extents...};
   }

@@ -15,6 +15,7 @@
 #include "gatefold/backend/random_fill.hpp"
 #include "gatefold/check/items.hpp"
 #include "gatefold/core/config.hpp"
+#include "gatefold/core/error.hpp"
 #include "gatefold/core/types.hpp"
 #include "gatefold/layer/layer.hpp"
 #include "gatefold/layer/no_residual.hpp"
@@ -44,7 +45,7 @@ struct GradientReport {
 
   explicit operator bool() const { return sentences.empty(); }
   std::string str() const {
-    std::ostringstream text;
+    std::ostringstream text = message_stream();
     text << checked << " checked, " << skipped << " skipped, worst " << worst;
     for (const std::string& sentence : sentences) text << "\n  " << sentence;
     return text.str();
@@ -124,7 +125,7 @@ inline GradientReport compare_gradients(const std::vector<GradientSlot>& slots, 
       any = any || p.analytic != 0;
       if (largest > 0) report.worst = std::max(report.worst, error(p.numeric) / largest);
       if (!fits()) {  // also when anything is NaN
-        std::ostringstream text;
+        std::ostringstream text = message_stream();
         text << slot.name << '[' << p.at << "]: numeric " << p.numeric << ", analytic " << p.analytic;
         report.sentences.push_back(text.str());
         break;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <locale>
 #include <ostream>
 #include <sstream>
 #include <stdexcept>
@@ -65,10 +66,17 @@ struct Joined {
 template <class... P>
 Joined(const P&...) -> Joined<sizeof...(P)>;
 
+/// For a message: numbers without marks between thousands, whatever the program's locale.
+inline std::ostringstream message_stream() {
+  std::ostringstream message;
+  message.imbue(std::locale::classic());
+  return message;
+}
+
 /// What `expect` throws: one function for whatever is expected, so that messages cost little to compile.
 [[noreturn, gnu::cold, gnu::noinline]] inline void throw_unexpected(const char* where, Printed name, Printed expected,
                                                                     Printed got) {
-  std::ostringstream message;
+  std::ostringstream message = message_stream();
   message << where << ": " << name << ": expected " << expected << ", got " << got;
   throw ArgumentError(message.str());
 }

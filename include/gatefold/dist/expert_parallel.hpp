@@ -315,6 +315,7 @@ ExpertParallel(Mixture<G, E>, S*) -> ExpertParallel<G, E, S>;
 /// What is made of anything else: a sentence.
 template <class M, class S>
 struct NoMixture {};
+/// Of that: does not compile.
 template <class M, class S>
 struct ExpertParallel<NoMixture<M, S>, M, S> {
   ExpertParallel(const auto&...) {}

@@ -36,6 +36,7 @@ template <class GateT, class B>
 struct Composed {
   static constexpr bool is_enough = false;
 };
+/// Of a gate of parts, each of which must be.
 template <class S, class M, class Sel, class... A, class B>
 struct Composed<ComposedGate<S, M, Sel, A...>, B> {
   static constexpr bool is_enough =

@@ -182,7 +182,7 @@ class Mpi {
     }
   }
   [[noreturn]] void throw_late() const {
-    std::ostringstream sentence;
+    std::ostringstream sentence = message_stream();
     sentence << "Mpi.exchange: " << transfers_.missing() << " within " << timeout_.count() << " s (it may wait itself)";
     throw DeviceError(sentence.str());
   }

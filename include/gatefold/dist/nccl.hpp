@@ -161,7 +161,7 @@ class Nccl {
   }
   void wait(const char* what) {
     if (wait_until(timeout_, [&] { return done(); })) return;
-    std::ostringstream sentence;
+    std::ostringstream sentence = message_stream();
     sentence << "Nccl: NCCL has not " << what << " within " << timeout_.count() << " s";
     throw DeviceError(sentence.str());
   }

@@ -121,11 +121,11 @@ struct TakeExperts {
 template <class F, class... K>
 void each_kind(const Experts<K...>& of, const Range& experts, const F& f) {
   Index first = experts.first;
-  const auto one = [&]<std::size_t I>() {
-    f.template operator()<I>(Range{first, of.counts[I]});
-    first += of.counts[I];
+  const auto one = [&]<std::size_t At>() {
+    f.template operator()<At>(Range{first, of.counts[At]});
+    first += of.counts[At];
   };
-  const auto kinds = [&]<std::size_t... I>(std::index_sequence<I...>) { (one.template operator()<I>(), ...); };
+  const auto kinds = [&]<std::size_t... At>(std::index_sequence<At...>) { (one.template operator()<At>(), ...); };
   kinds(std::index_sequence_for<K...>{});
 }
 
@@ -146,9 +146,9 @@ void take_experts(const E&, const TakeExperts<M>& take, const Name& at, P& part,
 template <class... K, class M, class P>
 void take_experts(const Experts<K...>& of, const TakeExperts<M>& take, const Name& at, P& part, const P& all) {
   const Name kinds{&at, "kinds"};
-  each_kind(of, take.experts, [&]<std::size_t I>(const Range& kind) {
-    take_experts(std::get<I>(of.kinds), TakeExperts<M>{take.memory, take.deal, take.shard, kind},
-                 Name{&kinds, {}, static_cast<Index>(I)}, std::get<I>(part.kinds), std::get<I>(all.kinds));
+  each_kind(of, take.experts, [&]<std::size_t At>(const Range& kind) {
+    take_experts(std::get<At>(of.kinds), TakeExperts<M>{take.memory, take.deal, take.shard, kind},
+                 Name{&kinds, {}, static_cast<Index>(At)}, std::get<At>(part.kinds), std::get<At>(all.kinds));
   });
 }
 
@@ -162,9 +162,9 @@ E some_experts(const E& expert, const Placement&, Index, const Range&) {
 template <class... K>
 Experts<K...> some_experts(const Experts<K...>& of, const Placement& placement, Index shard, const Range& experts) {
   Experts<K...> some = of;
-  sharded::each_kind(of, experts, [&]<std::size_t I>(const Range& kind) {
-    std::get<I>(some.kinds) = some_experts(std::get<I>(of.kinds), placement, shard, kind);
-    some.counts[I] = placement.count(shard, kind);
+  sharded::each_kind(of, experts, [&]<std::size_t At>(const Range& kind) {
+    std::get<At>(some.kinds) = some_experts(std::get<At>(of.kinds), placement, shard, kind);
+    some.counts[At] = placement.count(shard, kind);
   });
   return some;
 }

@@ -65,9 +65,9 @@ struct Experts {
   Params<T, B> init(typename B::Context& ctx, Index total, Seed seed) const {
     expect_options("Experts.init", total);
     if constexpr (check_parts<T, B>()) {
-      const auto each = [&]<std::size_t... I>(std::index_sequence<I...>) {
+      const auto each = [&]<std::size_t... At>(std::index_sequence<At...>) {
         return std::tuple<gatefold::Params<K, T, B>...>{
-            std::get<I>(kinds).template init<T, B>(ctx, counts[I], seed.fork(I))...};
+            std::get<At>(kinds).template init<T, B>(ctx, counts[At], seed.fork(At))...};
       };
       return {each(std::make_index_sequence<size>{})};
     } else {
@@ -77,53 +77,53 @@ struct Experts {
   template <class T, class B>
   void validate(const Params<T, B>& p, Index total) const {
     expect_options("Experts", total);
-    each_kind([&]<std::size_t I>() {
-      const auto& kind = std::get<I>(kinds);
-      const auto& params = std::get<I>(p.kinds);
+    each_kind([&]<std::size_t At>() {
+      const auto& kind = std::get<At>(kinds);
+      const auto& params = std::get<At>(p.kinds);
       if constexpr (hook::expert::validate<std::remove_cvref_t<decltype(kind)>, T, B>())
-        kind.validate(params, counts[I]);
+        kind.validate(params, counts[At]);
     });
   }
 
   template <class T, class B>
   void forward(typename B::Context& ctx, const Params<T, B>& p, Groups<B> groups, In<T, 2, B> x, Out<T, 2, B> z,
                Saved<T, B>& saved) const {
-    each_kind([&]<std::size_t I>() {
-      std::get<I>(kinds).forward(ctx, std::get<I>(p.kinds), part<I>(groups), x, z, std::get<I>(saved.kinds));
+    each_kind([&]<std::size_t At>() {
+      std::get<At>(kinds).forward(ctx, std::get<At>(p.kinds), part<At>(groups), x, z, std::get<At>(saved.kinds));
     });
   }
   template <class T, class B>
   void infer(typename B::Context& ctx, const Params<T, B>& p, Groups<B> groups, In<T, 2, B> x, Out<T, 2, B> z) const {
-    each_kind([&]<std::size_t I>() {
-      infer_expert<T, B>(std::get<I>(kinds), ctx, std::get<I>(p.kinds), part<I>(groups), x, z);
+    each_kind([&]<std::size_t At>() {
+      infer_expert<T, B>(std::get<At>(kinds), ctx, std::get<At>(p.kinds), part<At>(groups), x, z);
     });
   }
   template <class T, class B>
   void backward(typename B::Context& ctx, const Params<T, B>& p, Groups<B> groups, In<T, 2, B> x,
                 const Saved<T, B>& saved, In<T, 2, B> dz, Out<T, 2, B> dslots, Params<T, B>& grads) const {
-    each_kind([&]<std::size_t I>() {
-      std::get<I>(kinds).backward(ctx, std::get<I>(p.kinds), part<I>(groups), x, std::get<I>(saved.kinds), dz, dslots,
-                                  std::get<I>(grads.kinds));
+    each_kind([&]<std::size_t At>() {
+      std::get<At>(kinds).backward(ctx, std::get<At>(p.kinds), part<At>(groups), x, std::get<At>(saved.kinds), dz,
+                                   dslots, std::get<At>(grads.kinds));
     });
   }
 
  private:
   template <class F>
   void each_kind(const F& f) const {
-    const auto parts = [&]<std::size_t... I>(std::index_sequence<I...>) { (f.template operator()<I>(), ...); };
+    const auto parts = [&]<std::size_t... At>(std::index_sequence<At...>) { (f.template operator()<At>(), ...); };
     parts(std::make_index_sequence<size>{});
   }
-  template <std::size_t I, class B>
+  template <std::size_t At, class B>
   Groups<B> part(const Groups<B>& groups) const {
-    return groups.experts(std::accumulate(counts.begin(), counts.begin() + I, Index(0)), counts[I]);
+    return groups.experts(std::accumulate(counts.begin(), counts.begin() + At, Index(0)), counts[At]);
   }
   void expect_options(const char* where, Index total) const {
-    each_kind([&]<std::size_t I>() {
-      const auto& kind = std::get<I>(kinds);
-      expect(counts[I] >= 0, where, Joined{"counts[", I, "]"}, "at least 0", counts[I]);
-      expect(kind.in_dim() == in_dim(), where, Joined{"kinds[", I, "].in_dim"}, Joined{in_dim(), " (that of kinds[0])"},
-             kind.in_dim());
-      expect(kind.out_dim() == out_dim(), where, Joined{"kinds[", I, "].out_dim"},
+    each_kind([&]<std::size_t At>() {
+      const auto& kind = std::get<At>(kinds);
+      expect(counts[At] >= 0, where, Joined{"counts[", At, "]"}, "at least 0", counts[At]);
+      expect(kind.in_dim() == in_dim(), where, Joined{"kinds[", At, "].in_dim"},
+             Joined{in_dim(), " (that of kinds[0])"}, kind.in_dim());
+      expect(kind.out_dim() == out_dim(), where, Joined{"kinds[", At, "].out_dim"},
              Joined{out_dim(), " (that of kinds[0])"}, kind.out_dim());
     });
     expect(experts() == total, where, "counts", Joined{"a sum of ", total, " (the gate's experts)"}, experts());

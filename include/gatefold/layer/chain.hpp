@@ -99,22 +99,22 @@ struct Chain {
     validate_dims();
     validate_widths<T, B>();
     Params<T, B> p;
-    for_each<T, B>([&]<std::size_t I>(const auto& layer) {
-      if constexpr (I > 0) static_assert(policy::check_reads_rows<std::remove_cvref_t<decltype(layer)>, T, B>());
-      std::get<I>(p.layers) = init_params<T, B>(layer, ctx, seed.fork(I));
+    for_each<T, B>([&]<std::size_t At>(const auto& layer) {
+      if constexpr (At > 0) static_assert(policy::check_reads_rows<std::remove_cvref_t<decltype(layer)>, T, B>());
+      std::get<At>(p.layers) = init_params<T, B>(layer, ctx, seed.fork(At));
     });
     return p;
   }
   template <class T, class B>
   void begin(typename B::Context& ctx, const Params<T, B>& p, Index items, Carry<T, B>& carry) const {
     for_each<T, B>(
-        [&]<std::size_t I>(const auto& layer) { layer.begin(ctx, std::get<I>(p.layers), items, state<I>(carry)); });
+        [&]<std::size_t At>(const auto& layer) { layer.begin(ctx, std::get<At>(p.layers), items, state<At>(carry)); });
   }
   template <class T, class B>
   void validate(const Params<T, B>& p, Index items, const Carry<T, B>& carry, const Extra<T, B>& extra) const {
     validate_dims();
-    for_each<T, B>([&]<std::size_t I>(const auto& layer) {
-      gatefold::validate(layer, std::get<I>(p.layers), items, state<I>(carry), std::get<I>(extra.layers));
+    for_each<T, B>([&]<std::size_t At>(const auto& layer) {
+      gatefold::validate(layer, std::get<At>(p.layers), items, state<At>(carry), std::get<At>(extra.layers));
     });
   }
 
@@ -123,15 +123,15 @@ struct Chain {
                Out<T, 2, B> y, Saved<T, B>& saved, const NonDeduced<Extra<T, B>>& extra = {}) const {
     const auto here = ctx.here();
     expect_forward("Chain.forward", *this, p, x, "y", y, carry, extra);
-    for_each<T, B>([&]<std::size_t I>(const auto& layer) {
-      const auto in = input<I>(x, saved);
+    for_each<T, B>([&]<std::size_t At>(const auto& layer) {
+      const auto in = input<At>(x, saved);
       View<T, 2, B> out = y;
-      if constexpr (I + 1 < size) {
-        saved.between[I].resize(x.extent(0), layer.out_dim());
-        out = saved.between[I];
+      if constexpr (At + 1 < size) {
+        saved.between[At].resize(x.extent(0), layer.out_dim());
+        out = saved.between[At];
       }
-      layer.forward(ctx, std::get<I>(p.layers), in, state<I>(carry), out, std::get<I>(saved.layers),
-                    std::get<I>(extra.layers));
+      layer.forward(ctx, std::get<At>(p.layers), in, state<At>(carry), out, std::get<At>(saved.layers),
+                    std::get<At>(extra.layers));
       update::follow_pass(carry, in.data(), out.data());
     });
   }
@@ -141,15 +141,16 @@ struct Chain {
     expect_forward("Chain.forward", *this, p, x, "y", y, carry, extra);
     auto mark = ctx.mark();
     View<const T, 2, B> before;
-    for_each<T, B>([&]<std::size_t I>(const auto& layer) {
+    for_each<T, B>([&]<std::size_t At>(const auto& layer) {
       const auto run = [&](const auto& in, View<T, 2, B> out) {
-        gatefold::infer<T, B>(layer, ctx, std::get<I>(p.layers), in, state<I>(carry), out, std::get<I>(extra.layers));
+        gatefold::infer<T, B>(layer, ctx, std::get<At>(p.layers), in, state<At>(carry), out,
+                              std::get<At>(extra.layers));
         update::follow_pass(carry, in.data(), out.data());
         before = out;
       };
       View<T, 2, B> out = y;
-      if constexpr (I + 1 < size) out = ctx.template scratch<T>(x.extent(0), layer.out_dim());
-      if constexpr (I == 0) {
+      if constexpr (At + 1 < size) out = ctx.template scratch<T>(x.extent(0), layer.out_dim());
+      if constexpr (At == 0) {
         run(x, out);
       } else {
         run(View<const T, 2, B>(before), out);
@@ -161,19 +162,19 @@ struct Chain {
                 In<T, 2, B> dy, Carry<T, B>& dcarry, NonDeduced<ItemsGrad<First<T, B>, T, B>> dx, Params<T, B>& grads,
                 const NonDeduced<Extra<T, B>>& extra, NonDeduced<ExtraGrad<T, B>>& dextra) const {
     expect_backward("Chain.backward", *this, p, x, dy, dx, grads, dcarry, extra);
-    for_each<T, B>([&]<std::size_t I>(const auto& layer) {
-      if constexpr (I + 1 < size)
-        expect_shape("Chain.backward", "saved.between", saved.between[I], {x.extent(0), layer.out_dim()});
+    for_each<T, B>([&]<std::size_t At>(const auto& layer) {
+      if constexpr (At + 1 < size)
+        expect_shape("Chain.backward", "saved.between", saved.between[At], {x.extent(0), layer.out_dim()});
     });
     auto mark = ctx.mark();
     View<const T, 2, B> from = dy;
-    for_each_reversed<T, B>([&]<std::size_t I>(const auto& layer) {
+    for_each_reversed<T, B>([&]<std::size_t At>(const auto& layer) {
       const auto run = [&](const auto& to) {
-        layer.backward(ctx, std::get<I>(p.layers), input<I>(x, saved), std::get<I>(saved.layers), from,
-                       state<I>(dcarry), to, std::get<I>(grads.layers), std::get<I>(extra.layers),
-                       std::get<I>(dextra.layers));
+        layer.backward(ctx, std::get<At>(p.layers), input<At>(x, saved), std::get<At>(saved.layers), from,
+                       state<At>(dcarry), to, std::get<At>(grads.layers), std::get<At>(extra.layers),
+                       std::get<At>(dextra.layers));
       };
-      if constexpr (I == 0) {
+      if constexpr (At == 0) {
         run(dx);
       } else {
         const auto to = ctx.template scratch<T>(x.extent(0), layer.in_dim());
@@ -186,50 +187,50 @@ struct Chain {
 
  private:
   /// Layer I, its model dimension filled.
-  template <std::size_t I>
+  template <std::size_t At>
   auto part() const {
-    const auto& layer = std::get<I>(layers);
-    if constexpr (I > 0 && hook::any::with_model_dim<std::tuple_element_t<I, std::tuple<L...>>>()) {
-      return layer.in_dim() == 0 ? layer.with_model_dim(part<I - 1>().out_dim()) : layer;
+    const auto& layer = std::get<At>(layers);
+    if constexpr (At > 0 && hook::any::with_model_dim<std::tuple_element_t<At, std::tuple<L...>>>()) {
+      return layer.in_dim() == 0 ? layer.with_model_dim(part<At - 1>().out_dim()) : layer;
     } else {
       return layer;
     }
   }
   template <class T, class B, class F>
   void for_each(F&& f) const {
-    const auto parts = [&]<std::size_t... I>(std::index_sequence<I...>) {
-      (f.template operator()<I>(as_layer<T, B>(part<I>())), ...);
+    const auto parts = [&]<std::size_t... At>(std::index_sequence<At...>) {
+      (f.template operator()<At>(as_layer<T, B>(part<At>())), ...);
     };
     parts(std::make_index_sequence<size>{});
   }
   template <class T, class B, class F>
   void for_each_reversed(F&& f) const {
-    const auto parts = [&]<std::size_t... I>(std::index_sequence<I...>) {
-      (f.template operator()<size - 1 - I>(as_layer<T, B>(part<size - 1 - I>())), ...);
+    const auto parts = [&]<std::size_t... At>(std::index_sequence<At...>) {
+      (f.template operator()<size - 1 - At>(as_layer<T, B>(part<size - 1 - At>())), ...);
     };
     parts(std::make_index_sequence<size>{});
   }
   /// What layer I reads.
-  template <std::size_t I, class X, class T, class B>
+  template <std::size_t At, class X, class T, class B>
   static auto input(const X& x, const Saved<T, B>& saved) {
-    if constexpr (I == 0) {
+    if constexpr (At == 0) {
       return x;
     } else {
-      return saved.between[I - 1].view();
+      return saved.between[At - 1].view();
     }
   }
-  template <std::size_t I, class T, class B>
+  template <std::size_t At, class T, class B>
   static auto& state(Carry<T, B>& carry) {
-    return std::get<gatefold::Carry<AsLayer<std::tuple_element_t<I, std::tuple<L...>>, T, B>, T, B>>(carry.states);
+    return std::get<gatefold::Carry<AsLayer<std::tuple_element_t<At, std::tuple<L...>>, T, B>, T, B>>(carry.states);
   }
-  template <std::size_t I, class T, class B>
+  template <std::size_t At, class T, class B>
   static const auto& state(const Carry<T, B>& carry) {
-    return std::get<gatefold::Carry<AsLayer<std::tuple_element_t<I, std::tuple<L...>>, T, B>, T, B>>(carry.states);
+    return std::get<gatefold::Carry<AsLayer<std::tuple_element_t<At, std::tuple<L...>>, T, B>, T, B>>(carry.states);
   }
   void validate_dims() const {
-    const auto parts = [&]<std::size_t... I>(std::index_sequence<I...>) {
-      (expect(part<I>().out_dim() == part<I + 1>().in_dim(), "Chain", Joined{"layers.", I + 1, ".in_dim"},
-              Joined{part<I>().out_dim(), " (the out_dim of the layer before)"}, part<I + 1>().in_dim()),
+    const auto parts = [&]<std::size_t... At>(std::index_sequence<At...>) {
+      (expect(part<At>().out_dim() == part<At + 1>().in_dim(), "Chain", Joined{"layers.", At + 1, ".in_dim"},
+              Joined{part<At>().out_dim(), " (the out_dim of the layer before)"}, part<At + 1>().in_dim()),
        ...);
     };
     parts(std::make_index_sequence<size - 1>{});
@@ -237,13 +238,13 @@ struct Chain {
   /// Layers that share a state have one width.
   template <class T, class B>
   void validate_widths() const {
-    for_each<T, B>([&]<std::size_t I>(const auto& a) {
+    for_each<T, B>([&]<std::size_t At>(const auto& a) {
       for_each<T, B>([&]<std::size_t J>(const auto& b) {
         using CarryA = gatefold::Carry<std::remove_cvref_t<decltype(a)>, T, B>;
         using CarryB = gatefold::Carry<std::remove_cvref_t<decltype(b)>, T, B>;
-        if constexpr (I < J && std::is_same_v<CarryA, CarryB> && !std::is_same_v<CarryA, Nothing<T, B>>)
+        if constexpr (At < J && std::is_same_v<CarryA, CarryB> && !std::is_same_v<CarryA, Nothing<T, B>>)
           expect(a.out_dim() == b.out_dim(), "Chain", Joined{"layers.", J, ".out_dim"},
-                 Joined{a.out_dim(), " (layers.", I, " shares its state: one update rule, one width)"}, b.out_dim());
+                 Joined{a.out_dim(), " (layers.", At, " shares its state: one update rule, one width)"}, b.out_dim());
       });
     });
   }

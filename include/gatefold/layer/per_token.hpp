@@ -115,9 +115,9 @@ struct PerToken {
     return items.as(items.extent(0) * length, width);
   }
 };
-template <class I, class L, class = std::enable_if_t<std::is_convertible_v<I, Index>>>
-PerToken(I, L) -> PerToken<L>;
-template <class L, class I, class = std::enable_if_t<!std::is_convertible_v<L, Index>>, class = void>
-PerToken(L, I) -> PerToken<policy::Misplaced<L, I>>;
+template <class Count, class L, class = std::enable_if_t<std::is_convertible_v<Count, Index>>>
+PerToken(Count, L) -> PerToken<L>;
+template <class L, class Count, class = std::enable_if_t<!std::is_convertible_v<L, Index>>, class = void>
+PerToken(L, Count) -> PerToken<policy::Misplaced<L, Count>>;
 
 }  // namespace gatefold

@@ -24,8 +24,8 @@ namespace lookup {
 template <class C>
 void copy_layers_done(const C& from, C& to) {
   if constexpr (pack::is_tuple<C>) {
-    const auto parts = [&]<std::size_t... I>(std::index_sequence<I...>) {
-      (copy_layers_done(std::get<I>(from), std::get<I>(to)), ...);
+    const auto parts = [&]<std::size_t... At>(std::index_sequence<At...>) {
+      (copy_layers_done(std::get<At>(from), std::get<At>(to)), ...);
     };
     parts(std::make_index_sequence<std::tuple_size_v<C>>{});
   } else if constexpr (!pack::is_tensor<C>) {

@@ -126,7 +126,7 @@ struct RelativeKeys {
     return extra;
   }
 };
-template <class I, class J, class L>
-RelativeKeys(I, J, L) -> RelativeKeys<L>;
+template <class At, class J, class L>
+RelativeKeys(At, J, L) -> RelativeKeys<L>;
 
 }  // namespace gatefold

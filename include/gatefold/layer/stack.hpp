@@ -20,8 +20,8 @@ template <class...>
 inline constexpr bool are_stacked = false;
 template <class L>
 inline constexpr bool are_stacked<L> = true;
-template <class L, class I>
-inline constexpr bool are_stacked<L, I> = std::is_convertible_v<I, Index>;
+template <class L, class Count>
+inline constexpr bool are_stacked<L, Count> = std::is_convertible_v<Count, Index>;
 
 }  // namespace lookup
 
@@ -169,8 +169,8 @@ struct Stack {
 };
 template <class L>
 Stack(L) -> Stack<L>;
-template <class L, class I, class = std::enable_if_t<lookup::are_stacked<L, I>>>
-Stack(L, I) -> Stack<L>;
+template <class L, class Count, class = std::enable_if_t<lookup::are_stacked<L, Count>>>
+Stack(L, Count) -> Stack<L>;
 template <class... P, class = std::enable_if_t<!lookup::are_stacked<P...>>, class = void>
 Stack(P...) -> Stack<policy::Misplaced<P...>>;
 

@@ -93,8 +93,9 @@ struct Fluctuation {
 /// @param before, after [N, K] in  from `picks`; negative: none; their K may differ
 /// @param valid         [N]    in  1 = item, 0 = padding; empty: all are items
 /// @throws ArgumentError unless shapes fit
-template <class I, class J, class B, class T = const float>
-Fluctuation fluctuation(typename B::Context& ctx, View<I, 2, B> before, View<J, 2, B> after, View<T, 1, B> valid = {}) {
+template <class BeforeT, class AfterT, class B, class T = const float>
+Fluctuation fluctuation(typename B::Context& ctx, View<BeforeT, 2, B> before, View<AfterT, 2, B> after,
+                        View<T, 1, B> valid = {}) {
   expect_shape("fluctuation", "after", after, {before.extent(0), any_extent});
   const auto share = [&](fn::PickChange what) {
     return mean<std::remove_const_t<T>, B>(ctx, before.extent(0), fn::PicksDiffer<B>{before, after, what}, valid);

@@ -137,7 +137,8 @@ struct Reference {
 };
 
 /// Another form, PreNormed or Reference, in which attention to a window shows a gate its trace: for AttentionAware ones
-/// as papers 001 and 002 build their models. Dense layers are as they were.
+/// as papers 001 and 002 build their models. Dense layers are as they were. A trace is of items: in `infer` too the
+/// memory is one of items, not of keys and values.
 template <class FormT>
 struct WithTrace {
   template <class RuleT, class BranchT>

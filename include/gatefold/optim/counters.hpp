@@ -25,8 +25,8 @@ void for_each_counter(const F& f, const Name& at, P& pack) {
   if constexpr (pack::is_vector<Pack>) {
     for (std::size_t i = 0; i < pack.size(); ++i) for_each_counter(f, Name{&at, {}, static_cast<Index>(i)}, pack[i]);
   } else if constexpr (pack::is_tuple<Pack>) {
-    const auto parts = [&]<std::size_t... I>(std::index_sequence<I...>) {
-      (for_each_counter(f, Name{&at, {}, static_cast<Index>(I)}, std::get<I>(pack)), ...);
+    const auto parts = [&]<std::size_t... At>(std::index_sequence<At...>) {
+      (for_each_counter(f, Name{&at, {}, static_cast<Index>(At)}, std::get<At>(pack)), ...);
     };
     parts(std::make_index_sequence<std::tuple_size_v<Pack>>{});
   } else if constexpr (!pack::is_tensor<Pack>) {

@@ -116,8 +116,8 @@ void adapt(C& ctx, P& params, P& grads) {
     expect(params.size() == grads.size(), "adapt", "parts", params.size(), grads.size());
     for (std::size_t i = 0; i < params.size(); ++i) adapt(ctx, params[i], grads[i]);
   } else if constexpr (pack::is_tuple<P>) {
-    const auto parts = [&]<std::size_t... I>(std::index_sequence<I...>) {
-      (adapt(ctx, std::get<I>(params), std::get<I>(grads)), ...);
+    const auto parts = [&]<std::size_t... At>(std::index_sequence<At...>) {
+      (adapt(ctx, std::get<At>(params), std::get<At>(grads)), ...);
     };
     parts(std::make_index_sequence<std::tuple_size_v<P>>{});
   } else if constexpr (!pack::is_tensor<P>) {

@@ -17,7 +17,7 @@ inline constexpr Index any_extent = -1;
 [[noreturn, gnu::cold, gnu::noinline]] inline void throw_shape(const char* where, const char* name,
                                                                std::initializer_list<Index> expected, const Index* got,
                                                                int rank) {
-  std::ostringstream message;
+  std::ostringstream message = message_stream();
   message << where << ": " << name << ": expected [";
   const char* comma = "";
   for (Index n : expected) {

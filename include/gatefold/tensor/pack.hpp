@@ -133,11 +133,11 @@ void visit(F& f, const Name& at, P& first, Q&... more) {
     for (std::size_t i = 0; i < first.size(); ++i)
       visit<OnlyLearned>(f, Name{&at, {}, static_cast<Index>(i)}, first[i], more[i]...);
   } else if constexpr (is_tuple<Pack>) {
-    const auto parts = [&]<std::size_t... I>(std::index_sequence<I...>) {
+    const auto parts = [&]<std::size_t... At>(std::index_sequence<At...>) {
       auto one = [&]<std::size_t J>() {
         visit<OnlyLearned>(f, Name{&at, {}, static_cast<Index>(J)}, std::get<J>(first), std::get<J>(more)...);
       };
-      (one.template operator()<I>(), ...);
+      (one.template operator()<At>(), ...);
     };
     parts(std::make_index_sequence<std::tuple_size_v<Pack>>{});
   } else if constexpr (!OnlyLearned || is_learned<Pack>) {
@@ -202,10 +202,10 @@ void visit_any(const F& f, const Name& at, bool only_learned, P&... packs) {
 template <class P, class T = typename Of<std::remove_const_t<P>>::Element>
 using FlatOf =
     FlatTensor<std::conditional_t<std::is_const_v<P>, const T, T>, typename Of<std::remove_const_t<P>>::Backend>;
-template <class... P, class F, std::size_t... I>
-void visit_flat(F& f, const Name& at, const AnyTensor* of_each_pack, std::index_sequence<I...>) {
+template <class... P, class F, std::size_t... At>
+void visit_flat(F& f, const Name& at, const AnyTensor* of_each_pack, std::index_sequence<At...>) {
   const auto lvalues = [&](FlatOf<P>... tensors) { f(at, tensors...); };
-  lvalues(FlatOf<P>(of_each_pack[I])...);
+  lvalues(FlatOf<P>(of_each_pack[At])...);
 }
 /// f(name, flat...) where packs do not say what their elements are.
 template <class F>
@@ -269,8 +269,8 @@ void expect_like(const char* where, const Name& at, const P& like, const P& othe
     for (std::size_t i = 0; i < like.size(); ++i)
       expect_like(where, Name{&at, {}, static_cast<Index>(i)}, like[i], other[i]);
   } else if constexpr (is_tuple<P>) {
-    const auto parts = [&]<std::size_t... I>(std::index_sequence<I...>) {
-      (expect_like(where, Name{&at, {}, static_cast<Index>(I)}, std::get<I>(like), std::get<I>(other)), ...);
+    const auto parts = [&]<std::size_t... At>(std::index_sequence<At...>) {
+      (expect_like(where, Name{&at, {}, static_cast<Index>(At)}, std::get<At>(like), std::get<At>(other)), ...);
     };
     parts(std::make_index_sequence<std::tuple_size_v<P>>{});
   } else if constexpr (check<P>()) {
@@ -305,8 +305,8 @@ void structure_like(P& to, const Q& from, const Leaf& leaf) {
     to.resize(from.size());
     for (std::size_t i = 0; i < from.size(); ++i) structure_like(to[i], from[i], leaf);
   } else if constexpr (is_tuple<P>) {
-    const auto parts = [&]<std::size_t... I>(std::index_sequence<I...>) {
-      (structure_like(std::get<I>(to), std::get<I>(from), leaf), ...);
+    const auto parts = [&]<std::size_t... At>(std::index_sequence<At...>) {
+      (structure_like(std::get<At>(to), std::get<At>(from), leaf), ...);
     };
     parts(std::make_index_sequence<std::tuple_size_v<P>>{});
   } else if constexpr (check<P>()) {

@@ -29,15 +29,16 @@ class Tensor {
   static constexpr int rank = Rank;
 
   Tensor() = default;
-  template <class... I, class = std::enable_if_t<sizeof...(I) == Rank && (std::is_integral_v<I> && ...)>>
-  explicit Tensor(I... extents) {
+  template <class... Extent, class = std::enable_if_t<sizeof...(Extent) == Rank && (std::is_integral_v<Extent> && ...)>>
+  explicit Tensor(Extent... extents) {
     resize(extents...);
   }
-  template <
-      class From, class... I,
-      std::enable_if_t<(std::is_integral_v<I> && ... && (std::is_pointer_v<From> || shape::HasData<From>)), int> = 0,
-      Sentence says = "gatefold: a Tensor is new memory; View{pointer, extents...} is yours">
-  explicit Tensor(const From&, I...) = delete;  // gatefold: a Tensor is new memory; View{pointer, extents...} is yours
+  template <class From, class... Extent,
+            std::enable_if_t<(std::is_integral_v<Extent> && ... && (std::is_pointer_v<From> || shape::HasData<From>)),
+                             int> = 0,
+            Sentence says = "gatefold: a Tensor is new memory; View{pointer, extents...} is yours">
+  explicit Tensor(const From&,
+                  Extent...) = delete;  // gatefold: a Tensor is new memory; View{pointer, extents...} is yours
   Tensor(Tensor&& other) noexcept
       : view_(std::exchange(other.view_, {})),
         capacity_(std::exchange(other.capacity_, 0)),
@@ -52,9 +53,9 @@ class Tensor {
   }
   ~Tensor();
 
-  template <class... I>
-  void resize(I... extents) {
-    GATEFOLD_REQUIRE(sizeof...(I) == Rank, "gatefold: one extent per dimension");
+  template <class... Extent>
+  void resize(Extent... extents) {
+    GATEFOLD_REQUIRE(sizeof...(Extent) == Rank, "gatefold: one extent per dimension");
     take({static_cast<Index>(extents)...});
   }
   template <class U, class OtherB>
@@ -84,14 +85,14 @@ class Tensor {
   Index size() const { return view_.size(); }
 
   /// One element. Host backends only.
-  template <class... I>
-  T& operator()(I... i) {
+  template <class... Extent>
+  T& operator()(Extent... i) {
     GATEFOLD_REQUIRE(B::is_host,
                      "gatefold: elements of a device tensor are not reachable from the host; copy it first");
     return to_write()(i...);
   }
-  template <class... I>
-  const T& operator()(I... i) const {
+  template <class... Extent>
+  const T& operator()(Extent... i) const {
     GATEFOLD_REQUIRE(B::is_host,
                      "gatefold: elements of a device tensor are not reachable from the host; copy it first");
     return elements()(i...);

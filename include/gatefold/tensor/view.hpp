@@ -106,8 +106,8 @@ class View {
 
   View() = default;
 
-  template <class... I, class = std::enable_if_t<sizeof...(I) == Rank && (std::is_integral_v<I> && ...)>>
-  GATEFOLD_HD constexpr View(T* data, I... extents) : data_(data), extents_{static_cast<Index>(extents)...} {}
+  template <class... Extent, class = std::enable_if_t<sizeof...(Extent) == Rank && (std::is_integral_v<Extent> && ...)>>
+  GATEFOLD_HD constexpr View(T* data, Extent... extents) : data_(data), extents_{static_cast<Index>(extents)...} {}
 
   template <class U, class = std::enable_if_t<std::is_const_v<T> && std::is_same_v<U, Element>>>
   GATEFOLD_HD constexpr View(const View<U, Rank, B>& other) : data_(other.data()) {
@@ -142,10 +142,12 @@ class View {
             Sentence says = "gatefold: a View does not keep a temporary alive; give it a name first">
   View(R&& temporary) = delete;  // gatefold: a View does not keep a temporary alive; give it a name first
 
-  template <class R, class... I,
-            std::enable_if_t<(sizeof...(I) > 0) && shape::HasData<R> && (std::is_integral_v<I> && ...), int> = 0,
-            Sentence says = "gatefold: a View with extents is made of a pointer: View{v.data(), rows, columns}">
-  View(R&& range, I...) = delete;  // gatefold: a View with extents is made of a pointer: View{v.data(), rows, columns}
+  template <
+      class R, class... Extent,
+      std::enable_if_t<(sizeof...(Extent) > 0) && shape::HasData<R> && (std::is_integral_v<Extent> && ...), int> = 0,
+      Sentence says = "gatefold: a View with extents is made of a pointer: View{v.data(), rows, columns}">
+  View(R&& range,
+       Extent...) = delete;  // gatefold: a View with extents is made of a pointer: View{v.data(), rows, columns}
 
   GATEFOLD_HD constexpr T* data() const { return data_; }
   GATEFOLD_HD constexpr Index extent(int d) const { return extents_[d]; }
@@ -156,9 +158,9 @@ class View {
     return n;
   }
 
-  template <class... I>
-  GATEFOLD_HD constexpr T& operator()(I... i) const {
-    GATEFOLD_REQUIRE(sizeof...(I) == Rank, "gatefold: one index per dimension");
+  template <class... Extent>
+  GATEFOLD_HD constexpr T& operator()(Extent... i) const {
+    GATEFOLD_REQUIRE(sizeof...(Extent) == Rank, "gatefold: one index per dimension");
 #ifndef __CUDA_ARCH__
     GATEFOLD_ASSERT(B::is_host, "View: elements of a device, on the host");
 #endif
@@ -173,8 +175,8 @@ class View {
   }
 
   /// The same elements under other extents: `x.as(N * L, D)`.
-  template <class... I>
-  GATEFOLD_HD constexpr View<T, static_cast<int>(sizeof...(I)), B> as(I... extents) const {
+  template <class... Extent>
+  GATEFOLD_HD constexpr View<T, static_cast<int>(sizeof...(Extent)), B> as(Extent... extents) const {
     GATEFOLD_ASSERT((Index(1) * ... * static_cast<Index>(extents)) == size(), "View.as: sizes differ");
     return {data_, extents...};
   }

@@ -39,7 +39,7 @@ bool all_finite(C& ctx, const Pack& pack) {
 }
 
 [[noreturn, gnu::cold, gnu::noinline]] inline void throw_not_finite(const char* where, Printed what) {
-  std::ostringstream message;
+  std::ostringstream message = message_stream();
   message << where << ": " << what << "; nothing was stepped";
   throw NotFiniteError(message.str());
 }

@@ -25,14 +25,14 @@ template <class T>
 struct Sums {
   T* data;
   SumsLayout layout;
-  bool far = false;  // no cache holds them before they are written
+  bool uncached = false;  // no cache holds them before they are written
 
   /// Panels one after the other.
   static Sums panels(T* data, Index rows) { return {data, SumsLayout::panels(rows, Tile<T>::columns)}; }
   /// The rows of a matrix itself.
   static Sums rows(T* data, Index stride) { return {data, {stride, Tile<T>::columns, Tile<T>::columns}, true}; }
   /// From column x on, a multiple of Tile::columns.
-  Sums from(Index x) const { return {data + x / Tile<T>::columns * layout.panel, layout, far}; }
+  Sums from(Index x) const { return {data + x / Tile<T>::columns * layout.panel, layout, uncached}; }
 };
 
 /// The product of a block of rows with one block of weights after the other, each fetched while the one before
@@ -125,7 +125,7 @@ class BlockProduct {
     T* const sums = to.from(x).data;
     for (Index t = 0; t < rows.tiles; ++t) {
       Prefetch p = prefetch(t);
-      if (to.far && into != Into::stream && t + 1 < rows.tiles)
+      if (to.uncached && into != Into::stream && t + 1 < rows.tiles)
         p = p.after_rows(sums + rows.begin(t + 1) * stride, rows.size(t + 1), width * size, stride * size);
       tile_sum<P>(rows.size(t), std::min(width, b.columns - x), b.words(), a + rows.begin(t) * Tile<P>::stride, panel,
                   sums + rows.begin(t) * stride, stride, into, p, copy(t));

@@ -96,8 +96,8 @@ class SimilarMatrix {
 inline std::array<std::complex<double>, 2> eigenvalues_of_two(double a, double b, double c, double d) {
   const double half = (a - d) / 2, square = half * half + b * c, root = std::sqrt(std::abs(square));
   if (square < 0) return {std::complex<double>(d + half, root), std::complex<double>(d + half, -root)};
-  const double far = half + std::copysign(root, half);  // from d; without a difference of near numbers
-  return {d + far, far == 0 ? d : d - b * c / far};
+  const double from_d = half + std::copysign(root, half);  // without a difference of near numbers
+  return {d + from_d, from_d == 0 ? d : d - b * c / from_d};
 }
 
 /// The eigenvalues of a real square matrix, by real part, then by imaginary part; each as often as it occurs.
@@ -130,11 +130,11 @@ std::vector<std::complex<double>> eigenvalues(View<T, 2, B> a) {
   Index end = n;  // the values of rows from here on are found
   for (Index steps = 0, here = 0; end > 0;) {
     Index begin = end - 1;  // of the last rows that hang together
-    const auto small = [&](Index i) {
+    const auto negligible = [&](Index i) {
       const double around = std::abs(h(i - 1, i - 1)) + std::abs(h(i, i));
       return std::abs(h(i, i - 1)) <= std::max(epsilon * around, epsilon * epsilon);
     };
-    while (begin > 0 && !small(begin)) --begin;
+    while (begin > 0 && !negligible(begin)) --begin;
     const Index size = end - begin;
     if (size <= 2) {
       if (size == 1)

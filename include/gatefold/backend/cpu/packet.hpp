@@ -40,14 +40,14 @@ GATEFOLD_INLINE void store(T* p, const Of<T>& v) {
   reinterpret_cast<Unaligned<T>*>(p)->packet = v;
 }
 
-#if defined(__SSE2__) && !defined(__clang__)
+#if defined(EIGEN_VECTORIZE_SSE2) && !defined(__clang__)
 GATEFOLD_INLINE void stream_vector(float* p, __m128 v) { _mm_stream_ps(p, v); }
 GATEFOLD_INLINE void stream_vector(double* p, __m128d v) { _mm_stream_pd(p, v); }
-#if defined(__AVX__)
+#if defined(EIGEN_VECTORIZE_AVX)
 GATEFOLD_INLINE void stream_vector(float* p, __m256 v) { _mm256_stream_ps(p, v); }
 GATEFOLD_INLINE void stream_vector(double* p, __m256d v) { _mm256_stream_pd(p, v); }
 #endif
-#if defined(__AVX512F__)
+#if defined(EIGEN_VECTORIZE_AVX512)
 GATEFOLD_INLINE void stream_vector(float* p, __m512 v) { _mm512_stream_ps(p, v); }
 GATEFOLD_INLINE void stream_vector(double* p, __m512d v) { _mm512_stream_pd(p, v); }
 #endif
@@ -71,9 +71,9 @@ GATEFOLD_INLINE void end_of_stream() {
 #endif
 }
 
-template <class T, int... I>
-GATEFOLD_INLINE Of<T> filled(T v, std::integer_sequence<int, I...>) {
-  return Of<T>{((void)I, v)...};
+template <class T, int... At>
+GATEFOLD_INLINE Of<T> filled(T v, std::integer_sequence<int, At...>) {
+  return Of<T>{((void)At, v)...};
 }
 /// v in every lane.
 template <class T>
@@ -83,7 +83,7 @@ GATEFOLD_INLINE Of<T> filled(T v) {
 /// 0, 1, 2, …
 template <class T>
 GATEFOLD_INLINE Of<T> lane_numbers() {
-  return []<int... I>(std::integer_sequence<int, I...>) { return Of<T>{static_cast<T>(I)...}; }
+  return []<int... At>(std::integer_sequence<int, At...>) { return Of<T>{static_cast<T>(At)...}; }
   (std::make_integer_sequence<int, size<T>>{});
 }
 

@@ -37,8 +37,8 @@ class BasicContext : public Scratch<B>, public ObjectPool {
   /// While the returned object lives, the device of the context is the current one of this thread: what it allocates
   /// and launches is there.
   [[nodiscard]] OnDevice here() const { return OnDevice(stream_.device()); }
-  template <class T, class... I>
-  auto scratch(I... extents) {
+  template <class T, class... Extent>
+  auto scratch(Extent... extents) {
     const auto here = this->here();
     return Scratch<B>::template scratch<T>(extents...);
   }

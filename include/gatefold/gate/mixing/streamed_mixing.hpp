@@ -77,13 +77,13 @@ struct MixFinish {
     }
     const T normaliser = scale * top(row) + std::log(total(row));
     if (lanes.lane == 0) log_sum_exp(i) = normaliser;
-    T small = 0;
+    T vanishing = 0;
     for (Index e = lanes.lane; e < experts; e += lanes.size) {
       q(i, e) = sums(row, e) / total(row);
-      small += q(i, e) < tiny ? T(1) : T(0);
+      vanishing += q(i, e) < tiny ? T(1) : T(0);
       log_q(i, e) = q(i, e) < tiny ? -T(INFINITY) : std::log(q(i, e));
     }
-    if (lanes.sum(small) == 0) return;
+    if (lanes.sum(vanishing) == 0) return;
     const Index first = i / visible.length * visible.length, dim = heads.queries.extent(2);
     const Index begin = visible.window.first(i - first);
     for (Index h = 0; h < heads.queries.extent(0); ++h)

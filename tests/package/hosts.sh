@@ -1,0 +1,18 @@
+#!/usr/bin/env bash
+# hosts.sh SOURCE WORK COMPILER...: the headers behind macros that others define (<complex.h> under gnu++20: I;
+# <windows.h>: near, far), without vectors, and in a program that traps divisions by zero and writes numbers its own
+# way.
+set -euo pipefail
+source=$1 work=$2
+shift 2
+rm -rf "$work"
+mkdir -p "$work"
+for compiler; do
+  for flags in "-std=gnu++20 -O1 -Dnear= -Dfar=" "-std=c++20 -funsigned-char -DEIGEN_DONT_VECTORIZE" \
+    "-std=c++20 -DEIGEN_MAX_ALIGN_BYTES=0"; do
+    read -ra words <<<"$flags"
+    "$compiler" "${words[@]}" -I"$source/include" -isystem /usr/include/eigen3 -pthread \
+      "$source/tests/package/hosts.cpp" -o "$work/hosts"
+    "$work/hosts"
+  done
+done
