@@ -6,6 +6,7 @@
 #include <type_traits>
 
 #include "gatefold/backend/elementwise.hpp"
+#include "gatefold/backend/order.hpp"
 #include "gatefold/core/config.hpp"
 #include "gatefold/core/error.hpp"
 #include "gatefold/core/types.hpp"
