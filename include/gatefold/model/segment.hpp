@@ -22,7 +22,8 @@ struct Segment {
 
 /// The extra inputs of a model that make a segment known to each of its parts: length and padding to all that take
 /// them, to each that draws numbers a stream of its own, and the memory to its attentions, in equal shares: those of a
-/// stack of pairs of layers remember depth layers each.
+/// stack of pairs of layers remember depth layers each. An input without a default (the ids of a HashGate) is none of a
+/// segment's: the extra of such a model is written out, its parts in nested braces.
 /// @throws ArgumentError unless the attentions share the memory evenly, or where there is a memory and none of them
 ///         takes one
 template <class E, class T, class B>
