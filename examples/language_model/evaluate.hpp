@@ -20,16 +20,21 @@ inline double log_probability(std::span<const float> logits, TokenId next) {
   return static_cast<double>(logits[static_cast<std::size_t>(next)]) - top - std::log(total);
 }
 
+/// Require that a text is longer than a sequence.
+/// @param  name  of the text, for who reads that it is too short
+inline void expect_tokens(const Options& o, const char* name, std::span<const TokenId> text) {
+  gatefold::expect(static_cast<Index>(text.size()) > o.length, "text", name,
+                   gatefold::Joined{"more than length = ", o.length, " tokens"}, text.size());
+}
+
 /// log p of every token of a text but its first, each after the ones before it: the tokens that an n-gram foresees too.
 ///
 /// Sequences overlap by half, so that a token is foreseen from at least half a length of tokens, but at the beginning.
-/// @param  name of the text, for who reads that it is too short
 /// @return [T − 1]
 inline std::vector<double> log_probabilities(Model& model, const Options& o, const char* name,
                                              std::span<const TokenId> text) {
+  expect_tokens(o, name, text);
   const auto last = static_cast<Index>(text.size()) - 1;  // tokens that have a next one
-  gatefold::expect(last >= o.length, "text", name, gatefold::Joined{"more than length = ", o.length, " tokens"},
-                   text.size());
   std::vector<double> found;
   std::vector<Index> begins;
   Ids x;

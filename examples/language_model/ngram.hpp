@@ -18,9 +18,16 @@ struct Ngram {
   double valid = 0, test = 0;  // bits per token
 };
 
+inline int ngram_order(const Options& o) { return o.order > 0 ? o.order : unit(o) == Unit::word ? 3 : 5; }
+/// @throws gatefold::ArgumentError unless n-grams of this order can be counted
+inline void expect_ngrams(const Options& o, const Text& text) {
+  baseline::KneserNey::validate(static_cast<gatefold::Index>(text.train.size()), ngram_order(o),
+                                text.vocabulary.size());
+}
+
 /// Counted, or read from the file beside the text where they were counted before.
 inline Ngram ngram(const Options& o, const Text& text) {
-  Ngram n{.order = o.order > 0 ? o.order : unit(o) == Unit::word ? 3 : 5};
+  Ngram n{.order = ngram_order(o)};
   const std::string of = std::to_string(text.hash()) + " " + o.unit + " " + std::to_string(n.order);
   const auto kept = std::filesystem::path(o.data) / ("ngram_" + o.unit + "_" + std::to_string(n.order) + ".json");
   if (o.text.empty()) {

@@ -142,6 +142,13 @@ grep -q "shards: expected an update that is plain or heavy-ball, got robust" "$d
   fail "shards: $(cat "$dir/err")"
 
 check_refused
+# What is refused leaves the run that was to be forgotten.
+cp -r "$dir/1" "$dir/kept"
+refused "Corpus: ids: expected" --run "$dir/1" --fresh --length 20000
+refused "text: valid-tokens: expected more than length = 16 tokens, got 10" --run "$dir/1" --fresh --valid-tokens 10
+refused "KneserNey: order: expected at most [0-9]+, got 63" --run "$dir/1" --fresh --order 63
+[[ ${GATEFOLD_BUILT_FOR-cpu} == cuda ]] || refused "backend: expected cpu or" --run "$dir/1" --fresh --backend cuda
+diff -r "$dir/1" "$dir/kept" || fail "a run that was not begun afresh is not what it was"
 refused "mu: expected an update that has it, got plain" --update plain --mu 0.5
 refused "gamma: expected an update that has it, got robust" --update robust --gamma 0.5
 refused "backend: expected cpu or cuda for the update adam, got cpu-bf16" --backend cpu-bf16 --update adam

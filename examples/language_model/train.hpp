@@ -15,19 +15,27 @@
 #include "../training/steps.hpp"
 #include "evaluate.hpp"
 #include "model.hpp"
+#include "ngram.hpp"
 #include "report.hpp"
 #include "run.hpp"
 #include "text.hpp"
 
 namespace language {
 
+/// What a model learns from.
+inline gatefold::data::Corpus corpus_of(const Options& o, const Text& text) {
+  return {text.train, o.batch, o.length, gatefold::Seed{o.seed}.fork(1)};
+}
+/// What it is looked at with while it learns.
+inline std::span<const TokenId> validation_of(const Options& o, const Text& text) {
+  return {text.valid.data(), std::min(text.valid.size(), static_cast<std::size_t>(o.valid_tokens))};
+}
+
 /// @return whether the run is at its last step
 inline bool take_steps(Model& model, const Options& o, const Text& text, const training::Folder& folder,
                        Metrics& metrics, const training::Role& role) {
-  const gatefold::data::Corpus corpus{text.train, o.batch, o.length, gatefold::Seed{o.seed}.fork(1)};
-  corpus.validate();
-  const std::span<const TokenId> valid(text.valid.data(),
-                                       std::min(text.valid.size(), static_cast<std::size_t>(o.valid_tokens)));
+  const gatefold::data::Corpus corpus = corpus_of(o, text);
+  const std::span<const TokenId> valid = validation_of(o, text);
   Ids x(static_cast<std::size_t>(o.batch * o.length)), next(x.size());
   const auto step = [&] {
     corpus.batch(model.steps(), x, next);
@@ -53,13 +61,18 @@ void train(const Options& o, const training::Role& role, const Make& make) {
   // Everything that may be wrong is wrong before the first step.
   const Text text = read_text(o);
   const training::Folder folder = folder_of(o);
+  corpus_of(o, text).validate();
+  expect_tokens(o, "valid-tokens", validation_of(o, text));
+  expect_tokens(o, "test", text.test);
+  expect_ngrams(o, text);
   if (role.reports) {
     expect_writable(o.log_probabilities);
-    folder.begin(o.fresh);
+    folder.make();
   }
-  role.any(false);  // until the folder is there
-  Metrics metrics(folder.metrics());
   std::unique_ptr<Model> model = make(o, text.vocabulary.size());
+  if (o.fresh && role.reports) folder.forget();
+  role.any(false);  // until the folder is there, and nothing of another run in it
+  Metrics metrics(folder.metrics());
   if (std::filesystem::exists(folder.state())) {
     load(*model, folder.state(), text, o);
     metrics.reread(model->steps());

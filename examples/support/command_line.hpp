@@ -37,11 +37,12 @@ inline CLI::Validator above_zero(bool or_zero = false) {
   return {refuse, or_zero ? "NONNEGATIVE" : "POSITIVE"};
 }
 
-/// Numbers from 0 to a bound, NaN not among them.
+/// Numbers from 0 to a bound, NaN not among them, nor 010, which CLI11 takes for 8.
 inline CLI::Validator up_to(double most) {
   const auto refuse = [most](const std::string& text) {
     double value = 0;
-    const bool fits = CLI::detail::lexical_cast(text, value) && value >= 0 && value <= most;
+    const bool octal = text.size() > 1 && text[0] == '0' && text[1] >= '0' && text[1] <= '9';
+    const bool fits = !octal && CLI::detail::lexical_cast(text, value) && value >= 0 && value <= most;
     return fits ? std::string()
                 : "Value " + text + " is no number from 0 to " + std::to_string(static_cast<long long>(most));
   };

@@ -30,17 +30,22 @@ class KneserNey {
  public:
   using Id = std::int32_t;
 
+  /// @param tokens      of the text
+  /// @throws ArgumentError unless order >= 1, the text has N tokens, and N tokens fit in 63 bits
+  static void validate(Index tokens, int order, Index vocabulary) {
+    using gatefold::expect;
+    const int most = 63 / bits_of(vocabulary);
+    expect(order >= 1, "KneserNey", "order", "at least 1", order);
+    expect(order <= most, "KneserNey", "order", gatefold::Joined{"at most ", most}, order);
+    expect(tokens >= order, "KneserNey", "text", gatefold::Joined{"at least ", order, " tokens"}, tokens);
+  }
   /// @param order       N
   /// @param vocabulary  V
-  /// @throws ArgumentError unless order >= 1, the text has N tokens of the vocabulary, and N tokens fit in 63 bits
+  /// @throws ArgumentError as validate, and unless all tokens are of the vocabulary
   KneserNey(std::span<const Id> text, int order, Index vocabulary)
-      : vocabulary_(vocabulary),
-        bits_(static_cast<int>(std::bit_width(static_cast<std::uint64_t>(std::max<Index>(vocabulary - 1, 1))))) {
+      : vocabulary_(vocabulary), bits_(bits_of(vocabulary)) {
     using gatefold::expect;
-    const auto tokens = static_cast<Index>(text.size());
-    expect(order >= 1, "KneserNey", "order", "at least 1", order);
-    expect(order * bits_ <= 63, "KneserNey", "order", gatefold::Joined{"at most ", 63 / bits_}, order);
-    expect(tokens >= order, "KneserNey", "text", gatefold::Joined{"at least ", order, " tokens"}, tokens);
+    validate(static_cast<Index>(text.size()), order, vocabulary);
     for (const Id id : text)
       expect(0 <= id && id < vocabulary, "KneserNey", "text", gatefold::Joined{"tokens below ", vocabulary}, id);
     std::vector<Key> keys;
@@ -91,6 +96,9 @@ class KneserNey {
  private:
   /// n tokens in the lowest bits, the first of them highest: n-grams of one context are neighbours in order.
   using Key = std::uint64_t;
+  static int bits_of(Index vocabulary) {
+    return static_cast<int>(std::bit_width(static_cast<std::uint64_t>(std::max<Index>(vocabulary - 1, 1))));
+  }
   Key mask(int tokens) const { return (Key(1) << (bits_ * tokens)) - 1; }
 
   struct Grams {

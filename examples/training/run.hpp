@@ -34,15 +34,18 @@ struct Folder {
       if (std::filesystem::exists(file)) names += (names.empty() ? "" : ", ") + file.filename().string();
     return names;
   }
-  /// Make it, and where a run begins afresh, forget the one before.
-  void begin(bool fresh) const {
+  /// Make it, unless it is there.
+  void make() const {
     std::error_code error;
     std::filesystem::create_directories(path, error);
     if (error || !std::filesystem::is_directory(path))
       throw gatefold::FileError(path.string() + ": cannot make this folder" + (error ? ": " + error.message() : ""));
-    if (fresh)
-      for (const auto& file : {state(), best(), metrics(), picture(), routing(), page(), shards(), shards_picture()})
-        std::filesystem::remove(file, error);
+  }
+  /// Forget the run that is in it.
+  void forget() const {
+    std::error_code error;
+    for (const auto& file : {state(), best(), metrics(), picture(), routing(), page(), shards(), shards_picture()})
+      std::filesystem::remove(file, error);
   }
 };
 

@@ -42,9 +42,10 @@ inline void train(const Options& o) {
   // Everything that may be wrong is wrong before the first step.
   const Images images = read_images(o);
   const training::Folder folder = folder_of(o);
-  folder.begin(o.fresh);
-  Metrics metrics(folder.metrics());
+  folder.make();
   const auto model = make_model(o);
+  if (o.fresh) folder.forget();
+  Metrics metrics(folder.metrics());
   if (std::filesystem::exists(folder.state())) {
     load(*model, folder.state(), images, o);
     metrics.reread(model->steps());
