@@ -37,16 +37,29 @@ inline CLI::Validator above_zero(bool or_zero = false) {
   return {refuse, or_zero ? "NONNEGATIVE" : "POSITIVE"};
 }
 
-/// Numbers from 0 to a bound, NaN not among them, nor 010, which CLI11 takes for 8.
+/// Numbers from 0 to a bound, NaN not among them.
 inline CLI::Validator up_to(double most) {
   const auto refuse = [most](const std::string& text) {
     double value = 0;
-    const bool octal = text.size() > 1 && text[0] == '0' && text[1] >= '0' && text[1] <= '9';
-    const bool fits = !octal && CLI::detail::lexical_cast(text, value) && value >= 0 && value <= most;
+    const bool fits = CLI::detail::lexical_cast(text, value) && value >= 0 && value <= most;
     return fits ? std::string()
                 : "Value " + text + " is no number from 0 to " + std::to_string(static_cast<long long>(most));
   };
   return {refuse, "NUMBER"};
+}
+
+/// Whole numbers that begin with no 0: CLI11 takes 010 for 8.
+inline void refuse_octal(CLI::App& app) {
+  const auto refuse = [](const std::string& text) {
+    const std::size_t first = text.find_first_not_of("+-");
+    const bool octal =
+        first + 1 < text.size() && text[first] == '0' && text[first + 1] >= '0' && text[first + 1] <= '9';
+    return octal ? "Value " + text + " begins with 0" : std::string();
+  };
+  for (CLI::Option* option : app.get_options(nullptr)) {
+    const std::string type = option->get_type_name();
+    if (type.starts_with("INT") || type.starts_with("UINT")) option->check(CLI::Validator(refuse, ""));
+  }
 }
 
 /// A seed of 64 bits, `room` below the largest. CLI11 takes -1 for the largest of all, and what is larger too.
@@ -95,6 +108,7 @@ inline int run(const char* program, CLI::App& app, int argc, char** argv, const 
   };
   try {
     try {
+      refuse_octal(app);
       app.parse(argc, argv);
       body();
     } catch (const CLI::Success& help) {

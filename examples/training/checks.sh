@@ -138,6 +138,7 @@ check_refused() {
   refused "lr: Value nan is no number above 0" --lr nan
   refused "dropout: Value 1 not in range" --dropout 1
   refused "seed: Value -1 is no whole number" --seed -1
+  refused "batch: Value 010 begins with 0" --batch 010
   refused "steps: Value 99999999999999999999 not in range" --steps 99999999999999999999
   refused "metadata: lr: the run has 0.01, got 0.02 \(--fresh begins another\)$" --run "$dir/1" --lr 0.02
   refused "metadata: lr: the run has 0.01, got 0.02$" evaluate --run "$dir/1" --lr 0.02
