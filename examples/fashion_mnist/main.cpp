@@ -7,6 +7,8 @@
 #include <CLI/App.hpp>
 #include <filesystem>
 #include <gatefold/core/error.hpp>
+#include <gatefold/io/replacement.hpp>
+#include <set>
 #include <string>
 
 #include "../support/command_line.hpp"
@@ -80,12 +82,16 @@ int main(int argc, char** argv) {
   return command_line::run("fashion_mnist", app, argc, argv, [&] {
     using gatefold::expect;
     expect(o.k <= o.experts, "fashion_mnist", "--k", gatefold::Joined{"at most --experts = ", o.experts}, o.k);
-    // Minutes of training should not end at a folder that does not exist.
+    // Minutes of training should not end at a file that cannot be written.
+    std::set<std::filesystem::path> files;
     for (const std::string* path : {&o.json, &o.picture, &o.save}) {
       if (path->empty()) continue;
-      const auto folder = std::filesystem::absolute(*path).parent_path();
-      if (!std::filesystem::is_directory(folder))
-        throw gatefold::FileError(*path + ": there is no folder " + folder.string());
+      const auto file = std::filesystem::absolute(*path).lexically_normal();
+      if (!std::filesystem::is_directory(file.parent_path()))
+        throw gatefold::FileError(*path + ": there is no folder " + file.parent_path().string());
+      if (std::filesystem::is_directory(file)) throw gatefold::FileError(*path + ": is a folder");
+      expect(files.insert(file).second, "fashion_mnist", "--json, --picture, --save", "different files", *path);
+      const gatefold::io::Replacement tried(*path);
     }
     expect(o.shards == 0 || (o.backend == "cpu" && o.update == "heavy-ball"), "fashion_mnist", "--shards",
            "backend cpu and update heavy-ball", o.backend + " and " + o.update);

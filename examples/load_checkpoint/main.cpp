@@ -8,6 +8,7 @@
 #include <gatefold/gatefold.hpp>
 #include <gatefold/io.hpp>
 #include <string>
+#include <utility>
 
 using namespace gatefold;
 
@@ -19,11 +20,35 @@ void print_contents(const io::TensorFiles& files) {
                 io::safetensors::shape_text(shape).c_str());
 }
 
+/// The extents of a matrix that a file has.
+/// @throws FileError unless it is one, with elements
+std::pair<Index, Index> matrix(const io::TensorFiles& files, const std::string& name) {
+  const auto shape = files.info(name).shape;
+  if (shape.size() != 2 || shape[0] * shape[1] == 0)
+    throw FileError(files.path() + ": " + name + ": expected a matrix, got " + io::safetensors::shape_text(shape));
+  return {Index(shape[0]), Index(shape[1])};
+}
+
+/// Whether a file has an input and an output of the block.
+bool answers(const io::TensorFiles& files) { return files.contains("input") && files.contains("output"); }
+/// The input that a file has, or a random one.
+/// @throws FileError unless input and output are [items, dim]
+Tensor<float, 2, Cpu> input(const io::TensorFiles& files, Cpu::Context& ctx, Index dim) {
+  const Index items = answers(files) ? matrix(files, "input").first : 4;
+  auto x = uniform_tensor<float>(ctx, Seed{2}, 1.0, items, dim);
+  if (!answers(files)) return x;
+  for (const char* name : {"input", "output"})
+    if (matrix(files, name) != std::pair(items, dim))
+      throw FileError(files.path() + ": " + name + ": expected " + std::to_string(items) + " rows of " +
+                      std::to_string(dim) + ", got " + io::safetensors::shape_text(files.info(name).shape));
+  std::ranges::copy(files.read<float>("input"), x.data());
+  return x;
+}
+
 // [snippet load]
-void run_block(const io::TensorFiles& files, const std::string& at) {  // "model.layers.0.block_sparse_moe."
-  const auto router = files.info(at + "gate.weight").shape;            // [E, D]
-  const auto up = files.info(at + "experts.0.w3.weight").shape;        // [H, D]
-  const Index experts = Index(router[0]), dim = Index(router[1]), hidden = Index(up[0]);
+void run_block(const io::TensorFiles& files, const std::string& at) {    // "model.layers.0.block_sparse_moe."
+  const auto [experts, dim] = matrix(files, at + "gate.weight");         // [E, D]
+  const Index hidden = matrix(files, at + "experts.0.w3.weight").first;  // of [H, D]
   const Mixture block{SoftmaxTopK{.scores = {.experts = experts, .bias = false}, .selection = {.k = 2}},
                       GatedMlp<Silu>{.model_dim = dim, .hidden_dim = hidden}};
 
@@ -31,17 +56,14 @@ void run_block(const io::TensorFiles& files, const std::string& at) {  // "model
   auto params = block.init<float, Cpu>(ctx, Seed{1});
   io::load(files, ctx, io::published::mixtral(at), params);
 
-  const bool answered = files.contains("input") && files.contains("output");
-  const Index items = answered ? Index(files.info("input").shape[0]) : 4;
-  auto x = uniform_tensor<float>(ctx, Seed{2}, 1.0, items, dim);
-  Tensor<float, 2, Cpu> y(items, dim);
-  if (answered) std::ranges::copy(files.read<float>("input"), x.data());
+  const auto x = input(files, ctx, dim);
+  Tensor<float, 2, Cpu> y(x.extent(0), dim);
   infer(block, ctx, params, x, y);
   // [/snippet]
-  std::printf("%s: %lld experts of %lld x %lld, output of item 0: %.6f %.6f ...\n", at.c_str(),
+  std::printf("%s: %lld experts of %lld x %lld, output of item 0: %.6f ...\n", at.c_str(),
               static_cast<long long>(experts), static_cast<long long>(dim), static_cast<long long>(hidden),
-              double(y(0, 0)), double(y(0, 1)));
-  if (!answered) return;
+              double(y(0, 0)));
+  if (!answers(files)) return;
   const auto expected = files.read<double>("output");
   double apart = 0;
   for (Index i = 0; i < y.size(); ++i)

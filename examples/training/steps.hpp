@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <gatefold/core/error.hpp>
 #include <gatefold/core/types.hpp>
 #include <string>
 #include <utility>
@@ -16,8 +17,9 @@
 
 namespace training {
 
-/// Steps until the last one, or until a signal. Whatever ends it, the state of the last step done is saved. A model
-/// that saves while steps go on has `wait()`, and writes one file after the other.
+/// Steps until the last one, or until a signal or a number that is not finite. Whichever ends it, the state of the last
+/// step done is saved (not of one of several that train together where a number is not finite). A model that saves
+/// while steps go on has `wait()`, and writes one file after the other.
 /// @param step      step(): one step of the model; returns the loss before it
 /// @param validate  validate(): the goal's value
 /// @param routing   routing(): of some items of validation, the same each time
@@ -38,7 +40,14 @@ bool take_steps(Model& model, const Options& o, const Folder& folder, const Meta
     model.save(folder.state(), metadata);
   };
   while (model.steps() < last && !role.any(stop.asked())) {
-    const double loss = step();
+    const double loss = [&] {
+      try {
+        return step();
+      } catch (const gatefold::NotFiniteError&) {
+        if (role.alone) save();
+        throw;
+      }
+    }();
     const Index done = model.steps();
     if (role.reports) progress.show(done, loss);
     if (done % o.log == 0) metrics.add({{"step", done}, {"loss", loss}});
