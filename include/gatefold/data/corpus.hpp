@@ -48,7 +48,8 @@ struct Corpus {
     expect(batch_size >= 1, "Corpus", "batch_size", "at least 1", batch_size);
     expect(length >= 1, "Corpus", "length", "at least 1", length);
     expect(columns() > length, "Corpus", "ids",
-           Joined{"at least batch_size * (length + 1) = ", batch_size, " * ", length + 1}, ids.size());
+           Joined{"at least batch_size * (length + 1), of batch_size = ", batch_size, " and length = ", length},
+           ids.size());
   }
 
   /// @cost one random number per pass before this step
