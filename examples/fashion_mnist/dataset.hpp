@@ -64,6 +64,7 @@ inline Half read_half(const std::filesystem::path& directory, const std::string&
     throw FileError(images_path.string() + ": offset 8: expected images of 28 x 28, got " +
                     std::to_string(images.rows) + " x " + std::to_string(images.columns));
   }
+  if (images.count == 0) throw FileError(images_path.string() + ": offset 4: expected images, got none");
   std::vector<std::uint8_t> labels = gatefold::data::read_idx_labels(labels_path);
   if (static_cast<Index>(labels.size()) != images.count) {
     throw FileError(labels_path.string() + ": offset 4: expected " + std::to_string(images.count) +

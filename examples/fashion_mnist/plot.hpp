@@ -16,6 +16,7 @@ namespace fashion {
 struct Picture {
   std::vector<double> loss{};            // per logging interval
   std::vector<double> step{};            // where the interval ends; as many as losses
+  double first_epoch = 1;                // of what is per epoch: a run that goes on begins later
   std::vector<double> test_accuracy{};   // per epoch, between 0 and 1
   std::vector<double> train_accuracy{};  // per epoch, between 0 and 1
   std::vector<std::vector<double>>
@@ -69,8 +70,8 @@ inline std::string curves(const Picture& picture, double width, double height, d
     };
     std::vector<std::vector<double>> rows;
     for (std::size_t i = 0; i < epochs; ++i) {
-      rows.push_back(
-          {static_cast<double>(i + 1), percent(picture.train_accuracy, i), percent(picture.test_accuracy, i)});
+      rows.push_back({picture.first_epoch + static_cast<double>(i), percent(picture.train_accuracy, i),
+                      percent(picture.test_accuracy, i)});
     }
     std::ostringstream title = stream();
     title << "Accuracy";
@@ -79,7 +80,9 @@ inline std::string curves(const Picture& picture, double width, double height, d
     }
     script << table("$accuracy", rows) << panel(1) << "set title " << quote(title.str())
            << " font ',15'\nset xlabel 'epoch' offset 0,0.4\nset ylabel 'accuracy in %'\n"
-           << "set xrange [0.75:" << static_cast<double>(epochs) + 0.25 << "]\nset xtics 1," << (epochs + 9) / 10
+           << "set xrange [" << picture.first_epoch - 0.25 << ':'
+           << picture.first_epoch + static_cast<double>(epochs) - 0.75 << "]\nset xtics " << picture.first_epoch << ','
+           << (epochs + 9) / 10
            << "\nset yrange [*:*]\nset offsets 0,0,graph 0.05,graph 0.05\nset key bottom right samplen 2 textcolor rgb "
               "'#404040'\n"
            << "plot $accuracy using 1:2 with linespoints pt 7 ps 0.5 lw 2 lc rgb '#e08a1e' title 'training', "
@@ -88,7 +91,7 @@ inline std::string curves(const Picture& picture, double width, double height, d
   if (!picture.busiest.empty() && !picture.busiest.front().empty()) {
     std::vector<std::vector<double>> rows;
     for (const auto& layers : picture.busiest) {
-      rows.push_back({static_cast<double>(rows.size() + 1)});
+      rows.push_back({picture.first_epoch + static_cast<double>(rows.size())});
       for (const double share : layers) rows.back().push_back(100 * share);
     }
     script << table("$load", rows) << panel(2)

@@ -139,6 +139,11 @@ refused "a checkpoint without a version" "old.st: metadata: expected a checkpoin
 head -c 2000 /dev/urandom >"$dir/junk.st"
 refused "garbage for a checkpoint" "junk.st" --load "$dir/junk.st"
 refused "no folder for the picture" "no folder" --picture "$dir/nowhere/a.svg"
+refused "a folder for a picture" "data: is a folder" --picture "$dir/data"
+refused "one file for two" "expected different files, got .*keep.st" --picture "$dir/data/../keep.st"
+refused "a number that begins with 0" "batch: Value 010 begins with 0" --batch 010
+mkdir "$dir/none" && cp "$dir"/data/train* "$dir/none" && make_half "$dir/none/t10k" 0
+refused "no test images" "none/t10k-images-idx3-ubyte: offset 4: expected images, got none" --data "$dir/none"
 "$program" --help | grep -q -- --experts || fail "--help"
 [ $failed -eq 0 ] && echo "all checks passed"
 exit $failed

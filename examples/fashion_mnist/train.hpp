@@ -85,6 +85,7 @@ void train_with(C& ctx, const Options& o, const RuleT& rule, const GateT& gate, 
 
   Picture picture;
   picture.class_names.assign(kClassNames.begin(), kClassNames.end());
+  picture.first_epoch = static_cast<double>(begun / steps + 1);
   Progress progress(o.epochs, steps * o.batch);
   std::vector<Index> order(static_cast<std::size_t>(images_to_learn.count));
   const dist::Range mine = place.part_of(o.batch);
@@ -195,6 +196,7 @@ void train_with(C& ctx, const Options& o, const RuleT& rule, const GateT& gate, 
         {"batch", o.batch},
         {"lr", o.lr},
         {"balance", o.balance}}},
+      {"first_epoch", begun / steps + 1},
       {"train_accuracy_per_epoch", picture.train_accuracy},
       {"test_accuracy_per_epoch", picture.test_accuracy},
       {"layers", nlohmann::ordered_json::array()}};

@@ -33,9 +33,10 @@ inline Ngram ngram(const Options& o, const Text& text) {
   if (o.text.empty()) {
     std::ifstream file(kept);
     const auto json = nlohmann::json::parse(file, nullptr, false);
-    if (json.is_object() && json.value("of", "") == of) {
-      n.valid = json.value("valid_bits", 0.0);
-      n.test = json.value("test_bits", 0.0);
+    const auto holds = [&](const char* name) { return json.contains(name) && json[name].is_number(); };
+    if (json.is_object() && json.contains("of") && json["of"] == of && holds("valid_bits") && holds("test_bits")) {
+      n.valid = json["valid_bits"];
+      n.test = json["test_bits"];
       return n;
     }
   }

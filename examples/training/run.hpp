@@ -44,8 +44,10 @@ struct Folder {
   /// Forget the run that is in it.
   void forget() const {
     std::error_code error;
-    for (const auto& file : {state(), best(), metrics(), picture(), routing(), page(), shards(), shards_picture()})
+    for (const auto& file : {state(), best(), metrics(), picture(), routing(), page(), shards(), shards_picture()}) {
       std::filesystem::remove(file, error);
+      if (error) throw gatefold::FileError(file.string() + ": cannot remove: " + error.message());
+    }
   }
 };
 
