@@ -142,6 +142,9 @@ grep -q "shards: expected an update that is plain or heavy-ball, got robust" "$d
   fail "shards: $(cat "$dir/err")"
 
 check_refused
+# A number that is not finite ends a run with what was learned before it.
+refused "Trainer.step: .*nothing was stepped" --run "$dir/diverged" --lr 1e30 --warmup 0 --save 1000
+[ -s "$dir/diverged/state.safetensors" ] || fail "a run that diverged lacks the state of its last step"
 # What is refused leaves the run that was to be forgotten.
 cp -r "$dir/1" "$dir/kept"
 refused "Corpus: ids: expected" --run "$dir/1" --fresh --length 20000

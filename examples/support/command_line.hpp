@@ -51,9 +51,8 @@ inline CLI::Validator up_to(double most) {
 /// Whole numbers that begin with no 0: CLI11 takes 010 for 8.
 inline void refuse_octal(CLI::App& app) {
   const auto refuse = [](const std::string& text) {
-    const std::size_t first = text.find_first_not_of("+-");
-    const bool octal =
-        first + 1 < text.size() && text[first] == '0' && text[first + 1] >= '0' && text[first + 1] <= '9';
+    const std::size_t zero = text.find_first_not_of("+-"), next = text.find_first_of("0123456789", zero + 1);
+    const bool octal = zero < text.size() && text[zero] == '0' && next == zero + 1;
     return octal ? "Value " + text + " begins with 0" : std::string();
   };
   for (CLI::Option* option : app.get_options(nullptr)) {

@@ -39,12 +39,16 @@ bool take_steps(Model& model, const Options& o, const Folder& folder, const Meta
     if (role.reports) metrics.write();
     model.save(folder.state(), metadata);
   };
+  const auto save_last = [&] {
+    save();
+    if constexpr (requires { model.wait(); }) model.wait();
+  };
   while (model.steps() < last && !role.any(stop.asked())) {
     const double loss = [&] {
       try {
         return step();
       } catch (const gatefold::NotFiniteError&) {
-        if (role.alone) save();
+        if (role.alone) save_last();
         throw;
       }
     }();
@@ -69,8 +73,7 @@ bool take_steps(Model& model, const Options& o, const Folder& folder, const Meta
     if (done % o.save == 0) save();
   }
   if (role.reports) progress.clear();
-  save();
-  if constexpr (requires { model.wait(); }) model.wait();
+  save_last();
   const bool ended = model.steps() == o.steps;
   if (role.reports) {
     if (model.steps() > begun)

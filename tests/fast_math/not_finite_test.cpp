@@ -2,9 +2,9 @@
 
 #include <cstdint>
 #include <string>
-#include <vector>
 
 #include "gatefold/gatefold.hpp"
+#include "support/pass.hpp"
 
 // Compiled with -ffast-math: a step that meets a number which is none is refused all the same, and writes nothing.
 #if !defined(__FINITE_MATH_ONLY__) || !__FINITE_MATH_ONLY__
@@ -12,6 +12,8 @@
 #endif
 
 using namespace gatefold;
+using support::same_bits;
+using support::values;
 
 namespace {
 
@@ -22,20 +24,6 @@ float strange(std::uint32_t magnitude) {
   float value;
   __builtin_memcpy(&value, &copy, sizeof value);
   return value;
-}
-template <class P>
-std::vector<std::uint32_t> bits_of(const P& pack) {
-  std::vector<std::uint32_t> all;
-  for_each_tensor(
-      [&](const Name&, const auto& t) {
-        for (Index i = 0; i < t.size(); ++i) {
-          std::uint32_t bits;
-          __builtin_memcpy(&bits, t.data() + i, sizeof bits);
-          all.push_back(bits);
-        }
-      },
-      pack);
-  return all;
 }
 template <class F>
 std::string message_of(const F& f) {
@@ -58,16 +46,16 @@ TEST_CASE("fast math: a loss or gradient that is not finite is no step") {
         Trainer trainer{ctx, Residual{update::Plain{}, mixture}, MeanSquaredError{}, optimizer, Seed{1}};
         auto x = uniform_tensor<float>(ctx, Seed{2}, 1, 8, 5), target = uniform_tensor<float>(ctx, Seed{3}, 1, 8, 5);
         trainer.step(x, target);
-        const auto params = bits_of(trainer.params), state = bits_of(trainer.state);
+        const auto params = values(trainer.params), state = values(trainer.state);
         (in_target ? target : x)(3, 2) = strange(magnitude);
         CHECK(message_of([&] { trainer.step(x, target); }).find("Trainer.step: loss: expected a finite number") == 0);
-        CHECK(bits_of(trainer.params) == params);
-        CHECK(bits_of(trainer.state) == state);
+        CHECK(same_bits(values(trainer.params), params));
+        CHECK(same_bits(values(trainer.state), state));
         CHECK(trainer.state.step == 1);
         trainer.not_finite = NotFinite::skips;
         trainer.step(x, target);
         CHECK(trainer.skipped == 1);
-        CHECK(bits_of(trainer.params) == params);
+        CHECK(same_bits(values(trainer.params), params));
       }
   };
   check(optim::AdamW{});

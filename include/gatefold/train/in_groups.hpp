@@ -103,8 +103,7 @@ struct InGroups {
 };
 template <class F, class R>
 InGroups(bool (*)(const Name&), F, R, double = 1) -> InGroups<optim::OrNoOptimizer<F>, optim::OrNoOptimizer<R>>;
-template <class K, class F, class R>
-requires(!std::is_convertible_v<K, bool (*)(const Name&)>) InGroups(K, F, R, double = 1)
-->InGroups<in_groups::NoFunction, R>;
+template <class K, class F, class R, class = std::enable_if_t<!std::is_convertible_v<K, bool (*)(const Name&)>>>
+InGroups(K, F, R, double = 1) -> InGroups<in_groups::NoFunction, R>;
 
 }  // namespace gatefold
