@@ -223,6 +223,12 @@ TEST_CASE("options that do not fit") {
   refused({.length = 2}, "SignalMixture: length: expected at least 3, got 2");
   refused({.noise = -1}, "SignalMixture: noise: expected at least 0, got -1");
   refused({.decay = 0}, "SignalMixture: decay: expected more than 0, got 0");
+  refused({.decay = INFINITY}, "SignalMixture: decay: expected a finite number, got inf");
+  refused({.noise = INFINITY}, "SignalMixture: noise: expected a finite number, got inf");
+  refused({.scale = NAN}, "SignalMixture: scale: expected a finite number, got nan");
+  refused({.feature = {NAN, 1}}, "SignalMixture: feature: expected a finite number, got nan");
+  refused({.center = {1, NAN}}, "SignalMixture: center: expected a finite number, got nan");
+  refused({.distractor = {-INFINITY, 1}}, "SignalMixture: distractor: expected a finite number, got -inf");
   const SignalMixture data{};
   const auto signals = data.signals<float, Cpu>(ctx, Seed{1});
   CHECK_THROWS_WITH_AS((SignalMixture{.clusters = 3}.draw<float, Cpu>(ctx, signals, Seed{1}, 5)),

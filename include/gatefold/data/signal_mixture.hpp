@@ -9,6 +9,7 @@
 #include "gatefold/core/error.hpp"
 #include "gatefold/core/philox.hpp"
 #include "gatefold/core/types.hpp"
+#include "gatefold/policy/options.hpp"
 #include "gatefold/tensor/expect_shape.hpp"
 #include "gatefold/tensor/tensor.hpp"
 
@@ -112,7 +113,8 @@ struct DrawSignals {
 /// @param length     positions (patches) of an item
 /// @param feature, center, distractor  laws of α, β, γ
 /// @param noise      σ
-/// @throws ArgumentError unless clusters >= 2, 2·clusters <= model_dim, length >= 3, noise >= 0 and decay > 0
+/// @throws ArgumentError unless clusters >= 2, 2·clusters <= model_dim, length >= 3, noise >= 0, decay > 0 and every
+///         number is finite
 /// @order  item n of a seed is the same whatever the number of items around it
 struct SignalMixture {
   Index clusters = 4, model_dim = 50, length = 8;
@@ -162,6 +164,16 @@ struct SignalMixture {
     expect(length >= 3, "SignalMixture", "length", "at least 3", length);
     expect(noise >= 0, "SignalMixture", "noise", "at least 0", noise);
     expect(decay > 0, "SignalMixture", "decay", "more than 0", decay);
+    expect_finite("SignalMixture", "noise", noise);
+    expect_finite("SignalMixture", "decay", decay);
+    expect_finite("SignalMixture", "scale", scale);
+    const auto expect_law = [](const char* name, const Amplitude& law) {
+      expect_finite("SignalMixture", name, law.low);
+      expect_finite("SignalMixture", name, law.high);
+    };
+    expect_law("feature", feature);
+    expect_law("center", center);
+    expect_law("distractor", distractor);
   }
 
   /// Orthonormal directions: Gram and Schmidt on Gaussian draws, features first, in double.
