@@ -154,6 +154,7 @@ refused "KneserNey: order: expected at most [0-9]+, got 63" --run "$dir/1" --fre
 diff -r "$dir/1" "$dir/kept" || fail "a run that was not begun afresh is not what it was"
 refused "mu: expected an update that has it, got plain" --update plain --mu 0.5
 refused "gamma: expected an update that has it, got robust" --update robust --gamma 0.5
+refused "not expected: --batchs" --batchs 100
 refused "backend: expected cpu or cuda for the update adam, got cpu-bf16" --backend cpu-bf16 --update adam
 [[ ${GATEFOLD_BUILT_FOR-cpu} == cuda ]] ||
   refused "backend: expected cpu or cpu-bf16, as this program was built without CUDA, got cuda" --backend cuda

@@ -20,6 +20,7 @@
 #include <stdexcept>
 #include <string>
 #include <system_error>
+#include <vector>
 
 /// What the programs ask of their options, and how they end: 0 done; 2 an option, file or size does not fit, which one
 /// line on stderr says; 1 anything else.
@@ -58,6 +59,15 @@ inline void refuse_octal(CLI::App& app) {
   for (CLI::Option* option : app.get_options(nullptr)) {
     const std::string type = option->get_type_name();
     if (type.starts_with("INT") || type.starts_with("UINT")) option->check(CLI::Validator(refuse, ""));
+  }
+}
+
+/// Options that are none: CLI11 takes the value of a mistyped one for a word of its own, and complains of that.
+inline void refuse_unknown(const CLI::App& app, int argc, char** argv) {
+  for (int i = 1; i < argc && argv[i] != std::string("--"); ++i) {
+    const std::string argument = argv[i], name = argument.substr(0, argument.find('='));
+    const bool option = name.size() > 1 && name[0] == '-' && name.find_first_of("0123456789.") != 1;
+    if (option && !app.get_option_no_throw(name)) throw CLI::ExtrasError(std::vector<std::string>{name});
   }
 }
 
@@ -108,6 +118,7 @@ inline int run(const char* program, CLI::App& app, int argc, char** argv, const 
   try {
     try {
       refuse_octal(app);
+      refuse_unknown(app, argc, argv);
       app.parse(argc, argv);
       body();
     } catch (const CLI::Success& help) {
