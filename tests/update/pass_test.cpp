@@ -12,8 +12,10 @@
 #include "gatefold/layer/block.hpp"
 #include "gatefold/layer/chain.hpp"
 #include "gatefold/layer/mixture.hpp"
+#include "gatefold/layer/normed_point.hpp"
 #include "gatefold/layer/one_expert.hpp"
 #include "gatefold/layer/per_token.hpp"
+#include "gatefold/layer/post_norm.hpp"
 #include "gatefold/layer/residual.hpp"
 #include "gatefold/layer/stack.hpp"
 #include "gatefold/update/adam.hpp"
@@ -143,20 +145,26 @@ TEST_CASE("what stands between layers that share parameters is told to the carry
 TEST_CASE("layers that share parameters may do more than their carry sees") {
   Cpu::Context ctx(1);
   const auto shared = [&](const auto& layer) {
-    auto p = support::pass<float>(ctx, layer, kItems);
-    Tensor<float, 2, Cpu> even(kItems, layer.in_dim()), odd(kItems, layer.in_dim());
-    p.layer.infer(ctx, p.params, p.x, p.carry, even);
-    for (int l = 0; l < 2; ++l) {
-      p.layer.infer(ctx, p.params, even, p.carry, odd);
-      p.layer.infer(ctx, p.params, odd, p.carry, even);
+    for (const bool infer : {true, false}) {
+      auto p = support::pass<float>(ctx, layer, kItems);
+      Tensor<float, 2, Cpu> even(kItems, layer.in_dim()), odd(kItems, layer.in_dim());
+      const auto go = [&](const auto& x, auto& y) {
+        if (infer) return p.layer.infer(ctx, p.params, x, p.carry, y);
+        p.layer.forward(ctx, p.params, x, p.carry, y, p.saved);
+      };
+      go(p.x, even);
+      for (int l = 0; l < 2; ++l) {
+        go(even, odd);
+        go(odd, even);
+      }
+      CHECK(message_of([&] { go(p.x, even); }) == (infer ? forgotten_infer : forgotten));
     }
-    return message_of([&] { p.layer.infer(ctx, p.params, p.x, p.carry, even); });
   };
-  CHECK(shared(Block{Residual{update::Plain{}, Attention{.model_dim = kDim, .heads = 2}},
-                     residual(update::HeavyBall{})}) == forgotten_infer);
-  CHECK(shared(Chain{LayerNorm{.model_dim = kDim}, residual(update::HeavyBall{}), LayerNorm{.model_dim = kDim}}) ==
-        forgotten_infer);
-  CHECK(shared(Stack{Chain{LayerNorm{.model_dim = kDim}, residual(update::HeavyBall{})}, 2}) == forgotten_infer);
+  shared(Block{Residual{update::Plain{}, Attention{.model_dim = kDim, .heads = 2}}, residual(update::HeavyBall{})});
+  shared(PostNorm{residual(update::HeavyBall{}), LayerNorm{}});
+  shared(NormedPoint{LayerNorm{}, residual(update::HeavyBall{})});
+  shared(Chain{LayerNorm{.model_dim = kDim}, residual(update::HeavyBall{}), LayerNorm{.model_dim = kDim}});
+  shared(Stack{Chain{LayerNorm{.model_dim = kDim}, residual(update::HeavyBall{})}, 2});
 }
 
 TEST_CASE("begin says which count of items is wrong") {
