@@ -4,6 +4,7 @@
 #include <string>
 
 #include "gatefold/gatefold.hpp"
+#include "gatefold/io/elements.hpp"
 #include "support/pass.hpp"
 
 // Compiled with -ffast-math: a step that meets a number which is none is refused all the same, and writes nothing.
@@ -67,4 +68,26 @@ TEST_CASE("fast math: a loss or gradient that is not finite is no step") {
   CHECK_FALSE(all_finite(ctx, trainer.params));
   trainer.params.branch.expert.up(1, 2, 3) = strange(0xff800000u);
   CHECK_FALSE(all_finite(ctx, trainer.params));
+}
+
+TEST_CASE("fast math: a label whose logit is NaN is never right, NaN elsewhere comes before it") {
+  Cpu::Context ctx(1);
+  Tensor<float, 2, Cpu> y(3, 3);
+  Tensor<Index, 1, Cpu> labels(3);
+  for (Index n = 0; n < 3; ++n)
+    for (Index c = 0; c < 3; ++c) y(n, c) = n == c ? 1 : 0;
+  for (Index n = 0; n < 3; ++n) labels(n) = n;
+  CHECK(metric::accuracy(ctx, y.view(), labels) == 1);
+  y(0, 0) = strange(0x7fc00000u);
+  y(1, 2) = strange(0xffc00000u);
+  CHECK(metric::accuracy(ctx, y.view(), labels) == doctest::Approx(1.0 / 3));
+  y(2, 1) = strange(0xff800000u);  // -inf
+  CHECK(metric::accuracy(ctx, y.view(), labels) == doctest::Approx(1.0 / 3));
+}
+TEST_CASE("fast math: NaN goes into files of fewer bits as NaN") {
+  double nan;
+  const std::uint64_t bits = 0x7ff8000000000000u;
+  __builtin_memcpy(&nan, &bits, sizeof nan);
+  volatile double hidden = nan;
+  CHECK(fn::is_nan(io::safetensors::rounded_to_odd(hidden)));
 }

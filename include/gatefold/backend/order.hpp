@@ -39,6 +39,12 @@ GATEFOLD_HD bool is_finite(T v) {
   return magnitude_bits(v) < infinity_bits<T>;
 }
 
+/// NaN, whatever the compiler assumes.
+template <class T>
+GATEFOLD_HD bool is_nan(T v) {
+  return magnitude_bits(v) > infinity_bits<T>;
+}
+
 /// 0, which no compiler knows: a product with it is 0 of a finite number and NaN of others, whatever is assumed.
 template <class T>
 T unknown_zero() {

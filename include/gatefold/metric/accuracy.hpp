@@ -2,6 +2,7 @@
 
 #include <type_traits>
 
+#include "gatefold/backend/order.hpp"
 #include "gatefold/metric/metric.hpp"
 
 namespace gatefold {
@@ -18,9 +19,12 @@ struct IsAmongBest {
     const Index label = labels(n);
     GATEFOLD_ASSERT(0 <= label && label < y.extent(1), "accuracy: label out of range");
     const T own = y(n, label);
-    if (own != own) return 0;
+    if (is_nan(own)) return 0;
     Index before = 0;
-    for (Index c = 0; c < y.extent(1); ++c) before += !(y(n, c) <= own) || (y(n, c) == own && c < label);
+    for (Index c = 0; c < y.extent(1); ++c) {
+      const T other = y(n, c);
+      before += is_nan(other) || other > own || (other == own && c < label);
+    }
     return before < k ? 1 : 0;
   }
 };
