@@ -72,6 +72,35 @@ TEST_CASE_TEMPLATE("softmax: a NaN in any column is the NaN of its row alone", T
     }
 }
 
+TEST_CASE_TEMPLATE("the logarithm of softmax, of numbers as large as they come", T, float, double) {
+  Cpu::Context ctx(1);
+  const double epsilon = std::numeric_limits<T>::epsilon();
+  for (const Index columns : {1, 2, 8, 19, 64})
+    for (const double scale : {1.0, 1e3, 1e9, 1e17}) {
+      const Index rows = 3;
+      auto z = random_vector<T>(rows * columns, 3);
+      for (T& v : z) v *= static_cast<T>(scale);
+      for (Index n = 0; n < rows; ++n)  // the maximum twice, where there are two columns
+        z[static_cast<std::size_t>(n * columns)] = z[static_cast<std::size_t>(n * columns + columns / 2)] =
+            static_cast<T>(scale * (n + 2));
+      std::vector<T> log_p(z.size());
+      Cpu::for_rows(ctx, rows,
+                    fn::LogSoftmax<T, Cpu>{View<const T, 2, Cpu>(z.data(), rows, columns),
+                                           View<T, 2, Cpu>(log_p.data(), rows, columns)});
+      for (Index n = 0; n < rows; ++n) {
+        const auto at = [&](Index e) { return static_cast<std::size_t>(n * columns + e); };
+        const long double top = z[at(0)];
+        long double sum = 0;
+        for (Index e = 0; e < columns; ++e) sum += std::exp(static_cast<long double>(z[at(e)]) - top);
+        for (Index e = 0; e < columns; ++e) {
+          const auto expected = static_cast<double>(static_cast<long double>(z[at(e)]) - top - std::log(sum));
+          CHECK(std::abs(static_cast<double>(log_p[at(e)]) - expected) <=
+                4 * epsilon * (std::abs(expected) + static_cast<double>(columns)));
+        }
+      }
+    }
+}
+
 TEST_CASE("softmax may be taken in place") {
   Cpu::Context ctx(1);
   std::vector<double> z{1, 2, 3};

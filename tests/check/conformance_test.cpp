@@ -270,9 +270,9 @@ TEST_CASE("each fault is found, and nothing else is said") {
 
 TEST_CASE("what depends on the order of a loop's parts is found every time, however seldom threads come to it") {
   for (int i = 0; i < 10; ++i)
-    CHECK(report_of(Fault::order_of_items).sentences ==
-          std::vector<std::string>{"different bits on 2 threads", "different bits on 3 threads",
-                                   "different bits on 8 threads"});
+    CHECK(report_of(Fault::order_of_items).sentences == std::vector<std::string>{"different bits on 2 threads",
+                                                                                 "different bits on 3 threads",
+                                                                                 "different bits on 8 threads"});
 }
 
 TEST_CASE("an item that depends on the batch around it is found when asked for") {

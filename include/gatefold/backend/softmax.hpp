@@ -42,7 +42,8 @@ struct Softmax {
   }
 };
 
-/// log p[n,:] = z[n,:] − log Σ_e exp z[n,e], exact where p underflows
+/// log p[n,:] = (z[n,:] − max z[n,:]) − log Σ_e exp(z[n,e] − max z[n,:]), exact where p underflows, and where z is so
+/// large that the maximum would swallow the logarithm
 template <class T, class B>
 struct LogSoftmax {
   View<const T, 2, B> z;
@@ -54,9 +55,9 @@ struct LogSoftmax {
     const Index columns = z.extent(1);
     const T *from = z.data() + n * columns, top = fn::top(lanes, columns, from);
     T* to = log_p.data() + n * columns;
-    const T normaliser =
-        top + std::log(sum_columns<T>(lanes, columns, [&](auto at, Index e) { return exp(at.load(from + e) - top); }));
-    each_column<T>(lanes, columns, [&](auto at, Index e) { at.store(to + e, at.load(from + e) - normaliser); });
+    const T log_sum =
+        std::log(sum_columns<T>(lanes, columns, [&](auto at, Index e) { return exp(at.load(from + e) - top); }));
+    each_column<T>(lanes, columns, [&](auto at, Index e) { at.store(to + e, at.load(from + e) - top - log_sum); });
   }
 };
 

@@ -79,6 +79,13 @@ TEST_CASE("ExpertChoice: orders items where float probabilities underflow") {
   CHECK(s.plan.rows(1) == 3);
 }
 
+TEST_CASE_TEMPLATE("ExpertChoice: orders items of huge logits", T, float, double) {
+  // q(·,0) is 1/2 and 1, then 1 - 2e-6 and 1 - 3e-7.
+  const T large = sizeof(T) == 4 ? T(1e9) : T(1e17);
+  CHECK(select<T>(ExpertChoice{.factor = 1}, matrix<T>({{large, large}, {large, 0}})).plan.rows(0) == 1);
+  CHECK(select<T>(ExpertChoice{.factor = 1}, matrix<T>({{100, 87}, {100, 85}})).plan.rows(0) == 1);
+}
+
 TEST_CASE("ExpertChoice: how many: L · factor / E to the nearest, at least one, at most all") {
   CHECK(ExpertChoice{}.room(512, 8) == 128);
   CHECK(ExpertChoice{.factor = 1}.room(10, 4) == 3);
