@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -82,6 +83,22 @@ TEST_CASE("the first step is lr sign(g) for any size of g, and a zero gradient m
   CHECK(p(1) == doctest::Approx(1.25).epsilon(1e-12));
   CHECK(p(2) == doctest::Approx(0.75).epsilon(1e-12));
   CHECK(p(3) == 1);
+}
+
+// m̂ and v̂ are g and g², whatever β is: every step is lr · sign g.
+TEST_CASE_TEMPLATE("a gradient that stays the same takes whole steps, however near β is to 1", T, float, double) {
+  Cpu::Context ctx(1);
+  for (const double beta : {0.9, 0.999, 0.9999, 0.99999, 0.9999999, 1 - 1e-8}) {
+    const optim::AdamW adam{.lr = 1, .beta1 = beta, .beta2 = beta, .epsilon = 0};
+    Tensor<T, 1, Cpu> p(1), g(1);
+    auto state = adam.begin(ctx, p);
+    for (int t = 1; t <= 100; ++t) {
+      p(0) = 0, g(0) = T(0.37);
+      adam.step(ctx, p, g, state);
+      const double rounded = 4 + t;  // units in the last place: a moment is rounded in each step
+      CHECK(std::abs(static_cast<double>(p(0)) + 1) <= rounded * std::numeric_limits<T>::epsilon());
+    }
+  }
 }
 
 TEST_CASE("the state is a pack of named moments") {

@@ -14,7 +14,8 @@ namespace fn {
 template <class T>
 struct AdamWStep {
   using Element = T;
-  T lr, beta1, beta2, epsilon, decay;
+  T lr, beta1, other1, beta2, other2;  // other: 1 − β, which the difference of rounded numbers is not
+  T epsilon, decay;
   T correction1, correction2;  // what the moments are times
   const T* g;
   T *p, *m, *v;
@@ -22,8 +23,8 @@ struct AdamWStep {
   GATEFOLD_HD void operator()(const A& at, Index i) const {
     using math::sqrt;
     const auto gi = at.load(g + i), pi = at.load(p + i);
-    const auto mi = beta1 * at.load(m + i) + (1 - beta1) * gi;
-    const auto vi = beta2 * at.load(v + i) + (1 - beta2) * (gi * gi);
+    const auto mi = beta1 * at.load(m + i) + other1 * gi;
+    const auto vi = beta2 * at.load(v + i) + other2 * (gi * gi);
     const auto direction = correction1 * mi / (sqrt(correction2 * vi) + epsilon);
     at.store(m + i, mi);
     at.store(v + i, vi);
@@ -84,13 +85,15 @@ struct AdamW {
   void step(C& ctx, Pack& params, Pack& grads, State<Pack>& state) const {
     expect_step(params, grads, state);
     const double t = static_cast<double>(++state.step);
-    const double correction1 = 1 / (1 - std::pow(beta1, t)), correction2 = 1 / (1 - std::pow(beta2, t));
+    const auto correction = [t](double beta) { return -1 / std::expm1(t * std::log(beta)); };  // 1 / (1 − βᵗ)
+    const double correction1 = correction(beta1), correction2 = correction(beta2);
     for_each_learned(
         [&](const Name&, auto& p, auto& g, auto& m, auto& v) {
           using T = std::remove_cvref_t<decltype(*p.data())>;
-          for_each_touched(ctx, g,
-                           fn::AdamWStep<T>{T(lr), T(beta1), T(beta2), T(epsilon), T(decay), T(correction1),
-                                            T(correction2), std::as_const(g).data(), p.data(), m.data(), v.data()});
+          for_each_touched(
+              ctx, g,
+              fn::AdamWStep<T>{T(lr), T(beta1), T(1 - beta1), T(beta2), T(1 - beta2), T(epsilon), T(decay),
+                               T(correction1), T(correction2), std::as_const(g).data(), p.data(), m.data(), v.data()});
         },
         params, grads, state.m, state.v);
   }
