@@ -4,7 +4,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
+#include <numeric>
 #include <tuple>
+#include <vector>
 
 #include "gatefold/check/conformance.hpp"
 #include "gatefold/expert/linear.hpp"
@@ -117,6 +120,51 @@ TEST_CASE("SigmoidBias (4): only of the groups whose two best are worth most, ti
         for (Index j = 0; j < k; ++j) CHECK(plan.expert(n * k + j) == picks[std::size_t(j)]);
       }
     }
+}
+
+TEST_CASE("SigmoidBias (4): NaN and infinities rank last in their group, and their group among groups") {
+  const Index experts = 12, groups = 4, size = 3, top = 2, k = 5, items = 400;
+  constexpr double infinity = std::numeric_limits<double>::infinity();
+  const double numbers[] = {quiet_nan, -infinity, infinity, -1, 0, 2};
+  Cpu::Context ctx(1);
+  const auto draws = uniform_tensor<double>(ctx, Seed{5}, 1, items + 1, experts);
+  const auto drawn = [&](Index n, Index e) { return std::size_t((draws(n, e) + 1) / 2 * 6); };
+  Tensor<double, 2, Cpu> rank(items, experts);
+  for (Index n = 0; n < items; ++n)
+    for (Index e = 0; e < experts; ++e) rank(n, e) = numbers[drawn(n, e)];
+  for (const bool without : {false, true}) {  // experts that a bias leaves out
+    std::vector<double> bias(experts, 0.0);
+    for (Index e = 0; e < experts && without; ++e) bias[std::size_t(e)] = drawn(items, e) < 2 ? -infinity : 0;
+    const auto plan = select({.k = k, .groups = groups, .top_groups = top}, rank, bias);
+    // A number that is none comes after all others; equal ones keep their order.
+    const auto in_order = [](std::vector<double> v) {
+      std::vector<std::size_t> order(v.size());
+      std::iota(order.begin(), order.end(), std::size_t(0));
+      std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+        return std::isnan(v[a]) || std::isnan(v[b]) ? !std::isnan(v[a]) && std::isnan(v[b]) : v[a] > v[b];
+      });
+      return order;
+    };
+    for (Index n = 0; n < items; ++n) {
+      std::vector<double> biased, worth;
+      for (Index e = 0; e < experts; ++e) biased.push_back(sigmoid(rank(n, e)) + bias[std::size_t(e)]);
+      for (Index g = 0; g < groups; ++g) {
+        const std::vector<double> of(biased.begin() + g * size, biased.begin() + (g + 1) * size);
+        const auto best = in_order(of);
+        worth.push_back(of[best[0]] + of[best[1]]);
+      }
+      auto kept = in_order(worth);
+      kept.resize(top);
+      std::sort(kept.begin(), kept.end());
+      std::vector<double> eligible;
+      for (const std::size_t g : kept)
+        for (std::size_t e = g * size; e < (g + 1) * size; ++e)
+          eligible.push_back(biased[e] > -infinity ? biased[e] : -infinity);
+      const auto order = in_order(eligible);
+      for (std::size_t j = 0; j < k; ++j)
+        CHECK(plan.expert(n * k + Index(j)) == Index(kept[order[j] / size] * size + order[j] % size));
+    }
+  }
 }
 
 TEST_CASE("SigmoidBias: equal logits go to the lower experts evenly; the bias breaks the tie") {
@@ -241,6 +289,10 @@ TEST_CASE("SigmoidBias: options and shapes that do not fit say so") {
         "SigmoidBias: k: expected 1 <= k <= experts = 3, got 0");
   CHECK(message_of([&] { pass<double>(ctx, mixture({.speed = -1}, 3), 2); }) ==
         "SigmoidBias: speed: expected at least 0, got -1");
+  CHECK(message_of([&] { pass<double>(ctx, mixture({.speed = HUGE_VAL}, 3), 2); }) ==
+        "SigmoidBias: speed: expected a finite number, got inf");
+  CHECK(message_of([&] { pass<double>(ctx, mixture({.scale = quiet_nan}, 3), 2); }) ==
+        "SigmoidBias: scale: expected a finite number, got nan");
   CHECK(message_of([&] { pass<double>(ctx, mixture({.groups = 4}, 6), 2); }) ==
         "SigmoidBias: groups: expected a divisor of experts = 6, got 4");
   CHECK(message_of([&] { pass<double>(ctx, mixture({.groups = 3, .top_groups = 4}, 6), 2); }) ==

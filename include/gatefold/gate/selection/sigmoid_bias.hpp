@@ -1,14 +1,17 @@
 #pragma once
 
 #include <cmath>
+#include <limits>
 
 #include "gatefold/backend/elementwise.hpp"
 #include "gatefold/backend/lanes.hpp"
 #include "gatefold/backend/math.hpp"
+#include "gatefold/backend/order.hpp"
 #include "gatefold/core/config.hpp"
 #include "gatefold/core/error.hpp"
 #include "gatefold/gate/candidates.hpp"
 #include "gatefold/gate/selection/top_k.hpp"
+#include "gatefold/policy/options.hpp"
 #include "gatefold/policy/policy.hpp"
 #include "gatefold/routing/sparse_plan.hpp"
 #include "gatefold/tensor/expect_shape.hpp"
@@ -41,17 +44,17 @@ struct GroupScores {
   GATEFOLD_HD void operator()(Index i) const {
     const Index groups = score.extent(1), size = biased.extent(1) / groups, n = i / groups, g = i % groups;
     const T* const of = &biased(n, g * size);
+    const auto above = [](T v, T w) { return order_key(v) > order_key(w); };
     T first = of[0], second = size > 1 ? of[1] : T(0);
     for (Index e = 2; e < size; ++e) {
-      const T smaller = second < first ? second : first;
-      if (!(of[e] > smaller)) continue;
-      first = second < first ? first : second;
-      second = of[e];
+      T& smaller = above(first, second) ? second : first;
+      if (above(of[e], smaller)) smaller = of[e];
     }
     score(n, g) = first + second;
   }
 };
-/// biased[n,e] ← −∞ unless the group of e is one of the `kept` best of item n.
+/// biased[n,e] ← −∞ unless the group of e is one of the `kept` best of item n, whose experts all come before those:
+/// what is NaN or −∞ there becomes the least of numbers.
 template <class T, class B>
 struct KeepBestGroups {
   View<const T, 2, B> score;
@@ -59,10 +62,20 @@ struct KeepBestGroups {
   View<T, 2, B> biased;
   GATEFOLD_HD void operator()(Index i) const {
     const Index groups = score.extent(1), size = biased.extent(1) / groups, n = i / groups, g = i % groups;
+    const auto own = order_key(score(n, g));
     Index better = 0;
-    for (Index h = 0; h < groups; ++h) better += h < g ? score(n, h) >= score(n, g) : score(n, h) > score(n, g);
-    if (better < kept) return;
-    for (Index e = g * size; e < (g + 1) * size; ++e) biased(n, e) = negative_infinity<T>;
+    for (Index h = 0; h < groups; ++h) {
+      const auto other = order_key(score(n, h));
+      better += h < g ? other >= own : other > own;
+    }
+    for (Index e = g * size; e < (g + 1) * size; ++e) {
+      T& v = biased(n, e);
+      if (better >= kept) {
+        v = negative_infinity<T>;
+      } else if (order_key(v) <= order_key(negative_infinity<T>)) {
+        v = std::numeric_limits<T>::lowest();
+      }
+    }
   }
 };
 /// The weights of item n's picks from the unbiased sigmoids, and their adjoint.
@@ -164,7 +177,8 @@ struct StepBySign {
 /// @param speed  where the learned-by-rule `params.speed` starts; DeepSeek-V3 sets it to 0 near the end of training
 /// @param groups  of neighbouring experts, of one size; 1: no limit
 /// @param rank [N, E] in   logits
-/// @throws ArgumentError unless 1 <= k <= experts in top_groups groups, groups divides experts and speed >= 0
+/// @throws ArgumentError unless 1 <= k <= experts in top_groups groups, groups divides experts, speed >= 0 and
+///         both numbers are finite
 /// @cost   N·(1 + K)·E comparisons and sigmoids, with groups N·(E + groups²) more, S = N·K picks; E·S comparisons in
 ///         backward
 /// @order  as TopK, groups too; in float σ is 1 from logits of about 17 on, and such ties go to the lower expert index
@@ -205,7 +219,9 @@ struct SigmoidBias {
     } else {
       expect(k >= 1 && k <= eligible, "SigmoidBias", "k", Joined{"1 <= k <= experts of top_groups = ", eligible}, k);
     }
+    expect_finite("SigmoidBias", "scale", scale);
     expect(speed >= 0, "SigmoidBias", "speed", "at least 0", speed);
+    expect_finite("SigmoidBias", "speed", speed);
   }
   template <class T, class B>
   void validate(const Params<T, B>& p, Index, const Nothing<T, B>&) const {
