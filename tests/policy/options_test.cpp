@@ -3,8 +3,71 @@
 #include <doctest/doctest.h>
 
 #include <limits>
+#include <string>
+
+#include "gatefold/backend/cpu/cpu.hpp"
+#include "gatefold/expert/layer_norm.hpp"
+#include "gatefold/expert/linear.hpp"
+#include "gatefold/expert/rms_norm.hpp"
+#include "gatefold/gate/auxiliary/auxiliary.hpp"
+#include "gatefold/gate/auxiliary/gshard.hpp"
+#include "gatefold/gate/auxiliary/importance.hpp"
+#include "gatefold/gate/auxiliary/load.hpp"
+#include "gatefold/gate/gates.hpp"
+#include "gatefold/gate/soft_moe.hpp"
+#include "gatefold/layer/mixture.hpp"
+#include "gatefold/layer/one_expert.hpp"
+#include "gatefold/layer/with_shared.hpp"
+#include "support/pass.hpp"
 
 using namespace gatefold;
+
+namespace {
+
+/// What a first pass says.
+template <class L>
+std::string refusal(const L& layer) {
+  Cpu::Context ctx(1);
+  return support::message_of([&] {
+    auto p = support::pass<float>(ctx, layer, 4);
+    p.forward();
+    FAIL("not refused");
+  });
+}
+template <class Loss>
+auto mixture(const Loss& loss) {
+  return Mixture{WithAuxiliary<SoftmaxTopK, Loss>{.scores = {.experts = 3}, .auxiliary = {loss}},
+                 Linear{.model_dim = 4}};
+}
+
+}  // namespace
+
+TEST_CASE("policies whose numbers would make every output NaN, infinite or 0 are refused") {
+  const double infinity = std::numeric_limits<double>::infinity(), nan = std::numeric_limits<double>::quiet_NaN();
+  CHECK(refusal(mixture(Balance{.weight = nan})) == "Balance: weight: expected a finite number, got nan");
+  CHECK(refusal(mixture(ZLoss{.weight = -infinity})) == "ZLoss: weight: expected a finite number, got -inf");
+  CHECK(refusal(mixture(GShard{.weight = infinity})) == "GShard: weight: expected a finite number, got inf");
+  CHECK(refusal(mixture(Importance{.weight = nan})) == "Importance: weight: expected a finite number, got nan");
+  CHECK(support::message_of([&] { Load{.weight = nan}.validate(3); }) ==
+        "Load: weight: expected a finite number, got nan");
+  CHECK(refusal(mixture(Importance{.cv = {.epsilon = infinity}})) ==
+        "Importance: cv.epsilon: expected a finite number, got inf");
+  const Linear linear{.model_dim = 4};
+  CHECK(refusal(WithShared{OneExpert{linear}, linear, nan}) == "WithShared: weight: expected a finite number, got nan");
+  CHECK(refusal(Mixture{SoftMoe{.count = 2, .epsilon = -1}, linear}) ==
+        "SoftMoe.init: epsilon: expected more than 0, got -1");
+  CHECK(refusal(Mixture{SoftMoe{.count = 2, .epsilon = infinity}, linear}) ==
+        "SoftMoe.init: epsilon: expected a finite number, got inf");
+  CHECK(refusal(OneExpert{RmsNorm{.model_dim = 4, .epsilon = infinity}}) ==
+        "RmsNorm.init: epsilon: expected a finite number, got inf");
+  CHECK(refusal(OneExpert{LayerNorm{.model_dim = 4, .epsilon = infinity}}) ==
+        "LayerNorm.init: epsilon: expected a finite number, got inf");
+  using Cosine = ComposedGate<CosineScores, Independent, TopK>;
+  CHECK(refusal(Mixture{Cosine{.scores = {.experts = 3, .epsilon = 0}}, linear}) ==
+        "CosineScores: epsilon: expected more than 0, got 0");
+  CHECK(refusal(Mixture{Cosine{.scores = {.experts = 3, .temperature = infinity}}, linear}) ==
+        "CosineScores: temperature: expected a finite number, got inf");
+}
 
 TEST_CASE("expect_finite: numbers pass, NaN and infinities are named") {
   const double infinity = std::numeric_limits<double>::infinity();

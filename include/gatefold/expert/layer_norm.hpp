@@ -8,6 +8,7 @@
 #include "gatefold/backend/random_fill.hpp"
 #include "gatefold/core/config.hpp"
 #include "gatefold/core/error.hpp"
+#include "gatefold/policy/options.hpp"
 #include "gatefold/policy/policy.hpp"
 #include "gatefold/tensor/expect_shape.hpp"
 
@@ -106,7 +107,8 @@ struct NormaliseBackward {
 ///     x̂ = (x − mean x) / √(var x + ε),   z[s] = x̂ ⊙ gain_e + bias_e                                     (1)
 ///
 /// Source: Ba et al. 2016, arXiv:1607.06450. The variance divides by D, as in torch.nn.LayerNorm. It is an expert, and
-/// alone in a layer or in PreNorm the one expert there is.
+/// alone in a layer or in PreNorm the one expert there is. x̂ of an item of numbers whose squares overflow, |x| > 1e19
+/// in float, is 0.
 /// @param x [N, D] in items, z [S, D] out;  gain starts as 1, bias as 0
 /// @param saved  x̂ [S, D] and 1/√(var + ε) [S]
 /// @throws ArgumentError unless model_dim >= 1 (0: deduced inside PreNorm), epsilon > 0, which keeps a constant item
@@ -202,7 +204,7 @@ struct LayerNorm {
   }
   void expect_options(const char* where) const {
     expect(model_dim >= 1, where, "model_dim", "at least 1", model_dim);
-    expect(epsilon > 0, where, "epsilon", "more than 0", epsilon);
+    expect_positive(where, "epsilon", epsilon);
   }
 };
 

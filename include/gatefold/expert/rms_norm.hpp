@@ -7,6 +7,7 @@
 #include "gatefold/backend/random_fill.hpp"
 #include "gatefold/core/config.hpp"
 #include "gatefold/core/error.hpp"
+#include "gatefold/policy/options.hpp"
 #include "gatefold/policy/policy.hpp"
 #include "gatefold/tensor/expect_shape.hpp"
 
@@ -73,8 +74,9 @@ struct RootMeanSquareBackward {
 ///
 ///     z[s] = x / √(mean x² + ε) ⊙ gain_e                                                                (1)
 ///
-/// Source: Zhang and Sennrich 2019, arXiv:1910.07467, eq. (4); ε as in torch.nn.RMSNorm. It is an expert, and alone in
-/// a layer or in PreNorm the one expert there is.
+/// Source: Zhang and Sennrich 2019, arXiv:1910.07467, eq. (4); ε stands where torch.nn.RMSNorm has it, whose own is
+/// 1.2e-7 for floats. It is an expert, and alone in a layer or in PreNorm the one expert there is. An item of numbers
+/// whose squares overflow, |x| > 1e19 in float, becomes 0.
 /// @param x [N, D] in items, z [S, D] out;  gain starts as 1
 /// @param saved  1 / √(mean x² + ε) [S]
 /// @throws ArgumentError unless model_dim >= 1 (0: deduced inside PreNorm), epsilon > 0, which keeps an item of zeros
@@ -136,7 +138,7 @@ struct RmsNorm {
  private:
   void expect_options(const char* where) const {
     expect(model_dim >= 1, where, "model_dim", "at least 1", model_dim);
-    expect(epsilon > 0, where, "epsilon", "more than 0", epsilon);
+    expect_positive(where, "epsilon", epsilon);
   }
 };
 

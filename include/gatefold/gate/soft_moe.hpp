@@ -9,6 +9,7 @@
 #include "gatefold/core/config.hpp"
 #include "gatefold/core/error.hpp"
 #include "gatefold/gate/scores/normalized_rows.hpp"
+#include "gatefold/policy/options.hpp"
 #include "gatefold/policy/policy.hpp"
 #include "gatefold/routing/dense_plan.hpp"
 #include "gatefold/routing/sequence.hpp"
@@ -76,7 +77,7 @@ struct SoftmaxOfItemsBackward {
 /// @param plan   DensePlan: dispatch [sequences·E·P, length], combine [N, E·P]
 /// @param extra  Sequence: length, padding. Sequences never mix. Padding reaches nothing, whatever stands there; its
 ///               output is 0
-/// @throws ArgumentError unless model_dim, count, slots >= 1 and shapes and length fit
+/// @throws ArgumentError unless model_dim, count, slots >= 1, epsilon > 0, and shapes and length fit
 /// @cost   2·N·E·P·D flop beside those of the plan; σ starts at 1, φ as N(0, 1/D)
 struct SoftMoe {
   Index model_dim = 0, count = 0, slots = 1;
@@ -129,6 +130,7 @@ struct SoftMoe {
     expect(model_dim >= 1, "SoftMoe.init", "model_dim", "at least 1", model_dim);
     expect(count >= 1, "SoftMoe.init", "count", "at least 1", count);
     expect(slots >= 1, "SoftMoe.init", "slots", "at least 1", slots);
+    if (norm != UnitNorm::none) expect_positive("SoftMoe.init", "epsilon", epsilon);
     Params<T, B> p{Tensor<T, 3, B>(count, slots, model_dim), constant_tensor<T>(ctx, 1, 1)};
     fill_normal(ctx, seed, 1 / std::sqrt(static_cast<double>(model_dim)), p.phi);
     return p;
@@ -137,6 +139,7 @@ struct SoftMoe {
   void validate(const Params<T, B>& p, Index items, const Sequence<T, B>& extra) const {
     expect_shape("SoftMoe", "params.phi", p.phi, {count, slots, model_dim});
     expect_shape("SoftMoe", "params.scale", p.scale, {1});
+    if (norm != UnitNorm::none) expect_positive("SoftMoe", "epsilon", epsilon);
     extra.validate("SoftMoe.forward", items);
   }
 

@@ -17,7 +17,8 @@ namespace gatefold {
 ///     u(x) = branch(norm(x))                                                                            (1)
 ///
 /// The norm is an expert or a branch (LayerNorm, RmsNorm). Extra inputs and steps (see Mixture) go to the branch. A
-/// model dimension the norm left 0 is the branch's.
+/// model dimension the norm left 0 is the branch's. Padding that the branch leaves out is an item like others to the
+/// norm: its numbers reach the gradient of the gain, unless dy of it is 0 and they are finite.
 /// @param x [N, D] in, u [N, out_dim] out
 /// @throws ArgumentError unless the norm is as wide as the branch, options and shapes fit
 /// @cost   the norm and the branch; keeps the normalised items [N, D]

@@ -7,6 +7,7 @@
 #include "gatefold/core/error.hpp"
 #include "gatefold/layer/layer.hpp"
 #include "gatefold/layer/one_expert.hpp"
+#include "gatefold/policy/options.hpp"
 #include "gatefold/policy/policy.hpp"
 
 namespace gatefold {
@@ -27,10 +28,11 @@ inline constexpr bool are_shared<Br, S, W> = std::is_convertible_v<W, double>;
 ///     u(x) = branch(x) + weight · shared(x)                                                             (1)
 ///
 /// Source: the shared experts of DeepSeekMoE, Dai et al. 2024, arXiv:2401.06066, eq. (9); several are one that is
-/// wider. Extra inputs go to the branch. Where the branch waits for other shards (dist::ExpertParallel), the shared
+/// wider. Extra inputs go to the branch: padding that they name is 0 in its part of u, and an item like others to the
+/// shared expert, whose gradient it reaches. Where the branch waits for other shards (dist::ExpertParallel), the shared
 /// expert is computed meanwhile.
 /// @param x [N, in_dim] in, u [N, out_dim] out
-/// @throws ArgumentError unless branch and shared expert agree in in_dim and out_dim
+/// @throws ArgumentError unless branch and shared expert agree in in_dim and out_dim, and weight is finite
 /// @cost   branch + shared expert on N items
 template <class BranchT, class SharedT>
 struct WithShared {
@@ -81,7 +83,7 @@ struct WithShared {
   template <class T, class B>
   Params<T, B> init(typename B::Context& ctx, Seed seed) const {
     if constexpr (check_parts<T, B>()) {
-      validate_dims();
+      validate_options();
       return {init_params<T, B>(branch, ctx, seed.fork(0)), one().template init<T, B>(ctx, seed.fork(1))};
     } else {
       return {};
@@ -89,7 +91,7 @@ struct WithShared {
   }
   template <class T, class B>
   void validate(const Params<T, B>& p, Index items, const NonDeduced<Extra<T, B>>& extra) const {
-    validate_dims();
+    validate_options();
     gatefold::validate(branch, p.branch, items, extra);
     one().validate(p.shared, items, Nothing<T, B>{});
   }
@@ -133,9 +135,10 @@ struct WithShared {
 
  private:
   OneExpert<SharedT> one() const { return {shared}; }
-  void validate_dims() const {
+  void validate_options() const {
     expect(shared.in_dim() == in_dim(), "WithShared", "shared.in_dim", Joined{in_dim(), " (the branch's)"},
            shared.in_dim());
+    expect_finite("WithShared", "weight", weight);
     expect(shared.out_dim() == out_dim(), "WithShared", "shared.out_dim", Joined{out_dim(), " (the branch's)"},
            shared.out_dim());
   }

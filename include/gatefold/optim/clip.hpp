@@ -74,9 +74,9 @@ void sum_of_squares(C& ctx, const Pack& grads, double* out) {
 ///
 ///     g ← g · min(1, norm / ‖g‖₂),   ‖g‖₂ over all tensors together                                     (1)
 ///
-/// Source: Pascanu et al. 2012, arXiv:1211.5063, algorithm 1. Overwrites grads. In double a norm beyond 1e154, whose
-/// square overflows, scales gradients to 0 here; a Trainer takes it for what it is, no step of a run that is well, and
-/// refuses it as it does NaN.
+/// Source: Pascanu et al. 2012, arXiv:1211.5063, algorithm 1; torch's clip_grad_norm_ adds 1e-6 to ‖g‖. Overwrites
+/// grads. In double a norm beyond 1e154, whose square overflows, scales gradients to 0 here; a Trainer takes it for
+/// what it is, no step of a run that is well, and refuses it as it does NaN.
 /// @param lr  the rate of every step, in place of the optimizer's, from which it is copied here and now
 /// @throws ArgumentError unless norm > 0 and gradients have the shapes of the parameters; nothing has been written then
 template <Optimizer OptimizerT>

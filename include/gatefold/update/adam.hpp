@@ -121,8 +121,7 @@ struct Adam {
   }
   template <class T, class B>
   void validate(const Nothing<T, B>&, Index items, Index dim, const Carry<T, B>& carry) const {
-    expect(epsilon > 0, "Adam", "epsilon", "more than 0", epsilon);
-    expect_finite("Adam", "epsilon", epsilon);
+    expect_positive("Adam", "epsilon", epsilon);
     expect(beta1 >= 0 && beta1 < 1, "Adam", "beta1", "0 <= beta1 < 1", beta1);
     expect(beta2 >= 0 && beta2 < 1, "Adam", "beta2", "0 <= beta2 < 1", beta2);
     expect_finite("Adam", "gamma", gamma);

@@ -78,8 +78,7 @@ struct RmsProp {
   }
   template <class T, class B>
   void validate(const Nothing<T, B>&, Index items, Index dim, const Carry<T, B>& carry) const {
-    expect(epsilon > 0, "RmsProp", "epsilon", "more than 0", epsilon);
-    expect_finite("RmsProp", "epsilon", epsilon);
+    expect_positive("RmsProp", "epsilon", epsilon);
     expect(mu >= 0 && mu < 1, "RmsProp", "mu", "0 <= mu < 1", mu);
     expect_finite("RmsProp", "gamma", gamma);
     carry.validate("RmsProp", items, dim);

@@ -7,6 +7,7 @@
 #include "gatefold/core/config.hpp"
 #include "gatefold/core/types.hpp"
 #include "gatefold/gate/candidates.hpp"
+#include "gatefold/policy/options.hpp"
 #include "gatefold/policy/policy.hpp"
 #include "gatefold/routing/sparse_plan.hpp"
 
@@ -268,6 +269,7 @@ View<T, 1, B> balance(C& ctx, const GateOutcome<T, B>& a, Index stride, NonDeduc
 /// 1 at perfect balance (times weight). f is a count, and counts dropped picks too: the gradient flows through P alone.
 /// Source: Fedus et al. 2021, arXiv:2101.03961, eq. (4)-(6), for K picks; theirs is K = 1. With per_pick, P_e is
 /// divided by N·K as in the reference code of papers 001 and 002: 1/K at balance.
+/// @throws ArgumentError unless weight is finite
 /// @cost  N·(E + K) reads and a counting sort of the picks
 /// @order picks are counted in integers, P is summed in double in the order of the items
 struct Balance {
@@ -280,6 +282,7 @@ struct Balance {
     return options;
   }
 
+  void validate(Index) const { expect_finite("Balance", "weight", weight); }
   template <class T, class B>
   void forward(typename B::Context& ctx, const GateOutcome<T, B>& a, Out<T, 1, B> value) const {
     auto mark = ctx.mark();
@@ -298,11 +301,13 @@ struct Balance {
 ///     loss = weight · (1/N) Σ_n (log Σ_e exp z[n,e])²                                                    (2)
 ///
 /// Source: Zoph et al. 2022, arXiv:2202.08906, eq. (5).
+/// @throws ArgumentError unless weight is finite
 /// @cost  N·E exponentials
 /// @order that of `reduce`: blocks of items, then the blocks
 struct ZLoss {
   double weight = 0.001;
 
+  void validate(Index) const { expect_finite("ZLoss", "weight", weight); }
   template <class T, class B>
   void forward(typename B::Context& ctx, const GateOutcome<T, B>& a, Out<T, 1, B> value) const {
     auto mark = ctx.mark();

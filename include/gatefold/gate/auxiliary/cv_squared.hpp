@@ -3,6 +3,7 @@
 #include "gatefold/core/config.hpp"
 #include "gatefold/core/error.hpp"
 #include "gatefold/core/types.hpp"
+#include "gatefold/policy/options.hpp"
 #include "gatefold/tensor/view.hpp"
 
 /// The squared coefficient of variation over the experts, which Importance and Load share.
@@ -25,6 +26,7 @@ struct CvSquared {
   void validate(const char* where) const {
     expect(ddof >= 0, where, "cv.ddof", "at least 0", ddof);
     expect(epsilon >= 0, where, "cv.epsilon", "at least 0", epsilon);
+    expect_finite(where, "cv.epsilon", epsilon);
   }
 };
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "gatefold/gate/auxiliary/auxiliary.hpp"
+#include "gatefold/policy/options.hpp"
 
 namespace gatefold {
 
@@ -13,12 +14,14 @@ namespace gatefold {
 /// Source: Lepikhin et al. 2020, arXiv:2006.16668, algorithm 1; the factor E² is that of FastMoE's code and makes the
 /// value independent of E.
 /// @param a  of a selection whose picks of item n are n·K … n·K + K − 1, best first
+/// @throws ArgumentError unless weight is finite
 /// @cost  N·E reads and a counting sort of the first choices
 /// @order as Balance
 struct GShard {
   static constexpr bool needs_picks_by_item = true;
   double weight = 0.01;
 
+  void validate(Index) const { expect_finite("GShard", "weight", weight); }
   template <class T, class B>
   void forward(typename B::Context& ctx, const GateOutcome<T, B>& a, Out<T, 1, B> value) const {
     auto mark = ctx.mark();

@@ -2,6 +2,7 @@
 
 #include "gatefold/gate/auxiliary/auxiliary.hpp"
 #include "gatefold/gate/auxiliary/cv_squared.hpp"
+#include "gatefold/policy/options.hpp"
 
 namespace gatefold {
 
@@ -12,7 +13,7 @@ namespace gatefold {
 /// with the q of logits without noise. 0 at perfect balance.
 /// Source: Riquelme et al. 2021, arXiv:2106.05974, appendix on auxiliary losses. Shazeer et al. 2017, arXiv:1701.06538,
 /// eq. (6)-(7), sum the weights of the picks instead; `shazeer` has the CV² of their code (CvSquared), of the same q.
-/// @throws ArgumentError unless the options of cv fit
+/// @throws ArgumentError unless weight is finite and the options of cv fit
 /// @cost  N·E reads
 /// @order v is summed in double, in the order of the items
 struct Importance {
@@ -25,7 +26,10 @@ struct Importance {
     return options;
   }
 
-  void validate(Index) const { cv.validate("Importance"); }
+  void validate(Index) const {
+    expect_finite("Importance", "weight", weight);
+    cv.validate("Importance");
+  }
   template <class T, class B>
   void forward(typename B::Context& ctx, const GateOutcome<T, B>& a, Out<T, 1, B> value) const {
     auto mark = ctx.mark();

@@ -7,6 +7,7 @@
 #include "gatefold/gate/auxiliary/auxiliary.hpp"
 #include "gatefold/gate/auxiliary/cv_squared.hpp"
 #include "gatefold/gate/selection/top_k.hpp"
+#include "gatefold/policy/options.hpp"
 
 namespace gatefold {
 
@@ -109,7 +110,7 @@ struct SmoothLoadBackward {
 /// arXiv:1701.06538, App. A; `shazeer` has the CV² of their code.
 /// @param a  of a selection with Gaussian noise that shows it (NoisyTopK); picks n·K … n·K + K − 1 of item n, best
 ///           first
-/// @throws ArgumentError unless the options of cv fit
+/// @throws ArgumentError unless weight is finite and the options of cv fit
 /// @cost  2·N·E comparisons and N·E error functions
 /// @order v is summed in double, in the order of the items
 struct Load {
@@ -124,7 +125,10 @@ struct Load {
     return options;
   }
 
-  void validate(Index) const { cv.validate("Load"); }
+  void validate(Index) const {
+    expect_finite("Load", "weight", weight);
+    cv.validate("Load");
+  }
   template <class T, class B>
   void forward(typename B::Context& ctx, const GateOutcome<T, B>& a, Out<T, 1, B> value) const {
     auto mark = ctx.mark();

@@ -8,6 +8,7 @@
 #include "gatefold/core/config.hpp"
 #include "gatefold/core/error.hpp"
 #include "gatefold/gate/scores/normalized_rows.hpp"
+#include "gatefold/policy/options.hpp"
 #include "gatefold/policy/policy.hpp"
 #include "gatefold/tensor/expect_shape.hpp"
 
@@ -144,7 +145,11 @@ struct CosineScores {
     View<const T, 2, B> projected, item, expert;  // [N, dim] r, [N, dim] r / (τ ‖r‖), [E, dim] v / ‖v‖
     const T* scale;                               // 1/τ, null where there is no temperature
   };
-  void expect_options() const { expect(temperature >= 0, "CosineScores", "temperature", "at least 0", temperature); }
+  void expect_options() const {
+    expect(temperature >= 0, "CosineScores", "temperature", "at least 0", temperature);
+    expect_finite("CosineScores", "temperature", temperature);
+    expect_positive("CosineScores", "epsilon", epsilon);
+  }
   Index has_temperature() const { return temperature > 0 ? 1 : 0; }
   template <class T>
   fn::UnitFactor<T> of_items() const {
