@@ -2,6 +2,8 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -9,20 +11,44 @@
 #include "gatefold/core/types.hpp"
 #include "gatefold/expert/linear.hpp"
 #include "gatefold/expert/mlp.hpp"
+#include "gatefold/gate/composed_gate.hpp"
+#include "gatefold/gate/selection/sigmoid_bias.hpp"
+#include "gatefold/layer/mixture.hpp"
 #include "gatefold/optim/adamw.hpp"
 #include "gatefold/optim/clip.hpp"
 #include "gatefold/optim/normalized_gd.hpp"
 #include "gatefold/optim/schedule.hpp"
 #include "gatefold/optim/sgd.hpp"
 #include "gatefold/tensor/tensor.hpp"
+#include "gatefold/train/in_groups.hpp"
 
 using namespace gatefold;
 
 namespace {
 
-enum class Fault { none, number_left_out, number_of_its_own, unlisted, expects_nothing };
+enum class Fault {
+  none,
+  number_left_out,
+  number_of_its_own,
+  unlisted,
+  expects_nothing,
+  keeps_scratch,
+  counts_nothing,
+  steps_all,
+  order_of_terms,
+};
 
 int steps_ever = 0;
+
+/// sum += 1 / (i + 3), whichever comes first.
+struct AddAsTheyCome {
+  float* sum;
+  std::mutex* one_at_a_time;
+  void operator()(Index i) const {
+    const std::lock_guard lock(*one_at_a_time);
+    *sum += 1 / static_cast<float>(i + 3);
+  }
+};
 
 /// Descent at a rate that halves, with a mean of what it stepped.
 template <Fault kFault>
@@ -55,28 +81,38 @@ struct Halving {
     if constexpr (kFault != Fault::expects_nothing) expect_like("Halving.step", "grads", params, grads);
   }
   template <class C, class Pack>
-  void step(C&, Pack& params, Pack& grads, State<Pack>& state) const {
+  void step(C& ctx, Pack& params, Pack& grads, State<Pack>& state) const {
     expect_step(params, grads, state);
+    if (kFault == Fault::keeps_scratch) ctx.template scratch<float>(3);
     state.rate *= 0.75;
-    ++state.step;
+    if (kFault != Fault::counts_nothing) ++state.step;
     if (kFault == Fault::number_of_its_own) state.rate += 1e-3 * ++steps_ever;
-    for_each_tensor(
-        [&](const Name&, auto& p, auto& g, auto& mean) {
-          for (Index i = 0; i < p.size(); ++i) {
-            mean.data()[i] += (g.data()[i] - mean.data()[i]) / static_cast<float>(state.step);
-            p.data()[i] -= static_cast<float>(state.rate) * mean.data()[i];
-          }
-        },
-        params, grads, state.mean);
+    if (kFault == Fault::order_of_terms) {
+      float sum = 0;
+      std::mutex one_at_a_time;
+      C::Backend::for_each(ctx, 1000, AddAsTheyCome{&sum, &one_at_a_time});
+      state.rate *= 1 + 1e-2 * sum;
+    }
+    const auto step_one = [&](const Name&, auto& p, auto& g, auto& mean) {
+      for (Index i = 0; i < p.size(); ++i) {
+        mean.data()[i] += (g.data()[i] - mean.data()[i]) / static_cast<float>(std::max<Index>(state.step, 1));
+        p.data()[i] -= static_cast<float>(state.rate) * mean.data()[i];
+      }
+    };
+    if constexpr (kFault == Fault::steps_all) {
+      for_each_tensor(step_one, params, grads, state.mean);
+    } else {
+      for_each_learned(step_one, params, grads, state.mean);
+    }
   }
 };
 
 const Mlp<Gelu> kModel{.model_dim = 5, .hidden_dim = 7};
 
-template <class O>
-std::string found(const O& optimizer) {
+template <class O, class M = Mlp<Gelu>>
+std::string found(const O& optimizer, const M& model = kModel) {
   std::string text;
-  for (const auto& sentence : check::optimizer_steps<Cpu>(optimizer, kModel)) text += sentence + "\n";
+  for (const auto& sentence : check::optimizer_steps<Cpu>(optimizer, model)) text += sentence + "\n";
   return text;
 }
 
@@ -87,6 +123,7 @@ TEST_CASE("optimizers of the library, and wrapped ones, keep what they promise")
   CHECK(found(optim::AdamW{.lr = 0.01, .decay = 0.1}) == "");
   CHECK(found(optim::NormalizedGd{.lr = 0.1}) == "");
   CHECK(found(optim::Clipped{optim::AdamW{.lr = 0.01}, 0.5}) == "");
+  CHECK(found(InGroups{is_weight, optim::AdamW{.lr = 0.01}, optim::Sgd{.lr = 0.1}}) == "");
   CHECK(found(optim::Scheduled{optim::Sgd{.lr = 0.1}, optim::WarmupCosine{.warmup = 3, .total = 20}}) == "");
 }
 
@@ -99,4 +136,12 @@ TEST_CASE("an optimizer of one's own passes, and one with a fault is told which"
         std::string::npos);
   CHECK(found(Halving<Fault::unlisted>{}).starts_with("state: 24 bytes in a row belong to no tensor or pack"));
   CHECK(found(Halving<Fault::expects_nothing>{}) == "expect_step lets gradients of another extent pass\n");
+  CHECK(found(Halving<Fault::keeps_scratch>{}) == "scratch memory was taken without a mark that gives it back\n");
+  CHECK(found(Halving<Fault::counts_nothing>{}) == "state.step is 0 after 12 steps: a schedule goes by it\n");
+  CHECK(found(Halving<Fault::order_of_terms>{}) ==
+        "different bits on 2 threads\ndifferent bits on 3 threads\ndifferent bits on 8 threads\n");
+  const Mixture mixture{ComposedGate<LinearScores, Independent, SigmoidBias>{.scores = {.experts = 3}}, kModel};
+  CHECK(found(Halving<Fault::none>{}, mixture) == "");
+  CHECK(found(Halving<Fault::steps_all>{}, mixture) ==
+        "tensors are stepped that are not learned: it is for_each_learned that passes over them\n");
 }

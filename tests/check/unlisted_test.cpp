@@ -45,6 +45,21 @@ struct Short<Rank, false> {
   Floats<Rank> left_out;
   static void each(auto&& f, auto&... p) { f("gain", p.gain...); }
 };
+struct Twice {
+  Floats<1> gain, bias;
+  static void each(auto&& f, auto&... p) {
+    f("gain", p.gain...);
+    f("bias", p.bias...);
+    f("scale", p.gain...);
+  }
+};
+struct Namesakes {
+  Floats<1> gain, bias;
+  static void each(auto&& f, auto&... p) {
+    f("gain", p.gain...);
+    f("gain", p.bias...);
+  }
+};
 /// Numbers of its own, too few for a tensor.
 struct Numbers {
   Index step = 0;
@@ -132,3 +147,12 @@ TEST_CASE("parts of parts are looked into, and each is named") {
 }
 
 TEST_CASE("a pack that lists what lies elsewhere is not judged") { CHECK(unlisted_of<Behind>().empty()); }
+
+TEST_CASE("a tensor that is listed twice, and a name that two parts have, are found, in parts of parts too") {
+  const std::string twice = ": its `each` lists a tensor twice, as gain and as scale: it would be learned twice",
+                    name = ": two parts that its `each` lists are called gain";
+  CHECK(unlisted_of<Twice>() == std::vector<std::string>{"params" + twice});
+  CHECK(unlisted_of<Namesakes>() == std::vector<std::string>{"params" + name});
+  CHECK(unlisted_of<Of<Whole, Twice, Namesakes>>() ==
+        std::vector<std::string>{"params.parts.1" + twice, "params.parts.2" + name});
+}

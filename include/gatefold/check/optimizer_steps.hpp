@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -30,11 +31,26 @@ void widen(auto& t) {
   extents(std::make_index_sequence<std::remove_cvref_t<decltype(t)>::rank>{});
 }
 
+/// The tensors that no optimizer steps.
+template <class P>
+std::vector<double> not_learned(const P& params) {
+  std::vector<const void*> learned;
+  for_each_learned([&](const Name&, const auto& t) { learned.push_back(t.data()); }, params);
+  std::vector<double> fixed;
+  for_each_tensor(
+      [&](const Name& name, const auto& t) {
+        if (std::find(learned.begin(), learned.end(), t.data()) == learned.end()) Append<double>{fixed}(name, t);
+      },
+      params);
+  return fixed;
+}
+
 /// What an optimizer steps, and what it keeps.
 template <class O, class P>
 struct Optimized {
   P params, grads;
   typename O::template State<P> state;
+  bool gives_back = true;  // what its steps took of scratch memory
 
   template <class C>
   Optimized(C& ctx, const O& optimizer, P&& initial)
@@ -48,7 +64,9 @@ struct Optimized {
       for_each_tensor([&](const Name&, auto& g) { fill_uniform(ctx, seed.fork(i).fork(n++), -1, 1, g); }, grads);
       auto mark = ctx.mark();
       const auto measured = optim::measure_gradients(optimizer, ctx, grads);
+      const auto before = ctx.taken();
       optim::measured_step(optimizer, ctx, params, grads, state, measured);
+      gives_back = gives_back && ctx.taken() == before;
     }
   }
   /// What a checkpoint keeps of another.
@@ -84,7 +102,8 @@ struct Optimized {
 /// - a run that goes on from the tensors and the numbers that its state lists (optim/counters.hpp), as from a
 ///   checkpoint, gives the bits of one that was never interrupted;
 /// - two runs, and runs on 1, 2, 3 and 8 threads, give the same bits;
-/// - scratch memory is given back, and does not grow after the first step;
+/// - each step gives scratch memory back, and takes no more than the first;
+/// - each is counted in `state.step`, and leaves tensors that are not learned, if the model has some, as they are;
 /// - `expect_step`, where it has one, refuses gradients of another extent.
 ///
 /// @tparam B     a host backend whose contexts are made from a number of threads
@@ -106,12 +125,17 @@ std::vector<std::string> optimizer_steps(const O& optimizer, const L& model, See
 
   Run run = started(ctx, seed);
   sentences = unlisted<B>(run.state, "state");
-  const auto before = ctx.taken();
+  const auto fixed = steps::not_learned(run.params);
   run.run(ctx, optimizer, seed, 0, 1);
-  if (ctx.taken() != before) sentences.push_back("scratch memory was taken without a mark that gives it back");
   const auto held = ctx.capacity();
   run.run(ctx, optimizer, seed, 1, steps - 1);
   if (ctx.capacity() != held) sentences.push_back("scratch memory grew after the first step");
+  if (!run.gives_back) sentences.push_back("scratch memory was taken without a mark that gives it back");
+  if (run.state.step != steps)
+    sentences.push_back("state.step is " + std::to_string(run.state.step) + " after " + std::to_string(steps) +
+                        " steps: a schedule goes by it");
+  if (!steps::same_bits(fixed, steps::not_learned(run.params)))
+    sentences.push_back("tensors are stepped that are not learned: it is for_each_learned that passes over them");
 
   Run resumed = started(ctx, seed.fork(1));
   resumed.restore(ctx, run);
@@ -137,10 +161,16 @@ std::vector<std::string> optimizer_steps(const O& optimizer, const L& model, See
     }
   }
   for (const int threads : {1, 2, 3, 8}) {
+    bool same = true;
+    const auto compare = [&](auto& context) {
+      Run again = started(context, seed);
+      again.run(context, optimizer, seed, 0, 2 * steps);
+      same = same && steps::same_bits(whole, again.values());
+    };
     auto several = steps::eager_context<B>(threads);
-    Run again = started(several, seed);
-    again.run(several, optimizer, seed, 0, 2 * steps);
-    if (!steps::same_bits(whole, again.values()))
+    compare(several);
+    if (threads > 1) steps::each_order<B>(threads, compare);
+    if (!same)
       sentences.push_back(threads == 1 ? "two runs differ: is there state outside the arguments?"
                                        : "different bits on " + std::to_string(threads) + " threads");
   }

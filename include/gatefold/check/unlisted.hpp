@@ -48,13 +48,22 @@ void look(const Name& at, const P& p, std::vector<std::string>& sentences) {
   } else if constexpr (pack::is_tuple<P>) {
     Index i = 0;
     std::apply([&](const auto&... part) { (look<B>(Name{&at, {}, i++}, part, sentences), ...); }, p);
-  } else if constexpr (pack::is_tensor<P> || pack::is_sharded<P>) {
+  } else if constexpr (pack::is_tensor<P> || pack::is_sharded<P> || requires { typename P::HoldsNoTensors; }) {
     return;
   } else if constexpr (pack::check<P>()) {
     std::vector<Bytes> parts;
+    std::vector<std::pair<std::string, const void*>> before;
     P::each(
         [&](std::string_view name, const auto& part) {
           parts.push_back(bytes_of(part));
+          for (const auto& [other, where] : before) {
+            if (other == name && !name.empty())
+              sentences.push_back(at.str() + ": two parts that its `each` lists are called " + other);
+            if (where == &part && pack::is_tensor<std::remove_cvref_t<decltype(part)>>)
+              sentences.push_back(at.str() + ": its `each` lists a tensor twice, as " + other + " and as " +
+                                  std::string(name) + ": it would be learned twice");
+          }
+          before.emplace_back(name, &part);
           look<B>(Name{&at, name}, part, sentences);
         },
         p);
@@ -71,7 +80,7 @@ void look(const Name& at, const P& p, std::vector<std::string>& sentences) {
 }  // namespace listed
 
 /// A sentence for each pack of `params`, itself too, that has a tensor which its `each` does not list: nobody learns,
-/// copies or saves it, and no check of gradients sees it.
+/// copies or saves it, and no check of gradients sees it. Another for a tensor that is listed twice, and for a name.
 ///
 /// A tensor is taken to be where as many bytes in a row as the smallest one has (24, where a pointer has 8) belong to
 /// nothing that is listed, nor to the `counters` of a state. Other members of that size count, for they are lost as

@@ -63,6 +63,8 @@ struct InGroups {
     static void each(auto&& f, auto&... s) {
       f("first", s.first...);
       f("rest", s.rest...);
+      f("of_first", s.of_first...);
+      f("of_rest", s.of_rest...);
     }
   };
 

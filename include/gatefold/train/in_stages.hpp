@@ -57,6 +57,8 @@ struct InStages {
       f("ffn", s.ffn...);
       f("attention", s.attention...);
       f("fine", s.fine...);
+      f("of_attention", s.of_attention...);
+      f("of_rest", s.rest...);
     }
     static void counters(auto&& f, auto&... s) {
       f("step", s.step...);

@@ -55,6 +55,10 @@ struct LeaveEmpty {
 template <class Pack>
 class ParameterGroup {
  public:
+  /// A part of an optimizer's state that begin makes again, and nobody has to copy or to save.
+  using HoldsNoTensors = void;
+  static void each(auto&&, auto&...) {}
+
   /// Of no pack yet.
   ParameterGroup() = default;
   /// @param keep  whether the tensor of this name belongs to the part
