@@ -112,11 +112,9 @@ struct Optimized {
 /// @return  sentences that say what failed; none where everything holds
 template <class B, class O, class L>
 std::vector<std::string> optimizer_steps(const O& optimizer, const L& model, Seed seed = Seed{1}, Index steps = 12) {
-  GATEFOLD_REQUIRE(
-      (requires { typename O::IsOptimizer; }),
-      "gatefold: an optimizer says that it is one, using IsOptimizer = void; see docs/extending.md#optimizer");
   using T = float;
   using P = Params<AsLayer<L, T, B>, T, B>;
+  static_assert(optim::check<O, typename B::Context, P>());
   using Run = steps::Optimized<O, P>;
   std::vector<std::string> sentences;
   const auto layer = as_layer<T, B>(model);

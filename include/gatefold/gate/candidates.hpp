@@ -9,6 +9,7 @@
 #include "gatefold/policy/policy.hpp"
 #include "gatefold/policy/probe.hpp"
 #include "gatefold/routing/sparse_plan.hpp"
+#include "gatefold/tensor/pack.hpp"
 #include "gatefold/tensor/view.hpp"
 
 /// What stands between the parts of a gate.
@@ -103,6 +104,11 @@ concept MixingForward = requires(const M mixing, Probe<T, B> a, const Params<M, 
   mixing.forward(a.ctx, params, a.in, a.in, a.out, saved, extra);
   { mixing.rank(a.in, saved) } -> std::convertible_to<View<const T, 2, B>>;
 };
+/// Whether what a mixing ranks by ends with the call that returns it.
+template <class M, class T, class B>
+concept RanksByTensor = requires(const M mixing, Probe<T, B> a, Saved<M, T, B>& saved) {
+  requires pack::is_tensor<decltype(mixing.rank(a.in, saved))>;
+};
 template <class M, class T, class B>
 concept MixingBackward = requires(const M mixing, Probe<T, B> a, const Params<M, T, B>& params,
                                   const Saved<M, T, B>& saved, Params<M, T, B>& grads, const Extra<M, T, B>& extra,
@@ -167,6 +173,9 @@ constexpr bool check_parts() {
       (MixingForward<MixingT, T, B>),
       "gatefold: a mixing needs forward(ctx, params, x, z, q, saved, extra) const and rank(z, saved) const; "
       "see docs/extending.md#parts-of-a-gate")
+  GATEFOLD_EXPECT((!RanksByTensor<MixingT, T, B>),
+                  "gatefold: rank of a mixing returns a view of what lives on, of z or of saved: a tensor of its own "
+                  "ends with the call; see docs/extending.md#parts-of-a-gate")
   GATEFOLD_EXPECT(
       (MixingBackward<MixingT, T, B>),
       "gatefold: a mixing needs backward(ctx, params, x, z, q, saved, drank, dq, dz, dx, grads, extra, dextra) "

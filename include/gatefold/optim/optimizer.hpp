@@ -4,6 +4,7 @@
 #include <concepts>
 #include <limits>
 #include <type_traits>
+#include <utility>
 
 #include "gatefold/backend/elementwise.hpp"
 #include "gatefold/backend/order.hpp"
@@ -59,6 +60,41 @@ concept Optimizer = requires(const O optimizer) {
   typename O::IsOptimizer;
   { optimizer.lr } -> std::convertible_to<double>;
 };
+
+/// What an optimizer keeps of parameters.
+template <class O, class Pack>
+concept KeepsState = requires(typename O::template State<Pack> state) {
+  { state.step } -> std::convertible_to<Index>;
+};
+template <class O, class C, class Pack>
+concept BeginsState = requires(const O optimizer, C& ctx, const Pack& params) {
+  { optimizer.begin(ctx, params) } -> std::convertible_to<typename O::template State<Pack>>;
+};
+template <class O, class C, class Pack>
+concept StepsParameters = requires(const O optimizer, C& ctx, Pack& pack, typename O::template State<Pack>& state) {
+  requires requires { optimizer.step(ctx, pack, pack, state); } || requires {
+    optimizer.step(ctx, pack, pack, state, optimizer.measure(ctx, std::as_const(pack)));
+  };
+};
+
+/// True for an optimizer of such parameters; otherwise one sentence says what it lacks.
+template <class O, class C, class Pack>
+constexpr bool check() {
+  GATEFOLD_EXPECT((requires { typename O::IsOptimizer; }),
+                  "gatefold: a Trainer needs an optimizer (gatefold::optim) that steps parameters; update rules "
+                  "(gatefold::update) belong into a Residual, and an optimizer of your own says using IsOptimizer = "
+                  "void; see docs/extending.md#optimizer")
+  GATEFOLD_EXPECT((KeepsState<O, Pack>),
+                  "gatefold: an optimizer has template <class Pack> struct State, a pack with a member Index step; see "
+                  "docs/extending.md#optimizer")
+  GATEFOLD_EXPECT((BeginsState<O, C, Pack>),
+                  "gatefold: an optimizer has State<Pack> begin(ctx, params) const, with params const Pack&; see "
+                  "docs/extending.md#optimizer")
+  GATEFOLD_EXPECT((StepsParameters<O, C, Pack>),
+                  "gatefold: an optimizer has step(ctx, params, grads, state) const, with both packs Pack& and state "
+                  "State<Pack>&; see docs/extending.md#optimizer")
+  return pack::check<typename O::template State<Pack>>();
+}
 
 /// The number of steps taken, and nothing else.
 template <class Pack>

@@ -52,10 +52,6 @@ namespace gatefold {
 ///         waits for the backend once, between backward and the optimizer
 template <class T, class C, class ModelT, class LossT, class OptimizerT>
 class Trainer {
-  GATEFOLD_REQUIRE(
-      requires { typename OptimizerT::IsOptimizer; },
-      "gatefold: a Trainer needs an optimizer (gatefold::optim) that steps parameters; update rules "
-      "(gatefold::update) belong into a Residual; see docs/extending.md#rule");
   using B = typename C::Backend;
   using Layer = AsLayer<ModelT, T, B>;
   using Loss = loss::Of<LossT, gatefold::Params<Layer, T, B>, T, B>;
@@ -65,6 +61,7 @@ class Trainer {
   using Extra = gatefold::Extra<Layer, T, B>;
   using Params = typename Loss::Learned;  // the model's, or ModelAndLoss where the loss learns
   using Target = typename Loss::Target;
+  static_assert(optim::check<OptimizerT, C, Params>());
   GATEFOLD_REQUIRE((hook::loss::no_batch<LossT>() == hook::optimizer::reduce<const OptimizerT, C, Params>()),
                    "gatefold: on shards a Trainer takes both, dist::LossOfShards{loss, &shard} and "
                    "dist::DataParallel{optimizer, &shard}; see docs/distributed.md");
