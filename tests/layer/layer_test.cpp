@@ -264,6 +264,11 @@ void check_wrong_views(const L& part, const std::string& name, const std::string
       said_backward(p.x, p.dy, {nullptr, items, width}),
       ".backward: dx: expected memory of " + std::to_string(items * width) + " elements, got a null pointer"));
   CHECK(memory == before);
+  const auto params = support::values(p.params);
+  CHECK(ends_with(support::message_of(
+                      [&] { backward(p.layer, ctx, p.params, p.x, p.saved, p.dy, p.dcarry, p.dx, p.params, p.extra); }),
+                  ".backward: grads: expected a pack of their own, got the parameters"));
+  CHECK(support::values(p.params) == params);
 }
 
 }  // namespace

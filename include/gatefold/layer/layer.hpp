@@ -215,6 +215,7 @@ void expect_backward(const char* where, const L& layer, const P& params, const X
                      const P& grads, const With&... with) {
   expect_backward_shapes(where, layer, x, dy, dx);
   layer.validate(params, x.extent(0), with...);
+  expect(&params != &grads || count_tensors(params) == 0, where, "grads", "a pack of their own", "the parameters");
   expect_like(where, "grads", params, grads);
 }
 
