@@ -100,8 +100,9 @@ template <class P>
 constexpr bool check() {
   constexpr bool lists_tensors = requires(AnyVisitor f, P & p) { P::each(f, p, p); };
   GATEFOLD_REQUIRE(lists_tensors,
-                   "gatefold: a pack (Params, Carry, State) lists its tensors once, in static void each(auto&& f, "
-                   "auto&... p) { f(\"weight\", p.weight...); }; see docs/extending.md#what-all-policies-share");
+                   "gatefold: this is no tensor and no pack; a pack (Params, Carry, State) lists its tensors once, in "
+                   "static void each(auto&& f, auto&... p) { f(\"weight\", p.weight...); }; see "
+                   "docs/extending.md#what-all-policies-share");
   return lists_tensors;
 }
 
