@@ -70,6 +70,10 @@ TEST_CASE("a tensor for each expert, transposed, under other names; what has no 
   Bank<double> loaded;
   loaded.rest(0) = loaded.rest(1) = -5;
   io::load(files, ctx, map, loaded);
+  Bank<double> by_path;
+  by_path.rest(0) = by_path.rest(1) = -5;
+  io::load(temp.file(), ctx, map, by_path);
+  CHECK(values(by_path) == values(loaded));
   const Bank<double> expected = counted<double>();
   CHECK(values(loaded.weight) == values(expected.weight));
   CHECK(values(loaded.bias) == values(expected.bias));

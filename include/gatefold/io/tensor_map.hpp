@@ -178,6 +178,12 @@ void load(const TensorFiles& files, C& ctx, const TensorMap& map, P& pack) {
                     });
 }
 
+/// The same from the files of a path, which are opened for this one pack.
+template <class C, class P>
+void load(const std::filesystem::path& path, C& ctx, const TensorMap& map, P& pack) {
+  load(TensorFiles(path), ctx, map, pack);
+}
+
 /// Write a pack to a safetensors file under the names, shapes and, where asked, the types of another library; what
 /// `load` with the same map reads.
 /// @param stored  as what floats and doubles are written; sixteen bits are rounded to nearest, ties to even
