@@ -73,10 +73,13 @@ struct KeepBestGroups {
       if (better >= kept) {
         v = negative_infinity<T>;
       } else if (order_key(v) <= order_key(negative_infinity<T>)) {
-        v = std::numeric_limits<T>::lowest();
+        v = least;
       }
     }
   }
+
+ private:
+  static constexpr T least = std::numeric_limits<T>::lowest();
 };
 /// The weights of item n's picks from the unbiased sigmoids, and their adjoint.
 template <class T, class B>
