@@ -78,6 +78,7 @@ TEST_CASE("published: the settings of the papers") {
   CHECK(d.selection.k == 8);
   CHECK(d.selection.renormalise);
   CHECK(d.selection.scale == 2.5);
+  CHECK(published::deepseek_v3({.scale = 1.5}).selection.scale == 1.5);
   CHECK(d.selection.groups == 8);
   CHECK(d.selection.top_groups == 4);
   const Switch s = published::switch_transformer({.experts = 4});
