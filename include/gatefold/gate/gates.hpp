@@ -170,8 +170,8 @@ struct DeepSeekV3Options {
   Index experts = 256, k = 8, groups = 8, top_groups = 4;
   double scale = 2.5;
 };
-/// Settings of DeepSeek-V3 (arXiv:2412.19437): no router bias, weights that sum to `scale`, the experts of the best 4 of
-/// 8 groups, bias speed of 0.001; without its balance loss of a sequence.
+/// Settings of DeepSeek-V3 (arXiv:2412.19437): no router bias, weights that sum to `scale`, the experts of the best 4
+/// of 8 groups, bias speed of 0.001; without its balance loss of a sequence.
 inline SigmoidTopK deepseek_v3(DeepSeekV3Options o = {}) {
   return {.scores = {.experts = o.experts, .bias = false},
           .selection = {.k = o.k, .scale = o.scale, .speed = 0.001, .groups = o.groups, .top_groups = o.top_groups}};
