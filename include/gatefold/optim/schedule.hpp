@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <concepts>
 #include <type_traits>
 
 #include "gatefold/core/config.hpp"
@@ -50,8 +51,10 @@ struct Scheduled {
   using IsOptimizer = void;
   static_assert(check_inside<OptimizerT>());
   GATEFOLD_REQUIRE(
-      requires(const ScheduleT& of_steps) { of_steps.factor(Index{1}); },
-      "gatefold: Scheduled{optimizer, schedule} takes a schedule, of which factor(step) times the rate is "
+      requires(const ScheduleT& of_steps) {
+        { of_steps.factor(Index{1}) } -> std::floating_point;
+      },
+      "gatefold: Scheduled{optimizer, schedule} takes a schedule, of which factor(step), a double, times the rate is "
       "that of a step: Scheduled{optim::AdamW{}, optim::Warmup{1000}}; see docs/extending.md#optimizer");
   OptimizerT optimizer;
   ScheduleT schedule;
