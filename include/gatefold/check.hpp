@@ -8,6 +8,7 @@
 #include "gatefold/check/items.hpp"
 #include "gatefold/check/gradient.hpp"
 #include "gatefold/check/loss_gradient.hpp"
+#include "gatefold/check/rows.hpp"
 #include "gatefold/check/unlisted.hpp"
 #include "gatefold/check/conformance.hpp"
 #include "gatefold/check/optimizer_steps.hpp"

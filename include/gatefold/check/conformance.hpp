@@ -11,6 +11,7 @@
 #include "gatefold/check/gradient.hpp"
 #include "gatefold/check/hooks.hpp"
 #include "gatefold/check/items.hpp"
+#include "gatefold/check/rows.hpp"
 #include "gatefold/check/unlisted.hpp"
 #include "gatefold/core/types.hpp"
 #include "gatefold/layer/layer.hpp"
@@ -139,6 +140,7 @@ bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
 /// - what is kept from batch to batch, Saved and Carry, shows in none of them; and the carry that forward leaves, set
 ///   to zero, is the adjoint of one that nobody reads: a Trainer does both;
 /// - no items at all is a valid batch;
+/// - mixings and selections with rows do the same in forward (see rows.hpp);
 /// - scratch memory is given back, and does not grow after the first step;
 /// - optionally, an item's output does not depend on the batch around it;
 /// - optionally, parts name the optional members (policy/hooks.hpp) they are meant to: a misspelt one would never be
@@ -185,6 +187,7 @@ ConformanceReport conformance(const L& part, const ConformanceOptions& options =
     return report;
   }
 
+  for (const std::string& sentence : rows_unlike_forward<B>(part, seed, items)) expect_that(false, sentence);
   const auto before = ctx.taken();
   const auto first = steps::outcome<float, B>(ctx, layer, items, seed, 1, extra_float);
   expect_that(ctx.taken() == before, "scratch memory was taken without a mark that gives it back");

@@ -1,0 +1,87 @@
+#pragma once
+
+#include <string>
+#include <type_traits>
+#include <vector>
+
+#include "gatefold/backend/random_fill.hpp"
+#include "gatefold/core/types.hpp"
+#include "gatefold/gate/candidates.hpp"
+#include "gatefold/policy/policy.hpp"
+#include "gatefold/routing/sparse_plan.hpp"
+#include "gatefold/tensor/tensor.hpp"
+
+/// Parts of a gate that say twice what they do.
+namespace gatefold::check {
+
+namespace steps {
+
+/// Whether a gate's mixing and selection have rows, so that forward of neither is called, and take nothing but items.
+template <class G, class T, class B>
+concept RoutesByRows = requires(const G& gate) {
+  gate.scores;
+  requires policy::RowByRow<std::remove_cvref_t<decltype(gate.mixing)>, std::remove_cvref_t<decltype(gate.selection)>,
+                            T, B>;
+  requires std::is_same_v<Extra<std::remove_cvref_t<decltype(gate.scores)>, T, B>, Nothing<T, B>>;
+  requires std::is_same_v<Extra<std::remove_cvref_t<decltype(gate.mixing)>, T, B>, Nothing<T, B>>;
+  requires std::is_same_v<Extra<std::remove_cvref_t<decltype(gate.selection)>, T, B>, Nothing<T, B>>;
+};
+
+/// The picks of each expert, by item, and their weights.
+template <class T, class B>
+auto picks_of(const SparsePlan<T, B>& plan) {
+  struct Pick {
+    Index expert, item;
+    T weight;
+    bool operator==(const Pick&) const = default;
+  };
+  std::vector<Pick> picks;
+  for (Index e = 0; e < plan.experts(); ++e)
+    for (Index s = plan.offsets(e); s < plan.offsets(e + 1); ++s)
+      picks.push_back({e, plan.rows(s), plan.weight(plan.pick(s))});
+  return picks;
+}
+
+}  // namespace steps
+
+/// A sentence for each mixing and selection of the layer whose `forward` is not what its `rows` are. A gate of two
+/// parts with rows calls no other function of theirs, so that neither its gradients nor its `infer` say anything of
+/// `forward`, which is what a gate with another partner calls.
+///
+/// @tparam B   a host backend
+/// @param at   what the part is called in the sentences; empty for the layer itself
+template <class B, class P>
+std::vector<std::string> rows_unlike_forward(const P& part, Seed seed, Index items, const std::string& at = "") {
+  using T = float;
+  std::vector<std::string> sentences;
+  const auto within = [&](const char* member) { return at.empty() ? std::string(member) : at + "." + member; };
+  if constexpr (requires { part.filled_gate(); }) {
+    const auto gate = part.filled_gate();
+    using G = std::remove_const_t<decltype(gate)>;
+    if constexpr (steps::RoutesByRows<G, T, B>) {
+      typename B::Context ctx(1);
+      const auto p = gate.template init<T, B>(ctx, seed);
+      const auto x = uniform_tensor<T>(ctx, seed.fork(1), 1, items, part.in_dim());
+      SparsePlan<T, B> by_rows, plan;
+      Saved<G, T, B> saved;
+      gate.forward(ctx, p, x, by_rows, saved);
+      const View<const T, 2, B> z = saved.logits, q = saved.probabilities;
+      Tensor<T, 2, B> mixed(items, gate.experts());
+      gate.mixing.forward(ctx, p.mixing, x, z, mixed.view(), saved.mixing, Nothing<T, B>{});
+      bool same = true;
+      for (Index i = 0; i < q.size(); ++i) same = same && mixed.data()[i] == q.data()[i];
+      if (!same) sentences.push_back(within("gate.mixing") + ": forward and rows give different bits");
+      const auto selection = with_experts(gate.selection, gate.experts());
+      selection.forward(ctx, p.selection, Candidates<T, B>{x, z, q}, plan, saved.selection, Nothing<T, B>{});
+      if (steps::picks_of(plan) != steps::picks_of(by_rows))
+        sentences.push_back(within("gate.selection") + ": forward and rows give different picks or weights");
+    }
+  } else if constexpr (requires { part.branch; }) {
+    return rows_unlike_forward<B>(part.branch, seed, items, within("branch"));
+  } else if constexpr (requires { part.layer; }) {
+    return rows_unlike_forward<B>(part.layer, seed, items, within("layer"));
+  }
+  return sentences;
+}
+
+}  // namespace gatefold::check
