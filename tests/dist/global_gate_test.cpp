@@ -31,6 +31,29 @@ static_assert(seen<SoftMoe> == Sees::own);
 
 namespace {
 
+/// A gate of one's own whose sequences are told to a part of it.
+struct ComposedSoftMoe {
+  SoftMoe gate;
+  template <class T, class B>
+  using Plan = SoftMoe::Plan<T, B>;
+  template <class T, class B>
+  using Params = SoftMoe::Params<T, B>;
+  template <class T, class B>
+  struct Extra {
+    Sequence<T, B> selection;
+  };
+  Index experts() const { return gate.count; }
+  template <class T, class B>
+  Params<T, B> init(typename B::Context& ctx, Seed seed) const {
+    return gate.init<T, B>(ctx, seed);
+  }
+  template <class T, class B>
+  void forward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Plan<T, B>& plan, Nothing<T, B>& kept,
+               const Extra<T, B>& extra) const {
+    gate.forward(ctx, p, x, plan, kept, extra.selection);
+  }
+};
+
 /// Plan and auxiliary losses of all shards, and of one process.
 /// @param sequence  items that lie on one shard
 template <class G>
@@ -91,24 +114,33 @@ TEST_CASE("plan and losses are those of the batch of all shards") {
   check_plan(ComposedGate<Scores, Independent, NoisyTop1<>>{.scores = scores}, {.selection = {Random{Seed{3}, 1}}});
 }
 
-TEST_CASE("sequences of a mixing must have a length where there are shards") {
-  const SimilarityAware<SoftmaxTopK> gate{.scores = {.model_dim = 4, .experts = 3}};
-  using Gate = dist::GlobalGate<SimilarityAware<SoftmaxTopK>, float, Cpu>;
+TEST_CASE("sequences whose items meet on their shard must have a length where there are shards") {
   dist::Alone world;
-  const auto on = [&](Index shards) {
+  const auto on = [&]<class G>(Index shards, const G& gate, const Extra<G, float, Cpu>& extra) {
     dist::run(world, shards, [&](auto& shard) {
       Cpu::Context ctx(1);
       const auto params = init_params<float, Cpu>(gate, ctx, Seed{1});
       const auto x = uniform_tensor<float>(ctx, Seed{2}, 1, 3, 4);
-      Gate::Saved saved;
-      Gate::forward(gate, shard, ctx, params, x, saved, {});
+      typename dist::GlobalGate<G, float, Cpu>::Saved saved;
+      dist::GlobalGate<G, float, Cpu>::forward(gate, shard, ctx, params, x, saved, extra);
     });
   };
-  on(1);
-  CHECK_THROWS_WITH_AS(on(2),
-                       "ExpertParallel.forward: extra.mixing.length: expected that of a sequence, for none lies on two "
-                       "shards, got 0",
-                       ArgumentError);
+  const auto refused = [&](const auto& gate, const char* name) {
+    on(1, gate, {});
+    const std::string sentence = std::string("ExpertParallel.forward: ") + name +
+                                 ": expected that of a sequence, for none lies on two shards, got 0";
+    for (const Index shards : {2, 5}) CHECK_THROWS_WITH_AS(on(shards, gate, {}), sentence.c_str(), ArgumentError);
+  };
+  const SimilarityAware<SoftmaxTopK> similar{.scores = {.model_dim = 4, .experts = 3}};
+  refused(similar, "extra.mixing.length");
+  on(2, similar, {.mixing = {.length = 3}});
+  const SoftMoe soft{.model_dim = 4, .count = 3};
+  refused(soft, "extra.length");
+  on(2, soft, {.length = 3});
+  refused(ComposedSoftMoe{{.model_dim = 4, .count = 3}}, "extra.selection.length");
+  // Items of all shards meet in these, whose one sequence is the batch.
+  on(2, ComposedGate<Scores, Independent, ExpertChoice>{.scores = {.model_dim = 4, .experts = 3}}, {});
+  on(2, ComposedGate<Scores, TokenSimilarity, SigmoidBias>{.scores = {.model_dim = 4, .experts = 3}}, {});
 }
 
 TEST_CASE("a mask on some shards alone is an error that says so") {

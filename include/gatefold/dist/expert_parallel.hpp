@@ -65,8 +65,9 @@ namespace dist {
 /// With `exchange` {.bfloat16 = true} rows are rounded, those that stay on their shard too; with {.chunks = 2} those of
 /// half of the experts cross while others compute, and no bit changes.
 /// @param x  [N_i, in_dim] in, u [N_i, out_dim] out: this shard's items
-/// @throws ArgumentError as Mixture, unless the placement names a shard for each expert, and on all shards where a gate
-///         is told of other noise, k or length on one of them; DeviceError where another shard has failed
+/// @throws ArgumentError as Mixture, unless the placement names a shard for each expert, on several shards where
+///         sequences that stay on theirs (SoftMoe, similarity) have no length, and on all shards where a gate is told
+///         of other noise, k or length on one of them; DeviceError where another shard has failed
 /// @cost   the experts' work on the slots of this shard's experts; a row given or taken for each shard that an item
 ///         goes to, and for each slot that comes back; twice that backward
 /// @order  that of Mixture

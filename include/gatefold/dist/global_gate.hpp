@@ -186,6 +186,7 @@ struct GlobalGate {
   static void forward(const GateT& gate, ShardT& shard, typename B::Context& ctx, const Params<GateT, T, B>& p,
                       In<T, 2, B> x, Saved& saved, const Extra<GateT, T, B>& extra) {
     if constexpr (sees == global::Sees::own) {
+      if constexpr (!routes_alone<GateT>) expect_lengths(shard, extra);
       gate.forward(ctx, p, x, saved.plan, saved.gate, extra);
     } else {
       count_items(shard, ctx, x.extent(0), extra, saved);
@@ -252,6 +253,19 @@ struct GlobalGate {
   }
 
  private:
+  template <class ShardT, class E>
+  static void expect_length(const ShardT& shard, const char* name, const E& of) {
+    if constexpr (requires { of.length; })
+      expect(of.length > 0 || shard.count() == 1, "ExpertParallel.forward", name,
+             "that of a sequence, for none lies on two shards", of.length);
+  }
+  template <class ShardT, class E>
+  static void expect_lengths(const ShardT& shard, const E& extra) {
+    expect_length(shard, "extra.length", extra);
+    if constexpr (requires { extra.scores; }) expect_length(shard, "extra.scores.length", extra.scores);
+    if constexpr (requires { extra.mixing; }) expect_length(shard, "extra.mixing.length", extra.mixing);
+    if constexpr (requires { extra.selection; }) expect_length(shard, "extra.selection.length", extra.selection);
+  }
   template <class ShardT>
   static Index first_item(const ShardT& shard, const Saved& saved) {
     Index first = 0;
@@ -272,9 +286,7 @@ struct GlobalGate {
     const Index items = clean.extent(0), experts = gate.experts();
     const auto mixing = mixing_of(gate);
     const auto own = with_valid(extra.mixing, extra.valid);
-    if constexpr (requires { own.length; })
-      expect(own.length > 0 || shard.count() == 1, "ExpertParallel.forward", "extra.mixing.length",
-             "that of a sequence, for none lies on two shards", own.length);
+    expect_length(shard, "extra.mixing.length", own);
     if constexpr (hook::mixing::validate<typename GateT::Mixing, T, B>()) mixing.validate(p.mixing, items, own);
     mixed.logits.resize(items, experts);
     mixed.probabilities.resize(items, experts);
