@@ -4,6 +4,7 @@
 
 // Each after the headers that it includes (tests/structure/order.sh).
 // clang-format off
+#include "gatefold/dist/collectively.hpp"
 #include "gatefold/dist/given_scores.hpp"
 #include "gatefold/dist/loss_of_shards.hpp"
 #include "gatefold/dist/memory.hpp"

@@ -14,6 +14,9 @@
 #include "gatefold/gatefold.hpp"
 #include "support/temp_directory.hpp"
 #if defined(__linux__)
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <thread>
 
 #include "support/system_calls.hpp"
@@ -140,6 +143,58 @@ void stay(const support::SystemCall& call) {
 }
 
 }  // namespace
+
+namespace {
+
+std::atomic<bool> fails = false;  // the next sync, whoever asks for it
+void fail_once(const support::SystemCall& call) {
+  if (call.kind != support::SystemCall::sync || !fails.exchange(false)) return;
+  const int other = ::open("/dev/null", O_RDONLY);  // which cannot be synced
+  ::dup2(other, call.file);
+  ::close(other);
+}
+
+}  // namespace
+
+TEST_CASE("what goes wrong on one thread is thrown on all shards by the call that waits, and they train on") {
+  if (!support::hears_system_calls) return;  // other builds do
+  const support::TempDirectory folder;
+  const std::string sentence = folder.file().string() + ": cannot write: Invalid argument";
+  const auto run = [&](bool goes_wrong) {
+    std::atomic<int> caught = 0;
+    on_shards(3, [&](auto& shard) {
+      Cpu::Context ctx(1);
+      auto trainer = trainer_on(shard, ctx);
+      dist::AsyncCheckpoint checkpoint(shard);
+      for (int way = 0; way < 3; ++way) {
+        step(shard, trainer);
+        if (!goes_wrong) continue;
+        shard.barrier();
+        fails = true;
+        shard.barrier();
+        try {
+          checkpoint.save(folder.file(), trainer);
+          if (way == 0) checkpoint.wait();
+          while (way == 1 && !checkpoint.poll()) std::this_thread::yield();
+          if (way == 2) checkpoint.save(folder.file(), trainer);
+        } catch (const FileError& e) {
+          caught += e.what() == sentence;
+        }
+        CHECK(checkpoint.poll());
+        CHECK_THROWS_AS(checkpoint.save(folder.path / "none" / "file", trainer), FileError);
+        CHECK(checkpoint.poll());
+      }
+      checkpoint.save(folder.path / (goes_wrong ? "on" : "expected"), trainer);
+    });
+    CHECK(caught == (goes_wrong ? 9 : 0));
+  };
+  run(false);
+  support::on_system_call = fail_once;
+  run(true);
+  support::on_system_call = nullptr;
+  CHECK(folder.entries() == 2);
+  CHECK(read_bytes(folder.path / "on") == read_bytes(folder.path / "expected"));
+}
 
 TEST_CASE("poll waits for nobody who writes") {
   const support::TempDirectory folder;

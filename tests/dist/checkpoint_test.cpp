@@ -2,14 +2,19 @@
 
 #include <doctest/doctest.h>
 
+#include <atomic>
 #include <map>
 #include <string>
 #include <vector>
 
 #if defined(__linux__)
+#include <fcntl.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <csignal>
+
+#include "support/system_calls.hpp"
 #endif
 
 #include "gatefold/dist/data_parallel.hpp"
@@ -32,26 +37,30 @@ const Mixture mixture{
                                .counts = {4, 2}}};
 auto model_of(const auto& branch) { return Stack{Residual{update::HeavyBall{}, branch}, 2}; }
 
+auto trainer_on(auto& shard, Cpu::Context& ctx, const dist::Placement& placement = {}) {
+  return Trainer{ctx, model_of(dist::ExpertParallel{mixture, &shard, placement}),
+                 dist::LossOfShards{MeanSquaredError{}, &shard},
+                 dist::DataParallel{optim::Clipped{optim::AdamW{.lr = 0.01}, 0.05}, &shard}, Seed{3}};
+}
+void step(auto& shard, auto& trainer) {
+  const auto mine = shard.part_of(items);
+  const auto seed = static_cast<std::uint64_t>(trainer.state.step);
+  const auto x = uniform_tensor<float>(trainer.context(), Seed{10 + seed}, 1, items, dim);
+  const auto y = uniform_tensor<float>(trainer.context(), Seed{90 + seed}, 1, items, dim);
+  trainer.step(x.view().rows(mine.first, mine.count), y.view().rows(mine.first, mine.count));
+}
 /// A run on shards: from a file, if there is one, some steps, to a file.
 void run_on(Index shards, const std::filesystem::path& from, int steps, const std::filesystem::path& to,
             const dist::Placement& placement = {}, const io::SaveOptions& options = {}) {
   dist::Alone world;
   dist::run(world, shards, [&](auto& shard) {
     Cpu::Context ctx(1);
-    Trainer trainer{ctx, model_of(dist::ExpertParallel{mixture, &shard, placement}),
-                    dist::LossOfShards{MeanSquaredError{}, &shard},
-                    dist::DataParallel{optim::Clipped{optim::AdamW{.lr = 0.01}, 0.05}, &shard}, Seed{3}};
+    auto trainer = trainer_on(shard, ctx, placement);
     if (!from.empty()) {
       const io::Metadata kept = dist::load_checkpoint(shard, from, trainer);
       CHECK(kept.at("note") == "kept");
     }
-    const auto mine = shard.part_of(items);
-    for (int i = 0; i < steps; ++i) {
-      const auto seed = static_cast<std::uint64_t>(trainer.state.step);
-      const auto x = uniform_tensor<float>(ctx, Seed{10 + seed}, 1, items, dim);
-      const auto y = uniform_tensor<float>(ctx, Seed{90 + seed}, 1, items, dim);
-      trainer.step(x.view().rows(mine.first, mine.count), y.view().rows(mine.first, mine.count));
-    }
+    for (int i = 0; i < steps; ++i) step(shard, trainer);
     dist::save_checkpoint(shard, to, trainer, {{"note", "kept"}}, options);
   });
 }
@@ -189,6 +198,43 @@ TEST_CASE("a file that cannot be read or written is an error on all shards, and 
   CHECK(folder.entries() == 1);
 }
 
+TEST_CASE("a file that one shard cannot read is the same error on all, none has changed, and they go on") {
+  const support::TempDirectory folder;
+  run_on(3, {}, 1, folder.path / "1");
+  run_on(3, {}, 2, folder.path / "2");
+  folder.write("no checkpoint", "text");
+  run_on(2, {}, 1, folder.path / "parts", {}, {.max_file_bytes = 700});
+  for (const auto& entry : std::filesystem::directory_iterator(folder.path))
+    if (entry.path().string().find("-00002-of-") != std::string::npos) std::filesystem::resize_file(entry.path(), 9);
+  for (const char* bad : {"none", "text", "parts"}) {
+    CAPTURE(bad);
+    std::string alone;
+    try {
+      Plain plain;
+      load_checkpoint(folder.path / bad, plain.trainer);
+    } catch (const FileError& e) {
+      alone = e.what();
+    }
+    CHECK(alone.find((folder.path / bad).string()) == 0);
+    std::atomic<int> caught = 0;
+    dist::Alone world;
+    dist::run(world, 3, [&](auto& shard) {
+      Cpu::Context ctx(1);
+      auto trainer = trainer_on(shard, ctx);
+      dist::load_checkpoint(shard, folder.path / "1", trainer);
+      try {
+        dist::load_checkpoint(shard, folder.path / (shard.index() == 1 ? bad : "2"), trainer);
+      } catch (const FileError& e) {
+        caught += e.what() == alone;
+      }
+      step(shard, trainer);
+      dist::save_checkpoint(shard, folder.path / "on", trainer, {{"note", "kept"}});
+    });
+    CHECK(caught == 3);
+    CHECK(support::read_bytes(folder.path / "on") == support::read_bytes(folder.path / "2"));
+  }
+}
+
 TEST_CASE("a path of two lines is one path") {
   const support::TempDirectory folder;
   run_on(1, {}, 1, folder.path / "one");
@@ -206,9 +252,7 @@ TEST_CASE("shards that read different files are told so") {
   try {
     dist::run(world, 2, [&](auto& shard) {
       Cpu::Context ctx(1);
-      Trainer trainer{ctx, model_of(dist::ExpertParallel{mixture, &shard}),
-                      dist::LossOfShards{MeanSquaredError{}, &shard},
-                      dist::DataParallel{optim::Clipped{optim::AdamW{.lr = 0.01}, 0.05}, &shard}, Seed{3}};
+      auto trainer = trainer_on(shard, ctx);
       dist::load_checkpoint(shard, folder.path / std::to_string(shard.index()), trainer);
     });
   } catch (const ArgumentError& e) {
@@ -258,5 +302,90 @@ TEST_CASE("a full disk is an error on all shards: what was there stays, and no o
     CHECK(contents(folder) == before);
   }
   std::signal(SIGXFSZ, handler);
+}
+
+namespace {
+
+thread_local bool of_this_shard = false;
+void for_this_shard(const support::SystemCall& call, support::SystemCall::Kind kind, const auto& f) {
+  if (call.kind == kind && std::exchange(of_this_shard, false)) f();
+}
+void lose_what_is_begun(const support::SystemCall& call) {
+  for_this_shard(call, support::SystemCall::write_at, [&] {
+    std::filesystem::remove(std::filesystem::read_symlink("/proc/self/fd/" + std::to_string(call.file)));
+  });
+}
+void fail_to_sync(const support::SystemCall& call) {
+  for_this_shard(call, support::SystemCall::sync, [&] {
+    const int other = ::open("/dev/null", O_RDONLY);  // which cannot be synced
+    ::dup2(other, call.file);
+    ::close(other);
+  });
+}
+void fail_to_rename(const support::SystemCall& call) {
+  for_this_shard(call, support::SystemCall::rename, [&] { std::filesystem::create_directory(call.to); });
+}
+
+}  // namespace
+
+TEST_CASE("a save that fails on one shard is the same error on all, which train on as if none had been tried") {
+  const support::TempDirectory once;
+  run_on(3, {}, 3, once.file());
+  const std::string expected = support::read_bytes(once.file());
+  struct Way {
+    Index shard;  // that fails
+    void (*hook)(const support::SystemCall&);
+    const char *path, *sentence;
+    io::Metadata metadata{};
+  };
+  const Way ways[] = {
+      {0, nullptr, "none/file", "none/file: cannot create "},
+      {0, lose_what_is_begun, "file",
+       "file: another process has made a file there that this one does not see: a checkpoint needs a file system that "
+       "all processes share"},
+      {0, fail_to_sync, "file", "file: cannot write: Invalid argument"},
+      {2, fail_to_sync, "file", "file: cannot write: Invalid argument"},
+      {0, fail_to_rename, "file", "file: cannot replace: Is a directory"},
+      {1,
+       nullptr,
+       "file",
+       "metadata: expected names that do not begin with gatefold., got gatefold.x",
+       {{"gatefold.x", ""}}},
+  };
+  for (const Way& way : ways) {
+    if (way.hook && !support::hears_system_calls) continue;  // other builds do
+    CAPTURE(way.sentence);
+    const support::TempDirectory folder;
+    const std::filesystem::path path = folder.path / way.path;
+    std::vector<std::string> said(3);
+    std::atomic<int> left = 0;
+    dist::Alone world;
+    dist::run(world, 3, [&](auto& shard) {
+      Cpu::Context ctx(1);
+      auto trainer = trainer_on(shard, ctx);
+      for (int i = 0; i < 3; ++i) {
+        step(shard, trainer);
+        if (i != 1) continue;
+        of_this_shard = shard.index() == way.shard;
+        support::on_system_call = way.hook;
+        shard.barrier();
+        try {
+          dist::save_checkpoint(shard, path, trainer, of_this_shard ? way.metadata : io::Metadata{});
+        } catch (const Error& e) {
+          said[static_cast<std::size_t>(shard.index())] = e.what();
+        }
+        shard.barrier();
+        support::on_system_call = nullptr;
+        if (shard.index() > 0) continue;
+        if (way.hook == fail_to_rename) std::filesystem::remove(path);
+        left = static_cast<int>(folder.entries());
+      }
+      dist::save_checkpoint(shard, folder.path / "on", trainer, {{"note", "kept"}});
+    });
+    CHECK(said[0].find(way.sentence) != std::string::npos);
+    CHECK(said == std::vector<std::string>(3, said[0]));
+    CHECK(left == 0);
+    CHECK(support::read_bytes(folder.path / "on") == expected);
+  }
 }
 #endif

@@ -22,8 +22,8 @@ namespace gatefold::dist {
 ///
 /// Nothing crosses but within these calls, which all shards make together and in the same order, as all calls: the
 /// files take their places in the first of them that comes after the last shard has written. What goes wrong on the
-/// thread of a shard is thrown there by its next call, and ends the run. The destructor is such a call too, and throws,
-/// unless an exception is on its way: then the files do not appear.
+/// thread of a shard is thrown on all by the next call that waits, and who catches it trains on. The destructor is such
+/// a call too, and throws, unless an exception is on its way: then the files do not appear.
 template <class ShardT>
 class AsyncCheckpoint {
  public:
@@ -35,7 +35,7 @@ class AsyncCheckpoint {
   }
 
   /// Begin a checkpoint, after the one before is there.
-  /// @throws what the one before threw, and as dist::save_checkpoint where the files cannot be begun
+  /// @throws as wait() for the one before, then none is on its way; and as dist::save_checkpoint
   /// @cost   as dist::save_checkpoint but for the writing, and a copy of what this shard writes, in host memory, which
   ///         stays
   template <class R>
@@ -49,11 +49,10 @@ class AsyncCheckpoint {
     saving::expect_same_options(shard_, "AsyncCheckpoint.save", options);
     TensorsHere<C> here(shard_, "AsyncCheckpoint.save", run, TensorsHere<C>::Takes::part);
     snapshot_.take(&run.context(), here.sources);
-    begun_ = saving::begin(
-        shard_, path,
-        io::safetensors::layout_of(gatefold::checkpoint::with_counters(metadata, run), std::move(here.list), options));
+    auto begun = saving::begin(shard_, path, run, metadata, std::move(here.list), options);
     writing_ =
-        std::async(std::launch::async, [this, save = begun_.save.get()] { save->write(nullptr, snapshot_.sources()); });
+        std::async(std::launch::async, [this, save = begun.save.get()] { save->write(nullptr, snapshot_.sources()); });
+    begun_ = std::move(begun);
   }
   /// Whether none is on its way any more, on any shard.
   bool poll() {
@@ -64,13 +63,13 @@ class AsyncCheckpoint {
     return true;
   }
   /// Until it is there.
-  /// @throws FileError as save_checkpoint, and ArgumentError on all shards where one waits for another checkpoint: what
-  ///         was there is untouched then
+  /// @throws as dist::save_checkpoint, and ArgumentError where a shard waits for another checkpoint: what was there is
+  ///         untouched then
   void wait() {
     if (!begun_.save) return;
     const auto begun = std::move(begun_);  // whatever comes: it is no longer on its way
-    writing_.get();
-    saving::commit(shard_, begun);
+    writing_.wait();                       // its thread uses what is begun
+    saving::commit(shard_, begun, [&] { writing_.get(); });
   }
 
  private:

@@ -98,11 +98,15 @@ constexpr bool check_run() {
   return true;
 }
 
-/// load_checkpoint: `read()` fills the tensors of the run and returns the metadata.
-template <class R, class Read>
-io::Metadata load(const std::filesystem::path& path, R& run, const Read& read) {
+/// @throws FileError unless the numbers of the file are those of such a run; nothing is written
+template <class R>
+void expect_counters(const std::filesystem::path& path, R& run) {
   read_counters(path.string(), io::read_metadata(path), run, false);
-  io::Metadata metadata = read();
+}
+/// The numbers of a file into a run whose tensors are those of the file.
+/// @return what else the metadata hold
+template <class R>
+io::Metadata take_counters(const std::filesystem::path& path, io::Metadata metadata, R& run) {
   read_counters(path.string(), metadata, run, true);
   if constexpr (requires { run.forget(); }) run.forget();
   std::erase_if(metadata, [](const auto& entry) { return entry.first.starts_with(prefix); });
@@ -139,7 +143,8 @@ template <class R>
 io::Metadata load_checkpoint(const std::filesystem::path& path, R& run) {
   static_assert(checkpoint::check_run<R>());
   checkpoint::expect_whole("load_checkpoint", run);
-  return checkpoint::load(path, run, [&] { return io::load(path, run.context(), io::Part{"", run}); });
+  checkpoint::expect_counters(path, run);
+  return checkpoint::take_counters(path, io::load(path, run.context(), io::Part{"", run}), run);
 }
 
 /// The weights of a trained model and nothing else of its run, from a checkpoint of a Trainer: to tune it, or to infer.
