@@ -198,6 +198,36 @@ TEST_CASE("a file that cannot be read or written is an error on all shards, and 
   CHECK(folder.entries() == 1);
 }
 
+TEST_CASE("a part of another step of the run, under the right name, is refused") {
+  const support::TempDirectory one, two;
+  const io::SaveOptions options{.max_file_bytes = 700};
+  run_on(3, {}, 1, one.path / "run", {}, options);
+  run_on(3, {}, 2, two.path / "run", {}, options);
+  const auto part_of = [](const support::TempDirectory& folder) {
+    for (const auto& entry : std::filesystem::directory_iterator(folder.path))
+      if (entry.path().string().find("-00003-of-") != std::string::npos) return entry.path();
+    return std::filesystem::path();
+  };
+  const auto part = part_of(one);
+  std::filesystem::copy_file(part_of(two), part, std::filesystem::copy_options::overwrite_existing);
+  const auto refused = [&](const auto& load) {
+    std::string said;
+    try {
+      load();
+    } catch (const FileError& e) {
+      said = e.what();
+    }
+    CHECK(said.find(part.string() + ": a part of another set: ") == 0);
+  };
+  refused([&] { run_on(3, one.path / "run", 0, one.path / "on"); });
+  refused([&] {
+    Plain plain;
+    load_checkpoint(one.path / "run", plain.trainer);
+  });
+  CHECK_FALSE(io::exists(one.path / "on"));
+  run_on(3, two.path / "run", 0, two.path / "on");
+}
+
 TEST_CASE("a file that one shard cannot read is the same error on all, none has changed, and they go on") {
   const support::TempDirectory folder;
   run_on(3, {}, 1, folder.path / "1");

@@ -2,6 +2,9 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
 #include <string>
 #include <vector>
 
@@ -92,4 +95,67 @@ TEST_CASE("parts that lack a tensor, are cut, or are not there are refused with 
   // And what is there but not wanted.
   parts.temp.write(file("{" + tensor("b", 2) + "," + tensor("c", 0) + "}", 8), "m-2.safetensors");
   CHECK(parts.said().find("tensor \"c\": unexpected") != std::string::npos);
+}
+
+TEST_CASE("parts of another set under the right names are refused, and nothing has changed") {
+  namespace fs = std::filesystem;
+  const auto save = [](const fs::path& path, float value) {
+    Cpu::Context ctx(1);
+    Pair pair;
+    for (Index i = 0; i < 3; ++i) pair.a(i) = value;
+    for (Index i = 0; i < 2; ++i) pair.b(i) = value;
+    io::save(path, ctx, {}, io::SaveOptions{.max_file_bytes = 12}, io::Part{"", pair});
+  };
+  const auto parts_of = [](const TempDirectory& temp) {
+    std::vector<fs::path> parts;
+    for (const auto& entry : fs::directory_iterator(temp.path))
+      if (entry.path().extension() == ".safetensors") parts.push_back(entry.path());
+    std::sort(parts.begin(), parts.end());
+    return parts;
+  };
+  const auto said = [](const TempDirectory& temp) {
+    return refusal([&] {
+      Cpu::Context ctx(1);
+      Pair pair;
+      pair.a(0) = pair.b(0) = -1;
+      try {
+        io::load(temp.file(), ctx, io::Part{"", pair});
+      } catch (const FileError&) {
+        CHECK((pair.a(0) == -1 && pair.b(0) == -1));
+        throw;
+      }
+    });
+  };
+  const auto without = [](const fs::path& part) {  // as parts were before: no metadata
+    std::string bytes = support::read_bytes(part);
+    const std::size_t begin = bytes.find("\"__metadata__\""), end = bytes.find("},", begin) + 2;
+    REQUIRE(end > begin);
+    bytes.replace(bytes.find("}}", end) + 2, 0, std::string(end - begin, ' '));
+    bytes.erase(begin, end - begin);
+    std::ofstream(part, std::ios::binary) << bytes;
+  };
+  const TempDirectory one, two;
+  save(two.file(), 2);
+  const auto others = parts_of(two);
+  REQUIRE(others.size() == 2);
+  for (std::size_t f = 0; f < 2; ++f) {
+    CAPTURE(f);
+    save(one.file(), 1);
+    const auto parts = parts_of(one);
+    REQUIRE(parts.size() == 2);
+    CHECK(said(one) == "no FileError");
+    const std::string sentence = parts[f].string() + ": a part of another set: expected metadata gatefold.content " +
+                                 parts[f].filename().string().substr(5, 16) + ", as in its name";
+    fs::copy_file(others[f], parts[f], fs::copy_options::overwrite_existing);
+    CHECK(said(one) == sentence);
+    CHECK_THROWS_WITH_AS(io::read_metadata(one.file()), sentence.c_str(), FileError);
+    without(parts[f]);  // one that says nothing, beside one that does
+    CHECK(said(one) == sentence);
+    without(parts[1 - f]);  // none does: written before
+    CHECK(said(one) == "no FileError");
+    // All of another set.
+    for (std::size_t i = 0; i < 2; ++i) fs::copy_file(others[i], parts[i], fs::copy_options::overwrite_existing);
+    CHECK(said(one).find("a part of another set") != std::string::npos);
+  }
+  CHECK(said(two) == "no FileError");
 }

@@ -88,13 +88,15 @@ TEST_CASE("in parts: each is a file of safetensors of its tensors, and the index
   CHECK(index["metadata"]["total_size"] == 36);
   CHECK(index["__metadata__"]["value"] == std::to_string(1.f));
   // By the format, read here without the library.
-  const std::string& part = found.at(index["weight_map"]["b"].get<std::string>());
+  const std::string name = index["weight_map"]["b"];
+  const std::string& part = found.at(name);
   const auto length = static_cast<std::size_t>(static_cast<unsigned char>(part[0])) +
                       (static_cast<std::size_t>(static_cast<unsigned char>(part[1])) << 8);
   const auto header = nlohmann::json::parse(part.substr(8, length));
   CHECK(header["a"]["data_offsets"] == nlohmann::json({0, 12}));
   CHECK(header["b"]["data_offsets"] == nlohmann::json({12, 20}));
-  CHECK(header.size() == 2);
+  CHECK(header["__metadata__"] == nlohmann::json({{"gatefold.content", name.substr(5, 16)}}));  // file-CONTENT-…
+  CHECK(header.size() == 3);
   const float elements[] = {1, 2, 3, -1, -1};
   CHECK(part.substr(8 + length) == std::string(reinterpret_cast<const char*>(elements), sizeof elements));
   CHECK(loaded(temp.file()) == 1);

@@ -38,6 +38,7 @@ struct Layout {
     std::string header{};        // with its length
     std::uint64_t begin = 0;     // of the elements
     std::uint64_t elements = 0;  // their bytes
+    std::uint64_t content = 0;   // of a part: where it says of which content it is one
     std::uint64_t size() const { return begin + elements; }
   };
   /// In which file a tensor is, and where.
@@ -52,6 +53,14 @@ struct Layout {
   std::vector<File> files{};
   bool in_parts() const { return files.size() > 1; }
 };
+
+/// The metadata of a part: the content in its name, which is known when all are written.
+inline constexpr std::string_view kContent = "gatefold.content";
+inline std::string content_text(std::uint64_t content) {
+  char text[17];
+  std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(content));
+  return text;
+}
 
 /// @throws ArgumentError on options that do not fit, and on a text that is not UTF-8
 /// @order  tensors by falling size of an element (I64, F64, F32), then by name; a file takes what still fits
@@ -84,9 +93,12 @@ Layout layout_of(const Metadata& metadata, std::vector<Entry> list, const SaveOp
   expect(layout.files.size() < 100'000, "SaveOptions", "max_file_bytes", "as many that fewer than 100000 files do",
          options.max_file_bytes);
   const std::string whole = header_bytes<Json>(metadata, layout.in_parts() ? std::vector<const Entry*>{} : in_order[0]);
+  const Metadata of_part{{std::string(kContent), content_text(0)}};
   for (std::size_t f = 0; f < layout.files.size(); ++f) {
-    layout.files[f].header = layout.in_parts() ? header_bytes<Json>({}, in_order[f]) : whole;
-    layout.files[f].begin = layout.files[f].header.size();
+    Layout::File& file = layout.files[f];
+    file.header = layout.in_parts() ? header_bytes<Json>(of_part, in_order[f]) : whole;
+    file.begin = file.header.size();
+    if (layout.in_parts()) file.content = file.header.find(content_text(0), file.header.find(kContent));
   }
   return layout;
 }
@@ -104,24 +116,27 @@ class PartNames {
       : begin_((path.extension() == ".safetensors" ? path.stem() : path.filename()).string() + '-') {}
 
   std::string of(std::uint64_t content, std::size_t part, std::size_t parts) const {
-    char text[80];
-    std::snprintf(text, sizeof text, "%016llx-%05zu-of-%05zu.safetensors", static_cast<unsigned long long>(content),
-                  part + 1, parts);
-    return begin_ + text;
+    char text[64];
+    std::snprintf(text, sizeof text, "-%05zu-of-%05zu.safetensors", part + 1, parts);
+    return begin_ + content_text(content) + text;
   }
   /// Whether a name is one of these, of any content.
   bool contains(std::string_view name) const {
-    constexpr std::string_view pattern = "hhhhhhhhhhhhhhhh-ddddd-of-ddddd.safetensors";
-    if (!name.starts_with(begin_) || name.size() != begin_.size() + pattern.size()) return false;
-    const std::string_view rest = name.substr(begin_.size());
-    for (std::size_t i = 0; i < pattern.size(); ++i) {
+    return name.starts_with(begin_) && name.size() + 1 == begin_.size() + kPattern.size() && !content_in(name).empty();
+  }
+  /// The content in the name of a part of any path; of another name: empty.
+  static std::string_view content_in(std::string_view name) {
+    if (name.size() < kPattern.size()) return {};
+    const std::string_view rest = name.substr(name.size() - kPattern.size());
+    for (std::size_t i = 0; i < kPattern.size(); ++i) {
       const bool digit = rest[i] >= '0' && rest[i] <= '9', hex = digit || (rest[i] >= 'a' && rest[i] <= 'f');
-      if (!(pattern[i] == 'h' ? hex : pattern[i] == 'd' ? digit : rest[i] == pattern[i])) return false;
+      if (!(kPattern[i] == 'h' ? hex : kPattern[i] == 'd' ? digit : rest[i] == kPattern[i])) return {};
     }
-    return true;
+    return rest.substr(1, 16);
   }
 
  private:
+  static constexpr std::string_view kPattern = "-hhhhhhhhhhhhhhhh-ddddd-of-ddddd.safetensors";
   std::string begin_;
 };
 

@@ -37,9 +37,28 @@ struct Opened {
 inline OpenFile::OpenFile(const std::filesystem::path& path, const Known& known)
     : file(path), header(read_header(file, known)) {}
 
+/// Require of parts that io::save has named that each says the content in its name, or none of them any, as those of
+/// earlier versions.
+/// @throws FileError with the path of a part of another content
+inline void expect_one_content(const Opened& opened) {
+  const auto said = [](const OpenFile& part) {
+    const auto kept = part.header.metadata.find(std::string(kContent));
+    return kept == part.header.metadata.end() ? std::string() : kept->second;
+  };
+  if (std::all_of(opened.files.begin(), opened.files.end(), [&](const auto& part) { return said(part).empty(); }))
+    return;
+  for (const OpenFile& part : opened.files) {
+    const std::string name = std::filesystem::path(part.file.path()).filename().string();
+    const std::string_view named = PartNames::content_in(name);
+    if (!named.empty() && said(part) != named)
+      part.file.fail("a part of another set: expected metadata gatefold.content " + std::string(named) +
+                     ", as in its name");
+  }
+}
+
 /// The parts of an index: of each the tensors that the index looks for there, and no other that it may have.
 /// @throws FileError with path and reason: what read_header refuses, in any part; an index that is no JSON, names a
-///         file that does not lie beside it, or a tensor that its file lacks
+///         file that does not lie beside it, or a tensor that its file lacks; a part of another content
 template <class Json = nlohmann::json>
 Opened open_index(const std::filesystem::path& path, const Known& known) {
   RegularFile file(path);
@@ -78,6 +97,7 @@ Opened open_index(const std::filesystem::path& path, const Known& known) {
       fail(wanted[static_cast<std::size_t>(lost - found.begin())],
            "expected in " + part.file.path() + ", which has none");
   }
+  expect_one_content(opened);
   return opened;
 }
 

@@ -39,8 +39,9 @@ struct Source {
 ///     save.commit(save.content());                 // when all have: the files take their places
 ///
 /// Until commit there is what was there before, and it is complete. A file takes its place at once. Parts have names of
-/// their own for each content, so that they touch none that is there; what counts is the index, which takes its place
-/// at once, after all of them. Parts that it does not name are removed then. One at a time writes to a path.
+/// their own for each content, so that they touch none that is there, and say of which content they are; what counts is
+/// the index, which takes its place at once, after all of them. Parts that it does not name are removed then. One at a
+/// time writes to a path.
 ///
 /// @throws FileError with the path that the caller knows and the system's reason; what was there is untouched then
 class Save {
@@ -112,12 +113,18 @@ class Save {
     for (OutputFile& file : files_)
       if (!file.sync()) fail("cannot write");
   }
-  /// A number of the bytes that were written here and of their places; of all writers the sum.
+  /// A number of the bytes that were written here, without those that hold it, and of their places; of all writers the
+  /// sum.
   std::uint64_t content() const { return content_; }
 
   /// Whoever made the files puts them in their places, when all have written.
   /// @param content  the sum of all writers'
   void commit(std::uint64_t content) {
+    const std::string number = content_text(content);
+    if (layout_.in_parts())
+      for (std::size_t f = 0; f < files_.size(); ++f)
+        if (!files_[f].write(number.data(), number.size(), layout_.files[f].content) || !files_[f].sync())
+          fail("cannot write");
     files_.clear();
     const std::filesystem::path index = index_path(path_);
     if (!layout_.in_parts()) {
