@@ -5,6 +5,7 @@
 #include <atomic>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #if defined(__linux__)
@@ -290,6 +291,46 @@ TEST_CASE("shards that read different files are told so") {
   }
   CHECK(said.starts_with("load_checkpoint: "));
   CHECK(said.find("expected the same on all shards") != std::string::npos);
+}
+
+TEST_CASE("files of other steps or other texts are told apart where experts alone learn, and nothing has changed") {
+  const support::TempDirectory folder;
+  const Mixture hashed{HashGate{.count = 6}, Mlp<Gelu>{.model_dim = dim, .hidden_dim = 3}};
+  const auto on = [&](Index shards, const auto& program) {
+    dist::Alone world;
+    dist::run(world, shards, [&](auto& shard) {
+      Cpu::Context ctx(1);
+      Trainer trainer{ctx, dist::ExpertParallel{hashed, &shard}, dist::LossOfShards{MeanSquaredError{}, &shard},
+                      dist::DataParallel{optim::AdamW{}, &shard}, Seed{3}};
+      program(shard, trainer);
+    });
+  };
+  const auto save = [&](const char* name, Index step, const char* text) {
+    on(2, [&](auto& shard, auto& trainer) {
+      trainer.state.step = step;
+      dist::save_checkpoint(shard, folder.path / name, trainer, {{"text", text}});
+    });
+  };
+  save("one", 1, "a");
+  save("two", 2, "a");
+  save("other", 1, "b");
+  const auto refused = [&](const char* name, const char* differs) {
+    std::atomic<int> caught = 0;
+    on(3, [&](auto& shard, auto& trainer) {
+      trainer.state.step = 7;
+      try {
+        dist::load_checkpoint(shard, folder.path / (shard.index() == 1 ? name : "one"), trainer);
+      } catch (const ArgumentError& e) {
+        caught += e.what() == std::string("load_checkpoint: ") + differs +
+                                  ": expected the same on all shards, got another on shard 1 than on shard 0";
+      }
+      caught += trainer.state.step == 7;
+      CHECK(dist::load_checkpoint(shard, folder.path / "one", trainer) == io::Metadata{{"text", "a"}});
+    });
+    CHECK(caught == 6);
+  };
+  refused("two", "optimizer.step");
+  refused("other", "metadata");
 }
 
 TEST_CASE("no tensor crosses, and a shard reads its own experts alone") {

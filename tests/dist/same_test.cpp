@@ -80,6 +80,35 @@ TEST_CASE("a checkpoint is written where all shards hold the same still") {
   CHECK(folder.entries() == 1);
 }
 
+TEST_CASE("seed, steps and steps left out are compared, also where experts alone learn") {
+  const support::TempDirectory folder;
+  const Mixture hashed{HashGate{.count = 6}, Mlp<Gelu>{.model_dim = dim, .hidden_dim = 3}};
+  const auto said = [&](bool saves, std::uint64_t seed, const auto& change) {
+    return message_of([&](auto& shard) {
+      Cpu::Context ctx(1);
+      const bool odd = shard.index() == 1;
+      Trainer trainer{ctx, dist::ExpertParallel{hashed, &shard}, dist::LossOfShards{MeanSquaredError{}, &shard},
+                      dist::DataParallel{optim::AdamW{}, &shard}, Seed{odd ? seed : 1}};
+      if (odd) change(trainer);
+      if (saves)
+        dist::save_checkpoint(shard, folder.file(), trainer);
+      else
+        dist::expect_same(shard, dist::memory_of(ctx), "run", trainer);
+    });
+  };
+  for (const bool saves : {false, true}) {
+    const auto sentence = [&](const char* name) {
+      return std::string(saves ? "save_checkpoint" : "run") + ": " + name +
+             ": expected the same on all shards, got another on shard 1 than on shard 0";
+    };
+    CHECK(said(saves, 2, [](auto&) {}) == sentence("seed"));
+    CHECK(said(saves, 1, [](auto& trainer) { ++trainer.state.step; }) == sentence("optimizer.step"));
+    CHECK(said(saves, 1, [](auto& trainer) { ++trainer.skipped; }) == sentence("skipped"));
+    CHECK(folder.entries() == 0);
+    CHECK(said(saves, 1, [](auto&) {}) == "");
+  }
+}
+
 TEST_CASE("what a run on shards cannot do without is asked for") {
   const support::TempDirectory folder;
   CHECK(message_of([](auto& shard) {

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -60,6 +61,22 @@ void commit(ShardT& shard, const Begun& begun, const WriteF& write) {
     if (shard.index() == 0) begun.save->commit(content);
   });
 }
+/// @throws ArgumentError on all shards unless they have read the same numbers of a run, and texts beside them
+template <class ShardT>
+void expect_same_metadata(ShardT& shard, const char* where, const io::Metadata& metadata) {
+  same::Numbers numbers;
+  std::uint64_t texts = 0;
+  for (const auto& [key, value] : metadata) {
+    const std::uint64_t number =
+        same::hash(same::hash(value.size(), value.data(), value.size()), key.data(), key.size());
+    if (key.starts_with(gatefold::checkpoint::prefix))
+      numbers.add(Name{nullptr, std::string_view(key).substr(gatefold::checkpoint::prefix.size())}, number);
+    else
+      texts = same::hash(texts, &number, sizeof number);
+  }
+  numbers.add(Name{nullptr, "metadata"}, texts);
+  same::expect_numbers(shard, where, numbers);
+}
 /// @throws ArgumentError on all shards unless they write files of the same size
 template <class ShardT>
 void expect_same_options(ShardT& shard, const char* where, const io::SaveOptions& options) {
@@ -92,7 +109,8 @@ void save_checkpoint(ShardT& shard, const std::filesystem::path& path, const R& 
 
 /// load_checkpoint of a run on shards, from what any number of shards has written, or one process.
 /// @throws as load_checkpoint, on all shards what went wrong on one: nothing has changed then on any, and they are in
-///         step; ArgumentError where processes have read different files, which those of what all hold show
+///         step; ArgumentError where processes have read different files: their metadata show it, before anything is
+///         written, or the tensors of what all hold
 /// @cost   every shard reads its own experts and what all hold, and has that in host memory meanwhile
 template <class ShardT, class R>
 io::Metadata load_checkpoint(ShardT& shard, const std::filesystem::path& path, R& run) {
@@ -105,6 +123,7 @@ io::Metadata load_checkpoint(ShardT& shard, const std::filesystem::path& path, R
     gatefold::checkpoint::expect_counters(path, run);
     data = io::safetensors::read_entries(path, true, here.list);
   });
+  saving::expect_same_metadata(shard, "load_checkpoint", data.metadata);
   here.fill(run.context(), data);
   io::Metadata metadata = gatefold::checkpoint::take_counters(path, std::move(data.metadata), run);
   expect_same(shard, memory_of(run.context()), "load_checkpoint", run);

@@ -12,6 +12,7 @@
 #include "gatefold/core/types.hpp"
 #include "gatefold/dist/memory.hpp"
 #include "gatefold/dist/placement.hpp"
+#include "gatefold/optim/counters.hpp"
 #include "gatefold/tensor/pack.hpp"
 
 /// What all shards hold is the same on all of them, or the run goes wrong without a word.
@@ -123,8 +124,9 @@ void expect_numbers(ShardT& shard, const char* where, const Numbers& mine) {
 
 }  // namespace same
 
-/// Require of a pack that all shards hold the same: values of what is not sharded, shapes of what is.
-/// @throws ArgumentError on all shards, naming the first tensor that differs
+/// Require of a pack that all shards hold the same: values of what is not sharded, shapes of what is, and numbers that
+/// are no tensors (optim/counters.hpp): of a Trainer its seed and how many steps it has taken and left out.
+/// @throws ArgumentError on all shards, naming the first tensor or number that differs
 /// @param memory  where its tensors are
 /// @cost   a reading of the pack, and two small exchanges
 template <class ShardT, class M, class P>
@@ -132,6 +134,12 @@ void expect_same(ShardT& shard, const M& memory, const char* where, const P& pac
   if (shard.count() == 1) return;
   same::NumbersOfPack<M> numbers(memory);
   for_each_tensor(numbers, pack);
+  optim::for_each_counter(
+      [&numbers](const Name& at, const auto& number) {
+        const auto kept = optim::kept(number);
+        numbers.add(at, same::hash(0, &kept, sizeof kept));
+      },
+      Name{}, pack);
   same::expect_numbers(shard, where, numbers);
 }
 /// The same of a list of what same::hash() takes; the name is that of the first element that differs.
