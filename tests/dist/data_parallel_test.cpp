@@ -162,6 +162,78 @@ TEST_CASE("parts of a batch wait for the step, and the norm that clips is that o
   }
 }
 
+TEST_CASE("a gradient without a step is a shard's terms, and added up that of one process") {
+  using Values = std::vector<std::vector<double>>;  // by tensor
+  const auto values_of = [](const auto& pack) {
+    Values values;
+    for_each_tensor([&](const Name&, const auto& t) { values.emplace_back(t.data(), t.data() + t.size()); }, pack);
+    return values;
+  };
+  const auto largest_difference = [](const Values& a, const Values& b) {
+    double difference = 0;
+    for (std::size_t i = 0; i < a.size(); ++i) {
+      REQUIRE(a[i].size() == b[i].size());
+      for (std::size_t k = 0; k < a[i].size(); ++k)
+        difference = support::larger(difference, std::abs(a[i][k] - b[i][k]));
+    }
+    return difference;
+  };
+  const auto all_x = ids(0), all_y = labels(0);
+  Cpu::Context one(1);
+  Trainer whole{one, model_of(mixture), CrossEntropy{.ignore = -1}, optim::Sgd{.lr = 0.5}, Seed{3}, Element<double>{}};
+  whole.accumulate(all_x, all_y);
+  const Values expected = values_of(whole.grads);
+  for (const Index shards : {1, 2, 3}) {
+    CAPTURE(shards);
+    std::vector<Values> terms(static_cast<std::size_t>(shards)), sums = terms, stepped = terms, never = terms;
+    dist::Alone world;
+    dist::run(world, shards, [&](auto& shard) {
+      Cpu::Context ctx(1);
+      const auto begin = [&] {
+        return Trainer{ctx,
+                       model_of(dist::ExpertParallel{mixture, &shard}),
+                       dist::LossOfShards{CrossEntropy{.ignore = -1}, &shard},
+                       dist::DataParallel{optim::Sgd{.lr = 0.5}, &shard},
+                       Seed{3},
+                       Element<double>{}};
+      };
+      auto trainer = begin(), other = begin();
+      const auto i = static_cast<std::size_t>(shard.index());
+      const auto mine = shard.part_of(items);
+      const auto x = View<const Index, 1, Cpu>(all_x).rows(mine.first, mine.count);
+      const auto y = View<const Index, 1, Cpu>(all_y).rows(mine.first, mine.count);
+      trainer.accumulate(x, y);
+      terms[i] = values_of(trainer.grads);
+      trainer.forget();
+      // [snippet gradient]
+      trainer.accumulate(x, y);
+      dist::all_reduce(shard, ctx, trainer.grads);  // now that of the batch, of what all hold and of the experts here
+      // [/snippet]
+      sums[i] = values_of(trainer.grads);
+      trainer.forget();
+      trainer.step(x, y);
+      stepped[i] = values_of(trainer.params);
+      other.step(x, y);
+      never[i] = values_of(other.params);
+    });
+    Values found = sums[0], partial = terms[0];
+    for (std::size_t t = 0; t < expected.size(); ++t) {
+      if (found[t].size() == expected[t].size()) {  // of what all hold
+        for (const Values& of : sums) CHECK(of[t] == found[t]);
+        continue;
+      }
+      for (std::size_t j = 1; j < sums.size(); ++j) {
+        CHECK(sums[j][t] == terms[j][t]);  // whole where the expert is
+        found[t].insert(found[t].end(), sums[j][t].begin(), sums[j][t].end());
+      }
+      partial[t] = found[t];
+    }
+    CHECK(largest_difference(found, expected) <= 1e-14);
+    CHECK((largest_difference(partial, expected) > 1e-3) == (shards > 1));
+    CHECK(stepped == never);
+  }
+}
+
 TEST_CASE("a gradient that is not finite on one shard is refused on all, and nothing is stepped") {
   dist::Alone world;
   std::atomic<int> refused = 0;

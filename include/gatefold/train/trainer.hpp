@@ -217,7 +217,8 @@ class Trainer {
  public:
   Params params;
   /// The gradient of the last step, which the optimizer may have clipped or reduced in place; after `accumulate`, that
-  /// of the parts that wait: of one part, ∇L as it is; of more, Σ_i n_i ∇L_i / n of the last one.
+  /// of the parts that wait: of one part, ∇L as it is; of more, Σ_i n_i ∇L_i / n of the last one. On shards, the terms
+  /// of this shard then, which dist::all_reduce adds up.
   Params grads;
   decltype(std::declval<const OptimizerT&>().begin(std::declval<C&>(), std::declval<const Params&>())) state;
   gatefold::Saved<Layer, T, B> saved;
