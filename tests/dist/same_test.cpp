@@ -109,6 +109,43 @@ TEST_CASE("seed, steps and steps left out are compared, also where experts alone
   }
 }
 
+TEST_CASE("options of an optimizer that differ show in what all hold, after a step") {
+  const auto said = [](const auto& optimizer_of) {
+    return message_of([&](auto& shard) {
+      Cpu::Context ctx(1);
+      Trainer trainer{ctx, dist::ExpertParallel{mixture_of(3), &shard}, dist::LossOfShards{MeanSquaredError{}, &shard},
+                      dist::DataParallel{optimizer_of(shard.index() == 1), &shard}, Seed{1}};
+      const auto x = uniform_tensor<float>(ctx, Seed{5}, 1, 9, dim);
+      trainer.step(x, x);
+      dist::expect_same(shard, dist::memory_of(ctx), "run", trainer);
+    });
+  };
+  const auto differs = [&](const auto& optimizer_of) {
+    const std::string sentence = said(optimizer_of);
+    return sentence.starts_with("run: ") &&
+           sentence.ends_with(": expected the same on all shards, got another on shard 1 than on shard 0");
+  };
+  CHECK(said([](bool) { return optim::AdamW{}; }) == "");
+  CHECK(differs([](bool odd) { return optim::AdamW{.beta1 = odd ? 0.5 : 0.9}; }));
+  CHECK(differs([](bool odd) { return optim::AdamW{.beta2 = odd ? 0.5 : 0.999}; }));  // its moments
+  CHECK(differs([](bool odd) { return optim::Clipped{optim::Sgd{.lr = 0.1}, odd ? 1e-4 : 1e-3}; }));
+}
+
+TEST_CASE("a number of the program's own is compared, of any type") {
+  const auto said = [](auto same, auto other) {
+    return message_of(
+        [&](auto& shard) { dist::expect_same(shard, "options", "k", shard.index() == 2 ? other : same); });
+  };
+  const auto check = [&](auto same, auto other) {
+    CHECK(said(same, same) == "");
+    CHECK(said(same, other) == "options: k: expected the same on all shards, got another on shard 2 than on shard 0");
+  };
+  check(Index(2), Index(3));
+  check(Index(1) << 60, (Index(1) << 60) + 1);  // one double
+  check(0.5, 0.25);
+  check(true, false);
+}
+
 TEST_CASE("what a run on shards cannot do without is asked for") {
   const support::TempDirectory folder;
   CHECK(message_of([](auto& shard) {

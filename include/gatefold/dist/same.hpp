@@ -153,8 +153,9 @@ void expect_same(ShardT& shard, const char* where, const char* name, const std::
   same::expect_numbers(shard, where, numbers);
 }
 /// The same of a number.
-template <class ShardT>
-void expect_same(ShardT& shard, const char* where, const char* name, double value) {
+template <class ShardT, class V>
+requires std::is_arithmetic_v<V>
+void expect_same(ShardT& shard, const char* where, const char* name, V value) {
   same::Numbers numbers;
   numbers.add(Name{nullptr, name}, same::hash(0, &value, sizeof value));
   same::expect_numbers(shard, where, numbers);
