@@ -15,6 +15,7 @@ struct Fading {
 #else
     long double power = 1;
 #endif
+    Index step = 0;
     static void each(auto&&, auto&...) {}
     static void counters(auto&& f, auto&... s) { f("power", s.power...); }
   };

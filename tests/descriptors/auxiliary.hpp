@@ -7,9 +7,9 @@
 namespace gatefold::rows {
 
 GATEFOLD_ROW(no_loss, (Absent{}))
-GATEFOLD_ROW(balance, (Balance{.weight = 0.3}))
-GATEFOLD_ROW(z_loss, (ZLoss{.weight = 0.3}))
-GATEFOLD_ROW(gshard, (GShard{.weight = 0.3}), .hooks = "needs_picks_by_item")
+GATEFOLD_ROW(balance, (Balance{.weight = 0.3}), .hooks = "validate")
+GATEFOLD_ROW(z_loss, (ZLoss{.weight = 0.3}), .hooks = "validate")
+GATEFOLD_ROW(gshard, (GShard{.weight = 0.3}), .hooks = "validate needs_picks_by_item")
 GATEFOLD_ROW(importance, (Importance{.weight = 0.3}), .hooks = "validate")
 GATEFOLD_ROW(load, (Load{.weight = 0.3}), .hooks = "validate needs_picks_by_item needs_noise")
 

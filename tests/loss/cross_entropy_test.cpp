@@ -193,6 +193,22 @@ TEST_CASE_TEMPLATE("ignored labels: the loss and the gradient of the others alon
   for (Index i = 0; i < dy.size(); ++i) CHECK(dy.data()[i] == 0);
 }
 
+TEST_CASE("ignored labels: whatever stands in their rows, dy is 0 there, also of a softmax of a softmax") {
+  Cpu::Context ctx(1);
+  constexpr float infinity = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();
+  for (const bool twice : {false, true}) {
+    const CrossEntropy loss{.ignore = -1, .twice = twice};
+    auto y = random_logits<float>(4, 3);
+    const std::vector<Index> label{1, -1, 0, -1};
+    Logits<float> clean(4, 3), dy(4, 3);
+    loss.backward<float, Cpu>(ctx, y, label, clean);
+    y(1, 0) = nan, y(3, 1) = infinity, y(3, 2) = -infinity;
+    loss.backward<float, Cpu>(ctx, y, label, dy);
+    for (Index n = 0; n < 4; ++n)
+      for (Index c = 0; c < 3; ++c) CHECK(dy(n, c) == (n % 2 == 1 ? 0 : clean(n, c)));
+  }
+}
+
 TEST_CASE("a class may be the one to ignore; no other label may be out of range") {
   Cpu::Context ctx(1);
   const auto y = random_logits<double>(2, 3);

@@ -245,6 +245,23 @@ TEST_CASE_TEMPLATE("huge and equal logits: nothing overflows, nothing cancels", 
   }
 }
 
+TEST_CASE_TEMPLATE("logits of minus infinity, of whole blocks too, have no share", T, float, double) {
+  Cpu::Context ctx(1);
+  const T infinity = std::numeric_limits<T>::infinity();
+  for (const bool last : {false, true}) {  // what is left lies in the last block, or in the first
+    Case<T> c(ctx, {.vocabulary = kMore, .model_dim = 1}, 1);
+    fill(ctx, c.params.weight.view(), 0);
+    fill(ctx, c.params.bias.view(), -infinity);
+    const Index one = last ? kMore - 1 : 0, other = last ? kMore - 2 : 1;
+    c.params.bias(one) = c.params.bias(other) = 5;
+    c.label = {one};
+    CHECK(static_cast<double>(c.forward(ctx)) == doctest::Approx(std::log(2.0)).epsilon(1e-6));
+    set_zero(ctx, c.grads);
+    c.backward(ctx);
+    for (Index v = 0; v < kMore; ++v) CHECK(c.grads.bias(v) == (v == one ? T(-0.5) : v == other ? T(0.5) : T(0)));
+  }
+}
+
 TEST_CASE("ignored labels: the loss of the others alone; all of them ignored: 0, and no gradient") {
   for (const Index ignored : {-100, 3}) {  // of no class, and of one
     const bool tied = ignored == 3;

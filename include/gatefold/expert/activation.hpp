@@ -105,7 +105,8 @@ struct GeluTanh {
   template <class V>
   GATEFOLD_HD static V slope(V v) {
     const V g = gate(v);
-    return g + v * (g * (V(1) - g)) * (v * v * V(0.21406444881780075) + V(1.5957691216057308));
+    const V t = v * (g * (V(1) - g));  // 0 where v² overflows
+    return g + (t * v) * (v * V(0.21406444881780075)) + t * V(1.5957691216057308);
   }
 };
 

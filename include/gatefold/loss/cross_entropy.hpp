@@ -39,6 +39,11 @@ struct NegativeLogLikelihood {
     if (lanes.lane == 0) value(n) = counts ? std::log(r.total) - (y(n, l) - r.top) : T(0);
   }
 };
+/// y[n,:] = 0
+template <class Lanes, class T, class B>
+GATEFOLD_HD void zero_row(const Lanes& lanes, const View<T, 2, B>& y, Index n) {
+  each_column<T>(lanes, y.extent(1), [&](auto at, Index c) { at.store(&y(n, c), typename decltype(at)::Value(T(0))); });
+}
 /// dy = (softmax y − one-hot label) / N, 0 where the label does not count
 template <class T, class B>
 struct NegativeLogLikelihoodBackward {
@@ -50,14 +55,25 @@ struct NegativeLogLikelihoodBackward {
     using math::exp;
     const auto& y = loss.y;
     const Index l = loss.label(n);
-    if (l == loss.ignore)
-      return each_column<T>(lanes, dy.extent(1),
-                            [&](auto at, Index c) { at.store(&dy(n, c), typename decltype(at)::Value(T(0))); });
+    if (l == loss.ignore) return zero_row(lanes, dy, n);
     const auto r = loss.row(lanes, n);
     const T mean = share.template of<T>(), scale = mean / r.total;
     each_column<T>(lanes, dy.extent(1),
                    [&](const auto& at, Index c) { at.store(&dy(n, c), scale * exp(at.load(&y(n, c)) - r.top)); });
     if (l % lanes.size == lanes.lane) dy(n, l) = mean * (exp(y(n, l) - r.top) / r.total - 1);  // by who wrote it
+  }
+};
+
+/// The adjoint of softmax, 0 where the label does not count, whatever stands there.
+template <class T, class B>
+struct SoftmaxBackwardOfCounted {
+  SoftmaxBackward<T, B> of;
+  View<const Index, 1, B> label;
+  Index ignore;
+  template <class Lanes>
+  GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
+    if (label(n) == ignore) return zero_row(lanes, of.dz, n);
+    of(lanes, n);
   }
 };
 
@@ -116,7 +132,7 @@ struct CrossEntropy {
     B::for_rows(ctx, y.extent(0),
                 fn::NegativeLogLikelihoodBackward<T, B>{
                     {z, target, ignore, {}}, loss::share_of_mean<B>(ctx, target, ignore), dz});
-    if (twice) B::for_rows(ctx, y.extent(0), fn::SoftmaxBackward<T, B>{z, dz, dy});
+    if (twice) B::for_rows(ctx, y.extent(0), fn::SoftmaxBackwardOfCounted<T, B>{{z, dz, dy}, target, ignore});
   }
 
  private:

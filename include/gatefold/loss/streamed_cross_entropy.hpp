@@ -36,11 +36,12 @@ struct StreamLogits {
     const T* row = z.data() + n * columns;
     const T before = first == 0 ? negative_infinity<T> : from_first(lanes, [&] { return top(n); });
     const T here = fn::top(lanes, columns, row), now = here > before ? here : before;
-    const T sum = sum_columns<T>(lanes, columns, [&](const auto& at, Index c) { return exp(at.load(row + c) - now); });
+    const T from = now == negative_infinity<T> ? T(0) : now;  // of logits that are all −∞ until here, exp is 0
+    const T sum = sum_columns<T>(lanes, columns, [&](const auto& at, Index c) { return exp(at.load(row + c) - from); });
     if (lanes.lane != 0) return;
     const Index l = label(n) - first;
     top(n) = now;
-    total(n) = first == 0 ? sum : total(n) * exp(before - now) + sum;
+    total(n) = first == 0 ? sum : total(n) * exp(before - from) + sum;
     if (0 <= l && l < columns) chosen(n) = row[l];
   }
 };
