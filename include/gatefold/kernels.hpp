@@ -105,6 +105,7 @@ GATEFOLD_FOR_EACH(ClipFactor)
   GATEFOLD_FOR_ROWS(RowWithStep<fn::DropRows<T, Cpu>, fn::HeavyBallStep<T>>)                                          \
   GATEFOLD_FOR_ROWS(RowWithStep<fn::DropRows<T, Cpu>, fn::AdamRuleStep<T>>)                                           \
   GATEFOLD_KERNEL void cpu::Plain::reduce(Cpu::Context&, Index, const fn::Term<T>&, T*);                              \
+  GATEFOLD_KERNEL void cpu::Plain::reduce(Cpu::Context&, Index, const fn::InDouble<fn::Term<T>>&, double*);           \
   GATEFOLD_KERNEL void cpu::run_epilogue(const fn::AddBias<T, Cpu>&, const T*, cpu::SumsLayout, Index, Index, Index,  \
                                          Index, Index, T*, Index);                                                    \
   GATEFOLD_KERNEL void cpu::run_epilogue(const fn::SoftmaxOfLogit<T, Cpu>&, const T*, cpu::SumsLayout, Index, Index,  \

@@ -2,6 +2,9 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
+#include <cmath>
+#include <limits>
 #include <vector>
 
 #include "gatefold/backend/cpu/cpu.hpp"
@@ -33,6 +36,19 @@ TEST_CASE_TEMPLATE("a mean is the sum over the terms, divided by a count of its 
   CHECK(mean<T>(5, 2) == 5);
   CHECK(mean<T>(1, 1) == 0);
   CHECK(mean<T>(4097, 4096) == T(4096.0 * 4097.0 / 2 / 4096));
+}
+
+TEST_CASE_TEMPLATE("the mean of equal terms is one of them, however many there are", T, float, double) {
+  Cpu::Context ctx(2);
+  Tensor<T, 1, Cpu> value(1);
+  const T term = static_cast<T>(std::log(10.0));
+  for (const Index terms : {1, 1000, 4096, 100000}) {
+    const std::vector<T> all(static_cast<std::size_t>(terms), term);
+    loss::mean<T, Cpu>(ctx, terms, terms, fn::Term<T>{all.data()}, value);
+    // A sum in double is off by half an ulp of it a term of a block and a block, at most.
+    CHECK(std::abs(static_cast<double>(value(0) - term)) <=
+          std::max<double>(std::numeric_limits<T>::epsilon(), 4200 * 0x1p-53) * static_cast<double>(term));
+  }
 }
 
 TEST_CASE_TEMPLATE("the share of an item in a mean: of all, or of those that count", T, float, double) {

@@ -46,11 +46,19 @@ struct ShareOfMean {
     return count > 0 ? 1 / static_cast<T>(count) : T(1);
   }
 };
+/// f(i), to be summed in double: thousands of terms of one size would lose half of a float's digits.
+template <class F>
+struct InDouble {
+  F f;
+  GATEFOLD_HD double operator()(Index i) const { return static_cast<double>(f(i)); }
+};
+/// value = share · sum
 template <class T>
 struct TakeMean {
   ShareOfMean share;
+  const double* sum;
   T* value;
-  GATEFOLD_HD void operator()(Index) const { *value *= share.template of<T>(); }
+  GATEFOLD_HD void operator()(Index) const { *value = static_cast<T>(*sum * share.template of<double>()); }
 };
 struct SetIndex {
   Index value;
@@ -126,14 +134,16 @@ constexpr bool check_loss() {
   }
 }
 
-/// value = share · Σ_i f(i), summed in a fixed order.
+/// value = share · Σ_i f(i), summed in double and in a fixed order.
 /// @throws ArgumentError unless value is [1]
 template <class T, class B, class F>
 void mean(typename B::Context& ctx, Index terms, fn::ShareOfMean share, const F& f, Out<T, 1, B> value) {
   expect_shape("loss.mean", "value", value, {1});
-  fill(ctx, value, 0);
-  B::template reduce<T>(ctx, terms, f, value.data());
-  B::for_each(ctx, 1, fn::TakeMean<T>{share, value.data()});
+  auto mark = ctx.mark();
+  auto sum = ctx.template scratch<double>(1);
+  fill(ctx, sum, 0);
+  B::template reduce<double>(ctx, terms, fn::InDouble<F>{f}, sum.data());
+  B::for_each(ctx, 1, fn::TakeMean<T>{share, sum.data(), value.data()});
 }
 /// The same with share = 1 / count; 0 for no items.
 template <class T, class B, class F>
