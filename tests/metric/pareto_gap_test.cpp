@@ -166,6 +166,29 @@ TEST_CASE("pareto_gap: equal, opposite and zero outputs, one expert, padding") {
   CHECK(metric::pareto_gap(ctx, u.view().rows(0, 0), w.view().rows(0, 0)).items.empty());
 }
 
+TEST_CASE("pareto_gap: where v vanishes, to what the search finds, there is no angle to it") {
+  Cpu::Context ctx(1);
+  // The hull of the first holds 0; one output of the second is 0.
+  const std::vector<double> around{3, 3, 1, 3, -3, -1, -3, -3}, dead{1, 2, 0, 3, 1, 0, 0, 0};
+  const std::vector<double> even(4, 0.25);
+  for (const auto& u : {around, dead}) {
+    const auto item = metric::pareto_gap(ctx, View<const double, 3, Cpu>(u.data(), 1, 4, 2),
+                                         View<const double, 2, Cpu>(even.data(), 1, 4))
+                          .items[0];
+    CHECK(item.least <= 2e-6);
+    CHECK(item.mixture > 0);
+    CHECK(item.cosine == 0);
+  }
+  const auto u = uniform_tensor<double>(ctx, Seed{3}, 1, 500, 4, 2);
+  const auto w = constant_tensor<double>(ctx, 0.25, 500, 4);
+  int stationary = 0;
+  for (const auto& item : metric::pareto_gap(ctx, u.view(), w).items) {
+    CHECK(std::abs(item.cosine) <= 1);
+    stationary += item.least < 1e-7 && item.cosine == 0;
+  }
+  CHECK(stationary > 100);  // four directions in a plane surround 0 half of the time
+}
+
 TEST_CASE("pareto_gap: the same bits for any number of threads") {
   Cpu::Context one(1), many(8);
   const auto u = uniform_tensor<float>(one, Seed{11}, 1, 100, 5, 4);

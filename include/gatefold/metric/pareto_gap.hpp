@@ -17,7 +17,7 @@ struct Pareto {
   double least = 0;  // ‖v‖: 0 where the item is Pareto-stationary
   double normalised = 0;  // ‖Σ_e w_e ũ_e‖: the gate's weights on the normalised outputs, ≥ ‖v‖ where they sum to 1
   double mixture = 0;  // ‖m‖, m = Σ_e w_e u_e: what the layer adds
-  double cosine = 0;   // of m and v; 0 where either vanishes
+  double cosine = 0;   // of m and v; 0 where either vanishes, v as far as the search can tell: ‖v‖² ≤ 2 gap
   double gap = 0;      // duality gap of the search: ‖v‖² is at most twice this above the least
 };
 
@@ -97,7 +97,8 @@ struct LeastNorm {
     if (lanes.lane != 0) return;
     const Index experts = alpha.extent(1);
     normalise(n);
-    const double gap = solve(n), least = root(squared(n));
+    const double gap = solve(n), square = squared(n), least = root(square);
+    const bool vanishes = square <= 2 * (gap > tolerance ? gap : tolerance);  // as far as the search can tell
     double of_units = 0, of_outputs = 0, product = 0;
     for (Index e = 0; e < experts; ++e) {
       const double w = static_cast<double>(weights(n, e));
@@ -109,7 +110,8 @@ struct LeastNorm {
       }
     }
     const double mixture = root(of_outputs), norms = mixture * least;
-    results(n) = {least, root(of_units), mixture, norms > 0 || norms != norms ? product / norms : 0, gap};
+    const double cosine = norms == 0 || vanishes ? 0 : product / norms;  // NaN stays
+    results(n) = {least, root(of_units), mixture, cosine > 1 ? 1 : cosine < -1 ? -1 : cosine, gap};
   }
 };
 
