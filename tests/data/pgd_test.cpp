@@ -89,6 +89,17 @@ TEST_CASE("Pgd (1) to (3): many steps, in a loop over a loss whose gradient chan
   }
 }
 
+TEST_CASE("Pgd (2): a gradient that is NaN shows, and in its element alone") {
+  Cpu::Context ctx(1);
+  const Rows<float> x = pixels_of<float>(ctx);
+  Rows<float> c(images, pixels), y(images, pixels);
+  fill(ctx, c.view(), 1);
+  c(1, 3) = std::nanf("");
+  Pgd{.epsilon = 0.1, .step = 0.05, .steps = 3}(ctx, Constant<float>{c, ctx}, x.view(), Noise{}, y);
+  for (Index n = 0; n < images; ++n)
+    for (Index d = 0; d < pixels; ++d) CHECK(std::isnan(y(n, d)) == (n == 1 && d == 3));
+}
+
 TEST_CASE("Pgd: a start is random, in reach, and the same bits on any number of threads") {
   Cpu::Context one(1), three(3);
   const Rows<float> x = pixels_of<float>(one);

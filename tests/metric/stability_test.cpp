@@ -88,6 +88,12 @@ TEST_CASE("stability: the worst eigenvalue decides") {
   const auto broken = metric::stability(std::array{Complex(1), Complex(quiet_nan), Complex(1)}, 0.5, 1);
   CHECK(!broken.stable);
   CHECK(std::isnan(broken.radius));
+  for (const std::size_t place : {0, 1, 2}) {  // wherever it stands
+    std::array<Complex, 3> sigma{Complex(1), Complex(1), Complex(1)};
+    sigma[place] = {quiet_nan, quiet_nan};
+    const auto s = metric::stability(sigma, 0.5, 1);
+    CHECK((std::isnan(s.smallest) && std::isnan(s.largest) && std::isnan(s.largest_imaginary)));
+  }
   CHECK(message_of([] { (void)metric::stability({}, 0.5, 0); }) == "stability: gamma: expected above 0, got 0");
 }
 

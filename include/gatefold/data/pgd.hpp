@@ -48,7 +48,7 @@ struct SignStep {
   const T *x, *dy;
   T* y;
   GATEFOLD_HD void operator()(Index i) const {
-    const T sign = dy[i] > 0 ? T(1) : dy[i] < 0 ? T(-1) : T(0);
+    const T sign = dy[i] > 0 ? T(1) : dy[i] < 0 ? T(-1) : dy[i];  // 0, or NaN, which shows
     y[i] = reach.nearest(x[i], y[i] + static_cast<T>(step) * sign);
   }
 };
@@ -59,7 +59,7 @@ struct SignStep {
 /// gradient descent in the maximum norm. One step of the whole length from x is the fast gradient sign method, `fgsm`.
 ///
 ///     y₀ = Π(x + ε r),   r ~ U[−1, 1),   or y₀ = x without `start`                                       (1)
-///     y_t = Π(y_{t−1} + α sign ∇loss(y_{t−1})),   t = 1, …, steps;   sign 0 = 0                          (2)
+///     y_t = Π(y_{t−1} + α sign ∇loss(y_{t−1})),   t = 1, …, steps;   sign 0 = 0, sign NaN = NaN          (2)
 ///     Π: to [x − ε, x + ε], then to [low, high]                                                         (3)
 ///
 /// Source: Madry et al. 2017, arXiv:1706.06083; fgsm: Goodfellow et al. 2014, arXiv:1412.6572.

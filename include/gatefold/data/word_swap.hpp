@@ -19,7 +19,8 @@
 
 namespace gatefold::data {
 
-/// A letter or digit: of ASCII, or from U+00C0 on whatever is no sign, punctuation or symbol.
+/// A letter or digit of ASCII, or what is taken for one: everything from U+00C0 on but × and ÷ and the blocks U+2000 to
+/// U+2BFF and U+3000 to U+303F, of punctuation and symbols. Some stand elsewhere, those of Arabic or full width, say.
 constexpr bool is_word_character(char32_t c) {
   if (c < 0x80) return ('0' <= c && c <= '9') || ('A' <= c && c <= 'Z') || ('a' <= c && c <= 'z');
   return c >= 0xc0 && c != 0xd7 && c != 0xf7 && !(0x2000 <= c && c <= 0x2bff) && !(0x3000 <= c && c <= 0x303f);

@@ -108,7 +108,7 @@ struct NormaliseBackward {
 ///
 /// Source: Ba et al. 2016, arXiv:1607.06450. The variance divides by D, as in torch.nn.LayerNorm. It is an expert, and
 /// alone in a layer or in PreNorm the one expert there is. x̂ of an item of numbers whose squares overflow, |x| > 1e19
-/// in float, is 0.
+/// in float, is 0, and NaN where their sum does.
 /// @param x [N, D] in items, z [S, D] out;  gain starts as 1, bias as 0
 /// @param saved  x̂ [S, D] and 1/√(var + ε) [S]
 /// @throws ArgumentError unless model_dim >= 1 (0: deduced inside PreNorm), epsilon > 0, which keeps a constant item

@@ -13,7 +13,8 @@ namespace gatefold {
 
 namespace fn {
 
-/// log Σ_c exp y[n,c] − y[n, label], relative to the largest logit: nothing overflows, and nothing cancels in float
+/// log Σ_c exp y[n,c] − y[n, label], relative to the largest logit: no exponential overflows, and logits of any size
+/// keep their differences. A loss below an ulp of 1 is 0.
 template <class T, class B>
 struct NegativeLogLikelihood {
   struct Row {

@@ -30,21 +30,24 @@ struct Stability {
 /// @param sigma  eigenvalues of −∂u/∂x: `jacobian` (layer/jacobian.hpp) and `eigenvalues` (backend/cpu/eigenvalues.hpp)
 ///               give those of ∂u/∂x, to be negated; without any, nothing is unstable
 /// @throws ArgumentError unless γ > 0
-/// @order  a σ that is not finite is unstable
+/// @order  a σ that is not finite is unstable; NaN in one is NaN in the extremes
 inline Stability stability(std::span<const std::complex<double>> sigma, double mu, double gamma) {
   expect(gamma > 0, "stability", "gamma", "above 0", gamma);
   Stability s;
+  const auto extend = [](double& to, double v, int direction = 1) {  // NaN stays
+    if (!(direction * v <= direction * to) && to == to) to = v;
+  };
   for (const std::complex<double>& v : sigma) {
     const std::complex<double> half = 0.5 * (1 + mu - gamma * v), root = std::sqrt(half * half - mu);
     const double radius = std::max(std::abs(half + root), std::abs(half - root));
     const bool fits =
         v.imag() == 0 ? std::abs(mu) < 1 && 0 < gamma * v.real() && gamma * v.real() < 2 + 2 * mu : radius < 1;
-    const bool first = &v == sigma.data();
     s.stable = s.stable && fits;
-    if (!(radius <= s.radius) && s.radius == s.radius) s.radius = radius;  // NaN stays
-    s.smallest = first ? v.real() : std::min(s.smallest, v.real());
-    s.largest = first ? v.real() : std::max(s.largest, v.real());
-    s.largest_imaginary = std::max(s.largest_imaginary, std::abs(v.imag()));
+    extend(s.radius, radius);
+    extend(s.largest_imaginary, std::abs(v.imag()));
+    if (&v == sigma.data()) s.smallest = s.largest = v.real();
+    extend(s.smallest, v.real(), -1);
+    extend(s.largest, v.real());
   }
   return s;
 }

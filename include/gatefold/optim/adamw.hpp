@@ -45,7 +45,8 @@ namespace optim {
 /// (0.01 there), is Adam. The decay applies to every tensor, biases and gains included. Of an embedding with a sparse
 /// gradient (1) is taken of the touched rows alone, t counting all steps: the others keep p, m and v, and neither their
 /// moments nor they themselves decay, as with torch.optim.SparseAdam where a gradient is not 0.
-/// A g² that overflows leaves v infinite: its weight takes no step again but the decay's, as in PyTorch.
+/// A g² that overflows leaves v infinite: its weight takes no step again but the decay's, as in PyTorch. With ε = 0 a
+/// weight whose gradient has been 0 in all steps becomes NaN, as there.
 /// @throws ArgumentError unless lr, epsilon and decay are finite and at least 0, 0 <= beta1, beta2 < 1, and gradients
 ///         and moments have the shapes of the parameters; nothing has been written then
 /// @cost two moments per parameter
