@@ -121,7 +121,7 @@ TEST_CASE("hooks_of: what a layer and the parts within it name") {
         Names{"Params", "validate", "forward_rows", "items_adjoint_is_optional", "experts", "with_model_dim"});
   CHECK(names_of(hooks, "branch.gate.selection") ==
         Names{"validate_options", "rows", "rows_backward", "complete_picks", "items_adjoint_is_optional"});
-  CHECK(names_of(hooks, "branch.gate.auxiliary.0") == Names{"needs_picks_by_item"});
+  CHECK(names_of(hooks, "branch.gate.auxiliary.0") == Names{"validate", "needs_picks_by_item"});
   CHECK(names_of(hooks, "branch.expert.kinds.1") == Names{"Params", "validate", "weighted_backward"});
 
   const Block block{Residual{update::TimeVarying{}, PreNorm{LayerNorm{}, Attention{}}}, layer};
