@@ -105,6 +105,7 @@ refused "a seed whose last run is beyond 64 bits" "seed: Value 18446744073709551
 refused "negative threads" threads --threads -1
 rate=$("$program" --help | grep -oE -- '^ *--(lr|eta) ' | head -n 1 | tr -d ' ')
 for bad in nan inf -1 1e999; do refused "$rate $bad" "${rate#--}: Value $bad is no number" $rate $bad; done
+! "$program" --help | grep -q -- "--mu " || refused "no momentum" "mu: Value nan is no number from -1 to 1" --mu nan
 [[ ${GATEFOLD_BUILT_FOR-cpu} == cuda ]] || ! "$program" --help | grep -q -- --backend ||
   refused "a GPU" "--backend: expected cpu, as this program was built without CUDA, got cuda" --backend cuda
 # In the threads that compute runs, whichever program it is; this one takes its memory first of all.

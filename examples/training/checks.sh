@@ -136,7 +136,7 @@ check_refused() {
   refused "heads: expected a divisor of dim = 16, got 3" --heads 3
   refused "warmup: expected less than steps = 4, got 5" --steps 4 --warmup 5
   refused "lr: Value nan is no number above 0" --lr nan
-  refused "dropout: Value 1 not in range" --dropout 1
+  refused "dropout: Value 1 is no number from 0 to 0.99" --dropout 1
   refused "seed: Value -1 is no whole number" --seed -1
   refused "batch: Value 010 begins with 0" --batch 010
   refused "steps: Value 99999999999999999999 not in range" --steps 99999999999999999999
