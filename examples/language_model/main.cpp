@@ -124,7 +124,9 @@ int main(int argc, char** argv) {
     const training::Folder folder = language::folder_of(o);
     const auto kept = o.command == "train" ? folder.state() : folder.best();
     if (!o.fresh && (o.command != "train" || std::filesystem::exists(kept)))
-      training::adopt(kept, o, [&](const char* name) { return app.count(std::string("--") + name) > 0; });
+      training::on_run(o, [&] {
+        training::adopt(kept, o, [&](const char* name) { return app.count(std::string("--") + name) > 0; });
+      });
     expect_no_contradiction(app, o);
     if (o.command == "evaluate") return language::evaluate(o);
     if (o.command == "generate") return language::generate(o);

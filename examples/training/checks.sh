@@ -144,6 +144,23 @@ check_refused() {
   refused "metadata: lr: the run has 0.01, got 0.02$" evaluate --run "$dir/1" --lr 0.02
   run --run "$dir/forgot" --stop 25 && rm "$dir/forgot/metrics.jsonl"
   refused "forgot/metrics.jsonl: cannot open" --run "$dir/forgot"
+  # Lines of metrics that are lost, of the end, the middle or all, and a best model that is lost or cut.
+  local lines
+  cp -r "$dir/1" "$dir/lost_lines"
+  for lines in 1,\$ 5,\$ 40; do
+    sed "${lines}d" "$dir/1/metrics.jsonl" >"$dir/lost_lines/metrics.jsonl"
+    refused "lost_lines/metrics.jsonl: step [0-9]+: expected its line with .*\(--fresh begins another\)$" \
+      --run "$dir/lost_lines"
+  done
+  run --run "$dir/lost_best" --stop 25 && rm "$dir/lost_best/best.safetensors"
+  refused "lost_best/best.safetensors: cannot open.* \(--fresh begins another\)$" --run "$dir/lost_best"
+  head -c 1000 "$dir/1/best.safetensors" >"$dir/lost_best/best.safetensors"
+  refused "lost_best/best.safetensors: .*\(--fresh begins another\)$" --run "$dir/lost_best"
+  # What is refused leaves the run that was to be forgotten.
+  cp -r "$dir/1" "$dir/kept"
+  refused "mu: Value nan is no number from -1 to 1" --run "$dir/kept" --fresh --mu nan
+  diff -r "$dir/1" "$dir/kept" || fail "a run that was not begun afresh is not what it was"
+  rm -r "$dir/kept"
   refused "best.safetensors: cannot open" evaluate
   mkdir "$dir/cut" && head -c 1000 "$dir/1/state.safetensors" >"$dir/cut/state.safetensors"
   refused "cut/state.safetensors" --run "$dir/cut"

@@ -105,7 +105,9 @@ int main(int argc, char** argv) {
     const training::Folder folder = images::folder_of(o);
     const auto kept = o.command == "train" ? folder.state() : folder.best();
     if (!o.fresh && (o.command != "train" || std::filesystem::exists(kept)))
-      training::adopt(kept, o, [&](const char* name) { return app.count(std::string("--") + name) > 0; });
+      training::on_run(o, [&] {
+        training::adopt(kept, o, [&](const char* name) { return app.count(std::string("--") + name) > 0; });
+      });
     expect_no_contradiction(app, o);
     o.command == "train" ? images::train(o) : images::evaluate_run(o);
   });

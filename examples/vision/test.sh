@@ -54,6 +54,9 @@ check_refused
 refused_json "--patch: 5 not in" '{"patch": 5}'
 refused "mu: expected update = heavy-ball, whose it is, got plain" --update plain --mu 0.5
 refused "tau: expected router = similarity, whose it is, got soft" --router soft --tau 2
+cp -r "$dir/1" "$dir/kept"
+refused "tau: expected neither so small nor so large" --run "$dir/kept" --fresh --router similarity --tau 1e-300
+diff -r "$dir/1" "$dir/kept" || fail "a run that its first step refused to begin afresh is not what it was"
 refused "update: expected plain or heavy-ball of this router, soft, got robust" --router soft --update robust
 [[ ${GATEFOLD_BUILT_FOR-cpu} == cuda ]] ||
   refused "backend: expected cpu, as this program was built without CUDA, got cuda" --backend cuda
