@@ -91,6 +91,16 @@ TEST_CASE("a stored run is taken only whole and with the same options") {
     again(1);
     CHECK(text_of(file(0)) == whole);
   }
+  // Whole, and changed by hand: a number, or something that is not there any more.
+  for (const auto& [from, to] : {std::pair{"\"root\":0.0", "\"root\":0.5"}, {"\"root\":0.0,", ""}}) {
+    std::string changed = whole;
+    REQUIRE(changed.find(from) != std::string::npos);
+    std::ofstream(file(0)) << changed.replace(changed.find(from), std::string(from).size(), to);
+    again(1);
+    CHECK(text_of(file(0)) == whole);
+  }
+  std::ofstream(file(0)) << whole.substr(0, whole.find(",\"digest\"")) << "}\n";  // as files were before
+  again(0);
   std::filesystem::remove(file(2));
   again(1);
   common.fresh = true;
@@ -135,7 +145,7 @@ TEST_CASE("an exception stops the runs and is rethrown; what was done before sta
     CHECK_THROWS_WITH_AS(compute(common, runs), "no such setting", gatefold::ArgumentError);
     CHECK(failed);
     CHECK(ended == 0);
-    CHECK(text_of(common.out / "runs/good.json") == "{\"options\":{},\"result\":1}\n");
+    CHECK(text_of(common.out / "runs/good.json").starts_with("{\"options\":{},\"result\":1,\"digest\":"));
     CHECK_FALSE(std::filesystem::exists(common.out / "runs/bad.json"));
   }
 }
@@ -221,6 +231,7 @@ TEST_CASE("numbers of runs, and of names") {
   CHECK((losses[0] == 0.5 && std::isnan(losses[1]) && losses[2] == 3));
   CHECK_THROWS(number("0.5"));
   CHECK((digits(0.25) == "0.25" && digits(2) == "2" && digits(1e-7) == "1e-07"));
+  CHECK((digits(0.7) == "0.7" && digits(0.7000001) == "0.7000001" && digits(1e6) == "1e06"));
 }
 
 TEST_CASE("the runs of a setting: a seed each, in their names and options") {
