@@ -41,6 +41,9 @@ check_page() {
   ! grep -qE "(src|href)=['\"]?[^#'\"]" "$dir/1/report.html" || fail "the page refers to another file"
   ! command -v gnuplot >/dev/null || [ "$(grep -c "<figure><svg" "$dir/1/report.html")" -eq 2 ] ||
     fail "no two pictures in the page"
+  # The experts of a map are whole numbers, with a word beside them.
+  ! command -v gnuplot >/dev/null || { grep -q ">expert<" "$dir/1/routing.svg" &&
+    ! grep -qE "> *-0.5<" "$dir/1/routing.svg"; } || fail "the axis of experts"
 }
 
 # The last line of a run names the files that are there, no others.

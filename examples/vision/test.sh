@@ -26,6 +26,8 @@ done
   fail "no table of six corruptions in five severities"
 ! command -v gnuplot >/dev/null || [ "$(grep -c "<svg" "$dir/1/accuracy.svg")" -eq 1 ] ||
   fail "no picture, or two in a file"
+! command -v gnuplot >/dev/null || [ "$(grep -c ">accuracy on validation<" "$dir/1/accuracy.svg")" -eq 2 ] ||
+  fail "accuracy.svg: the right axis has no label"
 # What attacks do: more steps, and a longer way, leave less.
 told() { awk -v what="$1" '$1 == what { print $2 }' "$dir/1.out"; }
 awk -v clean="$(told clean)" -v fgsm="$(told fgsm)" -v pgd="$(told pgd)" \
