@@ -7,9 +7,10 @@
 
 #include <CLI/App.hpp>
 #include <cstdio>
-#include <fstream>
+#include <gatefold/io/replacement.hpp>
 #include <nlohmann/json.hpp>
 #include <numeric>
+#include <optional>
 
 #include "../fashion_mnist/dataset.hpp"
 #include "../support/command_line.hpp"
@@ -59,6 +60,8 @@ void time_rows(const Options& o, std::vector<Row>& rows) {
 }
 
 void run(const Options& o) {
+  std::optional<io::Replacement> file;  // from the start: whether it can be written is known before the table is
+  if (!o.json.empty()) file.emplace(o.json);
   Cpu::Context ctx(o.threads);
   const Batch batch = read_batch(o, ctx);
   std::vector<Row> rows;
@@ -92,10 +95,10 @@ void run(const Options& o) {
                             {"relative_time", time},
                             {"seconds", median(row.seconds)}});
   }
-  if (o.json.empty()) return;
-  std::ofstream file(o.json);
-  file << json.dump(2) << '\n';
-  if (!file.flush()) throw FileError(o.json + ": cannot be written");
+  if (!file) return;
+  const std::string text = json.dump(2) + '\n';
+  file->write(text.data(), text.size());
+  file->commit();
 }
 
 }  // namespace

@@ -40,6 +40,12 @@ refused "seed: Value -1 is no whole number" --seed -1
 refused "seed: Value 18446744073709551616 is no whole number" --seed 18446744073709551616
 refused "images: Value 99999999999999999999 not in range" --images 99999999999999999999
 refused "more memory than there is" --experts 1048576 --hidden 1048576
-refused "cannot be written" --json "$dir/nowhere/table.json"
+cp "$dir/table.json" "$dir/kept.json"
+chmod -w "$dir/table.json"
+for file in nowhere/table.json table.json; do
+  refused "$file: cannot" --json "$dir/$file"
+  [ ! -s "$dir/out" ] || fail "$file: a table before it is known that it cannot be written"
+done
+cmp -s "$dir/table.json" "$dir/kept.json" || fail "a table that cannot be written is not what it was"
 [ $failed -eq 0 ] && echo "all checks passed"
 exit $failed

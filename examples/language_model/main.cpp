@@ -46,7 +46,7 @@ void add_options(CLI::App& app, Options& o) {
   add("--backend", o.backend, "where it computes; …-bf16: experts multiply bfloat16 (heavy-ball alone)")
       ->check(CLI::IsMember(language::backends()));
   add("--update", o.update, "how a mixture enters the residual stream")->check(CLI::IsMember(language::updates()));
-  add("--mu", o.mu, "momentum")->check(CLI::Range(-1.0, 1.0));
+  add("--mu", o.mu, "momentum")->check(command_line::within(-1, 1));
   add("--gamma", o.gamma, "step along the momentum")->check(command_line::above_zero());
   add("--blocks", o.blocks, "attention and mixture, so often")->check(positive);
   add("--dim", o.dim, "width of a token")->check(positive);
@@ -54,8 +54,8 @@ void add_options(CLI::App& app, Options& o) {
   add("--experts", o.experts, "experts per mixture")->check(positive);
   add("--k", o.k, "experts per token")->check(positive);
   add("--hidden", o.hidden, "hidden width of an expert")->check(positive);
-  add("--dropout", o.dropout, "of attention and of what mixtures give")->check(CLI::Range(0.0, 0.99));
-  add("--expert-dropout", o.expert_dropout, "of the hidden values of experts")->check(CLI::Range(0.0, 0.99));
+  add("--dropout", o.dropout, "of attention and of what mixtures give")->check(command_line::within(0, 0.99));
+  add("--expert-dropout", o.expert_dropout, "of the hidden values of experts")->check(command_line::within(0, 0.99));
   add("--length", o.length, "tokens of a sequence, and as far as attention reaches")->check(positive);
   add("--batch", o.batch, "sequences per step")->check(positive);
   add("--accumulate", o.accumulate, "parts of a batch, one after the other: less memory, a divisor of batch")
@@ -84,7 +84,7 @@ void add_options(CLI::App& app, Options& o) {
   add("--tokens", o.tokens, "tokens that it writes")->check(any);
   app.add_flag("--no-cache", o.no_cache, "read all again for each token, instead of keeping keys and values");
   add("--temperature", o.temperature, "of its choices (0: the likeliest)")->check(command_line::above_zero(true));
-  add("--top-p", o.top_p, "probability of the tokens that it chooses among")->check(command_line::up_to(1));
+  add("--top-p", o.top_p, "probability of the tokens that it chooses among")->check(command_line::within(0, 1));
   add("--draw", o.draw, "seed of its choices")->check(command_line::seed());
   add("--log-probabilities", o.log_probabilities, "where to write ln p of every token of test but the first");
 }
@@ -124,7 +124,9 @@ int main(int argc, char** argv) {
     const training::Folder folder = language::folder_of(o);
     const auto kept = o.command == "train" ? folder.state() : folder.best();
     if (!o.fresh && (o.command != "train" || std::filesystem::exists(kept)))
-      training::adopt(kept, o, [&](const char* name) { return app.count(std::string("--") + name) > 0; });
+      training::on_run(o, [&] {
+        training::adopt(kept, o, [&](const char* name) { return app.count(std::string("--") + name) > 0; });
+      });
     expect_no_contradiction(app, o);
     if (o.command == "evaluate") return language::evaluate(o);
     if (o.command == "generate") return language::generate(o);

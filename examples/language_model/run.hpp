@@ -38,8 +38,10 @@ inline Vocabulary vocabulary_of(const std::filesystem::path& file, const Options
 
 /// @throws FileError unless a checkpoint is of this text
 inline void load(Model& model, const std::filesystem::path& file, const Text& text, const Options& o) {
-  training::expect_same(file, "text", text.hash(), o);
-  model.load(file);
+  training::on_run(o, [&] {
+    training::expect_same(file, "text", text.hash());
+    model.load(file);
+  });
 }
 
 }  // namespace language

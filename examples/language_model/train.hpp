@@ -70,12 +70,15 @@ void train(const Options& o, const training::Role& role, const Make& make) {
     folder.make();
   }
   std::unique_ptr<Model> model = make(o, text.vocabulary.size());
-  if (o.fresh && role.reports) folder.forget();
-  role.any(false);  // until the folder is there, and nothing of another run in it
+  role.any(false);  // until the folder is there
   Metrics metrics(folder.metrics());
-  if (std::filesystem::exists(folder.state())) {
+  if (!o.fresh && std::filesystem::exists(folder.state())) {
     load(*model, folder.state(), text, o);
-    metrics.reread(model->steps());
+    metrics.reread(model->steps(), kGoal, o);
+    if (metrics.best(kGoal).first > 0) {  // which the run ends with: it has to be there, and whole
+      load(*model, folder.best(), text, o);
+      load(*model, folder.state(), text, o);
+    }
   }
   const auto parameters = static_cast<long long>(model->parameters());
   if (role.reports)

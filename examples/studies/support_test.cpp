@@ -91,6 +91,16 @@ TEST_CASE("a stored run is taken only whole and with the same options") {
     again(1);
     CHECK(text_of(file(0)) == whole);
   }
+  // Whole, and changed by hand: a number, or something that is not there any more.
+  for (const auto& [from, to] : {std::pair{"\"root\":0.0", "\"root\":0.5"}, {"\"root\":0.0,", ""}}) {
+    std::string changed = whole;
+    REQUIRE(changed.find(from) != std::string::npos);
+    std::ofstream(file(0)) << changed.replace(changed.find(from), std::string(from).size(), to);
+    again(1);
+    CHECK(text_of(file(0)) == whole);
+  }
+  std::ofstream(file(0)) << whole.substr(0, whole.find(",\"digest\"")) << "}\n";  // as files were before
+  again(0);
   std::filesystem::remove(file(2));
   again(1);
   common.fresh = true;
@@ -135,7 +145,7 @@ TEST_CASE("an exception stops the runs and is rethrown; what was done before sta
     CHECK_THROWS_WITH_AS(compute(common, runs), "no such setting", gatefold::ArgumentError);
     CHECK(failed);
     CHECK(ended == 0);
-    CHECK(text_of(common.out / "runs/good.json") == "{\"options\":{},\"result\":1}\n");
+    CHECK(text_of(common.out / "runs/good.json").starts_with("{\"options\":{},\"result\":1,\"digest\":"));
     CHECK_FALSE(std::filesystem::exists(common.out / "runs/bad.json"));
   }
 }
@@ -221,6 +231,7 @@ TEST_CASE("numbers of runs, and of names") {
   CHECK((losses[0] == 0.5 && std::isnan(losses[1]) && losses[2] == 3));
   CHECK_THROWS(number("0.5"));
   CHECK((digits(0.25) == "0.25" && digits(2) == "2" && digits(1e-7) == "1e-07"));
+  CHECK((digits(0.7) == "0.7" && digits(0.7000001) == "0.7000001" && digits(1e6) == "1e06"));
 }
 
 TEST_CASE("the runs of a setting: a seed each, in their names and options") {
@@ -289,6 +300,15 @@ TEST_CASE("the command line: exit codes, where results go") {
   CHECK(exit_code({"--seed", "-1"}, never) == 2);
   CHECK(exit_code({"--nonsense"}, never) == 2);
   CHECK(exit_code({"--help"}, never) == 0);
+  const auto listed = [](std::vector<const char*> arguments) {
+    CLI::App app("test");
+    std::vector<double> numbers;
+    as_list(app.add_option("--numbers", numbers));
+    arguments.insert(arguments.begin(), "program");
+    return study_main("program", app, int(arguments.size()), const_cast<char**>(arguments.data()), [] {});
+  };
+  CHECK(listed({"--numbers", "1,2", "--numbers", "1.5"}) == 0);
+  for (const char* twice : {"1,1", "0.7,1,0.70"}) CHECK(listed({"--numbers", twice}) == 2);
   CHECK(exit_code({}, [](const Common&) { throw gatefold::FileError("gone"); }) == 2);
   CHECK(exit_code({}, [](const Common&) { throw gatefold::ArgumentError("wrong"); }) == 2);
   CHECK(exit_code({}, [](const Common&) { throw std::runtime_error("else"); }) == 1);
@@ -304,6 +324,26 @@ TEST_CASE("numbers above 0, or from 0 on") {
     CHECK(refused(above_zero(), text) == "Value " + std::string(text) + " is no number above 0");
     CHECK(refused(above_zero(true), text) == "Value " + std::string(text) + " is no number from 0 on");
   }
+}
+
+TEST_CASE("numbers within bounds: no NaN") {
+  const auto refused = [](std::string text) { return command_line::within(-1, 0.99)(text); };
+  for (const char* text : {"-1", "0", "0.99"}) CHECK(refused(text).empty());
+  for (const char* text : {"-1.1", "1", "nan", "-inf", "", "x"})
+    CHECK(refused(text) == "Value " + std::string(text) + " is no number from -1 to 0.99");
+}
+
+TEST_CASE("a title that is too long for its panel is smaller") {
+  const auto font = [](std::size_t characters) {
+    const std::string script = pictures::place({0, 0, 1, 1}, std::string(characters, 'x'), "", "", 80, 22, 54, 38);
+    const std::size_t at = script.find("center font ',") + 14;
+    return std::stod(script.substr(at));
+  };
+  CHECK(font(0) == 14);
+  CHECK(font(40) == 14);
+  const double small = font(71);
+  CHECK((small > 9 && small < 14));
+  CHECK(pictures::text_width(std::string(71, 'x'), small) < 2 * (pictures::kWidth - 289));
 }
 
 TEST_CASE("bars end where a number can go no further, the number itself stays where it is") {

@@ -71,6 +71,15 @@ run "$dir/3" || fail "after a kill: $(tail -n 1 "$dir/err")"
 same "$dir/3" || fail "other results after a kill"
 [ -z "$(comm -23 <(echo "$before") <(kept))" ] || fail "what was done before a kill was done again"
 
+# A picture that cannot be drawn costs no results.
+if command -v gnuplot >/dev/null; then
+  mkdir "$dir/4"
+  cp -r "$dir/1/runs" "$dir/4"
+  for picture in "$dir"/1/*.svg; do mkdir "$dir/4/$(basename "$picture").tmp"; done
+  run "$dir/4" && fail "draws what it cannot"
+  grep -q "svg: cannot draw" "$dir/err" && same "$dir/4" || fail "no picture, no results: $(tail -n 1 "$dir/err")"
+fi
+
 # Files that cannot be taken: cut, empty, garbage, valid but of other options. Each must be computed anew.
 first=$dir/3/runs/${runs[0]} last=$dir/3/runs/${runs[-1]}
 truncate -s $(($(stat -c %s "$first") / 2)) "$first"
@@ -105,12 +114,46 @@ refused "a seed whose last run is beyond 64 bits" "seed: Value 18446744073709551
 refused "negative threads" threads --threads -1
 rate=$("$program" --help | grep -oE -- '^ *--(lr|eta) ' | head -n 1 | tr -d ' ')
 for bad in nan inf -1 1e999; do refused "$rate $bad" "${rate#--}: Value $bad is no number" $rate $bad; done
+! "$program" --help | grep -q -- "--mu " || refused "no momentum" "mu: Value nan is no number from -1 to 1" --mu nan
 [[ ${GATEFOLD_BUILT_FOR-cpu} == cuda ]] || ! "$program" --help | grep -q -- --backend ||
   refused "a GPU" "--backend: expected cpu, as this program was built without CUDA, got cuda" --backend cuda
 # In the threads that compute runs, whichever program it is; this one takes its memory first of all.
 [[ $(basename "$program") != mot ]] ||
   (ulimit -v 2000000; refused "sizes beyond the memory" "more memory than there is" --samples 16777216; exit $failed) ||
     failed=1
+case $(basename "$program") in
+  expert_count)
+    small=(--quick --seeds 2 --expert cnn --train 20 --iterations 3)
+    for values in "experts 4,32 32" "patches 4,8 8" "picks 1,2,48 48"; do
+      read -r option given got <<<"$values"
+      refused "$option that no study takes" "$option: expected values that the chosen studies take, got $got" \
+        --study top-k "--$option" "$given"
+    done
+    refused "a value twice" "decay: expected no value twice, got 0.70" --study unequal --decay 0.7,0.70
+    for eta in 1e-300 3; do
+      refused "1 / eta iterations" "eta: expected .* of the study theorem, .* got $eta" \
+        --study theorem --expert mlp --eta $eta
+    done
+    run "$dir/close" --test 20 --study unequal --decay 0.7,0.7000001 || fail "close values: $(tail -n 1 "$dir/err")"
+    [ "$(results "$dir/close" | grep -cE '"name": ".*\.decay0\.7(000001)?\.accuracy"')" -eq 4 ] &&
+      [ "$(find "$dir/close/runs" -name '*.decay0.7000001.*' | wc -l)" -eq 4 ] || fail "close values are one"
+    # What nobody knows is no number: clusters without items, outputs that are NaN.
+    run "$dir/few" --test 2 --study theorem,unequal --expert both --eta 0.1 --decay 0.01 &&
+      grep -qE "\.smallest_cluster_accuracy +nan ± nan" "$dir/out" && grep -qE "\.own_error +nan ± nan" "$dir/out" ||
+      fail "clusters without items: $(cat "$dir/out" "$dir/err")"
+    run "$dir/large" --test 20 --study unequal --decay 1 --scale 1e30 &&
+      grep -qE "\.decay1\.accuracy +nan ± nan" "$dir/out" || fail "outputs that are NaN: $(cat "$dir/out" "$dir/err")"
+    ;;
+  mot)
+    [[ " $* " == *" --router-rates "* ]] ||
+      refused "a grid beyond the last epoch" "--grid: T₂: expected at most T = 20, got [0-9]+" --grid 1e6
+    ;;
+  mot_text)
+    most() { run "$dir/1" "$@"; grep -oE "expected at most [0-9]+ together" "$dir/err"; }
+    [ -n "$(most --train 20000)" ] && [ "$(most --train 20000)" = "$(most --train 1000000)" ] ||
+      fail "two bounds of --train: $(most --train 20000), $(most --train 1000000)"
+    ;;
+esac
 echo keep >"$dir/file"
 refused "a file for the folder" file --out "$dir/file"
 refused "a folder below a file" file --out "$dir/file/below"

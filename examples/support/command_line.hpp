@@ -38,13 +38,14 @@ inline CLI::Validator above_zero(bool or_zero = false) {
   return {refuse, or_zero ? "NONNEGATIVE" : "POSITIVE"};
 }
 
-/// Numbers from 0 to a bound, NaN not among them.
-inline CLI::Validator up_to(double most) {
-  const auto refuse = [most](const std::string& text) {
+/// Numbers from one bound to another, NaN not among them, which CLI::Range lets through.
+inline CLI::Validator within(double least, double most) {
+  const auto refuse = [least, most](const std::string& text) {
     double value = 0;
-    const bool fits = CLI::detail::lexical_cast(text, value) && value >= 0 && value <= most;
-    return fits ? std::string()
-                : "Value " + text + " is no number from 0 to " + std::to_string(static_cast<long long>(most));
+    const bool fits = CLI::detail::lexical_cast(text, value) && value >= least && value <= most;
+    char bounds[80];
+    std::snprintf(bounds, sizeof bounds, " is no number from %.10g to %.10g", least, most);
+    return fits ? std::string() : "Value " + text + bounds;
   };
   return {refuse, "NUMBER"};
 }

@@ -73,6 +73,11 @@ inline std::string table(const char* name, const std::vector<std::vector<double>
   return text + "EOD\n";
 }
 
+/// The tics of an axis along `count` things from 0 on: whole numbers, `most` of them at most.
+inline std::string every(std::size_t count, std::size_t most) {
+  return "0," + std::to_string((count + most - 1) / most);
+}
+
 /// A map of colours, row by row from the top, where multiplot stands. gnuplot wants two rows and two columns: what is
 /// alone is there twice, the second out of range.
 inline std::string map(std::vector<std::vector<double>> rows) {

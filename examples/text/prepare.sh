@@ -16,6 +16,10 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 source "$root/cmake/install_packages.sh"
 folder=${1:-$root/build/text} split=${2:-} texts=" ${*:3} "
 if [[ $texts == "  " ]]; then texts=" bible gcide "; fi
+for text in "${@:3}"; do
+  [[ $text == bible || $text == gcide ]] ||
+    { echo "prepare.sh: expected the text bible or gcide, got $text" >&2; exit 2; }
+done
 # Of a sorted or a mixed book the end is no test of the rest: stretches of some 1,500 verses and 2,500 paragraphs.
 bible_stretches=20 gcide_stretches=100
 

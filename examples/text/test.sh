@@ -78,6 +78,9 @@ refused "^split_text: .*not a regular file" "$split" /dev/zero "$dir/cut"
 refused "^split_text: Split: valid \+ test: expected less than 1" \
   "$split" "$dir/eight" "$dir/cut" --valid 0.5 --test 0.5
 refused "^split_text: .*eight/cut: " "$split" "$dir/eight" "$dir/eight/cut"
+refused "^prepare.sh: expected the text bible or gcide, got bibel$" \
+  bash "$here/prepare.sh" "$dir/unknown" "$split" bible bibel
+[ ! -e "$dir/unknown" ] || fail "texts are made beside one that is unknown"
 refused "^ngram: .*nowhere: cannot open" "$ngram" "$dir/nowhere"
 refused "^ngram: KneserNey: order: expected at most" "$ngram" "$dir/train" --order 63
 refused "^ngram: KneserNey: text: expected at least 9 tokens, got 6" "$ngram" "$dir/train" --unit word --order 9

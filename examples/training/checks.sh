@@ -41,6 +41,9 @@ check_page() {
   ! grep -qE "(src|href)=['\"]?[^#'\"]" "$dir/1/report.html" || fail "the page refers to another file"
   ! command -v gnuplot >/dev/null || [ "$(grep -c "<figure><svg" "$dir/1/report.html")" -eq 2 ] ||
     fail "no two pictures in the page"
+  # The experts of a map are whole numbers, with a word beside them.
+  ! command -v gnuplot >/dev/null || { grep -q ">expert<" "$dir/1/routing.svg" &&
+    ! grep -qE "> *-0.5<" "$dir/1/routing.svg"; } || fail "the axis of experts"
 }
 
 # The last line of a run names the files that are there, no others.
@@ -136,7 +139,7 @@ check_refused() {
   refused "heads: expected a divisor of dim = 16, got 3" --heads 3
   refused "warmup: expected less than steps = 4, got 5" --steps 4 --warmup 5
   refused "lr: Value nan is no number above 0" --lr nan
-  refused "dropout: Value 1 not in range" --dropout 1
+  refused "dropout: Value 1 is no number from 0 to 0.99" --dropout 1
   refused "seed: Value -1 is no whole number" --seed -1
   refused "batch: Value 010 begins with 0" --batch 010
   refused "steps: Value 99999999999999999999 not in range" --steps 99999999999999999999
@@ -144,6 +147,23 @@ check_refused() {
   refused "metadata: lr: the run has 0.01, got 0.02$" evaluate --run "$dir/1" --lr 0.02
   run --run "$dir/forgot" --stop 25 && rm "$dir/forgot/metrics.jsonl"
   refused "forgot/metrics.jsonl: cannot open" --run "$dir/forgot"
+  # Lines of metrics that are lost, of the end, the middle or all, and a best model that is lost or cut.
+  local lines
+  cp -r "$dir/1" "$dir/lost_lines"
+  for lines in 1,\$ 5,\$ 40; do
+    sed "${lines}d" "$dir/1/metrics.jsonl" >"$dir/lost_lines/metrics.jsonl"
+    refused "lost_lines/metrics.jsonl: step [0-9]+: expected its line with .*\(--fresh begins another\)$" \
+      --run "$dir/lost_lines"
+  done
+  run --run "$dir/lost_best" --stop 25 && rm "$dir/lost_best/best.safetensors"
+  refused "lost_best/best.safetensors: cannot open.* \(--fresh begins another\)$" --run "$dir/lost_best"
+  head -c 1000 "$dir/1/best.safetensors" >"$dir/lost_best/best.safetensors"
+  refused "lost_best/best.safetensors: .*\(--fresh begins another\)$" --run "$dir/lost_best"
+  # What is refused leaves the run that was to be forgotten.
+  cp -r "$dir/1" "$dir/kept"
+  refused "mu: Value nan is no number from -1 to 1" --run "$dir/kept" --fresh --mu nan
+  diff -r "$dir/1" "$dir/kept" || fail "a run that was not begun afresh is not what it was"
+  rm -r "$dir/kept"
   refused "best.safetensors: cannot open" evaluate
   mkdir "$dir/cut" && head -c 1000 "$dir/1/state.safetensors" >"$dir/cut/state.safetensors"
   refused "cut/state.safetensors" --run "$dir/cut"

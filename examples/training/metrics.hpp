@@ -24,6 +24,12 @@ struct Goal {
   bool is_better(double value, double than) const { return most ? value > than : value < than; }
 };
 
+/// Whether a run validates after this step.
+template <class Options>
+bool validates(Index step, const Options& o) {
+  return step % o.validate == 0 || step == o.steps;
+}
+
 /// What a run has measured, a line of JSON each:
 ///
 ///     {"step":10,"loss":3.1}                          training loss of this step, in nats
@@ -38,8 +44,10 @@ class Metrics {
   explicit Metrics(std::filesystem::path path) : path_(std::move(path)) {}
 
   /// Take those of a run again, as far as it is.
-  /// @throws FileError without them: nobody knows then which step was the best
-  void reread(Index steps) {
+  /// @param o  of the run: in which steps it measures
+  /// @throws FileError without one of them: nobody knows then which step was the best
+  template <class Options>
+  void reread(Index steps, const Goal& goal, const Options& o) {
     std::ifstream file(path_);
     if (!file)
       throw gatefold::FileError(path_.string() + ": cannot open, and the run needs it (--fresh begins another)");
@@ -48,6 +56,18 @@ class Metrics {
       if (!json.is_object() || !json.contains("step") || !json["step"].is_number_integer())
         throw gatefold::FileError(path_.string() + ": expected lines of JSON with a step, got " + line.substr(0, 80));
       if (json["step"].get<Index>() <= steps && !json.contains("best_step")) lines_.push_back(std::move(json));
+    }
+    auto line = lines_.begin();
+    const auto expect = [&](Index step, const char* name) {
+      if (line == lines_.end() || (*line)["step"] != step || !line->contains(name))
+        throw gatefold::FileError(path_.string() + ": step " + std::to_string(step) + ": expected its line with " +
+                                  name + ", as the run is at step " + std::to_string(steps) +
+                                  " (--fresh begins another)");
+      ++line;
+    };
+    for (Index step = 1; step <= steps; ++step) {
+      if (step % o.log == 0) expect(step, "loss");
+      if (validates(step, o)) expect(step, goal.name);
     }
   }
   void add(Json line) { lines_.push_back(std::move(line)); }

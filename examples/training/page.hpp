@@ -74,7 +74,8 @@ inline std::string routing_script(const std::vector<Json>& routed, double width,
       gnuplot::number((half + 8) / width) + ',' + gnuplot::number(bottom / height) + " size " +
       gnuplot::number(12 / width) + ',' + gnuplot::number((top - bottom) / height) +
       "\nset label 1 'Share of the picks that each expert has' at screen " + gnuplot::number(50 / width) + ',' +
-      gnuplot::number(1 - 16 / height) + " left font ',14'\nset ylabel 'expert' offset 1,0\n";
+      gnuplot::number(1 - 16 / height) + " left font ',14'\nset ylabel 'expert' offset 1,0\nset ytics " +
+      gnuplot::every(routed.front()["layers"][0]["load"].size(), 8) + '\n';
   for (std::size_t l = 0; l < layers; ++l) {
     const double y = top - static_cast<double>(l) * (tall + gap) - tall;
     script += gnuplot::place(50 / width, half / width, y / height, (y + tall) / height) + "set title 'layer " +
@@ -93,8 +94,8 @@ inline std::string routing_script(const std::vector<Json>& routed, double width,
   const double left = (half + 110) / width, middle = (top + bottom) / 2;
   script += "set palette defined (0 '#9ecae1', 0.5 '#2b7bba', 1 '#e08a1e')\nset cbrange [0:" +
             gnuplot::number(std::max(1.0, static_cast<double>(layers) - 1)) +
-            "]\nset xtics auto nomirror out scale 0.5\nset key bottom left horizontal samplen 1.5\nset xrange "
-            "[0:*]\nset grid ytics lc rgb '#e6e6e6'\nunset ylabel\nunset xlabel\n" +
+            "]\nset xtics auto nomirror out scale 0.5\nset ytics auto\nset key bottom left horizontal samplen 1.5\nset "
+            "xrange [0:*]\nset grid ytics lc rgb '#e6e6e6'\nunset ylabel\nunset xlabel\n" +
             gnuplot::place(left, 1 - 20 / width, (middle + 30) / height, top / height) +
             lines_of(routed, "entropy",
                      "Entropy of the probabilities, in nats (even: " +

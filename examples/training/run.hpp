@@ -95,6 +95,17 @@ const char* or_afresh(const Options& o) {
   return o.command == "train" ? " (--fresh begins another)" : "";
 }
 
+/// f() on a file of a run.
+/// @throws FileError as f, with what else training may do
+template <class Options, class F>
+void on_run(const Options& o, const F& f) {
+  try {
+    f();
+  } catch (const gatefold::FileError& error) {
+    throw gatefold::FileError(std::string(error.what()) + or_afresh(o));
+  }
+}
+
 /// Take the options of a run from its checkpoint.
 /// @param given  whether the user gave the option of this name: then it must be the run's
 template <class Options, class Given>
@@ -108,19 +119,18 @@ void adopt(const std::filesystem::path& file, Options& o, const Given& given) {
         };
         if (found == metadata.end()) fail("is not there: no checkpoint of this program");
         if (given(name) && found->second != to_text(value))
-          fail("the run has " + found->second + ", got " + to_text(value) + or_afresh(o));
+          fail("the run has " + found->second + ", got " + to_text(value));
         if (!from_text(found->second, value)) fail("no value: " + found->second);
       },
       o);
 }
 
 /// @throws FileError unless a checkpoint is of the data with this hash
-template <class Options>
-void expect_same(const std::filesystem::path& file, const char* data, std::uint64_t hash, const Options& o) {
+inline void expect_same(const std::filesystem::path& file, const char* data, std::uint64_t hash) {
   const Metadata metadata = gatefold::io::read_metadata(file);
   const auto found = metadata.find(data);
   if (found == metadata.end() || found->second != to_text(hash))
-    throw gatefold::FileError(file.string() + ": metadata: " + data + ": not what the run learns from" + or_afresh(o));
+    throw gatefold::FileError(file.string() + ": metadata: " + data + ": not what the run learns from");
 }
 
 }  // namespace training

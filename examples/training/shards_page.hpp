@@ -33,11 +33,6 @@ inline std::string times_of(const std::vector<nlohmann::ordered_json>& shards) {
          "title 'waits for others', $times using 4 lc rgb '#e08a1e' title 'moves bytes'\n";
 }
 
-/// Whole numbers, so many of `count` at most.
-inline std::string every(std::size_t count, std::size_t most) {
-  return "0," + std::to_string((count + most - 1) / most);
-}
-
 /// A map of one layer: the share of all slots that each expert had on each shard.
 inline std::string slots_of(const std::vector<nlohmann::ordered_json>& shards, std::size_t layer) {
   std::vector<std::vector<double>> rows;
@@ -62,20 +57,21 @@ inline std::string shards_script(const std::vector<nlohmann::ordered_json>& shar
   if (layers == 0) return script + "unset multiplot\n";
   const double tall = (top - bottom - gap * static_cast<double>(layers - 1)) / static_cast<double>(layers);
   const auto experts = static_cast<double>(shards.front()["slots"][0].size());
-  script += "set key off\nunset grid\nset style data lines\nunset xtics\nset ytics " + every(shards.size(), 10) +
+  script += "set key off\nunset grid\nset style data lines\nunset xtics\nset ytics " +
+            gnuplot::every(shards.size(), 10) +
             "\nset ylabel 'shard' offset 1,0\nset palette "
             "defined (0 '#ffffff', 0.15 '#dbe9f6', 0.4 '#89bedc', 0.7 '#2b7bba', 1 '#08306b')\nset cbrange [0:" +
             gnuplot::number(std::min(100.0, 300 / experts)) +
             "]\nset cbtics format '%g %%' scale 0 textcolor rgb '#404040'\n";
   for (std::size_t l = 0; l < layers; ++l) {
     const double y = top - static_cast<double>(l) * (tall + gap) - tall;
-    script += gnuplot::place((half + 40) / width, (width - 90) / width, y / height, (y + tall) / height) +
-              "set title 'Share of the slots by expert and shard, layer " + std::to_string(l + 1) +
-              "' offset 0,-0.6\n" +
-              (l + 1 == layers
-                   ? "set xlabel 'expert'\nset xtics " + every(shards.front()["slots"][0].size(), 16) + " nomirror\n"
-                   : "") +
-              slots_of(shards, l);
+    script +=
+        gnuplot::place((half + 40) / width, (width - 90) / width, y / height, (y + tall) / height) +
+        "set title 'Share of the slots by expert and shard, layer " + std::to_string(l + 1) + "' offset 0,-0.6\n" +
+        (l + 1 == layers
+             ? "set xlabel 'expert'\nset xtics " + gnuplot::every(shards.front()["slots"][0].size(), 16) + " nomirror\n"
+             : "") +
+        slots_of(shards, l);
   }
   return script + "unset multiplot\n";
 }

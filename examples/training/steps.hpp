@@ -19,7 +19,8 @@ namespace training {
 
 /// Steps until the last one, or until a signal or a number that is not finite. Whichever ends it, the state of the last
 /// step done is saved (not of one of several that train together where a number is not finite). A model that saves
-/// while steps go on has `wait()`, and writes one file after the other.
+/// while steps go on has `wait()`, and writes one file after the other. What --fresh forgets is there until this run
+/// writes: what its first step refuses costs nobody a run.
 /// @param step      step(): one step of the model; returns the loss before it
 /// @param validate  validate(): the goal's value
 /// @param routing   routing(): of some items of validation, the same each time
@@ -34,12 +35,20 @@ bool take_steps(Model& model, const Options& o, const Folder& folder, const Meta
   const Index begun = model.steps(), last = o.stop > 0 ? std::min(o.stop, o.steps) : o.steps;
   Stop stop;
   Progress progress(items, begun, o.steps);
+  bool forgotten = !o.fresh;
+  const auto forget = [&] {
+    if (std::exchange(forgotten, true)) return;
+    if (role.reports) folder.forget();
+    role.any(false);  // until nothing of another run is in the folder
+  };
   // Metrics first: those beyond the state are forgotten, those before it would be missed.
   const auto save = [&] {
+    forget();
     if (role.reports) metrics.write();
     model.save(folder.state(), metadata);
   };
   const auto save_last = [&] {
+    if (model.steps() == begun) return;
     save();
     if constexpr (requires { model.wait(); }) model.wait();
   };
@@ -55,14 +64,17 @@ bool take_steps(Model& model, const Options& o, const Folder& folder, const Meta
     const Index done = model.steps();
     if (role.reports) progress.show(done, loss);
     if (done % o.log == 0) metrics.add({{"step", done}, {"loss", loss}});
-    if (done % o.validate == 0 || done == o.steps) {
+    if (validates(done, o)) {
       const double now = validate();
       const bool better = goal.is_better(now, metrics.best(goal).second);
       Metrics::Json line{{"step", done}, {goal.name, now}};
       if (const std::vector<Routing> layers = routing(); !layers.empty())
         line["layers"] = to_json(layers, metrics.last("layers"), o.k);
       metrics.add(std::move(line));
-      if (better) model.save(folder.best(), metadata);
+      if (better) {
+        forget();
+        model.save(folder.best(), metadata);
+      }
       if (role.reports) {
         progress.clear();
         const std::string said = say(loss, now);

@@ -43,7 +43,7 @@ void add_options(CLI::App& app, Options& o) {
   add("--router", o.router, "who goes where")->check(CLI::IsMember({"vmoe", "similarity", "attention", "soft"}));
   add("--update", o.update, "how a mixture enters the residual stream")
       ->check(CLI::IsMember({"plain", "heavy-ball", "robust"}));
-  add("--mu", o.mu, "momentum of heavy-ball")->check(CLI::Range(-1.0, 1.0));
+  add("--mu", o.mu, "momentum of heavy-ball")->check(command_line::within(-1, 1));
   add("--gamma", o.gamma, "step of heavy-ball")->check(command_line::above_zero());
   add("--tau", o.tau, "temperature of similarity")->check(command_line::above_zero());
   add("--patch", o.patch, "side of a patch, a divisor of 28")->check(CLI::IsMember({1, 2, 4, 7, 14, 28}));
@@ -61,7 +61,7 @@ void add_options(CLI::App& app, Options& o) {
   add("--decay", o.decay, "weight decay")->check(command_line::above_zero(true));
   add("--clip", o.clip, "largest norm of the gradient")->check(command_line::above_zero());
   add("--dropout", o.dropout, "share of the values of mixtures and dense layers that is dropped")
-      ->check(CLI::Range(0.0, 0.99));
+      ->check(command_line::within(0, 0.99));
   add("--seed", o.seed, "the same seed gives the same bits, on any number of threads")->check(command_line::seed());
   add("--log", o.log, "steps between lines of metrics")->check(steps);
   add("--validate", o.validate, "steps between validations")->check(steps);
@@ -105,7 +105,9 @@ int main(int argc, char** argv) {
     const training::Folder folder = images::folder_of(o);
     const auto kept = o.command == "train" ? folder.state() : folder.best();
     if (!o.fresh && (o.command != "train" || std::filesystem::exists(kept)))
-      training::adopt(kept, o, [&](const char* name) { return app.count(std::string("--") + name) > 0; });
+      training::on_run(o, [&] {
+        training::adopt(kept, o, [&](const char* name) { return app.count(std::string("--") + name) > 0; });
+      });
     expect_no_contradiction(app, o);
     o.command == "train" ? images::train(o) : images::evaluate_run(o);
   });

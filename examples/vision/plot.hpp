@@ -27,7 +27,7 @@ inline void draw(const Metrics& metrics, const Outcome& of_model, const Outcome&
   if (loss.empty() || valid.empty()) return;
   std::string script =
       "set multiplot\nset border 3 lc rgb '#808080'\nset tics nomirror out scale 0.5\nset grid ytics lc rgb "
-      "'#e6e6e6'\nset key bottom left samplen 1.5\n" +
+      "'#e6e6e6'\nset key samplen 1.5 vertical maxrows 4 center top at screen 0.25,0.99\n" +
       gnuplot::table("$loss", loss) + gnuplot::table("$valid", valid);
   std::vector<std::vector<double>> severities;
   for (Index s = 0; s <= kSeverities; ++s) {
@@ -42,18 +42,19 @@ inline void draw(const Metrics& metrics, const Outcome& of_model, const Outcome&
     }
     severities.back().push_back(linear);
   }
-  script += gnuplot::table("$corrupted", severities) + gnuplot::place(0.07, 0.45, 0.16, 0.95) +
-            "set xrange [0:*]\nset xlabel 'step'\nset ylabel 'training loss'\nset y2tics\nset y2range [0:1]\nset "
-            "yrange [0:*]\n" +
+  script += gnuplot::table("$corrupted", severities) + gnuplot::place(0.07, 0.43, 0.14, 0.81) +
+            "set xrange [0:*]\nset xlabel 'step'\nset ylabel 'training loss'\nset y2label 'accuracy on validation'\n" +
+            "set y2tics\nset y2range [0:1]\nset yrange [0:*]\n" +
             "plot $loss with lines lc rgb '#89bedc' title 'training loss', $valid axes x1y2 with linespoints pt 7 ps " +
-            "0.5 lw 2 lc rgb '#1f5fa8' title 'accuracy on validation'\nunset y2tics\n" +
-            gnuplot::place(0.56, 0.98, 0.16, 0.95) +
+            "0.5 lw 2 lc rgb '#1f5fa8' title 'accuracy on validation'\nunset y2tics\nunset "
+            "y2label\nset key at screen 0.76,0.99\n" +
+            gnuplot::place(0.6, 0.98, 0.14, 0.81) +
             "set xrange [*:*]\nset xlabel 'severity (0: clean)'\nset ylabel 'accuracy in %'\nset yrange [0:100]\nset "
             "xtics 1\nplot ";
   for (std::size_t kind = 0; kind < kKinds; ++kind)
     script += "$corrupted using 1:" + std::to_string(kind + 2) + " with linespoints pt 7 ps 0.5 lw 2 title '" +
               kCorruptions[kind].name + "', ";
-  gnuplot::draw(svg, 1000, 420,
+  gnuplot::draw(svg, 1000, 480,
                 script + "$corrupted using 1:" + std::to_string(kKinds + 2) +
                     " with lines dt 2 lw 2 lc rgb '#808080' title 'linear classifier, mean'\nunset multiplot\n");
 }

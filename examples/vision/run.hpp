@@ -12,8 +12,10 @@ inline training::Folder folder_of(const Options& o) { return {o.run, "accuracy.s
 
 /// @throws FileError unless a checkpoint is of these images
 inline void load(Model& model, const std::filesystem::path& file, const Images& images, const Options& o) {
-  training::expect_same(file, "images", images.hash(), o);
-  model.load(file);
+  training::on_run(o, [&] {
+    training::expect_same(file, "images", images.hash());
+    model.load(file);
+  });
 }
 
 }  // namespace images

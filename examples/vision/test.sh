@@ -26,6 +26,8 @@ done
   fail "no table of six corruptions in five severities"
 ! command -v gnuplot >/dev/null || [ "$(grep -c "<svg" "$dir/1/accuracy.svg")" -eq 1 ] ||
   fail "no picture, or two in a file"
+! command -v gnuplot >/dev/null || [ "$(grep -c ">accuracy on validation<" "$dir/1/accuracy.svg")" -eq 2 ] ||
+  fail "accuracy.svg: the right axis has no label"
 # What attacks do: more steps, and a longer way, leave less.
 told() { awk -v what="$1" '$1 == what { print $2 }' "$dir/1.out"; }
 awk -v clean="$(told clean)" -v fgsm="$(told fgsm)" -v pgd="$(told pgd)" \
@@ -54,6 +56,9 @@ check_refused
 refused_json "--patch: 5 not in" '{"patch": 5}'
 refused "mu: expected update = heavy-ball, whose it is, got plain" --update plain --mu 0.5
 refused "tau: expected router = similarity, whose it is, got soft" --router soft --tau 2
+cp -r "$dir/1" "$dir/kept"
+refused "tau: expected neither so small nor so large" --run "$dir/kept" --fresh --router similarity --tau 1e-300
+diff -r "$dir/1" "$dir/kept" || fail "a run that its first step refused to begin afresh is not what it was"
 refused "update: expected plain or heavy-ball of this router, soft, got robust" --router soft --update robust
 [[ ${GATEFOLD_BUILT_FOR-cpu} == cuda ]] ||
   refused "backend: expected cpu, as this program was built without CUDA, got cuda" --backend cuda

@@ -44,11 +44,14 @@ inline void train(const Options& o) {
   const training::Folder folder = folder_of(o);
   folder.make();
   const auto model = make_model(o);
-  if (o.fresh) folder.forget();
   Metrics metrics(folder.metrics());
-  if (std::filesystem::exists(folder.state())) {
+  if (!o.fresh && std::filesystem::exists(folder.state())) {
     load(*model, folder.state(), images, o);
-    metrics.reread(model->steps());
+    metrics.reread(model->steps(), kGoal, o);
+    if (metrics.best(kGoal).first > 0) {  // which the run ends with: it has to be there, and whole
+      load(*model, folder.best(), images, o);
+      load(*model, folder.state(), images, o);
+    }
   }
   std::printf("%lld images to learn from; %lld parameters; step %lld of %lld\n",
               static_cast<long long>(images.train.count()), static_cast<long long>(model->parameters()),

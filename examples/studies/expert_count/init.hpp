@@ -48,7 +48,7 @@ inline void report(const Options& o, const Jobs& jobs, Summary& summary) {
       for (std::size_t i = 0; i < labels->size(); ++i) {
         std::vector<double> of_best, of_other;
         for (const Json& run : jobs.of((*labels)[i])) {
-          const auto errors = run.at("experts").at(at).at("errors").get<theorem::Errors>();
+          const auto errors = matrix(run.at("experts").at(at).at("errors"));
           std::vector<std::size_t> own;
           for (const auto& of_clusters : errors) own.push_back(theorem::lowest(of_clusters));
           const theorem::Stage s = theorem::stage(errors, own);
@@ -68,7 +68,7 @@ inline void report(const Options& o, const Jobs& jobs, Summary& summary) {
   layer.curves = {curve(jobs, "equal", as_doubles(o.experts), equal, "accuracy"),
                   curve(jobs, "independent", as_doubles(o.experts), apart, "accuracy")};
   panels.push_back(std::move(layer));
-  draw(o.common.out / "init.svg", panels, 2);
+  summary.draw("init.svg", panels, 2);
 }
 
 }  // namespace studies::expert_count::init

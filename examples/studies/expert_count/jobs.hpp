@@ -1,8 +1,10 @@
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <functional>
 #include <gatefold/core/error.hpp>
+#include <iterator>
 #include <map>
 #include <span>
 #include <string>
@@ -20,9 +22,20 @@ class Jobs {
   explicit Jobs(const Options& options) : options_(options) {}
 
   /// @param make  the run of a seed; its name is filled in
+  /// @throws ArgumentError where other runs have that label
   void add(const std::string& label, Index seeds, const std::function<Run(std::uint64_t seed)>& make) {
-    if (!places_.emplace(label, std::pair{runs_.size(), static_cast<std::size_t>(seeds)}).second) return;
-    add_seeds(runs_, label, options_.common.seed, seeds, make);
+    std::vector<Run> runs;
+    add_seeds(runs, label, options_.common.seed, seeds, make);
+    const auto [place, added] = places_.emplace(label, std::pair{runs_.size(), runs.size()});
+    if (added) {
+      std::move(runs.begin(), runs.end(), std::back_inserter(runs_));
+      return;
+    }
+    const auto [first, count] = place->second;
+    const bool same = std::equal(runs.begin(), runs.end(), runs_.begin() + static_cast<std::ptrdiff_t>(first),
+                                 runs_.begin() + static_cast<std::ptrdiff_t>(first + count),
+                                 [](const Run& a, const Run& b) { return a.options == b.options; });
+    gatefold::expect(same, "Jobs.add", "label", "one that no runs of other options have", label);
   }
   void add(const std::string& label, const Setting& setting) {
     add(label, options_.common.seeds, [setting](std::uint64_t seed) {
@@ -32,6 +45,12 @@ class Jobs {
     });
   }
   void compute() { results_ = studies::compute(options_.common, runs_); }
+
+  /// Whether a run's options have this value.
+  bool have(const char* option, const Json& value) const {
+    return std::any_of(runs_.begin(), runs_.end(),
+                       [&](const Run& run) { return run.options.contains(option) && run.options[option] == value; });
+  }
 
   /// What the seeds of a label gave.
   std::span<const Json> of(const std::string& label) const {

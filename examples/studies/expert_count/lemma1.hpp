@@ -191,7 +191,7 @@ inline void report(const Options& o, const Jobs& jobs, Summary& summary) {
                                           {"bound", m * m}};
   }
   lines.curves = {of_lemma, found, control};
-  draw(o.common.out / "lemma1.svg", {lines}, 1);
+  summary.draw("lemma1.svg", {lines}, 1);
 }
 
 }  // namespace studies::expert_count::lemma1

@@ -66,6 +66,19 @@ Json json(const Options& o) {
   return j;
 }
 
+/// @throws ArgumentError on a value of the command line that no chosen study takes
+void expect_taken(const Options& o, const Jobs& jobs) {
+  const auto expect_all = [&](const char* option, const char* key, const auto& values) {
+    if (!o.given(option)) return;
+    for (const auto& value : values)
+      gatefold::expect(jobs.have(key, value), "options", option, "values that the chosen studies take", value);
+  };
+  expect_all("--experts", "experts", o.experts);
+  expect_all("--patches", "patches", o.patches);
+  expect_all("--picks", "k", o.picks);
+  expect_all("--decay", "decay", o.decays);
+}
+
 void run(const Options& o) {
   const auto chosen = [&](const Study& study) {
     return std::any_of(o.studies.begin(), o.studies.end(),
@@ -75,11 +88,13 @@ void run(const Options& o) {
   Jobs jobs(o);
   for (const Study& study : kStudies)
     if (chosen(study)) study.add(o, jobs);
+  expect_taken(o, jobs);
   jobs.compute();
   Summary summary;
   for (const Study& study : kStudies)
     if (chosen(study)) study.report(o, jobs, summary);
   write_results(o.common, "expert_count", json(o), summary.results, summary.curves);
+  summary.draw_all(o.common.out);
   print_results(summary.results);
   print_end(o.common, start);
 }

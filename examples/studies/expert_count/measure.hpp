@@ -1,6 +1,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <gatefold/gatefold.hpp>
 #include <vector>
@@ -14,36 +15,39 @@ using Matrix = std::vector<std::vector<double>>;
 using Sample = SignalMixture::Sample<float, Cpu>;
 using Signals = SignalMixture::Signals<float, Cpu>;
 
-/// Shares in percent of the items that are right, overall and of every cluster.
+/// Shares in percent of the items that are right, overall and of every cluster; NaN of a cluster without items.
 struct Accuracy {
   double all = 0;
   std::vector<double> cluster{};
 };
-/// @param right  [N] whether item n is
-inline Accuracy accuracy(const std::vector<bool>& right, View<const Index, 1, Cpu> cluster) {
+/// @param right  [N] as of right()
+inline Accuracy accuracy(const std::vector<double>& right, View<const Index, 1, Cpu> cluster) {
   std::vector<double> hit(kClusters), count(kClusters);
   for (std::size_t n = 0; n < right.size(); ++n) {
     const auto k = static_cast<std::size_t>(cluster(static_cast<Index>(n)));
-    hit[k] += right[n] ? 1 : 0;
+    hit[k] += right[n];
     ++count[k];
   }
   Accuracy a;
   double hits = 0;
   for (std::size_t k = 0; k < hit.size(); ++k) {
     hits += hit[k];
-    a.cluster.push_back(count[k] > 0 ? 100 * hit[k] / count[k] : 0);
+    a.cluster.push_back(100 * hit[k] / count[k]);
   }
-  a.all = right.empty() ? 0 : 100 * hits / static_cast<double>(right.size());
+  a.all = 100 * hits / static_cast<double>(right.size());
   return a;
 }
-/// Which items have y F > 0; a score of 0 is an error, as in the paper.
-inline std::vector<bool> right(View<const float, 2, Cpu> output, View<const float, 2, Cpu> target) {
-  std::vector<bool> hit(static_cast<std::size_t>(output.extent(0)));
-  for (Index n = 0; n < output.extent(0); ++n) hit[static_cast<std::size_t>(n)] = target(n, 0) * output(n, 0) > 0;
+/// 1 where y F > 0 and else 0: a score of 0 is an error, as in the paper; NaN is neither.
+inline double right(double score) { return std::isnan(score) ? score : score > 0 ? 1 : 0; }
+/// Which items are right, [N].
+inline std::vector<double> right(View<const float, 2, Cpu> output, View<const float, 2, Cpu> target) {
+  std::vector<double> hit(static_cast<std::size_t>(output.extent(0)));
+  for (Index n = 0; n < output.extent(0); ++n) hit[static_cast<std::size_t>(n)] = right(target(n, 0) * output(n, 0));
   return hit;
 }
 
-/// P(y f_m ≤ 0 | Ω_k) of every expert and cluster, [M][K], over all items whoever they are routed to.
+/// P(y f_m ≤ 0 | Ω_k) of every expert and cluster, [M][K], over all items whoever they are routed to; NaN of a cluster
+/// without items.
 template <class M, class P>
 Matrix cluster_errors(Cpu::Context& ctx, const M& mixture, const P& params, const Sample& sample) {
   constexpr Index part = 1000;  // all experts on all items at once would be gigabytes
@@ -57,12 +61,11 @@ Matrix cluster_errors(Cpu::Context& ctx, const M& mixture, const P& params, cons
       const auto k = static_cast<std::size_t>(sample.cluster(first + i));
       ++count[k];
       for (std::size_t m = 0; m < errors.size(); ++m)
-        errors[m][k] +=
-            sample.target(first + i, 0) * f(i, static_cast<Index>(m), Index(0)) > 0 ? 0 : 1;  // NaN errs too
+        errors[m][k] += 1 - right(sample.target(first + i, 0) * f(i, static_cast<Index>(m), Index(0)));
     }
   }
   for (auto& row : errors)
-    for (std::size_t k = 0; k < row.size(); ++k) row[k] /= std::max(count[k], 1.0);
+    for (std::size_t k = 0; k < row.size(); ++k) row[k] /= count[k];
   return errors;
 }
 
@@ -78,12 +81,13 @@ inline std::vector<Index> strongest(Cpu::Context& ctx, View<const float, 4, Cpu>
   return metric::specialisation(ctx, neurons.view(), signals.feature).signal;
 }
 
-/// Shares of every cluster that go to every expert, [K][M].
+/// Shares of every cluster that go to every expert, [K][M]; NaN of a cluster without items.
 inline Matrix shares(const metric::RoutingTable& table) {
   Matrix share(static_cast<std::size_t>(table.classes), std::vector<double>(static_cast<std::size_t>(table.experts)));
   for (Index k = 0; k < table.classes; ++k)
     for (Index m = 0; m < table.experts; ++m)
-      share[static_cast<std::size_t>(k)][static_cast<std::size_t>(m)] = table.share_of_class(k, m);
+      share[static_cast<std::size_t>(k)][static_cast<std::size_t>(m)] =
+          table.of_class(k) > 0 ? table.share_of_class(k, m) : std::nan("");
   return share;
 }
 

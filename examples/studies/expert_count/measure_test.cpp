@@ -2,6 +2,8 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
+#include <cmath>
 #include <vector>
 
 using namespace gatefold;
@@ -81,9 +83,33 @@ TEST_CASE("accuracy and right: of hand-made items") {
     target(n, 0) = targets[n];
     cluster(n) = clusters[n];
   }
-  const std::vector<bool> hits = right(output.view(), target.view());
-  CHECK(hits == std::vector<bool>{true, false, false, true, false});  // 0 is an error
+  const std::vector<double> hits = right(output.view(), target.view());
+  CHECK(hits == std::vector<double>{1, 0, 0, 1, 0});  // 0 is an error
   const Accuracy a = accuracy(hits, cluster.view());
   CHECK(a.all == doctest::Approx(40).epsilon(1e-13));
-  CHECK(a.cluster == std::vector<double>{50, 0, 50, 0});  // a cluster without items has 0
+  REQUIRE(a.cluster.size() == 4);
+  CHECK((a.cluster[0] == 50 && std::isnan(a.cluster[1]) && a.cluster[2] == 50 && a.cluster[3] == 0));
+  output(4, 0) = std::nanf("");  // neither right nor wrong: whoever counts it knows no share
+  const Accuracy lost = accuracy(right(output.view(), target.view()), cluster.view());
+  CHECK((std::isnan(lost.all) && lost.cluster[0] == 50 && std::isnan(lost.cluster[3])));
+}
+
+TEST_CASE("errors and shares of a cluster without items are no numbers") {
+  Case c;
+  const Sample few = c.law.draw<float, Cpu>(c.ctx, c.signals, Seed{2}, 3);
+  const PatchCnn<Identity> expert{.model_dim = kDim, .patches = 4, .filters = 1};
+  const LinearScores scores{.model_dim = kDim, .experts = 2, .length = 4, .bias = false, .initial = Initial::zero()};
+  RoutedTrainer trainer{c.ctx, Mixture{ComposedGate<LinearScores, Independent, NoisyTop1<>>{.scores = scores}, expert},
+                        Logistic{}, Seed{3}};
+  trainer.evaluate(few.x, few.target, {});
+  const Matrix errors = cluster_errors(c.ctx, trainer.mixture, trainer.params, few),
+               share = shares(metric::routing_table<float, Cpu>(c.ctx, trainer.saved.plan, few.cluster, kClusters));
+  int without = 0;
+  for (std::size_t k = 0; k < kClusters; ++k) {
+    const auto* const end = few.cluster.data() + 3;
+    const bool none = std::find(few.cluster.data(), end, static_cast<Index>(k)) == end;
+    without += none;
+    for (std::size_t m = 0; m < 2; ++m) CHECK((std::isnan(errors[m][k]) == none && std::isnan(share[k][m]) == none));
+  }
+  CHECK(without > 0);
 }

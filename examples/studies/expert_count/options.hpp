@@ -2,6 +2,7 @@
 
 #include <CLI/App.hpp>
 #include <CLI/Validators.hpp>
+#include <functional>
 #include <gatefold/core/error.hpp>
 #include <string>
 #include <vector>
@@ -23,6 +24,7 @@ struct Options {
   Index trials = 2000, draws = 100000;
   Index reference_seeds = 10, data_sets = 5;
   bool self_check = false;
+  std::function<bool(const char* option)> given = [](const char*) { return false; };  // on the command line
 
   std::vector<std::string> kinds() const {
     return expert == "both" ? std::vector<std::string>{"mlp", "cnn"} : std::vector<std::string>{expert};
@@ -61,9 +63,12 @@ inline void add_options(CLI::App& app, Options& o) {
   app.add_option("--activation", o.base.activation, "cubic (the proofs'), linear or relu; the main text names none")
       ->check(CLI::IsMember({"cubic", "linear", "relu"}))
       ->capture_default_str();
-  as_list(app.add_option("--experts", o.experts, "M: experts of a layer"))->check(CLI::Range(Index(2), Index(4096)));
-  as_list(app.add_option("--patches", o.patches, "P: patches of an item"))->check(CLI::Range(Index(3), Index(1024)));
-  as_list(app.add_option("--picks", o.picks, "k of the study top-k"))->check(positive);
+  as_list(app.add_option("--experts", o.experts,
+                         "M: experts of a layer; top-k, unequal and choices take 8 and 16 of several"))
+      ->check(CLI::Range(Index(2), Index(4096)));
+  as_list(app.add_option("--patches", o.patches, "P: patches of an item; all studies but sweep take the first"))
+      ->check(CLI::Range(Index(3), Index(1024)));
+  as_list(app.add_option("--picks", o.picks, "k of the study top-k, where M is no less"))->check(positive);
   as_list(app.add_option("--decay", o.decays, "of the study unequal: cluster k has a share ∝ decay^k"))
       ->check(above_zero());
   app.add_option("--filters", o.base.filters, "J: neurons per patch of an MLP, of a CNN in all")
@@ -103,6 +108,7 @@ inline void add_options(CLI::App& app, Options& o) {
 
 /// What --quick makes smaller, unless it was given, and what options say of each other; to be called after parsing.
 inline void settle(const CLI::App& app, Options& o) {
+  o.given = [&app](const char* option) { return app.count(option) > 0; };
   if (!o.references.empty()) {
     if (app.count("--study") == 0) o.studies.clear();
     const bool alone = o.studies.size() == 1 && (o.studies[0] == "data-sets" || o.studies[0] == "parts");

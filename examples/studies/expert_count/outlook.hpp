@@ -62,7 +62,7 @@ inline void report_picks(const Options& o, const Jobs& jobs, Summary& summary) {
       accuracy.curves.push_back(curve(jobs, title, as_doubles(picks(o, m)), labels, "accuracy"));
       entropy.curves.push_back(curve(jobs, title, as_doubles(picks(o, m)), labels, "entropy"));
     }
-  draw(o.common.out / "top_k.svg", {accuracy, entropy}, 2);
+  summary.draw("top_k.svg", {accuracy, entropy}, 2);
 }
 
 inline void report_decays(const Options& o, const Jobs& jobs, Summary& summary) {
@@ -87,7 +87,7 @@ inline void report_decays(const Options& o, const Jobs& jobs, Summary& summary) 
       accuracy.curves.push_back(curve(jobs, last.title, o.decays, labels, "accuracy"));
       smallest.curves.push_back(std::move(last));
     }
-  draw(o.common.out / "unequal.svg", {accuracy, smallest}, 2);
+  summary.draw("unequal.svg", {accuracy, smallest}, 2);
 }
 
 }  // namespace studies::expert_count::outlook

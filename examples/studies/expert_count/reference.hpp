@@ -108,7 +108,7 @@ inline void report(const Options& o, const Jobs& jobs, Summary& summary) {
         panels.push_back(std::move(lines));
       }
   }
-  draw(o.common.out / "reference.svg", panels, 2);
+  summary.draw("reference.svg", panels, 2);
 }
 
 }  // namespace studies::expert_count::reference

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <string>
@@ -33,10 +34,12 @@ struct Setting {
   /// The paper's router rates, which it found for each M.
   static double paper_eta_router(Index experts) { return experts <= 16 ? 0.1 : experts <= 32 ? 0.25 : 0.4; }
 
+  /// An iteration; none is later than the last, which a number beyond all of them stands for.
+  static Index whole(double t) { return static_cast<Index>(std::floor(std::min(t, 1e15))); }
   /// The end of the exploration stage, T₁ = ⌊σ₀^½/η⌋.
-  Index t1() const { return static_cast<Index>(std::floor(std::sqrt(sigma0) / eta)); }
+  Index t1() const { return whole(std::sqrt(sigma0) / eta); }
   /// The end of the router's stage, T₂ = ⌊1/(η M²)⌋.
-  Index t2() const { return static_cast<Index>(std::floor(1 / (eta * static_cast<double>(experts * experts)))); }
+  Index t2() const { return whole(1 / (eta * static_cast<double>(experts * experts))); }
 
   std::string label() const { return expert + ".p" + std::to_string(patches) + ".m" + std::to_string(experts); }
   Json json() const {

@@ -2,6 +2,8 @@
 
 #include <cmath>
 #include <cstddef>
+#include <filesystem>
+#include <functional>
 #include <span>
 #include <string>
 #include <utility>
@@ -20,6 +22,18 @@ struct Summary {
   Json curves = Json::object();
 
   void add(const std::string& name, std::vector<double> values) { results.push_back({name, std::move(values)}); }
+  /// A picture, which is drawn when the results are written.
+  void draw(const std::string& svg, std::vector<Panel> panels, int across) {
+    pictures_.push_back([svg, panels = std::move(panels), across](const std::filesystem::path& out) {
+      studies::draw(out / svg, panels, across);
+    });
+  }
+  void draw_all(const std::filesystem::path& out) const {
+    for (const auto& picture : pictures_) picture(out);
+  }
+
+ private:
+  std::vector<std::function<void(const std::filesystem::path&)>> pictures_{};
 };
 
 /// One number of every seed.

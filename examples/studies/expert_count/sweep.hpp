@@ -45,9 +45,9 @@ inline void report(const Options& o, const Jobs& jobs, Summary& summary) {
     accuracy.push_back(std::move(of_accuracy));
     entropy.push_back(std::move(of_entropy));
   }
-  draw(o.common.out / "accuracy.svg", accuracy, 2);
-  draw(o.common.out / "entropy.svg", entropy, 2);
-  draw(o.common.out / "training.svg", training, 2);
+  summary.draw("accuracy.svg", accuracy, 2);
+  summary.draw("entropy.svg", entropy, 2);
+  summary.draw("training.svg", training, 2);
 }
 
 }  // namespace studies::expert_count::sweep

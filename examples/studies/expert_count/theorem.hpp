@@ -16,8 +16,10 @@ namespace studies::expert_count::theorem {
 
 using Errors = std::vector<std::vector<double>>;  // [M][K]
 
+/// Of the clusters that have items: the others' errors are NaN.
 inline std::size_t lowest(const std::vector<double>& of_clusters) {
-  return static_cast<std::size_t>(std::min_element(of_clusters.begin(), of_clusters.end()) - of_clusters.begin());
+  const auto less = [](double a, double b) { return a < b || (std::isnan(b) && !std::isnan(a)); };
+  return static_cast<std::size_t>(std::min_element(of_clusters.begin(), of_clusters.end(), less) - of_clusters.begin());
 }
 
 /// What the errors of one stage say.
@@ -43,11 +45,14 @@ inline Stage stage(const Errors& errors, const std::vector<std::size_t>& own) {
 }
 /// The share of the test items, without noise, that go to an expert of their own cluster.
 inline double routed(const Json& run, const std::vector<std::size_t>& own) {
-  const auto shares = run.at("routing").get<Errors>();  // [K][M]
-  double sum = 0;
-  for (std::size_t k = 0; k < shares.size(); ++k)
+  const auto shares = matrix(run.at("routing"));  // [K][M]
+  double sum = 0, clusters = 0;
+  for (std::size_t k = 0; k < shares.size(); ++k) {
+    if (std::isnan(shares[k].front())) continue;  // no items
+    ++clusters;
     for (std::size_t m = 0; m < own.size(); ++m) sum += own[m] == k ? shares[k][m] : 0;
-  return sum / static_cast<double>(shares.size());
+  }
+  return sum / clusters;
 }
 
 /// Numbers of the stages of a label's runs, under <name>.t1.… and <name>.end.…
@@ -57,7 +62,7 @@ inline void report_stages(const Jobs& jobs, const std::string& label, const std:
     for (const Json& run : jobs.of(label)) {
       const Json& experts = run.at("experts");
       if (!experts.contains(at)) continue;
-      const Stage s = stage(experts.at(at).at("errors").get<Errors>(),
+      const Stage s = stage(matrix(experts.at(at).at("errors")),
                             experts.at("start").at("specialised").get<std::vector<std::size_t>>());
       own.push_back(s.own);
       other.push_back(s.other);
@@ -91,7 +96,10 @@ inline std::vector<Case> cases(const Options& o, Index experts) {
     Setting own = s;
     own.sigma0 = std::cbrt(1.0 / kDim);
     own.scale = 1;
-    own.iterations = static_cast<Index>(std::llround(1 / s.eta));
+    const double iterations = std::round(1 / s.eta);
+    gatefold::expect(iterations >= 1 && iterations <= 1 << 24, "options", "--eta",
+                     "6e-8 to 2 of the study theorem, which has 1 / eta iterations", s.eta);
+    own.iterations = static_cast<Index>(iterations);
     all.push_back({s.label() + ".theorem", own});
   }
   return all;
@@ -132,7 +140,7 @@ inline void report_sets(const Jobs& jobs, const Case& c, const std::string& name
     const auto own = experts.at("start").at("specialised").get<std::vector<std::size_t>>();
     const auto later = experts.at("end").at("specialised").get<std::vector<std::size_t>>();
     std::vector<std::size_t> best;
-    for (const auto& of_clusters : experts.at("end").at("errors").get<Errors>()) best.push_back(lowest(of_clusters));
+    for (const auto& of_clusters : matrix(experts.at("end").at("errors"))) best.push_back(lowest(of_clusters));
     to_own.push_back(routed(run, own));
     to_best.push_back(routed(run, best));
     double same = 0;
@@ -158,7 +166,7 @@ inline void report(const Options& o, const Jobs& jobs, Summary& summary) {
       report_stages(jobs, c.label, "theorem1." + c.label, summary);
       report_sets(jobs, c, "theorem1." + c.label, summary);
       const Json& first = jobs.of(c.label).front().at("experts");
-      const auto end = first.at("end").at("errors").get<Errors>();
+      const auto end = matrix(first.at("end").at("errors"));
       Json facts{{"T", s.iterations},
                  {"T1", s.t1()},
                  {"T2", s.t2()},
@@ -170,7 +178,7 @@ inline void report(const Options& o, const Jobs& jobs, Summary& summary) {
       auto& panels = pictures[s.expert + (c.label == s.label() ? "" : "_theorem")];
       const std::string title = "P(y f_m ≤ 0), M = " + std::to_string(m) + ", t = ";
       if (first.contains("t1")) {
-        const auto errors = first.at("t1").at("errors").get<Errors>();
+        const auto errors = matrix(first.at("t1").at("errors"));
         facts["errors_T1"] = errors;
         panels.push_back(picture(title + std::to_string(s.t1()) + " = T1", errors, end));
       }
@@ -182,7 +190,7 @@ inline void report(const Options& o, const Jobs& jobs, Summary& summary) {
                   s.t2() > s.t1() ? "" : " (the router's stage has no iteration: Theorem 1 is silent)",
                   static_cast<long long>(s.iterations), least_experts(), most_experts(s.sigma0));
     }
-  for (const auto& [name, panels] : pictures) draw(o.common.out / ("errors_" + name + ".svg"), panels, 2);
+  for (const auto& [name, panels] : pictures) summary.draw("errors_" + name + ".svg", panels, 2);
 }
 
 }  // namespace studies::expert_count::theorem

@@ -1,11 +1,19 @@
 #include <doctest/doctest.h>
 
+#include <unistd.h>
+
 #include <cmath>
+#include <filesystem>
+#include <fstream>
 #include <gatefold/gatefold.hpp>
+#include <iterator>
+#include <regex>
+#include <string>
 #include <vector>
 
 #include "learn.hpp"
 #include "one_of.hpp"
+#include "tables.hpp"
 
 using namespace studies::lm;
 using gatefold::Cpu;
@@ -94,4 +102,21 @@ TEST_CASE("perplexity of a text, of an attacked one, and what the attack does to
   CHECK(found.attacked == doctest::Approx(std::pow(2 * 8 * 8 * 8, 0.25)).epsilon(1e-13));
   CHECK(found.harm == doctest::Approx(std::cbrt(2 * 8 * 8) / std::cbrt(2 * 2 * 8)).epsilon(1e-13));
   CHECK_THROWS(perplexities(echo, clean, std::vector<TokenId>{1, 1, 1, 1}, s));
+}
+
+TEST_CASE("bars of what layers do end at 0") {
+  if (!gnuplot::available()) return;
+  Case only;
+  only.name = "only";
+  const auto run = [](double share) {
+    return studies::Json{{"curve", {{"step", {1, 2}}, {"valid", {9, 8}}}},
+                         {"layers", {{{"share", share}}, {{"share", share}}}}};
+  };
+  const auto svg = std::filesystem::temp_directory_path() / ("language_test." + std::to_string(getpid()) + ".svg");
+  draw_all(svg, {{only}, {}, {"only"}, {{"Shares", "/share", 100, 1, true}}}, {{"only", {run(0), run(0.5)}}});
+  std::ifstream file(svg);
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  std::filesystem::remove(svg);
+  CHECK(text.find(">Shares<") != std::string::npos);
+  CHECK_FALSE(std::regex_search(text, std::regex("> *-[0-9.]+<")));  // no tic below 0
 }

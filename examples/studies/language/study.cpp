@@ -103,10 +103,10 @@ void run_study(const char* program, Options& o, Comparison (*make)(const Setting
   const std::string tables = all_tables(comparison, done, o.common.seeds, text);
   make_folder(o.common.out);
   write_file(o.common.out / "tables.md", tables);
-  draw_all(o.common.out / (std::string(program) + ".svg"), comparison, done);
+  const auto draw = [&] { draw_all(o.common.out / (std::string(program) + ".svg"), comparison, done); };
   if (o.tables) {
     std::fputs(tables.c_str(), stdout);
-    return;
+    return draw();
   }
   std::vector<Result> results;
   Json layers = Json::object();
@@ -119,6 +119,7 @@ void run_study(const char* program, Options& o, Comparison (*make)(const Setting
   Json options{
       {"setting", o.setting.json()}, {"text", text.json()}, {"seed", o.common.seed}, {"seeds", o.common.seeds}};
   write_results(o.common, program, options, results, layers);
+  draw();
   print_results(results);
   print_end(o.common, start);
 }

@@ -171,7 +171,8 @@ inline void draw_all(const std::filesystem::path& svg, const Comparison& compari
         });
   for (const LayerNumber& what : comparison.of_layers) {
     if (!what.drawn) continue;
-    panel({.title = what.title, .x_label = "layer", .y_label = ""}, [&](const std::vector<Json>& runs, Curve& curve) {
+    panel({.title = what.title, .x_label = "layer", .y_label = "", .least = 0}, [&](const std::vector<Json>& runs,
+                                                                                    Curve& curve) {
       const auto layers = of_layers(runs[0], what.pointer);
       for (std::size_t l = 0; layers && l < layers->size(); ++l)
         curve.add(static_cast<double>(l + 1),

@@ -102,6 +102,7 @@ struct Questions {
         Setting s = base;
         s.t1 = first;
         s.t2 = first + second;
+        gatefold::expect(s.t2 <= s.epochs, "--grid", "T₂", gatefold::Joined{"at most T = ", s.epochs}, s.t2);
         grid.back().push_back(cases.add(Model::mot, s, ".t1_" + std::to_string(s.t1) + ".t2_" + std::to_string(s.t2)));
       }
     }

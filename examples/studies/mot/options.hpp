@@ -91,15 +91,15 @@ inline void add_options(CLI::App& app, Options& o) {
       const bool may_be_none = &value == &o.base.t1 || &value == &o.base.t2;
       added->check(CLI::Range(Index(may_be_none ? 0 : 1), Index(1) << 24));
     } else {
-      added->check(command_line::up_to(1e6));
+      added->check(command_line::within(0, 1e6));
     }
   });
   as_list(app.add_option("--noises", o.noises, "lengths of noise σ_ξ to compare (lemma 1)"))
-      ->check(command_line::up_to(1e6));
+      ->check(command_line::within(0, 1e6));
   as_list(app.add_option("--counts", o.counts, "numbers of experts M to compare"))
       ->check(CLI::Range(Index(1), Index(1) << 16));
   as_list(app.add_option("--grid", o.grid, "what T₁ and T₂ − T₁ are multiplied by in their grid"))
-      ->check(command_line::up_to(1e6));
+      ->check(command_line::within(0, 1e6));
   as_list(app.add_option("--router-rates", o.router_rates,
                          "rates η_r of the router to compare: MoT alone at each, and nothing else; without values "
                          "from η to 4 M² η"))

@@ -57,8 +57,6 @@ double error_of_mean(const Sets& sets) {
 void study(const Common& common, const Options& o) {
   validate(o.recipe, o.net);
   const std::vector<Verse> verses = read_verses();
-  expect(o.train + o.test <= static_cast<Index>(verses.size()), "options", "--train and --test",
-         Joined{"at most ", verses.size(), " together"}, o.train + o.test);
   const Data books({"book", "Which of ten books?", "accuracy", "test accuracy"}, which_book(verses, o.train, o.test),
                    o),
       places({"place", "Where in the whole Bible?", "rmse", "test RMSE"}, which_place(verses, o.train, o.test), o);

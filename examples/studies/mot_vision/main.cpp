@@ -122,10 +122,10 @@ int main(int argc, char** argv) {
   list("--baseline-experts", o.baseline_experts, "experts of the mixtures with one attention, and with none");
   add_recipe(app, o.recipe, o.net);
   app.add_option("--replaced", o.corruption.replaced, "share of the patches that come from another class")
-      ->check(CLI::Range(0.0, 1.0))
+      ->check(command_line::within(0, 1))
       ->capture_default_str();
   app.add_option("--noisy", o.corruption.noisy, "share of the patches that are noise")
-      ->check(CLI::Range(0.0, 1.0))
+      ->check(command_line::within(0, 1))
       ->capture_default_str();
   app.add_option("--noise", o.corruption.deviation, "standard deviation of that noise")
       ->check(above_zero(true))

@@ -34,13 +34,15 @@ inline double text_width(const std::vector<std::string>& texts, double font = 12
 /// measures of the tics would push them.
 inline std::string place(const Frame& frame, const std::string& title, const std::string& x_label,
                          const std::string& y_label, double left, double right, double bottom, double top) {
-  const double x = frame.x((left + kWidth - right) / 2), y = frame.y((bottom + kHeight - top) / 2);
+  const double center = (left + kWidth - right) / 2, room = 2 * std::min(center, kWidth - center) - 8;
+  const double x = frame.x(center), y = frame.y((bottom + kHeight - top) / 2);
   std::ostringstream script = gnuplot::stream();
   script << gnuplot::place(frame.x(left), frame.x(kWidth - right), frame.y(bottom), frame.y(kHeight - top))
          << "set label 1 " << gnuplot::quote(title) << " at screen " << x << ',' << frame.y(kHeight - 20)
-         << " center font ',14' textcolor rgb '#202020'\nset label 2 " << gnuplot::quote(x_label) << " at screen " << x
-         << ',' << frame.y(13) << " center\nset label 3 " << gnuplot::quote(y_label) << " at screen " << frame.x(12)
-         << ',' << y << " center rotate\n";
+         << " center font '," << 14 * std::min(1.0, room / text_width(title, 14))
+         << "' textcolor rgb '#202020'\nset label 2 " << gnuplot::quote(x_label) << " at screen " << x << ','
+         << frame.y(13) << " center\nset label 3 " << gnuplot::quote(y_label) << " at screen " << frame.x(12) << ','
+         << y << " center rotate\n";
   return script.str();
 }
 

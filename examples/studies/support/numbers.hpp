@@ -1,7 +1,7 @@
 #pragma once
 
+#include <charconv>
 #include <cmath>
-#include <cstdio>
 #include <limits>
 #include <numeric>
 #include <optional>
@@ -17,6 +17,15 @@ namespace studies {
 /// A number of a run's result; NaN, which JSON does not hold, stands there as null.
 inline double number(const Json& value) {
   return value.is_null() ? std::numeric_limits<double>::quiet_NaN() : value.get<double>();
+}
+/// A matrix of a run's result.
+inline std::vector<std::vector<double>> matrix(const Json& rows) {
+  std::vector<std::vector<double>> all;
+  for (const Json& row : rows) {
+    all.emplace_back();
+    for (const Json& value : row) all.back().push_back(number(value));
+  }
+  return all;
 }
 /// One number of every run.
 template <class F>
@@ -39,11 +48,12 @@ inline std::optional<double> deviation(const std::vector<double>& values) {
   return std::sqrt(sum / static_cast<double>(values.size() - 1));
 }
 
-/// A number as a part of a name.
+/// A number as a part of a name, and of a file's: another number has another one.
 inline std::string digits(double value) {
   char text[32];
-  std::snprintf(text, sizeof text, "%g", value);
-  return text;
+  std::string name(text, std::to_chars(text, text + sizeof text, value).ptr);
+  std::erase(name, '+');
+  return name;
 }
 
 }  // namespace studies

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstddef>
+#include <cstdint>
 #include <cstdio>
 #include <exception>
 #include <filesystem>
@@ -39,13 +40,22 @@ inline void check(const std::vector<Run>& runs) {
   }
 }
 
-/// A result from before: nothing where the file is missing, damaged or of other options.
+/// Tells a result that was changed from the one that was stored.
+inline std::uint64_t digest(const Json& result) {
+  std::uint64_t hash = 14695981039346656037u;  // FNV-1a
+  for (const char c : result.dump()) hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211u;
+  return hash;
+}
+
+/// A result from before: nothing where the file is missing, damaged, changed or of other options. Files of before there
+/// were digests are as they are.
 inline std::optional<Json> stored(const std::filesystem::path& file, const Json& options) {
   std::ifstream in(file);
   if (!in) return {};
   Json run = Json::parse(in, nullptr, false);
   if (!run.is_object() || !run.contains("options") || !run.contains("result")) return {};
   if (run["options"].dump() != options.dump()) return {};
+  if (run.contains("digest") && run["digest"] != digest(run["result"])) return {};
   return std::move(run["result"]);
 }
 
@@ -53,10 +63,10 @@ inline std::optional<Json> stored(const std::filesystem::path& file, const Json&
 inline Json store(const std::filesystem::path& file, const Json& options, const Json& result) {
   Json run = Json::object();
   run["options"] = options;
-  run["result"] = result;
-  const std::string text = run.dump();
-  write_file(file, text + '\n');
-  return std::move(Json::parse(text)["result"]);
+  run["result"] = Json::parse(result.dump());
+  run["digest"] = digest(run["result"]);
+  write_file(file, run.dump() + '\n');
+  return std::move(run["result"]);
 }
 
 }  // namespace runs

@@ -2,6 +2,10 @@
 
 #include <CLI/App.hpp>
 #include <functional>
+#include <gatefold/core/error.hpp>
+#include <set>
+#include <string>
+#include <utility>
 
 #include "../../support/command_line.hpp"
 #include "common.hpp"
@@ -11,12 +15,27 @@
 
 namespace studies {
 
+/// @throws ArgumentError where a list has a number, or a word, twice: its runs and results would have one name
+inline void refuse_twice(const CLI::App& app) {
+  for (const CLI::Option* option : app.get_options(nullptr)) {
+    if (option->get_multi_option_policy() != CLI::MultiOptionPolicy::TakeAll) continue;
+    std::set<std::pair<double, std::string>> seen;
+    for (const std::string& text : option->results()) {
+      double number = 0;
+      const bool is_number = CLI::detail::lexical_cast(text, number);
+      gatefold::expect(seen.emplace(number, is_number ? "" : text).second, "options", option->get_name().c_str(),
+                       "no value twice", text);
+    }
+  }
+}
+
 /// Parse and run the body of main.
 ///
 /// @return 0: done; 2: an option or file does not fit (one line on stderr says which); 1: anything else
 inline int study_main(const char* program, CLI::App& app, int argc, char** argv, const std::function<void()>& body) {
   return command_line::run(program, app, argc, argv, [&] {
     command_line::limit_memory();
+    refuse_twice(app);
     body();
   });
 }

@@ -99,7 +99,7 @@ int main(int argc, char** argv) {
       ->check(CLI::IsMember({1, 2, 4, 7, 14, 28}))
       ->capture_default_str();
   app.add_option("--lr", o.lr, "learning rate (AdamW)")->check(above_zero())->capture_default_str();
-  app.add_option("--mu", o.mu, "momentum of heavy ball")->check(CLI::Range(-1.0, 1.0))->capture_default_str();
+  app.add_option("--mu", o.mu, "momentum of heavy ball")->check(command_line::within(-1, 1))->capture_default_str();
   app.add_option("--epsilon", o.epsilon, "how far attacks move a pixel")->check(above_zero())->capture_default_str();
   add_backend(app, o.backend);
   app.add_option("--data", o.data, "folder of the IDX files, .gz or plain")->capture_default_str();
