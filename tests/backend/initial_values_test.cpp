@@ -103,7 +103,9 @@ TEST_CASE("repeat_first: parts inside blocks") {
 TEST_CASE("Initial: options that do not fit say so") {
   Cpu::Context ctx(1);
   CHECK(message_of([&] { (void)initial_weights<float>(ctx, Initial::normal(-1), {}, 2, 3, 4); }) ==
-        "Initial: scale: expected at least 0, got -1");
+        "Initial: scale: expected a finite number, at least 0, got -1");
+  CHECK(message_of([&] { (void)initial_weights<float>(ctx, Initial::normal(HUGE_VAL), {}, 2, 3, 4); }) ==
+        "Initial: scale: expected a finite number, at least 0, got inf");
   CHECK(message_of([&] { (void)initial_weights<float>(ctx, Initial{.shared = true}, {}, 3, 4); }) ==
         "Initial: shared: expected false (these are no weights of experts), got true");
 }

@@ -227,6 +227,7 @@ TEST_CASE("options that do not fit") {
   refused({.noise = INFINITY}, "SignalMixture: noise: expected a finite number, got inf");
   refused({.scale = NAN}, "SignalMixture: scale: expected a finite number, got nan");
   refused({.feature = {NAN, 1}}, "SignalMixture: feature: expected a finite number, got nan");
+  refused({.feature = {2, 1}}, "SignalMixture: feature: expected high of at least low = 2, got 1");
   refused({.center = {1, NAN}}, "SignalMixture: center: expected a finite number, got nan");
   refused({.distractor = {-INFINITY, 1}}, "SignalMixture: distractor: expected a finite number, got -inf");
   const SignalMixture data{};

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "gatefold/backend/random_fill.hpp"
 #include "gatefold/core/config.hpp"
@@ -38,7 +39,8 @@ namespace initial {
 
 template <class C, class T, int R, class B>
 void draw(C& ctx, const Initial& of, Seed seed, Index fan, Tensor<T, R, B>& x) {
-  expect(of.scale >= 0, "Initial", "scale", "at least 0", of.scale);
+  expect(of.scale >= 0 && of.scale <= std::numeric_limits<double>::max(), "Initial", "scale",
+         "a finite number, at least 0", of.scale);
   const double spread = of.scale / std::sqrt(static_cast<double>(std::max<Index>(fan, 1)));
   switch (of.law) {
     case Initial::Law::fan_in:

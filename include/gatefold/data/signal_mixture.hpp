@@ -170,6 +170,7 @@ struct SignalMixture {
     const auto expect_law = [](const char* name, const Amplitude& law) {
       expect_finite("SignalMixture", name, law.low);
       expect_finite("SignalMixture", name, law.high);
+      expect(law.low <= law.high, "SignalMixture", name, Joined{"high of at least low = ", law.low}, law.high);
     };
     expect_law("feature", feature);
     expect_law("center", center);

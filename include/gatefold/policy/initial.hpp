@@ -14,7 +14,8 @@ namespace gatefold {
 /// three extents for the fan-in: √out times smaller than (1).
 /// @param shared  all experts begin as the first one: they differ only through what they are given. Source: V-MoE,
 ///                Riquelme et al. 2021, arXiv:2106.05974
-/// @throws ArgumentError unless scale >= 0, and where `shared` meets weights that are not of experts
+/// @throws ArgumentError unless scale is finite and at least 0, and where `shared` meets weights that are not of
+///         experts
 struct Initial {
   enum class Law { fan_in, reference, normal, normal_fan_in, zero };
 
