@@ -165,6 +165,7 @@ refused "rebalance: expected 0 with recompute" --rebalance 3 --shards 2 --recomp
 refused "accumulate: expected a divisor of batch = 4, got 3" --accumulate 3
 refused "decayed: " --decayed biases
 refused "prompt: expected UTF-8" --prompt $'a\xff'
+refused "prompt: expected UTF-8" --prompt $'-a\xff'  # a value, whatever it begins with
 refused "nowhere/log_p: cannot create" --log-probabilities "$dir/nowhere/log_p"
 [ ! -e "$dir/refused/state.safetensors" ] || fail "steps before what is refused"
 run --run "$dir/asked" --log-probabilities "$dir/asked.txt" --stop 1 || fail "asked: $(cat "$dir/err")"

@@ -68,7 +68,10 @@ inline void refuse_unknown(const CLI::App& app, int argc, char** argv) {
   for (int i = 1; i < argc && argv[i] != std::string("--"); ++i) {
     const std::string argument = argv[i], name = argument.substr(0, argument.find('='));
     const bool option = name.size() > 1 && name[0] == '-' && name.find_first_of("0123456789.") != 1;
-    if (option && !app.get_option_no_throw(name)) throw CLI::ExtrasError(std::vector<std::string>{name});
+    if (!option) continue;
+    const CLI::Option* const known = app.get_option_no_throw(name);
+    if (!known) throw CLI::ExtrasError(std::vector<std::string>{name});
+    if (name == argument) i += known->get_expected_min();  // its values, whatever they begin with
   }
 }
 

@@ -9,6 +9,7 @@
 #include "gatefold/check/conformance.hpp"
 #include "gatefold/expert/linear.hpp"
 #include "gatefold/gate/gates.hpp"
+#include "gatefold/layer/chain.hpp"
 #include "gatefold/layer/mixture.hpp"
 #include "gatefold/layer/residual.hpp"
 #include "gatefold/layer/stack.hpp"
@@ -64,6 +65,8 @@ TEST_CASE("a forward that is not what the rows are is found, wherever the gate s
   CHECK(said(mixture<Independent, OtherSelection>()) == Sentences{kSelection});
   CHECK(said(Stack{Residual{update::HeavyBall{}, mixture<OtherMixing, OtherSelection>()}, 2}) ==
         Sentences{"layer.branch." + kMixing, "layer.branch." + kSelection});
+  CHECK(said(Chain{Linear{.model_dim = 3}, Residual{update::HeavyBall{}, mixture<OtherMixing, TopK>()}}) ==
+        Sentences{"layers.1.branch." + kMixing});
   const auto report = check::conformance<Cpu>(mixture<Independent, OtherSelection>());
   CHECK(report.sentences == Sentences{kSelection});
 }

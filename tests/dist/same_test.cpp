@@ -144,6 +144,7 @@ TEST_CASE("a number of the program's own is compared, of any type") {
   check(Index(1) << 60, (Index(1) << 60) + 1);  // one double
   check(0.5, 0.25);
   check(true, false);
+  check(0.5L, 0.25L);
 }
 
 TEST_CASE("what a run on shards cannot do without is asked for") {

@@ -50,12 +50,14 @@ TEST_CASE("a file takes what still fits, and a tensor that is larger has one of 
   CHECK(layout_of({}, {}, {.max_file_bytes = 1}).files.size() == 1);
   const Layout layout = layout_of({{"k", "v"}}, list, {.max_file_bytes = 36});
   for (const auto& file : layout.files) {  // has room for its content, and none of the metadata of the whole
-    const std::string room = R"({"__metadata__":{"gatefold.content":"0000000000000000"},)";
+    const std::string room = R"({"__metadata__":{"format":"pt","gatefold.content":"0000000000000000"},)";
     CHECK(file.header.find(room) == 8);
     CHECK(file.content == 8 + room.find('0'));
     CHECK(file.header.find("__metadata__", 8 + room.size()) == std::string::npos);
   }
   CHECK(layout_of({{"k", "v"}}, list, {}).files[0].header.find("gatefold.content") == std::string::npos);
+  const Layout of_format = layout_of({{"format", "np"}}, list, {.max_file_bytes = 36});
+  CHECK(of_format.files[1].header.find(R"({"__metadata__":{"format":"np",)") == 8);
   CHECK(layout.places[0].begin == 0);
   CHECK(layout.files[1].elements == 40);
 }

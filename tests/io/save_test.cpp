@@ -95,7 +95,8 @@ TEST_CASE("in parts: each is a file of safetensors of its tensors, and the index
   const auto header = nlohmann::json::parse(part.substr(8, length));
   CHECK(header["a"]["data_offsets"] == nlohmann::json({0, 12}));
   CHECK(header["b"]["data_offsets"] == nlohmann::json({12, 20}));
-  CHECK(header["__metadata__"] == nlohmann::json({{"gatefold.content", name.substr(5, 16)}}));  // file-CONTENT-…
+  CHECK(header["__metadata__"] ==
+        nlohmann::json({{"format", "pt"}, {"gatefold.content", name.substr(5, 16)}}));  // file-CONTENT-…
   CHECK(header.size() == 3);
   const float elements[] = {1, 2, 3, -1, -1};
   CHECK(part.substr(8 + length) == std::string(reinterpret_cast<const char*>(elements), sizeof elements));

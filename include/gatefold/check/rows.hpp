@@ -1,6 +1,8 @@
 #pragma once
 
+#include <algorithm>
 #include <string>
+#include <tuple>
 #include <type_traits>
 #include <vector>
 
@@ -29,16 +31,12 @@ concept RoutesByRows = requires(const G& gate) {
 
 /// The picks of each expert, by item, and their weights.
 template <class T, class B>
-auto picks_of(const SparsePlan<T, B>& plan) {
-  struct Pick {
-    Index expert, item;
-    T weight;
-    bool operator==(const Pick&) const = default;
-  };
-  std::vector<Pick> picks;
+std::vector<std::tuple<Index, Index, T>> picks_of(const SparsePlan<T, B>& plan) {
+  std::vector<std::tuple<Index, Index, T>> picks;
   for (Index e = 0; e < plan.experts(); ++e)
     for (Index s = plan.offsets(e); s < plan.offsets(e + 1); ++s)
-      picks.push_back({e, plan.rows(s), plan.weight(plan.pick(s))});
+      picks.emplace_back(e, plan.rows(s), plan.weight(plan.pick(s)));
+  std::sort(picks.begin(), picks.end());
   return picks;
 }
 
@@ -76,6 +74,17 @@ std::vector<std::string> rows_unlike_forward(const P& part, Seed seed, Index ite
       if (steps::picks_of(plan) != steps::picks_of(by_rows))
         sentences.push_back(within("gate.selection") + ": forward and rows give different picks or weights");
     }
+  } else if constexpr (requires { std::tuple_size<decltype(part.layers)>::value; }) {
+    const auto look = [&](const auto& layer, int i) {
+      const auto found = rows_unlike_forward<B>(layer, seed, items, within(("layers." + std::to_string(i)).c_str()));
+      sentences.insert(sentences.end(), found.begin(), found.end());
+    };
+    std::apply(
+        [&](const auto&... layer) {
+          int i = 0;
+          (look(layer, i++), ...);
+        },
+        part.layers);
   } else if constexpr (requires { part.branch; }) {
     return rows_unlike_forward<B>(part.branch, seed, items, within("branch"));
   } else if constexpr (requires { part.layer; }) {

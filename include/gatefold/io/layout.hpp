@@ -93,7 +93,9 @@ Layout layout_of(const Metadata& metadata, std::vector<Entry> list, const SaveOp
   expect(layout.files.size() < 100'000, "SaveOptions", "max_file_bytes", "as many that fewer than 100000 files do",
          options.max_file_bytes);
   const std::string whole = header_bytes<Json>(metadata, layout.in_parts() ? std::vector<const Entry*>{} : in_order[0]);
-  const Metadata of_part{{std::string(kContent), content_text(0)}};
+  const auto format = metadata.find("format");  // transformers refuse metadata without one that they know
+  const Metadata of_part{{"format", format == metadata.end() ? "pt" : format->second},
+                         {std::string(kContent), content_text(0)}};
   for (std::size_t f = 0; f < layout.files.size(); ++f) {
     Layout::File& file = layout.files[f];
     file.header = layout.in_parts() ? header_bytes<Json>(of_part, in_order[f]) : whole;

@@ -37,20 +37,18 @@ struct Opened {
 inline OpenFile::OpenFile(const std::filesystem::path& path, const Known& known)
     : file(path), header(read_header(file, known)) {}
 
-/// Require of parts that io::save has named that each says the content in its name, or none of them any, as those of
-/// earlier versions.
+/// Require of parts that io::save has named that each says the content in its name, or none, as those of earlier
+/// versions and of other programs.
 /// @throws FileError with the path of a part of another content
 inline void expect_one_content(const Opened& opened) {
   const auto said = [](const OpenFile& part) {
     const auto kept = part.header.metadata.find(std::string(kContent));
     return kept == part.header.metadata.end() ? std::string() : kept->second;
   };
-  if (std::all_of(opened.files.begin(), opened.files.end(), [&](const auto& part) { return said(part).empty(); }))
-    return;
   for (const OpenFile& part : opened.files) {
     const std::string name = std::filesystem::path(part.file.path()).filename().string();
     const std::string_view named = PartNames::content_in(name);
-    if (!named.empty() && said(part) != named)
+    if (!named.empty() && !said(part).empty() && said(part) != named)
       part.file.fail("a part of another set: expected metadata gatefold.content " + std::string(named) +
                      ", as in its name");
   }

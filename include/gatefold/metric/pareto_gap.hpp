@@ -17,7 +17,7 @@ struct Pareto {
   double least = 0;  // ‖v‖: 0 where the item is Pareto-stationary
   double normalised = 0;  // ‖Σ_e w_e ũ_e‖: the gate's weights on the normalised outputs, ≥ ‖v‖ where they sum to 1
   double mixture = 0;  // ‖m‖, m = Σ_e w_e u_e: what the layer adds
-  double cosine = 0;   // of m and v; 0 where either vanishes, v as far as the search can tell: ‖v‖² ≤ 2 gap
+  double cosine = 0;   // of m and v; 0 where either vanishes: ‖v‖² at most twice the gap or the tolerance
   double gap = 0;      // duality gap of the search: ‖v‖² is at most twice this above the least
 };
 

@@ -52,7 +52,7 @@ struct Scheduled {
   static_assert(check_inside<OptimizerT>());
   GATEFOLD_REQUIRE(
       requires(const ScheduleT& of_steps) {
-        { of_steps.factor(Index{1}) } -> std::floating_point;
+        requires std::floating_point<std::remove_cvref_t<decltype(of_steps.factor(Index{1}))>>;
       },
       "gatefold: Scheduled{optimizer, schedule} takes a schedule, of which factor(step), a double, times the rate is "
       "that of a step: Scheduled{optim::AdamW{}, optim::Warmup{1000}}; see docs/extending.md#optimizer");
