@@ -1,7 +1,8 @@
 #pragma once
 
-#include <charconv>
 #include <cmath>
+#include <cstdio>
+#include <cstdlib>
 #include <limits>
 #include <numeric>
 #include <optional>
@@ -48,12 +49,14 @@ inline std::optional<double> deviation(const std::vector<double>& values) {
   return std::sqrt(sum / static_cast<double>(values.size() - 1));
 }
 
-/// A number as a part of a name, and of a file's: another number has another one.
+/// A number as a part of a name, and of a file's: in the fewest digits, six or more, that no other number has.
 inline std::string digits(double value) {
   char text[32];
-  std::string name(text, std::to_chars(text, text + sizeof text, value).ptr);
-  std::erase(name, '+');
-  return name;
+  for (int count = 6; count <= 17; ++count) {
+    std::snprintf(text, sizeof text, "%.*g", count, value);
+    if (std::strtod(text, nullptr) == value) break;
+  }
+  return text;
 }
 
 }  // namespace studies
