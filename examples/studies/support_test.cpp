@@ -231,7 +231,7 @@ TEST_CASE("numbers of runs, and of names") {
   CHECK((losses[0] == 0.5 && std::isnan(losses[1]) && losses[2] == 3));
   CHECK_THROWS(number("0.5"));
   CHECK((digits(0.25) == "0.25" && digits(2) == "2" && digits(1e-7) == "1e-07"));
-  CHECK((digits(0.7) == "0.7" && digits(0.7000001) == "0.7000001" && digits(1e6) == "1e+06"));
+  CHECK((digits(0.7) == "0.7" && digits(0.7000001) == "0.7000001" && digits(1e6) == "1e06"));
   CHECK((digits(0.0001) == "0.0001" && digits(100000) == "100000" && digits(0.1 + 0.2) == "0.30000000000000004"));
 }
 

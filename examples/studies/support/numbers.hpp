@@ -56,7 +56,9 @@ inline std::string digits(double value) {
     std::snprintf(text, sizeof text, "%.*g", count, value);
     if (std::strtod(text, nullptr) == value) break;
   }
-  return text;
+  std::string name = text;
+  std::erase(name, '+');
+  return name;
 }
 
 }  // namespace studies
