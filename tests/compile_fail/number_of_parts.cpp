@@ -14,6 +14,7 @@
 // expect: gatefold: a NoResidual has one part, NoResidual\{branch\}: it has no update rule, and Residual\{rule, branch\} has one; see docs/extending\.md#branch
 // expect: gatefold: a Skip has one part, Skip\{layer\}; layers that follow each other are a Chain\{a, b\}; see docs/extending\.md#branch
 // expect: gatefold: a Recompute is a layer, and whether it is on, if that is said: Recompute\{layer\}, Recompute\{layer, enabled\}; see docs/extending\.md#branch
+// expect: gatefold: a RelativeKeys is two numbers and a layer, RelativeKeys\{window, head_dim, layer\}; see docs/extending\.md#branch
 // expect: gatefold: a NormedPoint has two parts, NormedPoint\{norm, layer\}: LayerNorm\{\} and Residual\{rule, branch\}, say; see docs/extending\.md#branch
 // expect: gatefold: a First has two rules, First\{first, rest\}: update::Adam\{\} and update::HeavyBall\{\}, say; see docs/extending\.md#rule
 #include <gatefold/gatefold.hpp>
@@ -42,6 +43,7 @@ int main() {
   const NoResidual no_residual{mixture};
   const Skip skip{residual};
   const Recompute again{residual}, perhaps{residual, false};
+  const RelativeKeys keys{4, 2, RelativeAttention{.model_dim = 2, .window = 4}};
   const NormedPoint point{LayerNorm{}, residual};
   const update::First first{rule, rule}, cold{rule, rule, false};
 #else
@@ -61,6 +63,7 @@ int main() {
   const NoResidual no_residual{rule, expert};
   const Skip skip{expert, expert};
   const Recompute again{2, expert};
+  const RelativeKeys keys{RelativeAttention{.model_dim = 2, .window = 4}, 4, 2};
   const NormedPoint point{expert};
   const update::First first{rule};
 #endif

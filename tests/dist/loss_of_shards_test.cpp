@@ -8,6 +8,7 @@
 
 #include "gatefold/dist/shards.hpp"
 #include "gatefold/gatefold.hpp"
+#include "support/nan_of_nothing.hpp"
 
 using namespace gatefold;
 
@@ -37,10 +38,10 @@ void check_loss(const L& loss, const auto& target_of) {
       Tensor<double, 2, Cpu> d(mine.count, width);
       forward(of_all, ctx, y.view().rows(mine.first, mine.count), part, v);
       backward(of_all, ctx, y.view().rows(mine.first, mine.count), part, d);
-      if (std::abs(v(0) - value(0)) > 1e-14 * std::abs(value(0))) ++wrong;
+      if (!(std::abs(v(0) - value(0)) <= 1e-14 * std::abs(value(0)))) ++wrong;
       for (Index n = 0; n < mine.count; ++n)
         for (Index c = 0; c < width; ++c)
-          if (std::abs(d(n, c) - dy(mine.first + n, c)) > 1e-15) ++wrong;
+          if (!(std::abs(d(n, c) - dy(mine.first + n, c)) <= 1e-15)) ++wrong;
       if (of_all.no_batch(mine.count)) ++wrong;
       if (!of_all.no_batch(0)) ++wrong;
     });
@@ -51,6 +52,16 @@ void check_loss(const L& loss, const auto& target_of) {
 
 }  // namespace
 
+TEST_CASE("without a shard: one sentence") {
+  Cpu::Context ctx(1);
+  dist::Shard<dist::Alone>* const none = nullptr;
+  const Tensor<float, 2, Cpu> y(2, 3);
+  const std::vector<Index> target{0, 1};
+  Tensor<float, 1, Cpu> value(1);
+  CHECK_THROWS_WITH_AS(forward(dist::LossOfShards{CrossEntropy{}, none}, ctx, y, target, value),
+                       "LossOfShards: shard: expected one of dist::run, got null", ArgumentError);
+}
+
 TEST_CASE("the mean of all shards' targets, and its adjoint") {
   const auto labels = [](Cpu::Context&, Index items, Index width) {
     std::vector<Index> all;
@@ -58,6 +69,7 @@ TEST_CASE("the mean of all shards' targets, and its adjoint") {
     return all;
   };
   check_loss(CrossEntropy{.ignore = -1}, labels);
+  check_loss(support::NanOfNothing{}, labels);
   check_loss(MeanSquaredError{}, [](Cpu::Context& ctx, Index items, Index width) {
     return uniform_tensor<double>(ctx, Seed{2}, 1, items, width);
   });

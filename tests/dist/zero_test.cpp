@@ -65,6 +65,16 @@ std::string trained(Index shards, const MakeOptimizer& optimizer_of, const std::
 
 }  // namespace
 
+TEST_CASE("without a shard: one sentence") {
+  Cpu::Context ctx(1);
+  dist::Shard<dist::Alone>* const none = nullptr;
+  const auto params = init_params<float, Cpu>(OneExpert{Linear{.model_dim = 2}}, ctx, Seed{1});
+  CHECK_THROWS_WITH_AS(dist::Zero(optim::AdamW{}, none).begin(ctx, params),
+                       "Zero: shard: expected one of dist::run, got null", ArgumentError);
+  CHECK_THROWS_WITH_AS(dist::DataParallel(optim::AdamW{}, none).begin(ctx, params),
+                       "DataParallel: shard: expected one of dist::run, got null", ArgumentError);
+}
+
 TEST_CASE("a state that is dealt over the shards: the same bits, and the same checkpoints") {
   const support::TempDirectory folder;
   const auto check = [&](const auto& base, const auto& around) {

@@ -66,6 +66,9 @@ TEST_CASE("a path means the parts of an index beside it, or that index") {
   CHECK(io::read_metadata(parts.path) == io::Metadata{{"k", "v"}});
   CHECK(io::read_names(parts.path) == std::set<std::string>{"a", "b"});
   CHECK(io::read_metadata(parts.in("m.safetensors.index.json")) == io::Metadata{{"k", "v"}});
+  const std::string variant = parts.in("m.safetensors.index.fp16.json");
+  std::filesystem::copy(parts.in("m.safetensors.index.json"), variant);
+  CHECK(io::read_metadata(variant) == io::Metadata{{"k", "v"}});
   CHECK(io::exists(parts.path));
   CHECK_FALSE(io::exists(parts.in("n.safetensors")));
   // The index goes before a file of the path.

@@ -4,6 +4,7 @@
 
 #include <exception>
 #include <filesystem>
+#include <iterator>
 #include <string>
 #include <vector>
 
@@ -94,6 +95,22 @@ TEST_CASE("floats as sixteen bits, whole numbers as they are, larger elements fi
     CHECK(files.read<float>("all.b")[0] == (stored == io::Stored::bf16 ? 1 : 1 + 0x1p-9f));
     CHECK(read_bytes(temp.file()).find("{\"n\"") == 8);  // after its length: the whole number comes first
   }
+}
+
+TEST_CASE("the parts that were at a path are gone, and their index, which went before the file") {
+  const TempDirectory temp;
+  Cpu::Context ctx(1);
+  Bank<float> before, now = counted<float>(), read;
+  io::save(temp.file(), ctx, {}, io::SaveOptions{.max_file_bytes = 16}, io::Part{"", before});
+  io::save(temp.file(), ctx, {}, map, now);
+  CHECK(std::distance(std::filesystem::directory_iterator(temp.path), {}) == 1);
+  io::load(temp.file(), ctx, map, read);
+  CHECK(read.weight(1, 1, 2) == 12);
+  CHECK_THROWS_WITH_AS(io::save(temp.path / "m.safetensors.index.json", ctx, {}, map, now),
+                       ("io::save: path: expected that of the tensors, beside which an index may lie, got " +
+                        (temp.path / "m.safetensors.index.json").string())
+                           .c_str(),
+                       ArgumentError);
 }
 
 TEST_CASE("what does not fit is refused before anything is written") {

@@ -29,6 +29,7 @@
 #include "gatefold/train/trainer.hpp"
 #include "gatefold/update/heavy_ball.hpp"
 #include "support/allocations.hpp"
+#include "support/nan_of_nothing.hpp"
 #include "support/pass.hpp"
 
 using namespace gatefold;
@@ -147,6 +148,22 @@ TEST_CASE("equation (2): the loss and the gradient of parts are the means over t
   CHECK(std::abs(value - losses / count) <= 12 * 0x1p-53 * value);
   CHECK(difference(values(run.grads), sum) <= 12 * 100 * 0x1p-53);
   CHECK(run.state.step == 1);
+}
+
+TEST_CASE("a part without a target that counts adds nothing, whatever a loss of one's own makes of it") {
+  Cpu::Context ctx(1);
+  const auto make = [&] {
+    return Trainer{ctx, Mixture{SoftmaxTopK{.scores = {.experts = 3}}, Mlp<Gelu>{.model_dim = dim, .hidden_dim = 5}},
+                   NanOfNothing{}, optim::AdamW{}, Seed{3}};
+  };
+  auto run = make(), alone = make();
+  const auto x = uniform_tensor<float>(ctx, Seed{1}, 1, 3, dim);
+  const std::vector<Index> labels{0, 3, -1}, none{-1, -1, -1};
+  CHECK(std::isnan(run.accumulate(x, none)));
+  run.accumulate(x, labels);
+  CHECK(std::isnan(run.accumulate(x, none)));
+  CHECK(run.step(x, none) == alone.step(x, labels));
+  CHECK(values(run.params) == values(alone.params));
 }
 
 TEST_CASE("parts are the whole batch, where no item sees another: any sizes, sums in another order") {

@@ -5,6 +5,7 @@
 #include "gatefold/backend/elementwise.hpp"
 #include "gatefold/backend/touched_rows.hpp"
 #include "gatefold/core/config.hpp"
+#include "gatefold/core/error.hpp"
 #include "gatefold/core/types.hpp"
 #include "gatefold/dist/all_reduce.hpp"
 #include "gatefold/dist/local_gate.hpp"
@@ -92,9 +93,13 @@ struct DataParallel {
 
   template <class Pack>
   using State = typename OptimizerT::template State<Pack>;
-  void validate() const { optim::validate_options(optimizer); }
+  void validate() const {
+    expect(shard != nullptr, "DataParallel", "shard", "one of dist::run", "null");
+    optim::validate_options(optimizer);
+  }
   template <class C, class Pack>
   auto begin(C& ctx, const Pack& params) const {
+    validate();
     local::check_gates<typename C::Backend>(params);
     expect_same(*shard, memory_of(ctx), "DataParallel", params);
     expect_same(*shard, "DataParallel", "lr", lr);

@@ -3,6 +3,7 @@
 #include <type_traits>
 
 #include "gatefold/backend/elementwise.hpp"
+#include "gatefold/core/error.hpp"
 #include "gatefold/core/types.hpp"
 #include "gatefold/loss/loss.hpp"
 #include "gatefold/policy/policy.hpp"
@@ -15,7 +16,8 @@ namespace gatefold::dist {
 ///     L = Σ_j n_j L_j / Σ_j n_j,   n_j: the targets of shard j that count                               (1)
 ///
 /// Its value is L on every shard, and its adjoint that of L: a shard's gradients are its terms of a sum (DataParallel).
-/// A shard may have no items. All shards call it together.
+/// A shard may have no items, or none that counts: what the loss makes of nothing counts then neither. All shards call
+/// it together.
 /// @tparam learns  whether the loss inside has parameters, which are those of all shards
 /// @cost   an exchange of a few numbers forward and backward; of a loss that learns also two scalings of all gradients
 template <class LossT, class ShardT, bool learns = named::Params<LossT>()>
@@ -26,7 +28,7 @@ struct LossOfShards {
   template <class T, class B>
   using Target = loss::TargetOf<LossT, T, B>;
 
-  bool no_batch(Index items) const { return shard->sum(items) == 0; }
+  bool no_batch(Index items) const { return all().sum(items) == 0; }
   template <class T, class B>
   void validate(In<T, 2, B> y, const Target<T, B>& target) const {
     loss.template validate<T, B>(y, target);
@@ -34,7 +36,7 @@ struct LossOfShards {
   /// The targets of all shards.
   template <class C, class TargetV>
   Index counted(C& ctx, const TargetV& target) const {
-    return shard->sum(gatefold::loss::counted<typename C::Backend>(loss, ctx, target.extent(0), target));
+    return all().sum(gatefold::loss::counted<typename C::Backend>(loss, ctx, target.extent(0), target));
   }
   template <class T, class B>
   void forward(typename B::Context& ctx, In<T, 2, B> y, const Target<T, B>& target, Out<T, 1, B> value) const {
@@ -43,8 +45,10 @@ struct LossOfShards {
   }
   template <class T, class B>
   void backward(typename B::Context& ctx, In<T, 2, B> y, const Target<T, B>& target, Out<T, 2, B> dy) const {
+    const T part = share<T, B>(ctx, target);
+    if (part == 0) return fill(ctx, dy, 0);
     loss.template backward<T, B>(ctx, y, target, dy);
-    B::for_each(ctx, dy.size(), fn::Scale<T>{share<T, B>(ctx, target), dy.data()});
+    B::for_each(ctx, dy.size(), fn::Scale<T>{part, dy.data()});
   }
 
   /// value = Σ_j share_j value_j. The host waits for the backend.
@@ -52,14 +56,20 @@ struct LossOfShards {
   void sum(typename B::Context& ctx, const Target<T, B>& target, Out<T, 1, B> value) const {
     T mine = 0;
     B::to_host(ctx, 1, value.data(), &mine);
-    const T all = shard->sum(share<T, B>(ctx, target) * mine);
-    B::from_host(ctx, 1, &all, value.data());
+    const T part = share<T, B>(ctx, target), total = all().sum(part == 0 ? T(0) : part * mine);
+    B::from_host(ctx, 1, &total, value.data());
   }
   /// n_j / Σ n; 0 where there is none at all.
   template <class T, class B>
   T share(typename B::Context& ctx, const Target<T, B>& target) const {
-    const Index mine = gatefold::loss::counted<B>(loss, ctx, target.extent(0), target), all = shard->sum(mine);
-    return all > 0 ? static_cast<T>(mine) / static_cast<T>(all) : T(0);
+    const Index mine = gatefold::loss::counted<B>(loss, ctx, target.extent(0), target), total = all().sum(mine);
+    return total > 0 ? static_cast<T>(mine) / static_cast<T>(total) : T(0);
+  }
+
+ private:
+  ShardT& all() const {
+    expect(shard != nullptr, "LossOfShards", "shard", "one of dist::run", "null");
+    return *shard;
   }
 };
 
@@ -102,9 +112,10 @@ struct LossOfShards<LossT, ShardT, true> {
                 const Target<T, B>& target, const Saved<T, B>& saved, Out<T, 2, B> dy, Params<T, B>& grads,
                 ModelP& dmodel) const {
     const T share = means().template share<T, B>(ctx, target);
-    if (share > 0 && share != 1) scale(ctx, 1 / share, grads, dmodel);
+    if (share == 0) return fill(ctx, dy, 0);
+    if (share != 1) scale(ctx, 1 / share, grads, dmodel);
     loss.template backward<T, B>(ctx, p, model, y, target, saved, dy, grads, dmodel);
-    if (share > 0 && share != 1) scale(ctx, share, grads, dmodel);
+    if (share != 1) scale(ctx, share, grads, dmodel);
     B::for_each(ctx, dy.size(), fn::Scale<T>{share, dy.data()});
   }
 

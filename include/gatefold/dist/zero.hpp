@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "gatefold/core/config.hpp"
+#include "gatefold/core/error.hpp"
 #include "gatefold/core/types.hpp"
 #include "gatefold/dist/memory.hpp"
 #include "gatefold/dist/norms.hpp"
@@ -124,9 +125,13 @@ struct Zero {
     Index step = 0;
     static void each(auto&& f, auto&... s) { f("", s.of_shard...); }
   };
-  void validate() const { optim::validate_options(inner()); }
+  void validate() const {
+    expect(shard != nullptr, "Zero", "shard", "one of dist::run", "null");
+    optim::validate_options(inner());
+  }
   template <class C, class Pack>
   State<Pack> begin(C& ctx, const Pack& params) const {
+    validate();
     const auto here = ctx.here();
     const auto parts_alone = [](auto&, const auto&) {};
     Pack mine;

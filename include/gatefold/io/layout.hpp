@@ -107,8 +107,8 @@ Layout layout_of(const Metadata& metadata, std::vector<Entry> list, const SaveOp
 
 /// The index of the parts of a path.
 inline std::filesystem::path index_path(std::filesystem::path path) { return path += ".index.json"; }
-/// Whether a path is an index.
-inline bool is_index(const std::filesystem::path& path) { return path.string().ends_with(".index.json"); }
+/// Whether a path is an index: transformers have `model.safetensors.index.fp16.json` too.
+inline bool is_index(const std::filesystem::path& path) { return path.extension() == ".json"; }
 
 /// The names of parts: NAME-CONTENT-00001-of-00003.safetensors of NAME or NAME.safetensors. Those of other contents are
 /// others, so that parts of two states lie beside each other until an index says which are meant.

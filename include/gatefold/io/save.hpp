@@ -31,6 +31,34 @@ struct Source {
   void (*to_host)(void* context, const void* data, Index at, Index count, std::byte* to);
 };
 
+/// Remove the parts of a path but these.
+inline void remove_parts(const std::filesystem::path& of, const std::set<std::string>& but) {
+  const PartNames parts(of);
+  std::error_code error;
+  std::vector<std::filesystem::path> gone;
+  const std::filesystem::path folder = of.has_parent_path() ? of.parent_path() : ".";
+  for (std::filesystem::directory_iterator at(folder, error), end; !error && at != end; at.increment(error)) {
+    const std::string name = at->path().filename().string();
+    if (parts.contains(name) && !but.contains(name)) gone.push_back(at->path());
+  }
+  for (const auto& path : gone) std::filesystem::remove(path, error);
+}
+/// The one file of a path takes its place, and that of an index and parts which were there.
+inline void commit_whole(Replacement& file, const std::filesystem::path& path) {
+  file.commit();
+  // An index goes before the file: what it names counts until it is gone, for good.
+  const std::filesystem::path index = index_path(path);
+  std::error_code error;
+  if (std::filesystem::remove(index, error)) file.sync_folder();
+  const bool none = error == std::errc::filename_too_long;
+  if (error && !none) throw FileError(index.string() + ": cannot remove: " + error.message());
+  remove_parts(path, {});
+}
+/// @throws ArgumentError where a path is that of an index
+inline void expect_no_index(const std::filesystem::path& path) {
+  expect(!is_index(path), "io::save", "path", "that of the tensors, beside which an index may lie", path.string());
+}
+
 /// Tensors that are on their way to the disk: into files beside the ones that they become, each element to its place,
 /// by one writer or by several with a part each.
 ///
@@ -47,7 +75,7 @@ struct Source {
 class Save {
  public:
   Save(const std::filesystem::path& path, Layout layout) : path_(path), layout_(std::move(layout)) {
-    expect(!is_index(path), "io::save", "path", "that of the tensors, beside which an index may lie", path.string());
+    expect_no_index(path);
     std::error_code unknown;
     expect(!layout_.in_parts() || !std::filesystem::is_symlink(path, unknown), "io::save", "path",
            "no symbolic link where tensors are written in parts, but where it leads", path.string());
@@ -126,16 +154,7 @@ class Save {
         if (!files_[f].write(number.data(), number.size(), layout_.files[f].content) || !files_[f].sync())
           fail("cannot write");
     files_.clear();
-    const std::filesystem::path index = index_path(path_);
-    if (!layout_.in_parts()) {
-      made_.front().commit();
-      // An index goes before the file: what it names counts until it is gone, for good.
-      std::error_code error;
-      if (std::filesystem::remove(index, error)) made_.front().sync_folder();
-      const bool none = error == std::errc::filename_too_long;
-      if (error && !none) throw FileError(index.string() + ": cannot remove: " + error.message());
-      return remove_parts({});
-    }
+    if (!layout_.in_parts()) return commit_whole(made_.front(), path_);
     std::vector<std::string> names, added;
     try {
       for (std::size_t f = 0; f < made_.size(); ++f) {
@@ -145,7 +164,7 @@ class Save {
         made_[f].commit_as(beside(names.back()));
       }
       const std::string text = index_text(layout_, names);
-      Replacement replacement(index);
+      Replacement replacement(index_path(path_));
       replacement.write(text.data(), text.size());
       replacement.commit();
     } catch (...) {
@@ -155,7 +174,7 @@ class Save {
     }
     std::error_code ignored;
     std::filesystem::remove(path_, ignored);
-    remove_parts({names.begin(), names.end()});
+    remove_parts(path_, {names.begin(), names.end()});
   }
 
   const Layout& layout() const { return layout_; }
@@ -183,18 +202,6 @@ class Save {
     }
     return sum;
   }
-  void remove_parts(const std::set<std::string>& but) const {
-    const PartNames parts(path_);
-    std::error_code error;
-    std::vector<std::filesystem::path> gone;
-    const std::filesystem::path folder = path_.has_parent_path() ? path_.parent_path() : ".";
-    for (std::filesystem::directory_iterator at(folder, error), end; !error && at != end; at.increment(error)) {
-      const std::string name = at->path().filename().string();
-      if (parts.contains(name) && !but.contains(name)) gone.push_back(at->path());
-    }
-    for (const auto& path : gone) std::filesystem::remove(path, error);
-  }
-
   std::filesystem::path path_;
   Layout layout_;
   std::deque<Replacement> made_{};  // never moved; none where another process made the files

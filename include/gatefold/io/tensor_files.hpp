@@ -39,8 +39,7 @@ struct TensorInfo {
 class TensorFiles {
  public:
   explicit TensorFiles(const std::filesystem::path& path)
-      : path_(path.string()),
-        opened_(path.extension() == ".json" ? safetensors::open_index(path, any) : safetensors::open(path, any)) {
+      : path_(path.string()), opened_(safetensors::open(path, any)) {
     for (safetensors::OpenFile& part : opened_.files)
       for (const safetensors::Described& t : part.header.tensors) add(part, t);
     for (const auto& [name, place] : places_) tensors_.push_back(place.info);

@@ -17,6 +17,7 @@
 #include "gatefold/io/replacement.hpp"
 #include "gatefold/io/safetensors.hpp"
 #include "gatefold/io/safetensors_header.hpp"
+#include "gatefold/io/save.hpp"
 #include "gatefold/io/tensor_files.hpp"
 #include "gatefold/tensor/pack.hpp"
 #include "gatefold/tensor/tensor.hpp"
@@ -185,7 +186,7 @@ void load(const std::filesystem::path& path, C& ctx, const TensorMap& map, P& pa
 }
 
 /// Write a pack to a safetensors file under the names, shapes and, where asked, the types of another library; what
-/// `load` with the same map reads.
+/// `load` with the same map reads. An index and parts that were at the path are gone then.
 /// @param stored  as what floats and doubles are written; sixteen bits are rounded to nearest, ties to even
 /// @throws ArgumentError as load, when two tensors get one name, a part lacks the others of its tensor or a text is not
 ///         UTF-8; FileError as `save` of parts: a file that was there is untouched and no other is left
@@ -201,6 +202,7 @@ void save(const std::filesystem::path& path, C& ctx, const Metadata& metadata, c
     const void* data;
     std::vector<std::byte> (*bytes)(C&, const Source&);
   };
+  safetensors::expect_no_index(path);
   std::vector<Source> sources;
   tensor_map::visit(
       "io::save", map, pack, [&]<class E, int Rank, class B>(View<E, Rank, B> tensor, const auto& pieces) {
@@ -263,7 +265,7 @@ void save(const std::filesystem::path& path, C& ctx, const Metadata& metadata, c
     for (std::size_t at = 0; at < bytes[0].size(); at += run)
       for (const std::vector<std::byte>& part : bytes) file.write(part.data() + at, run);
   }
-  file.commit();
+  safetensors::commit_whole(file, path);
 }
 
 }  // namespace gatefold::io

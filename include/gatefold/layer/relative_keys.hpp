@@ -1,10 +1,13 @@
 #pragma once
 
+#include <type_traits>
 #include <utility>
 
 #include "gatefold/backend/elementwise.hpp"
 #include "gatefold/backend/random_fill.hpp"
+#include "gatefold/core/config.hpp"
 #include "gatefold/core/error.hpp"
+#include "gatefold/core/types.hpp"
 #include "gatefold/layer/layer.hpp"
 #include "gatefold/layer/no_residual.hpp"
 #include "gatefold/policy/extra_parts.hpp"
@@ -44,6 +47,9 @@ bool set_relative(E& extra, const V& keys) {
 /// @cost   that of the layer, window · head_dim parameters
 template <class LayerT>
 struct RelativeKeys {
+  GATEFOLD_REQUIRE(!policy::is_misplaced<LayerT>,
+                   "gatefold: a RelativeKeys is two numbers and a layer, RelativeKeys{window, head_dim, layer}; see "
+                   "docs/extending.md#branch");
   Index window = 0, head_dim = 0;
   LayerT layer;
 
@@ -126,7 +132,10 @@ struct RelativeKeys {
     return extra;
   }
 };
-template <class At, class J, class L>
-RelativeKeys(At, J, L) -> RelativeKeys<L>;
+template <class Window, class Dim, class L,
+          class = std::enable_if_t<std::is_convertible_v<Window, Index> && std::is_convertible_v<Dim, Index>>>
+RelativeKeys(Window, Dim, L) -> RelativeKeys<L>;
+template <class... P>
+RelativeKeys(P...) -> RelativeKeys<policy::Misplaced<P...>>;
 
 }  // namespace gatefold

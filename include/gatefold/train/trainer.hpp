@@ -121,7 +121,7 @@ class Trainer {
     const double weight = weight_of(x, target);
     add_part(x, target, extra, weight);
     const double value = host_value();
-    waiting_.losses += weight * value;
+    waiting_.losses += Waiting::weighted(weight, value);
     return value;
   }
   /// Drop the parts that wait: of a gradient without a step, after `accumulate`, this is the end.
@@ -244,8 +244,10 @@ class Trainer {
     double losses = 0, of_latest = 0;  // Σ_i n_i L_i without the latest part; its n_i
     double mean(double latest) const {
       if (parts == 1) return latest;
-      return weight > 0 ? (losses + of_latest * latest) / weight : 0;
+      return weight > 0 ? (losses + weighted(of_latest, latest)) / weight : 0;
     }
+    /// Where no target counts the mean over them counts neither, NaN included.
+    static double weighted(double n, double mean) { return n > 0 ? n * mean : 0; }
   };
 
   /// Whether there are items. Nothing has changed where something does not fit.

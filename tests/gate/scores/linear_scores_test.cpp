@@ -119,6 +119,19 @@ TEST_CASE("LinearScores: the model dimension is deduced, a conflict says so") {
         "LinearScores: length: expected at least 1, got 0");
 }
 
+TEST_CASE("LinearScores: without a length of items a gate by itself reads none") {
+  Cpu::Context ctx(1);
+  SoftmaxTopK gate{.scores = {.model_dim = 2, .experts = 3}, .selection = {.k = 1}};
+  const auto params = init_params<float, Cpu>(gate, ctx, Seed{1});
+  gate.scores.length = 0;
+  CHECK(message_of([&] { (void)init_params<float, Cpu>(gate, ctx, Seed{1}); }) ==
+        "LinearScores.init: length: expected at least 1, got 0");
+  Plan<SoftmaxTopK, float, Cpu> plan;
+  Saved<SoftmaxTopK, float, Cpu> saved;
+  CHECK(message_of([&] { gate.forward(ctx, params, Tensor<float, 2, Cpu>(4, 3), plan, saved); }) ==
+        "LinearScores: length: expected at least 1, got 0");
+}
+
 TEST_CASE("LinearScores: options and shapes that do not fit say so") {
   Cpu::Context ctx(1);
   CHECK(message_of([&] { (void)LinearScores{.experts = 2}.init<float, Cpu>(ctx, {}); }) ==

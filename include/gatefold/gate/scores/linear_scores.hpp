@@ -95,12 +95,14 @@ struct LinearScores {
   Params<T, B> init(typename B::Context& ctx, Seed seed) const {
     expect(model_dim >= 1, "LinearScores.init", "model_dim", "at least 1", model_dim);
     expect(experts >= 1, "LinearScores.init", "experts", "at least 1", experts);
+    expect(length >= 1, "LinearScores.init", "length", "at least 1", length);
     return {initial_weights<T>(ctx, initial, seed.fork(0), model_dim, experts),
             initial_biases<T>(ctx, initial, seed.fork(1), model_dim, bias ? experts : 0)};
   }
 
   template <class T, class B>
   void validate(const Params<T, B>& p) const {
+    expect(length >= 1, "LinearScores", "length", "at least 1", length);
     expect_shape("LinearScores", "params.weight", p.weight, {model_dim, experts});
     expect_shape("LinearScores", "params.bias", p.bias, {bias ? experts : 0});
   }
