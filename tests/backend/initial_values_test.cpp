@@ -27,7 +27,7 @@ TEST_CASE("Initial (1): weights and biases are U(±scale/√in), number i of the
   static_assert(std::is_same_v<decltype(w), const Tensor<double, 3, Cpu>>);
   Index wrong = 0;
   for (Index i = 0; i < w.size(); ++i)
-    wrong += std::abs(w.data()[i] - 0.25 * (2 * uniform<double>(Seed{3}, 0, std::uint64_t(i)) - 1)) > 1e-15;
+    wrong += !(std::abs(w.data()[i] - 0.25 * (2 * uniform<double>(Seed{3}, 0, std::uint64_t(i)) - 1)) <= 1e-15);
   CHECK(wrong == 0);
   const auto b = values(initial_biases<double>(ctx, Initial{}, Seed{3}, 16, 50, 40));
   CHECK(b.size() == 2000);

@@ -18,7 +18,7 @@ TEST_CASE_TEMPLATE("element i is number i of the stream, on any number of thread
     Index wrong = 0;
     for (Index i = 0; i < u.size(); ++i) {
       const auto at = static_cast<std::uint64_t>(i);
-      wrong += std::abs(u.data()[i] - (2 * uniform<T>(Seed{8}, 0, at) - T(0.5))) > T(2e-7);
+      wrong += !(std::abs(u.data()[i] - (2 * uniform<T>(Seed{8}, 0, at) - T(0.5))) <= T(2e-7));
       wrong += n.data()[i] != 3 * normal<T>(Seed{8}, 0, at);
       wrong += !(u.data()[i] >= T(-0.5) && u.data()[i] <= T(1.5));
     }

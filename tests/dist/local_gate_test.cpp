@@ -12,6 +12,7 @@
 #include "gatefold/dist/loss_of_shards.hpp"
 #include "gatefold/dist/shards.hpp"
 #include "gatefold/gatefold.hpp"
+#include "support/larger.hpp"
 
 using namespace gatefold;
 
@@ -83,7 +84,7 @@ TEST_CASE("a mixture that all shards hold whole trains as in one process, where 
         const std::lock_guard lock(mutex);
         REQUIRE(found.size() == expected.size());
         double most = 0;
-        for (std::size_t i = 0; i < found.size(); ++i) most = std::max(most, std::abs(found[i] - expected[i]));
+        for (std::size_t i = 0; i < found.size(); ++i) most = support::larger(most, std::abs(found[i] - expected[i]));
         CHECK(most < 1e-11);
       });
     }

@@ -117,7 +117,7 @@ void check_gradient(R& run, const F& value) {
     const double down = value();
     *at[i] = before;
     moved += gradient[i] != 0;
-    wrong += std::abs((up - down) / (2 * h) - gradient[i]) > 1e-6 * std::abs(gradient[i]) + 1e-9 * largest;
+    wrong += !(std::abs((up - down) / (2 * h) - gradient[i]) <= 1e-6 * std::abs(gradient[i]) + 1e-9 * largest);
   }
   CHECK(moved > 40);
   CHECK(wrong == 0);

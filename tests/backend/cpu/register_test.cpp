@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "gatefold/backend/math.hpp"
+#include "support/larger.hpp"
 
 using namespace gatefold;
 using cpu::Register;
@@ -64,8 +65,7 @@ double worst(const F& f, const G& exact, double low, double high) {
     const T x = static_cast<T>(low + (high - low) * i / steps);
     T lanes[Register<T>::size];
     f(Register<T>(x)).store(lanes);
-    const double error = ulps(lanes[0], exact(static_cast<long double>(x)));
-    most = error > most ? error : most;
+    most = support::larger(most, ulps(lanes[0], exact(static_cast<long double>(x))));
   }
   return most;
 }
@@ -181,7 +181,7 @@ TEST_CASE_TEMPLATE("reciprocal, sqrt, larger, keep_first, sum and largest", T, f
   const auto root = [](V v) { return sqrt(v); };
   double worst_inverse = 0;
   for (double x = 1e-30; x < 1e30; x *= 1.0137) {
-    worst_inverse = std::max(worst_inverse, ulps(one<T>(inverse, T(x)), 1 / static_cast<long double>(T(x))));
+    worst_inverse = support::larger(worst_inverse, ulps(one<T>(inverse, T(x)), 1 / static_cast<long double>(T(x))));
     CHECK(one<T>(root, T(x)) == std::sqrt(T(x)));
   }
   CHECK(worst_inverse <= 1.01);
