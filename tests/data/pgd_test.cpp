@@ -133,6 +133,7 @@ TEST_CASE("Pgd: options and shapes that do not fit are said") {
   };
   CHECK(says({.epsilon = -1}, y) == "Pgd: epsilon: expected 0 <= epsilon, finite, got -1");
   CHECK(says({.epsilon = infinity}, y) == "Pgd: epsilon: expected 0 <= epsilon, finite, got inf");
+  CHECK(says(Pgd::fgsm({.epsilon = 0}), y) == "no ArgumentError");
   CHECK(says({.step = 0}, y) == "Pgd: step: expected more than 0, finite, got 0");
   CHECK(says({.step = quiet_nan}, y) == "Pgd: step: expected more than 0, finite, got nan");
   CHECK(says({.steps = 0}, y) == "Pgd: steps: expected at least 1, got 0");

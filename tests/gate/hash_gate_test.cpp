@@ -8,7 +8,9 @@
 #include <vector>
 
 #include "gatefold/check/conformance.hpp"
+#include "gatefold/expert/activation.hpp"
 #include "gatefold/expert/linear.hpp"
+#include "gatefold/expert/mlp.hpp"
 #include "gatefold/layer/mixture.hpp"
 #include "support/pass.hpp"
 
@@ -97,7 +99,7 @@ TEST_CASE("HashGate: tokens spread evenly over experts and over pairs; another s
 
 TEST_CASE("HashGate: a negative id goes to no expert, and a NaN item stays alone") {
   Cpu::Context ctx(1);
-  Mixture mixture{HashGate{.count = 3, .k = 2}, Linear{.model_dim = 2}};
+  Mixture mixture{HashGate{.count = 3, .k = 2}, Mlp<Relu>{.model_dim = 2, .hidden_dim = 4}};
   const Ids ids{4, -1, 4, 9};
   Params<decltype(mixture), double, Cpu> p = mixture.init<double, Cpu>(ctx, Seed{1});
   auto x = uniform_tensor<double>(ctx, Seed{2}, 1, 4, 2);

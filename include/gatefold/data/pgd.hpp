@@ -5,6 +5,7 @@
 #include <type_traits>
 
 #include "gatefold/backend/elementwise.hpp"
+#include "gatefold/backend/order.hpp"
 #include "gatefold/core/config.hpp"
 #include "gatefold/core/error.hpp"
 #include "gatefold/core/philox.hpp"
@@ -64,7 +65,8 @@ struct SignStep {
 ///
 /// Source: Madry et al. 2017, arXiv:1706.06083; fgsm: Goodfellow et al. 2014, arXiv:1412.6572.
 /// @param epsilon, step  ε and α, in units of the items, as low and high are; those of bytes by default
-/// @throws ArgumentError unless 0 <= epsilon < ∞, 0 < step < ∞, steps >= 1, low <= high and shapes fit
+/// @throws ArgumentError unless 0 <= epsilon < ∞, 0 < step < ∞ (where epsilon is 0, it may be), steps >= 1, low <= high
+///         and shapes fit
 /// @cost   `steps` gradients
 /// @order  element i of r is number i of the stream
 struct Pgd {
@@ -79,8 +81,9 @@ struct Pgd {
   }
 
   void validate() const {
-    expect(0 <= epsilon && epsilon < 1e300, "Pgd", "epsilon", "0 <= epsilon, finite", epsilon);
-    expect(0 < step && step < 1e300, "Pgd", "step", "more than 0, finite", step);
+    expect(0 <= epsilon && fn::is_finite(epsilon), "Pgd", "epsilon", "0 <= epsilon, finite", epsilon);
+    expect((0 < step || (epsilon == 0 && step == 0)) && fn::is_finite(step), "Pgd", "step", "more than 0, finite",
+           step);
     expect(steps >= 1, "Pgd", "steps", "at least 1", steps);
     expect(low <= high, "Pgd", "high", Joined{"at least low = ", low}, high);
   }

@@ -58,12 +58,12 @@ struct Identity {
   }
 };
 
-/// max(v, 0); the slope at 0 is 0. Of NaN value and slope are 0: what shows that an item is NaN is its gate.
+/// max(v, 0), NaN of NaN; the slope at 0 is 0, and of NaN.
 struct Relu {
   template <class V>
   GATEFOLD_HD static V value(V v) {
     using math::where_positive;
-    return where_positive(v, v, V(0));
+    return where_positive(-v, V(0), v);
   }
   template <class V>
   GATEFOLD_HD static V slope(V v) {

@@ -18,7 +18,7 @@ namespace gatefold {
 /// connections are inside: a layer of it is NoResidual{Mixture{gate, TransformerExpert<Gelu>{…}}}.
 /// @param x [N, length · model_dim] in items, z [S, length · model_dim] out
 /// @param bias  of the Mlp; attention has none
-/// @param saved  6 arrays [S · L, model_dim], 2 [S · L, hidden_dim], [S · L, heads] and 2 [S · L]; never the attention
+/// @param saved  6 arrays [S · L, model_dim], [S · L, hidden_dim], [S · L, heads] and 2 [S · L]; never the attention
 ///               probabilities
 /// @throws ArgumentError unless sizes are at least 1, heads divides model_dim and epsilon > 0
 /// @cost   8·S·L·D² + 4·S·L²·D + 4·S·L·D·H flop

@@ -55,7 +55,7 @@ struct PickByHash {
 /// @param extra  ids [N]: the token of each item, whatever its embedding; a negative id goes to no expert: its picks
 ///               stand in the plan as dropped picks of expert 0
 /// @throws ArgumentError unless 1 <= k <= count and there is one id per item
-/// @cost   N·K² comparisons, S = N·K picks
+/// @cost   about N·K² comparisons for K well below E, N·K³ at most; S = N·K picks
 /// @order  picks of an item are distinct; the same id and seed give the same experts everywhere
 struct HashGate {
   Index count = 0, k = 1;

@@ -30,7 +30,7 @@ struct Stability {
 /// @param sigma  eigenvalues of −∂u/∂x: `jacobian` (layer/jacobian.hpp) and `eigenvalues` (backend/cpu/eigenvalues.hpp)
 ///               give those of ∂u/∂x, to be negated; without any, nothing is unstable
 /// @throws ArgumentError unless γ > 0
-/// @order  a σ that is not finite is unstable; NaN in one is NaN in the extremes
+/// @order  a σ that is not finite is unstable, and the radius may be NaN; NaN in one is NaN in the extremes
 inline Stability stability(std::span<const std::complex<double>> sigma, double mu, double gamma) {
   expect(gamma > 0, "stability", "gamma", "above 0", gamma);
   Stability s;

@@ -41,8 +41,8 @@ struct InverseBackward {
 /// Source: (1) X-MoE, Chi et al. 2022, arXiv:2204.09179, sec. 3.2; (2) its code in torchscale (dim 16) and CompeteSMoE
 /// (dim 8, that of `reference()`), `CosineScores::reference({…})`: items are not normalised, and there is no
 /// temperature. That code also rewrites v_e to length 1.5 in every forward pass, which changes no score; here the
-/// lengths are left to training. An item whose r is shorter than epsilon scores 0 for every expert, and passes no
-/// gradient.
+/// lengths are left to training. Under (1) an item whose r is shorter than epsilon scores 0 for every expert, and
+/// passes no gradient.
 /// @param dim          of the space of W x
 /// @param temperature  where τ starts; 0: there is none
 /// @param unit_items   divide by ‖r‖

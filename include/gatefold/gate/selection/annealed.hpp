@@ -16,12 +16,12 @@ namespace gatefold {
 ///     cosine      v = to + (from − to) cos(πs/2)                                                        (2)
 ///     geometric   v = from · (to / from)^s                                                              (3)
 ///     levels      v = levels[min(⌊s · count⌋, count − 1)]                                               (4)
-///     saturating  v = to + (from − to) 0.99^⌊step / ⌊total/300⌋⌋                                        (5)
+///     saturating  v = to + (from − to) 0.99^⌊min(step, total) / max(1, ⌊total/300⌋)⌋                    (5)
 ///     K           k = from + round(v − from), ties to even, kept within [from, to]                      (6)
 ///
 /// Source: (1), (6) SMoE-dropout, Chen et al. 2023, arXiv:2303.01610; (2), (4), (5) are the other schedules of its
 /// code; (3) for the temperatures of paper 002's table 10, whose shape it does not name. With levels, `from` and `to`
-/// are unused; (5) ends a twentieth of the way before `to`.
+/// are unused; (5) ends a twentieth of the way before `to`, if 300 divides the total.
 /// @throws ArgumentError unless total >= 1, from and to have one sign for (3), and there is a level for (4)
 struct Annealed {
   enum class Shape { linear, cosine, geometric, levels, saturating };
