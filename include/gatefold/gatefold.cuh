@@ -6,6 +6,7 @@
 // clang-format off
 #include "gatefold/policies.hpp"
 #include "gatefold/backend/cuda/elements.cuh"
+#include "gatefold/backend/cuda/retired.cuh"
 #include "gatefold/backend/cuda/row_tile.cuh"
 #include "gatefold/backend/cuda/schedule.cuh"
 #include "gatefold/backend/cuda/status.cuh"

@@ -109,6 +109,18 @@ long failures_of(const F& f) {
 
 }  // namespace
 
+TEST_CASE("cuda: memory that is given back while an error is on its way is left to the device") {
+  const Cuda::Context ctx;
+  void* const p = Cuda::allocate(16);
+  for (const char* call : {"cudaGetDevice", "cudaPointerGetAttributes", "cudaSetDevice", "cudaMemsetAsync"}) {
+    cuda_emulator::fail(call, 0, cudaErrorAssert);
+    Cuda::poison(p, 16);  // may not throw
+    cuda_emulator::reset_runtime();
+    CHECK(cudaGetLastError() == cudaSuccess);
+  }
+  Cuda::release(p);
+}
+
 TEST_CASE("cuda: an allocation fails, and everything is freed") {
   const auto first_step = [](device::Options options) {
     Run run{.ctx = Cuda::Context(options)};

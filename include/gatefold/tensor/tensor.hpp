@@ -119,6 +119,14 @@ class Tensor {
  private:
   void take(const std::array<Index, Rank>& extents);
   void release();
+  /// Memory that is too small for it: a backend may keep it for who has its address.
+  void outgrow() {
+    if constexpr (requires { B::retire(view_.data()); }) {
+      if (capacity_ > 0) B::retire(view_.data());
+      capacity_ = 0;
+    }
+    release();
+  }
   const View<T, Rank, B>& elements() const {
     zeros_.write(view_.data(), static_cast<std::size_t>(view_.size()) * sizeof(T));
     return view_;
@@ -150,7 +158,7 @@ void Tensor<T, Rank, B>::take(const std::array<Index, Rank>& extents) {
   copied_.forget();
   T* data = view_.data();
   if (count > capacity_) {
-    release();
+    outgrow();
     data = static_cast<T*>(B::allocate(bytes));
     capacity_ = count;
   }

@@ -47,7 +47,9 @@ namespace gatefold {
 ///                `Random{trainer.seed.fork(1), static_cast<std::uint64_t>(trainer.state.step)}`
 /// @throws ArgumentError on shapes and options that do not fit, NotFiniteError on a loss or gradient that is not finite
 ///         (see `not_finite`); parameters, state and adapted packs are untouched then, and no part waits any more.
-///         `accumulate` looks at nothing: it returns the loss as it is, and the step that follows throws
+///         `accumulate` looks at nothing: it returns the loss as it is, and the step that follows throws. After a
+///         DeviceError ask `waiting()`: parts may be gone; and where the optimizer had begun (state.step has moved, or
+///         a parameter) the run goes on from a checkpoint alone
 /// @cost   forward, backward and one optimizer step; no allocation after the first step of the same size. The host
 ///         waits for the backend once, between backward and the optimizer
 template <class T, class C, class ModelT, class LossT, class OptimizerT>

@@ -8,6 +8,7 @@
 #include "gatefold/backend/cuda/device_code.cuh"
 #include "gatefold/backend/cuda/handles.cuh"
 #include "gatefold/backend/cuda/packed_weights.cuh"
+#include "gatefold/backend/cuda/retired.cuh"
 #include "gatefold/backend/cuda/status.cuh"
 #include "gatefold/backend/object_pool.hpp"
 #include "gatefold/backend/scratch.hpp"
@@ -41,6 +42,17 @@ class BasicContext : public Scratch<B>, public ObjectPool {
   auto scratch(Extent... extents) {
     const auto here = this->here();
     return Scratch<B>::template scratch<T>(extents...);
+  }
+  /// An object of the pool. A graph uses its memory: once a pass has been captured, what outgrows it stays.
+  template <class S>
+  [[nodiscard]] auto acquire() {
+    struct Object {
+      ObjectPool::Borrowed<S> object;
+      Retired::Scope keeping;
+      S& operator*() const { return *object; }
+      S* operator->() const { return &*object; }
+    };
+    return Object{ObjectPool::acquire<S>(), Retired::Scope(is_captured() ? &retired_ : nullptr)};
   }
   /// To be asked for again by what is launched on it between primitives.
   cudaStream_t stream() const {
@@ -111,6 +123,13 @@ class BasicContext : public Scratch<B>, public ObjectPool {
     if constexpr (B::least_capability >= 80) expect_tensor_cores(code_);
   }
 
+  /// Whether anything of it is captured now, or was.
+  bool is_captured() {
+    cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+    if (!captured_ && cudaStreamIsCapturing(stream_.get(), &status) != cudaSuccess) cudaGetLastError();
+    return captured_ = captured_ || status != cudaStreamCaptureStatusNone;
+  }
+
   Options options_;
   Stream stream_;
   Occupancy occupancy_;
@@ -119,6 +138,8 @@ class BasicContext : public Scratch<B>, public ObjectPool {
   DeviceCode code_ = DeviceCode::plain;
   const PackedWeights* packed_ = nullptr;
   const SharedRows* shared_ = nullptr;
+  bool captured_ = false;
+  Retired retired_;
   mutable OffsetsOnHost offsets_;
 };
 

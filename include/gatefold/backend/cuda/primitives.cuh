@@ -18,6 +18,7 @@
 #include "gatefold/backend/cuda/plain_product.cuh"
 #include "gatefold/backend/cuda/product.cuh"
 #include "gatefold/backend/cuda/product_rows.cuh"
+#include "gatefold/backend/cuda/retired.cuh"
 #include "gatefold/backend/cuda/status.cuh"
 #include "gatefold/backend/elementwise.hpp"
 #include "gatefold/backend/gemm_rows.hpp"
@@ -67,15 +68,25 @@ struct Primitives {
   static void release(void* p) {
     if (cudaFree(p) != cudaSuccess) cudaGetLastError();  // nobody to tell: not a fault of the next launch
   }
-  /// On the device of p. Not while a stream is being captured: it would become part of the graph.
-  static void poison(void* p, std::size_t bytes) {
+  /// What a tensor has outgrown.
+  static void retire(void* p) {
+    if (!device::Retired::keep(p)) release(p);
+  }
+  /// On the device of p. Not while a stream is being captured: it would become part of the graph. A device that has
+  /// failed is left to the next launch, which says so: here an error may be on its way already.
+  static void poison(void* p, std::size_t bytes) noexcept {
+    int before = 0;
     cudaPointerAttributes of_p{};
-    device::expect_success(cudaPointerGetAttributes(&of_p, p), "cudaPointerGetAttributes");
-    const device::OnDevice here(of_p.device);
     cudaStreamCaptureStatus capturing;
+    if (cudaGetDevice(&before) != cudaSuccess || cudaPointerGetAttributes(&of_p, p) != cudaSuccess ||
+        cudaSetDevice(of_p.device) != cudaSuccess) {
+      cudaGetLastError();
+      return;
+    }
     if (cudaStreamIsCapturing(cudaStreamLegacy, &capturing) != cudaSuccess ||
         cudaMemsetAsync(p, 0xff, bytes, cudaStreamLegacy) != cudaSuccess)
       cudaGetLastError();
+    cudaSetDevice(before);
   }
   static void write_zeros(Context& ctx, void* p, std::size_t bytes) {
     const auto here = ctx.here();

@@ -1,0 +1,57 @@
+// Memory that graphs may use and objects of a pool have outgrown.
+#include "gatefold/backend/cuda/retired.cuh"
+
+#include <doctest/doctest.h>
+
+#include "gatefold/backend/cuda/cuda.cuh"
+#include "gatefold/backend/elementwise.hpp"
+#include "gatefold/tensor/tensor.hpp"
+#include "support/graph.cuh"
+
+using namespace gatefold;
+
+namespace {
+
+/// Whether memory is somebody's: it can be written.
+bool is_held(void* p) {
+  const bool held = cudaMemset(p, 0, 4) == cudaSuccess;
+  if (!held) cudaGetLastError();
+  return held;
+}
+
+}  // namespace
+
+TEST_CASE("what is retired in a scope is kept until its keeper ends, and by nobody outside") {
+  void *mine = Cuda::allocate(16), *nested = Cuda::allocate(16);
+  CHECK_FALSE(device::Retired::keep(mine));
+  {
+    device::Retired retired;
+    {
+      const device::Retired::Scope keeping(&retired);
+      CHECK(device::Retired::keep(mine));
+      {
+        const device::Retired::Scope nobody(nullptr);
+        CHECK_FALSE(device::Retired::keep(nested));
+      }
+      CHECK(device::Retired::keep(nested));
+    }
+    CHECK(is_held(mine));
+    CHECK(is_held(nested));
+  }
+}
+
+TEST_CASE("what an object of a pool outgrows is kept where something was captured") {
+  Cuda::Context ctx;
+  const auto grow = [&](Index size) {
+    const auto borrowed = ctx.acquire<Tensor<float, 1, Cuda>>();
+    borrowed->resize(size);
+    return borrowed->data();
+  };
+  float* const used = grow(8);
+  const test::Graph graph(ctx.stream(), [&] { fill(ctx, *ctx.acquire<Tensor<float, 1, Cuda>>(), 3); });
+  CHECK(grow(1 << 20) != used);
+  graph.launch();
+  float found = 0;
+  Cuda::to_host(ctx, 1, used, &found);
+  CHECK(found == 3);
+}
