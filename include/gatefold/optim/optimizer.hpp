@@ -55,6 +55,7 @@ struct FiniteSum {
 
 namespace optim {
 
+/// What says that it is one, and has a rate.
 template <class O>
 concept Optimizer = requires(const O optimizer) {
   typename O::IsOptimizer;
@@ -66,10 +67,12 @@ template <class O, class Pack>
 concept KeepsState = requires(typename O::template State<Pack> state) {
   { state.step } -> std::convertible_to<Index>;
 };
+/// How it begins with them.
 template <class O, class C, class Pack>
 concept BeginsState = requires(const O optimizer, C& ctx, const Pack& params) {
   { optimizer.begin(ctx, params) } -> std::convertible_to<typename O::template State<Pack>>;
 };
+/// How it steps them, with what it measured of their gradients or without.
 template <class O, class C, class Pack>
 concept StepsParameters = requires(const O optimizer, C& ctx, Pack& pack, typename O::template State<Pack>& state) {
   requires requires { optimizer.step(ctx, pack, pack, state); } || requires {

@@ -37,8 +37,8 @@ class Tensor {
             std::enable_if_t<(std::is_integral_v<Extent> && ... && (std::is_pointer_v<From> || shape::HasData<From>)),
                              int> = 0,
             Sentence says = "gatefold: a Tensor is new memory; View{pointer, extents...} is yours">
-  explicit Tensor(const From&,
-                  Extent...) = delete;  // gatefold: a Tensor is new memory; View{pointer, extents...} is yours
+  explicit Tensor(const From&,  // gatefold: a Tensor is new memory; View{pointer, extents...} is yours
+                  Extent...) = delete;
   Tensor(Tensor&& other) noexcept
       : view_(std::exchange(other.view_, {})),
         capacity_(std::exchange(other.capacity_, 0)),

@@ -146,8 +146,8 @@ class View {
       class R, class... Extent,
       std::enable_if_t<(sizeof...(Extent) > 0) && shape::HasData<R> && (std::is_integral_v<Extent> && ...), int> = 0,
       Sentence says = "gatefold: a View with extents is made of a pointer: View{v.data(), rows, columns}">
-  View(R&& range,
-       Extent...) = delete;  // gatefold: a View with extents is made of a pointer: View{v.data(), rows, columns}
+  View(R&& range,  // gatefold: a View with extents is made of a pointer: View{v.data(), rows, columns}
+       Extent...) = delete;
 
   GATEFOLD_HD constexpr T* data() const { return data_; }
   GATEFOLD_HD constexpr Index extent(int d) const { return extents_[d]; }
