@@ -37,6 +37,7 @@
 #include "gatefold/backend/backend.hpp"
 #include "gatefold/backend/heap.hpp"
 #include "gatefold/backend/lanes.hpp"
+#include "gatefold/backend/carry_rows.hpp"
 #include "gatefold/backend/gemm_rows.hpp"
 #include "gatefold/backend/math.hpp"
 #include "gatefold/backend/multiplied.hpp"

@@ -8,6 +8,7 @@
 #include "gatefold/attention/heads.hpp"
 #include "gatefold/attention/products.hpp"
 #include "gatefold/backend/backend.hpp"
+#include "gatefold/backend/carry_rows.hpp"
 #include "gatefold/backend/elementwise.hpp"
 #include "gatefold/backend/epilogue.hpp"
 #include "gatefold/backend/one_group.hpp"
@@ -17,7 +18,6 @@
 #include "gatefold/gate/mixing/posterior_features.hpp"
 #include "gatefold/gate/mixing/streamed_mixing.hpp"
 #include "gatefold/policy/policy.hpp"
-#include "gatefold/routing/dense_plan.hpp"
 #include "gatefold/tensor/expect_shape.hpp"
 
 namespace gatefold {
@@ -178,7 +178,7 @@ struct AttentionPosterior {
       FullPrecision<B>::grouped_gemm(ctx, slots, dprojected, a.output.as(heads, width, dim), false, of_slots,
                                      fn::AddToItem<T, B>{by_head.items.rows, dx});
       if (da.output.data()) {
-        B::for_rows(ctx, items, fn::GatherRows<T, B>{by_head.items.rows, x, of_slots});
+        B::for_rows(ctx, items, fn::CarryRows<T, T, T, B>{by_head.items.rows, x, {}, of_slots});
         FullPrecision<B>::grouped_outer(ctx, slots, dprojected, View<const T, 2, B>(of_slots),
                                         da.output.as(heads, width, dim));
       }
