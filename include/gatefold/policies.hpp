@@ -49,6 +49,7 @@
 #include "gatefold/backend/scratch.hpp"
 #include "gatefold/backend/shapes.hpp"
 #include "gatefold/backend/softmax.hpp"
+#include "gatefold/backend/sum_positions.hpp"
 #include "gatefold/backend/touched_rows.hpp"
 #include "gatefold/backend/elementwise.hpp"
 #include "gatefold/backend/random_fill.hpp"
