@@ -59,6 +59,7 @@
 #include "gatefold/attention/following.hpp"
 #include "gatefold/attention/heads.hpp"
 #include "gatefold/attention/products.hpp"
+#include "gatefold/attention/projections.hpp"
 #include "gatefold/attention/window.hpp"
 #include "gatefold/attention/attention_trace.hpp"
 #include "gatefold/attention/mask.hpp"
