@@ -18,9 +18,7 @@ struct ZeroTouched {
   template <class Lanes>
   GATEFOLD_HD void operator()(const Lanes& lanes, Index v) const {
     if (!from_first(lanes, [&] { return Index(rows.touched(v)); })) return;
-    T* to = rows.data + v * rows.columns;
-    each_column<T>(lanes, rows.columns,
-                   [&](auto at, Index j) { at.store(to + j, typename decltype(at)::Value(T(0))); });
+    zero_columns(lanes, rows.data + v * rows.columns, rows.columns);
     if (lanes.lane == 0) rows.marks[v] = 0;
   }
 };
