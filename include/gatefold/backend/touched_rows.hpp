@@ -44,7 +44,7 @@ struct Parts {
   Index size, length;
   const unsigned char* marks = nullptr;  // of a table's rows, where not all are touched
 
-  Index count() const { return length > 0 ? (size + length - 1) / length : 0; }
+  Index count() const { return length > 0 ? divide_up(size, length) : 0; }
   GATEFOLD_HD Index begin(Index part) const { return part * length; }
   GATEFOLD_HD Index elements(Index part) const {
     const Index rest = size - begin(part);
