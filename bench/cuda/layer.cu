@@ -32,7 +32,8 @@ struct BlasLoop {
   }
   void operator()() {
     const Shape& s = run.shape;
-    Cuda::for_rows(run.ctx, offsets.back(), fn::GatherRows<float, Cuda>{run.saved.calls[0].plan.rows, run.x, gathered});
+    Cuda::for_rows(run.ctx, offsets.back(),
+                   fn::CarryRows<float, float, float, Cuda>{run.saved.calls[0].plan.rows, run.x, {}, gathered});
     product(gathered, run.params.branch.expert.up, hidden, s.dim, s.hidden);
     Cuda::for_each(run.ctx, hidden.size(), Activate{hidden.data()});
     product(hidden, run.params.branch.expert.down, z, s.hidden, s.dim);

@@ -3,8 +3,8 @@
 /// Files of tensors. Outside the umbrella: they need nlohmann-json (target gatefold::io).
 // Each after the headers that it includes (tests/structure/order.sh).
 // clang-format off
-#include "gatefold/core/float16.hpp"
 #include "gatefold/core/regular_file.hpp"
+#include "gatefold/io/float16.hpp"
 #include "gatefold/io/elements.hpp"
 #include "gatefold/io/json.hpp"
 #include "gatefold/io/output_file.hpp"

@@ -38,15 +38,16 @@ struct Pack {
 
 }  // namespace
 
-TEST_CASE_TEMPLATE("fill, copy, add, add_scaled on every element and no other", T, float, double) {
+TEST_CASE_TEMPLATE("fill, copy, copy_scaled, add, add_scaled on every element and no other", T, float, double) {
   for (const Index n : {0, 1, 7, 64, 1000, 20000}) {
     Cpu::Context ctx(2);
     const auto a = random_vector<T>(n + 1, 1), b = random_vector<T>(n + 1, 2);
     const Vector<T> x = tensor(a);
     auto first = [n](Vector<T>& t) { return t.view().rows(0, n); };
-    Vector<T> filled = tensor(b), copied = tensor(b), added = tensor(b), scaled = tensor(b);
+    Vector<T> filled = tensor(b), copied = tensor(b), less = tensor(b), added = tensor(b), scaled = tensor(b);
     fill(ctx, first(filled), 3);
     copy(ctx, x.view().rows(0, n), first(copied));
+    copy_scaled(ctx, T(-0.25), x.view().rows(0, n), first(less));
     add(ctx, x.view().rows(0, n), first(added));
     add_scaled(ctx, T(-0.25), x.view().rows(0, n), first(scaled));
     Index wrong = 0;
@@ -54,12 +55,13 @@ TEST_CASE_TEMPLATE("fill, copy, add, add_scaled on every element and no other", 
       const T u = a[static_cast<std::size_t>(i)], v = b[static_cast<std::size_t>(i)];
       wrong += filled(i) != T(3);
       wrong += copied(i) != u;
+      wrong += less(i) != -u / 4;
       wrong += added(i) != v + u;
       wrong += !(std::abs(scaled(i) - (v - u / 4)) <= 2 * std::numeric_limits<T>::epsilon());  // may be fused
     }
     CAPTURE(n);
     CHECK(wrong == 0);
-    for (const Vector<T>* t : {&filled, &copied, &added, &scaled}) CHECK((*t)(n) == b.back());
+    for (const Vector<T>* t : {&filled, &copied, &less, &added, &scaled}) CHECK((*t)(n) == b.back());
   }
 }
 

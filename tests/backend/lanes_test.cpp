@@ -112,6 +112,13 @@ TEST_CASE("one lane does the whole row and shares with itself") {
   CHECK(max[1] == -1);
 }
 
+TEST_CASE("columns of a row are zeroed, and none beyond") {
+  std::vector<double> x(6, -1);
+  zero_columns(OneLane{}, x.data() + 1, 4);
+  zero_columns(OneLane{}, x.data(), 0);
+  CHECK(x == std::vector<double>{-1, 0, 0, 0, 0, -1});
+}
+
 TEST_CASE("row functors mean the same on several lanes as on one") {
   const Index rows = 5;
   for (const Index columns : {1, 3, 8, 37})

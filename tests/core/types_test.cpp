@@ -29,6 +29,14 @@ std::uint64_t unmix64(std::uint64_t z) {
 
 }  // namespace
 
+TEST_CASE("counts are divided up, in the type of their sum") {
+  static_assert(std::is_same_v<decltype(divide_up(1, 1)), int> &&
+                std::is_same_v<decltype(divide_up(Index(1), 1)), Index>);
+  CHECK(divide_up(0, 4) == 0);
+  CHECK(divide_up(8, 4) == 2);
+  CHECK(divide_up(9, 4) == 3);
+}
+
 TEST_CASE("Index holds 64 bits with a sign") { static_assert(std::is_signed_v<Index> && sizeof(Index) == 8); }
 
 TEST_CASE("mix64 gives the published numbers of splitmix64 from seed 0") {

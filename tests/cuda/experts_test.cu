@@ -46,7 +46,7 @@ TEST_CASE_TEMPLATE("cuda: experts", T, double, float) {
   SUBCASE("Linear") { check<T>(Linear{.model_dim = 37, .output_dim = 11}); }
   SUBCASE("Mlp, GELU") { check<T>(Mlp<Gelu>{.model_dim = 7, .hidden_dim = 13}); }
   SUBCASE("GatedMlp, SiLU") { check<T>(GatedMlp<Silu>{.model_dim = 7, .hidden_dim = 13}); }
-  SUBCASE("NormExpert") { check<T>(NormExpert{.model_dim = 37}); }
+  SUBCASE("LayerNorm") { check<T>(LayerNorm{.model_dim = 37}); }
 }
 
 TEST_CASE("cuda: experts without bias, and of two kinds") {
@@ -72,7 +72,7 @@ TEST_CASE("cuda: experts, one with everything and more experts than lanes") {
     CAPTURE(slots.counts.size());
     expect_same_bank<double>(on, Mlp<Gelu>{.model_dim = 7, .hidden_dim = 13}, slots);
     expect_same_bank<double>(on, GatedMlp<Silu>{.model_dim = 7, .hidden_dim = 13}, slots);
-    expect_same_bank<double>(on, NormExpert{.model_dim = 37}, slots);
+    expect_same_bank<double>(on, LayerNorm{.model_dim = 37}, slots);
   }
 }
 
@@ -81,6 +81,6 @@ TEST_CASE("cuda: experts without a slot write nothing") {
     CAPTURE(slots.spare);
     Backends on;
     expect_same_bank<double>(on, Mlp<Gelu>{.model_dim = 7, .hidden_dim = 13}, slots);
-    expect_same_bank<double>(on, NormExpert{.model_dim = 7}, slots);
+    expect_same_bank<double>(on, LayerNorm{.model_dim = 7}, slots);
   }
 }

@@ -42,7 +42,7 @@ void train_all(Cuda::Context& ctx) {
   train<T>(ctx, layer(update::HeavyBall{}), optim::AdamW{});
   train<T>(ctx, Block{attention(), Residual{update::Adam{}, mixture(AttentionAware<SoftmaxTopK>{}, gated)}},
            optim::Clipped{optim::Sgd{}, 1.0});
-  train<T>(ctx, mixture(SimilarityAware<XMoe>{}, NormExpert{.model_dim = kDim}), optim::NormalizedGd{});
+  train<T>(ctx, mixture(SimilarityAware<XMoe>{}, LayerNorm{.model_dim = kDim}), optim::NormalizedGd{});
   train<T>(ctx, mixture(SoftMoe{.slots = 2}, linear), optim::Sgd{});
   train<T>(ctx, mixture(VMoe{}, linear), optim::Sgd{});
   train<T>(ctx, mixture(SigmoidTopK{}, linear), optim::Sgd{});

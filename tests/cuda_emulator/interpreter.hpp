@@ -91,7 +91,6 @@ class Warp {
 
   /// Whether it waits for products that other warps of its warpgroup have not issued yet.
   bool at_products() const { return at_products_; }
-  std::uint32_t products_pc() const { return products_pc_; }
   bool products_issued() const;
   void go_on_with_products() {
     at_products_ = false;

@@ -2,81 +2,52 @@
 
 #include <doctest/doctest.h>
 
-#include <cmath>
-#include <cstdint>
-#include <limits>
+#include <array>
 #include <vector>
 
+#include "gatefold/dist/shards.hpp"
 #include "gatefold/gatefold.hpp"
 
 using namespace gatefold;
 
-namespace {
-
-/// Every third row of 20, backwards; widths around those of registers, with ties, numbers that overflow, and none.
-template <class V, class B, class RoundF>
-int differences(Index width, const RoundF& rounded) {
-  constexpr Index all = 20;
-  typename B::Context ctx(1);
-  auto from = uniform_tensor<float>(ctx, Seed{1}, 1.0, all, width);
-  for (Index j = 0; j < width; ++j) {
-    from(19, j) = 1 + static_cast<float>(2 * j + 1) / 256;  // ties
-    from(16, j) = j % 2 ? 3.4e38f : -3.4e38f;
-    from(13, j) = static_cast<float>(j) * 1e-39f;
-  }
-  Tensor<Index, 1, B> rows(7);
-  for (Index i = 0; i < 7; ++i) rows(i) = 19 - 3 * i;
-  Tensor<V, 2, B> packed(7, width), first(7, width);
-  auto back = constant_tensor<float>(ctx, -1, all, width), in_order = constant_tensor<float>(ctx, -1, 7, width);
-  B::for_rows(ctx, 7, fn::CarryRows<float, float, V, B>{rows.view(), from, {}, packed});
-  B::for_rows(ctx, 7, fn::CarryRows<float, V, float, B>{{}, packed, rows.view(), back});
-  B::for_rows(ctx, 7, fn::CarryRows<float, float, V, B>{{}, from, {}, first});
-  B::for_rows(ctx, 7, fn::CarryRows<float, V, float, B>{{}, first, {}, in_order});
-  int wrong = 0;
-  for (Index r = 0; r < all; ++r)
-    for (Index j = 0; j < width; ++j) {
-      wrong += back(r, j) != (r % 3 == 1 ? rounded(from(r, j)) : -1.0f);
-      if (r < 7) wrong += in_order(r, j) != rounded(from(r, j));
-    }
-  return wrong;
-}
-/// To 8 bits of mantissa, to nearest and ties to even, by powers of 2; subnormals are multiples of 2⁻¹³³.
-float by_hand(float v) {
-  int exponent = 0;
-  std::frexp(v, &exponent);
-  const int unit = std::max(exponent - 8, -133);
-  const double r = std::ldexp(std::nearbyint(std::ldexp(static_cast<double>(v), -unit)), unit);
-  return std::abs(r) > static_cast<double>(std::numeric_limits<float>::max())
-             ? std::copysign(std::numeric_limits<float>::infinity(), v)
-             : static_cast<float>(r);
-}
-
-}  // namespace
-
-TEST_CASE("rows are carried as they are, or rounded to nearest even, to where they belong and nowhere else") {
-  for (const Index width : {1, 3, 8, 16, 37}) {
-    CAPTURE(width);
-    CHECK(differences<float, Cpu>(width, [](float v) { return v; }) == 0);
-    CHECK(differences<Bfloat16, Cpu>(width, by_hand) == 0);
-    CHECK(differences<Bfloat16, CpuBf16>(width, by_hand) == 0);
-  }
-}
-
-TEST_CASE("rows that are bfloat16 already are carried bit by bit") {
+TEST_CASE("ranges of packed rows that follow each other are one run, with their list or with the rows as they stand") {
   Cpu::Context ctx(1);
-  const Index width = 37;
-  Tensor<Bfloat16, 2, Cpu> from(3, width), to(2, width);
-  for (Index i = 0; i < from.size(); ++i)  // all exponents, both signs, numbers that are none
-    from.data()[i] = Bfloat16{static_cast<std::uint16_t>(i * 593)};
-  Tensor<Index, 1, Cpu> rows(2);
-  rows(0) = 2, rows(1) = 0;
-  Cpu::for_rows(ctx, 2, fn::CarryRows<float, Bfloat16, Bfloat16, Cpu>{rows.view(), from, {}, to});
-  Index differ = 0;
-  for (Index r = 0; r < 2; ++r)
-    for (Index j = 0; j < width; ++j) {
-      const Bfloat16 v = from(rows(r), j);
-      const bool number = (v.bits & 0x7fff) <= 0x7f80;
-      differ += number ? to(r, j).bits != v.bits : (to(r, j).bits & 0x7fff) <= 0x7f80;
-    }
-  CHECK(differ == 0);
+  Tensor<Index, 1, Cpu> list(7);
+  for (Index i = 0; i < 7; ++i) list(i) = 10 + i;
+  const auto of = uniform_tensor<float>(ctx, Seed{1}, 1, 20, 3), packed = uniform_tensor<float>(ctx, Seed{2}, 1, 7, 3);
+  const std::vector<dist::Range> ranges{{0, 2}, {2, 0}, {2, 1}, {5, 2}};
+  for (const bool listed : {false, true}) {
+    CAPTURE(listed);
+    const dist::PackedRows<Cpu> rows{listed ? View<const Index, 1, Cpu>(list) : View<const Index, 1, Cpu>{}, 7, ranges};
+    std::vector<std::array<Index, 3>> runs;  // the first row of the packed ones, of the others, and how many
+    rows.each_run(of.view(), packed.view(), [&](const auto& of_run, const auto& from, const auto& in_packed) {
+      CHECK(of_run.empty() == !listed);
+      const Index first = (from.data() - of.data()) / 3;
+      runs.push_back({(in_packed.data() - packed.data()) / 3, listed ? of_run(0) : first, in_packed.extent(0)});
+    });
+    const Index at = listed ? 10 : 0;
+    CHECK(runs == std::vector<std::array<Index, 3>>{{0, at, 3}, {5, at + 5, 2}});
+  }
+}
+
+TEST_CASE("rows of each shard become rows of the others, in the places that these ask for") {
+  dist::Alone world;
+  dist::run(world, 2, [&](auto& shard) {
+    Cpu::Context ctx(1);
+    const Index me = shard.index();
+    Tensor<float, 2, Cpu> from(3, 2);
+    for (Index r = 0; r < 3; ++r) from(r, 0) = static_cast<float>(10 * me + r), from(r, 1) = -from(r, 0);
+    // Row 2 to shard 0, row 0 to shard 1; taken as rows 1 and 0.
+    Tensor<Index, 1, Cpu> gives(2), takes(2);
+    gives(0) = 2, gives(1) = 0, takes(0) = 1, takes(1) = 0;
+    const std::vector<dist::Range> each{{0, 1}, {1, 1}};
+    auto to = constant_tensor<float>(ctx, -1, 3, 2);
+    dist::carry_rows<float, Cpu>(shard, ctx, false, {gives.view(), 2, each}, from.view(), {takes.view(), 2, each},
+                                 to.view(), dist::NoWork{});
+    const float row = me == 0 ? 2 : 0;
+    CHECK(to(1, 0) == row);
+    CHECK(to(1, 1) == -row);
+    CHECK(to(0, 0) == 10 + row);
+    CHECK(to(2, 0) == -1);
+  });
 }

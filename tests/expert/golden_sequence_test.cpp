@@ -39,9 +39,9 @@ TEST_CASE("golden: MultiHeadExpert, causal and not") {
     });
 }
 
-TEST_CASE("golden: NormExpert") {
+TEST_CASE("golden: LayerNorm") {
   expert_agrees("norm_expert", [](Golden& g) {
-    return NormExpert{.model_dim = g.extent("model_dim"), .epsilon = g.option("epsilon")};
+    return LayerNorm{.model_dim = g.extent("model_dim"), .epsilon = g.option("epsilon")};
   });
 }
 

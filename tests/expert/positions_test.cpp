@@ -74,6 +74,10 @@ TEST_CASE("add_rows: gathered rows are added to slots in use") {
   add_rows(ctx, items, x, y.view());
   for (Index s = 0; s < 7; ++s)
     for (Index j = 0; j < 3; ++j) CHECK(y(s, j) == (s < 5 ? 2 + x(rows[std::size_t(s)], j) : 2));
+
+  auto narrow = constant_tensor<double>(ctx, 2, 7, 1);
+  add_rows(ctx, items, x, narrow.view(), 2);
+  for (Index s = 0; s < 7; ++s) CHECK(narrow(s, 0) == (s < 5 ? 2 + x(rows[std::size_t(s)], 2) : 2));
 }
 
 TEST_CASE("take_rows: columns of gathered rows, into slots in use") {

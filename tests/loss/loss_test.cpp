@@ -25,7 +25,7 @@ T mean(Index terms, Index count) {
   Cpu::Context ctx(2);
   Tensor<T, 1, Cpu> value(1);
   value(0) = 77;  // overwritten
-  loss::mean<T, Cpu>(ctx, terms, count, Counting<T>{}, value);
+  loss::mean<T, Cpu>(ctx, terms, {count}, Counting<T>{}, value);
   return value(0);
 }
 
@@ -44,7 +44,7 @@ TEST_CASE_TEMPLATE("the mean of equal terms is one of them, however many there a
   const T term = static_cast<T>(std::log(10.0));
   for (const Index terms : {1, 1000, 4096, 100000}) {
     const std::vector<T> all(static_cast<std::size_t>(terms), term);
-    loss::mean<T, Cpu>(ctx, terms, terms, fn::Term<T>{all.data()}, value);
+    loss::mean<T, Cpu>(ctx, terms, {terms}, fn::Term<T>{all.data()}, value);
     // A sum in double is off by half an ulp of it a term of a block and a block, at most.
     CHECK(std::abs(static_cast<double>(value(0) - term)) <=
           std::max<double>(std::numeric_limits<T>::epsilon(), 4200 * 0x1p-53) * static_cast<double>(term));
@@ -73,9 +73,9 @@ TEST_CASE_TEMPLATE("the mean of no items is 0", T, float, double) {
 TEST_CASE("the value is one number") {
   Cpu::Context ctx(1);
   Tensor<double, 1, Cpu> two(2), none(0);
-  CHECK_THROWS_WITH_AS((loss::mean<double, Cpu>(ctx, 3, 3, Counting<double>{}, two)),
+  CHECK_THROWS_WITH_AS((loss::mean<double, Cpu>(ctx, 3, {3}, Counting<double>{}, two)),
                        "loss.mean: value: expected [1], got [2]", ArgumentError);
-  CHECK_THROWS_AS((loss::mean<double, Cpu>(ctx, 3, 3, Counting<double>{}, none)), ArgumentError);
+  CHECK_THROWS_AS((loss::mean<double, Cpu>(ctx, 3, {3}, Counting<double>{}, none)), ArgumentError);
 }
 
 TEST_CASE_TEMPLATE("a loss by itself: T and B come from the outputs, a view or a tensor", T, float, double) {

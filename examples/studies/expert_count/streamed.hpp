@@ -126,7 +126,7 @@ class PatchSums {
       if (from.data() == x.data() && from.extent(0) == x.extent(0)) return sums;
     known_.emplace_back(x, Tensor<T, 2, Cpu>(x.extent(0), dim));
     Tensor<T, 2, Cpu>& sums = known_.back().second;
-    Cpu::for_rows(ctx, x.extent(0), fn::SumPositions<T, Cpu>{x, sums});
+    Cpu::for_rows(ctx, x.extent(0), fn::SumPositions<T, Cpu>{x.extent(1) / dim, 1, x, sums});
     return std::as_const(sums);
   }
 

@@ -135,7 +135,7 @@ struct WindowParts {
   WindowParts(const Window& window, Index heads, Index items) : sequences(items / window.length) {
     const Index together = BlockSize{}.rows * BlockSize{}.keys / (window.length * window.keys() * heads);
     each = together > 0 ? together : 1;
-    count = (sequences + each - 1) / each;
+    count = divide_up(sequences, each);
   }
   /// Call f(context, part, its number) for each; they may be at work at once.
   template <class C, class T, class B, class F>

@@ -58,7 +58,7 @@ template <class C, class F>
 void for_sequences(C& ctx, Index items, Index length, BlockSize size, const F& f) {
   if (items == 0) return;
   const Index range = length * size.sequences(length);
-  C::Backend::for_tasks(ctx, (items + range - 1) / range, [&](C& own, Index first, Index count) {
+  C::Backend::for_tasks(ctx, divide_up(items, range), [&](C& own, Index first, Index count) {
     const Index begin = first * range, end = begin + count * range;
     f(own, begin, (end < items ? end : items) - begin);
   });

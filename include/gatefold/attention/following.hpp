@@ -24,9 +24,7 @@ struct Following {
   View<const Index, 1, B> offsets{};  // [blocks · heads + 1] the first row of each head of each block
 
   /// The block of a row, and of an item.
-  GATEFOLD_HD Index block(Index n) const {
-    return n / length * ((length + size.rows - 1) / size.rows) + n % length / size.rows;
-  }
+  GATEFOLD_HD Index block(Index n) const { return n / length * divide_up(length, size.rows) + n % length / size.rows; }
   BlockSize block_size() const { return heads > 1 ? size : BlockSize{}; }
   GATEFOLD_HD Index item(Index row) const { return heads > 1 ? items(row) : row; }
   GATEFOLD_HD Index row(Index item) const { return heads > 1 ? rows(item) : item; }

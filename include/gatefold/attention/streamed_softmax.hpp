@@ -81,17 +81,8 @@ struct SoftmaxBlock {
   template <class Lanes>
   GATEFOLD_HD static void hide(const Lanes& lanes, View<T, 2, B> of, Index row, Index first, Index count) {
     T* const scores = of.data() + row * of.extent(1);
-    clear(lanes, scores, first);
-    clear(lanes, scores + first + count, of.extent(1) - first - count);
-  }
-
- private:
-  template <class Lanes>
-  GATEFOLD_HD static void clear(const Lanes& lanes, T* from, Index count) {
-    each_column<T>(lanes, count, [&](auto at, Index j) {
-      using V = typename decltype(at)::Value;
-      at.store(from + j, V(T(0)));
-    });
+    zero_columns(lanes, scores, first);
+    zero_columns(lanes, scores + first + count, of.extent(1) - first - count);
   }
 };
 

@@ -48,6 +48,18 @@ struct Scale {
     at.store(x + i, at.load(x + i) * scale);
   }
 };
+/// to = scale · from
+template <class T>
+struct CopyScaled {
+  using Element = T;
+  T scale;
+  const T* from;
+  T* to;
+  template <class A>
+  GATEFOLD_HD void operator()(const A& at, Index i) const {
+    at.store(to + i, at.load(from + i) * scale);
+  }
+};
 /// y += scale · x
 template <class T>
 struct AddScaled {
@@ -199,6 +211,11 @@ void fill(C& ctx, Tensor<T, R, B>& x, NonDeduced<T> value) {
 template <class C, class T, int R, class B>
 void copy(C& ctx, In<T, R, B> from, View<T, R, B> to) {
   B::for_each(ctx, to.size(), fn::Copy<T>{from.data(), to.data()});
+}
+/// to = scale · from
+template <class C, class T, int R, class B>
+void copy_scaled(C& ctx, NonDeduced<T> scale, In<T, R, B> from, View<T, R, B> to) {
+  B::for_each(ctx, to.size(), fn::CopyScaled<T>{scale, from.data(), to.data()});
 }
 /// y += x
 template <class C, class T, int R, class B>

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <limits>
+#include <type_traits>
 
 #include "gatefold/backend/epilogue.hpp"
 #include "gatefold/core/config.hpp"
@@ -60,6 +61,15 @@ GATEFOLD_HD void each_column(const Lanes& lanes, Index n, const F& f) {
   } else {
     for (Index j = lanes.lane; j < n; j += lanes.size) f(OneElement<T>{}, j);
   }
+}
+
+/// row[j] = 0 for the columns j < n
+template <class Lanes, class T>
+GATEFOLD_HD void zero_columns(const Lanes& lanes, T* row, Index n) {
+  each_column<T>(lanes, n, [&](const auto& at, Index j) {
+    using Value = typename std::remove_cvref_t<decltype(at)>::Value;
+    at.store(row + j, Value(T(0)));
+  });
 }
 
 /// Σ_j f(at, j) over the columns j < n, the same on every lane, for an f that takes one value at a time, never a

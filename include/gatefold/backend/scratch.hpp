@@ -105,7 +105,7 @@ Scratch<B>::Mark::~Mark() {
 template <class B>
 void* Scratch<B>::take(std::size_t bytes) {
   const std::size_t asked = bytes;
-  bytes = (bytes + kAlignment - 1) / kAlignment * kAlignment;
+  bytes = divide_up(bytes, kAlignment) * kAlignment;
   std::size_t at = 0;
   while (at < chunks_.size() && chunks_[at].size - chunks_[at].used < bytes) ++at;
   if (at == chunks_.size()) add_chunk(bytes > kSmallestChunk ? bytes : kSmallestChunk);

@@ -18,9 +18,7 @@ struct ZeroTouched {
   template <class Lanes>
   GATEFOLD_HD void operator()(const Lanes& lanes, Index v) const {
     if (!from_first(lanes, [&] { return Index(rows.touched(v)); })) return;
-    T* to = rows.data + v * rows.columns;
-    each_column<T>(lanes, rows.columns,
-                   [&](auto at, Index j) { at.store(to + j, typename decltype(at)::Value(T(0))); });
+    zero_columns(lanes, rows.data + v * rows.columns, rows.columns);
     if (lanes.lane == 0) rows.marks[v] = 0;
   }
 };
@@ -46,7 +44,7 @@ struct Parts {
   Index size, length;
   const unsigned char* marks = nullptr;  // of a table's rows, where not all are touched
 
-  Index count() const { return length > 0 ? (size + length - 1) / length : 0; }
+  Index count() const { return length > 0 ? divide_up(size, length) : 0; }
   GATEFOLD_HD Index begin(Index part) const { return part * length; }
   GATEFOLD_HD Index elements(Index part) const {
     const Index rest = size - begin(part);

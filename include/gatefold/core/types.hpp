@@ -13,6 +13,12 @@ using Index = std::int64_t;
 /// The `ignore` of losses and metrics that ignore no label.
 inline constexpr Index ignore_none = std::numeric_limits<Index>::min();
 
+/// ⌈a / b⌉ of counts
+template <class A, class B>
+GATEFOLD_HD constexpr auto divide_up(A a, B b) {
+  return (a + b - 1) / b;
+}
+
 /// Bijective 64-bit mixing (finaliser of splitmix64, Steele et al. 2014).
 GATEFOLD_HD constexpr std::uint64_t mix64(std::uint64_t z) {
   z += 0x9e3779b97f4a7c15ull;

@@ -90,9 +90,7 @@ struct CorruptPixels {
     return some < 1 ? 1 : some;
   }
   /// A side of s pixels has c = share(s) cells; pixel i is in cell ⌊i c / s⌋, which begins at ⌈cell · s / c⌉.
-  GATEFOLD_HD Index first_of_cell(Index cell, Index side) const {
-    return (cell * side + share(side) - 1) / share(side);
-  }
+  GATEFOLD_HD Index first_of_cell(Index cell, Index side) const { return divide_up(cell * side, share(side)); }
   GATEFOLD_HD double mean_of_cell(Index n, Index row, Index column) const {
     const Index i = row * share(rows) / rows, j = column * share(columns) / columns;
     const Index top = first_of_cell(i, rows), bottom = first_of_cell(i + 1, rows);

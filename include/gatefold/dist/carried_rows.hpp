@@ -3,9 +3,8 @@
 #include <type_traits>
 #include <vector>
 
-#include "gatefold/backend/lanes.hpp"
+#include "gatefold/backend/carry_rows.hpp"
 #include "gatefold/core/bfloat16.hpp"
-#include "gatefold/core/config.hpp"
 #include "gatefold/core/types.hpp"
 #include "gatefold/dist/group.hpp"
 #include "gatefold/dist/memory.hpp"
@@ -13,24 +12,6 @@
 
 /// Rows of T, of floating-point numbers or Bfloat16, on their way between shards, as V: T itself, or Bfloat16.
 namespace gatefold {
-
-namespace fn {
-
-/// to[to_rows[i], :] = from[from_rows[i], :], rounded where Y is smaller; without a list, row i
-template <class T, class X, class Y, class B>
-struct CarryRows {
-  View<const Index, 1, B> from_rows;
-  View<const X, 2, B> from;
-  View<const Index, 1, B> to_rows;
-  View<Y, 2, B> to;
-  GATEFOLD_HD void operator()(const auto& lanes, Index i) const {
-    const Index source = from_rows.empty() ? i : from_rows(i), target = to_rows.empty() ? i : to_rows(i);
-    each_column<T>(lanes, to.extent(1),
-                   [&](const auto& at, Index j) { at.store(&to(target, j), at.load(&from(source, j))); });
-  }
-};
-
-}  // namespace fn
 
 namespace dist {
 

@@ -30,7 +30,7 @@ struct HottestFirst {
   /// @throws ArgumentError unless extra is at least 0 and loads are those of the experts
   /// @cost   O(E (E + C) extra)
   Placement place(const std::vector<Index>& loads, Index shards, const Placement& now) const {
-    const Index experts = now.experts(), room = (experts + shards - 1) / shards + extra;
+    const Index experts = now.experts(), room = divide_up(experts, shards) + extra;
     expect(extra >= 0, "HottestFirst", "extra", "at least 0", extra);
     expect(static_cast<Index>(loads.size()) == experts, "HottestFirst", "loads",
            Joined{"those of ", experts, " experts"}, loads.size());

@@ -32,7 +32,7 @@ struct LongestFirst {
   /// @throws ArgumentError unless most is 0 or enough for all experts, gain is at least 0, and loads are those of them
   /// @cost   O(E (C + log E))
   Placement place(const std::vector<Index>& loads, Index shards, const Placement& now) const {
-    const Index experts = now.experts(), least = (experts + shards - 1) / shards;
+    const Index experts = now.experts(), least = divide_up(experts, shards);
     expect(most == 0 || most >= least, "LongestFirst", "most",
            Joined{"0 or at least ", least, " (", experts, " experts on ", shards, " shards)"}, most);
     expect(gain >= 0, "LongestFirst", "gain", "at least 0", gain);

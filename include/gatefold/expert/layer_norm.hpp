@@ -64,15 +64,14 @@ struct GainBias {
     });
   }
 };
-/// With g = dy ⊙ gain: dx = (g − mean(g) − normalized mean(g normalized)) / √(var x + ε), or += it; scaled = dy ⊙
-/// normalized, which is summed into dgain.
+/// With g = dy ⊙ gain: dx = (g − mean(g) − normalized mean(g normalized)) / √(var x + ε), scaled = dy ⊙ normalized,
+/// which is summed into dgain.
 template <class T, class B>
 struct NormaliseBackward {
   Groups<B> groups;
   View<const T, 2, B> normalized, gain, dy;
   View<const T, 1, B> inverse;
   View<T, 2, B> dx, scaled;
-  bool accumulate;
 
   template <class Lanes>
   GATEFOLD_HD void operator()(const Lanes& lanes, Index s) const {
@@ -88,14 +87,9 @@ struct NormaliseBackward {
       return at.load(sum + j) * at.load(by + j);
     });
     const T mean = total / T(columns), slope = along / T(columns), scale = inverse(s);
-    const auto adjoint = [&](const auto& at, Index j) {
-      return scale * (at.load(d + j) * at.load(by + j) - mean - at.load(x + j) * slope);
-    };
-    if (accumulate)
-      each_column<T>(lanes, columns,
-                     [&](const auto& at, Index j) { at.store(to + j, at.load(to + j) + adjoint(at, j)); });
-    else
-      each_column<T>(lanes, columns, [&](const auto& at, Index j) { at.store(to + j, adjoint(at, j)); });
+    each_column<T>(lanes, columns, [&](const auto& at, Index j) {
+      at.store(to + j, scale * (at.load(d + j) * at.load(by + j) - mean - at.load(x + j) * slope));
+    });
   }
 };
 
@@ -172,7 +166,14 @@ struct LayerNorm {
   template <class T, class B>
   void backward(typename B::Context& ctx, const Params<T, B>& p, Groups<B> groups, In<T, 2, B>,
                 const Saved<T, B>& saved, In<T, 2, B> dz, Out<T, 2, B> dslots, Params<T, B>& grads) const {
-    normalise_backward(ctx, p, groups, saved, dz, dslots, grads, false);
+    expect_shape("LayerNorm.backward", "saved.normalized", saved.normalized, {groups.slots, model_dim});
+    expect_shape("LayerNorm.backward", "saved.inverse", saved.inverse, {groups.slots});
+    auto mark = ctx.mark();
+    auto scaled = ctx.template scratch<T>(groups.slots, model_dim);
+    B::for_rows(ctx, groups.slots,
+                fn::NormaliseBackward<T, B>{groups, saved.normalized, p.gain, dz, saved.inverse, dslots, scaled});
+    B::grouped_sum(ctx, groups.in_slot_order(), View<const T, 2, B>(scaled), grads.gain.view());
+    B::grouped_sum(ctx, groups.in_slot_order(), dz, grads.bias.view());
   }
 
  private:
@@ -181,34 +182,10 @@ struct LayerNorm {
                  Out<T, 2, B> normalized, Out<T, 2, B> y, Out<T, 1, B> inverse) const {
     B::for_rows(ctx, groups.slots, fn::Normalise<T, B>{groups, x, p.gain, p.bias, T(epsilon), normalized, y, inverse});
   }
-  template <class T, class B>
-  void normalise_backward(typename B::Context& ctx, const Params<T, B>& p, const Groups<B>& groups,
-                          const Saved<T, B>& saved, In<T, 2, B> dz, Out<T, 2, B> dx, Params<T, B>& grads,
-                          bool accumulate) const {
-    expect_shape("LayerNorm.backward", "saved.normalized", saved.normalized, {groups.slots, model_dim});
-    expect_shape("LayerNorm.backward", "saved.inverse", saved.inverse, {groups.slots});
-    auto mark = ctx.mark();
-    auto scaled = ctx.template scratch<T>(groups.slots, model_dim);
-    B::for_rows(
-        ctx, groups.slots,
-        fn::NormaliseBackward<T, B>{groups, saved.normalized, p.gain, dz, saved.inverse, dx, scaled, accumulate});
-    B::grouped_sum(ctx, groups.in_slot_order(), View<const T, 2, B>(scaled), grads.gain.view());
-    B::grouped_sum(ctx, groups.in_slot_order(), dz, grads.bias.view());
-  }
-  template <class T, class B>
-  void validate_forward(const Params<T, B>& p, View<const T, 2, B> x, View<T, 2, B> y) const {
-    expect_shape("LayerNorm.forward", "x", x, {any_extent, model_dim});
-    expect_shape("LayerNorm.forward", "y", y, {x.extent(0), model_dim});
-    expect_apart("LayerNorm.forward", "y", y, "x", x);
-    validate(p, 1);
-  }
   void expect_options(const char* where) const {
     expect(model_dim >= 1, where, "model_dim", "at least 1", model_dim);
     expect_positive(where, "epsilon", epsilon);
   }
 };
-
-/// The name LayerNorm had as an expert.
-using NormExpert = LayerNorm;
 
 }  // namespace gatefold

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "gatefold/attention/attend.hpp"
+#include "gatefold/attention/projections.hpp"
 #include "gatefold/backend/elementwise.hpp"
 #include "gatefold/backend/epilogue.hpp"
 #include "gatefold/backend/initial_values.hpp"
@@ -12,7 +13,6 @@
 #include "gatefold/expert/positions.hpp"
 #include "gatefold/expert/weight_gradient.hpp"
 #include "gatefold/policy/policy.hpp"
-#include "gatefold/tensor/expect_shape.hpp"
 
 namespace gatefold {
 
@@ -62,10 +62,7 @@ struct MultiHeadExpert {
   template <class T, class B>
   void validate(const Params<T, B>& p, Index experts) const {
     expect_options("MultiHeadExpert");
-    expect_shape("MultiHeadExpert", "params.query", p.query, {experts, model_dim, model_dim});
-    expect_shape("MultiHeadExpert", "params.key", p.key, {experts, model_dim, model_dim});
-    expect_shape("MultiHeadExpert", "params.value", p.value, {experts, model_dim, model_dim});
-    expect_shape("MultiHeadExpert", "params.output", p.output, {experts, model_dim, model_dim});
+    attending::expect_projections("MultiHeadExpert", p, {experts, model_dim, model_dim});
   }
 
   template <class T, class B>
@@ -118,9 +115,8 @@ struct MultiHeadExpert {
             .slots = groups.offsets};
   }
   void expect_options(const char* where) const {
-    expect(model_dim >= 1, where, "model_dim", "at least 1", model_dim);
+    attending::expect_heads(where, model_dim, heads);
     expect(length >= 1, where, "length", "at least 1", length);
-    expect(heads >= 1 && model_dim % heads == 0, where, "heads", Joined{"a divisor of model_dim = ", model_dim}, heads);
   }
 };
 

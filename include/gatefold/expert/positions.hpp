@@ -106,10 +106,10 @@ View<const T, 2, B> rows_in_slot_order(C& ctx, Groups<B> groups, View<const T, 2
   take_rows(ctx, groups, x, rows);
   return rows;
 }
-/// y[s] += x[row(s)] for the slots in use.
+/// y[s] += columns [first, first + columns of y) of x[row(s)], for the slots in use.
 template <class C, class T, class B>
-void add_rows(C& ctx, Groups<B> groups, In<T, 2, B> x, View<T, 2, B> y) {
-  B::for_rows(ctx, groups.slots, fn::TakeRows<T, B>{groups, x, 0, true, y});
+void add_rows(C& ctx, Groups<B> groups, In<T, 2, B> x, View<T, 2, B> y, Index first = 0) {
+  B::for_rows(ctx, groups.slots, fn::TakeRows<T, B>{groups, x, first, true, y});
 }
 
 }  // namespace gatefold

@@ -50,10 +50,7 @@ struct RouteRowBackward {
 
   template <class Lanes>
   GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
-    T* row = &dq(n, 0);
-    if (!accumulate)
-      each_column<T>(lanes, dq.extent(1),
-                     [&](auto at, Index e) { at.store(row + e, typename decltype(at)::Value(T(0))); });
+    if (!accumulate) zero_columns(lanes, &dq(n, 0), dq.extent(1));
     pick(lanes, n);
     mix(lanes, n);
   }

@@ -9,8 +9,8 @@
 #include "gatefold/backend/order.hpp"
 #include "gatefold/core/bfloat16.hpp"
 #include "gatefold/core/config.hpp"
-#include "gatefold/core/float16.hpp"
 #include "gatefold/core/types.hpp"
+#include "gatefold/io/float16.hpp"
 
 /// The types of elements that files hold, as numbers.
 namespace gatefold::io {

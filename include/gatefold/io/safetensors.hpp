@@ -193,7 +193,7 @@ Data read_entries(const std::filesystem::path& path, bool only, const std::vecto
   for (const Entry& entry : list) {
     data.begins.push_back(size);
     for (const Slice& slice : entry.here) size += slice.count;
-    size = (size + kAlignment - 1) / kAlignment * kAlignment;
+    size = divide_up(size, kAlignment) * kAlignment;
   }
   data.bytes.resize(static_cast<std::size_t>(size));
   for (std::size_t f = 0; f < places.size(); ++f) {

@@ -1,10 +1,10 @@
 #pragma once
 
 #include <cmath>
-#include <utility>
 
 #include "gatefold/attention/attend.hpp"
 #include "gatefold/attention/attention_trace.hpp"
+#include "gatefold/attention/projections.hpp"
 #include "gatefold/backend/elementwise.hpp"
 #include "gatefold/backend/epilogue.hpp"
 #include "gatefold/backend/random_fill.hpp"
@@ -15,23 +15,6 @@
 #include "gatefold/tensor/expect_shape.hpp"
 
 namespace gatefold {
-
-namespace attending {
-
-/// What attentions of any kind ask of their options and projections, in the name of the one that asks.
-inline void expect_heads(const char* where, Index model_dim, Index heads) {
-  expect(model_dim >= 1, where, "model_dim", "at least 1", model_dim);
-  expect(heads >= 1 && model_dim % heads == 0, where, "heads", Joined{"a divisor of model_dim = ", model_dim}, heads);
-}
-template <class P>
-void expect_projections(const char* where, const P& p, Index model_dim) {
-  expect_shape(where, "params.query", p.query, {model_dim, model_dim});
-  expect_shape(where, "params.key", p.key, {model_dim, model_dim});
-  expect_shape(where, "params.value", p.value, {model_dim, model_dim});
-  expect_shape(where, "params.output", p.output, {model_dim, model_dim});
-}
-
-}  // namespace attending
 
 /// Multi-head self-attention, as a branch.
 ///
@@ -96,7 +79,7 @@ struct Attention {
   template <class T, class B>
   void validate(const Params<T, B>& p, Index items, const Sequence<T, B>& extra) const {
     expect_options();
-    attending::expect_projections("Attention", p, model_dim);
+    attending::expect_projections("Attention", p, {model_dim, model_dim});
     extra.validate("Attention.forward", items);
   }
 
@@ -113,12 +96,12 @@ struct Attention {
     saved.valid = extra.valid;
     auto mark = ctx.mark();
     const View<const T, 2, B> now = without_padding<T, B>(ctx, x, extra.valid);
-    project(ctx, now, p.query, saved.q.view());
-    project(ctx, now, p.key, saved.k.view());
-    project(ctx, now, p.value, saved.v.view());
+    attending::project(ctx, now, p.query, saved.q);
+    attending::project(ctx, now, p.key, saved.k);
+    attending::project(ctx, now, p.value, saved.v);
     attending::forward(ctx, form(saved, extra.valid), saved.q, saved.k, saved.v, saved.context, saved.log_sum_exp,
                        saved.entropy);
-    project(ctx, std::as_const(saved.context).view(), p.output, u);
+    attending::project(ctx, saved.context, p.output, u);
     run_step(ctx, u, step);
   }
   template <class T, class B>
@@ -145,9 +128,9 @@ struct Attention {
     auto dq = from_trace(dtrace.q), dk = from_trace(dtrace.k), dv = from_trace(dtrace.v);
     attending::backward(ctx, form(saved, extra.valid), saved.q, saved.k, saved.v, saved.context, saved.log_sum_exp,
                         dcontext, dtrace.log_sum_exp, dq, dk, dv);
-    project_backward(ctx, now, p.query, View<const T, 2, B>(dq), dx, grads.query);
-    project_backward(ctx, now, p.key, View<const T, 2, B>(dk), dx, grads.key);
-    project_backward(ctx, now, p.value, View<const T, 2, B>(dv), dx, grads.value);
+    attending::project_backward(ctx, now, p.query, dq, dx, grads.query);
+    attending::project_backward(ctx, now, p.key, dk, dx, grads.key);
+    attending::project_backward(ctx, now, p.value, dv, dx, grads.value);
   }
 
   /// What a gate may ask of this attention; views into params and saved.
@@ -171,16 +154,6 @@ struct Attention {
   template <class T, class B>
   attending::Form<T, B> form(const Saved<T, B>& saved, View<const T, 1, B> valid) const {
     return {.length = saved.length, .heads = heads, .scale = scale(), .causal = causal, .valid = valid};
-  }
-  template <class C, class T, class B>
-  static void project(C& ctx, View<const T, 2, B> x, const Tensor<T, 2, B>& w, View<T, 2, B> y) {
-    B::gemm(ctx, x, false, w.view(), false, false, y, fn::Store{});
-  }
-  template <class C, class T, class B>
-  static void project_backward(C& ctx, View<const T, 2, B> x, const Tensor<T, 2, B>& w, View<const T, 2, B> dy,
-                               View<T, 2, B> dx, Tensor<T, 2, B>& dw) {
-    B::gemm(ctx, x, true, dy, false, true, dw.view(), fn::Store{});
-    B::gemm(ctx, dy, false, w.view(), true, true, dx, fn::Store{});
   }
 };
 

@@ -107,14 +107,15 @@ struct Chain {
   }
   template <class T, class B>
   void begin(typename B::Context& ctx, const Params<T, B>& p, Index items, Carry<T, B>& carry) const {
-    for_each<T, B>(
-        [&]<std::size_t At>(const auto& layer) { layer.begin(ctx, std::get<At>(p.layers), items, state<At>(carry)); });
+    for_each<T, B>([&]<std::size_t At>(const auto& layer) {
+      layer.begin(ctx, std::get<At>(p.layers), items, state<At, T, B>(carry));
+    });
   }
   template <class T, class B>
   void validate(const Params<T, B>& p, Index items, const Carry<T, B>& carry, const Extra<T, B>& extra) const {
     validate_dims();
     for_each<T, B>([&]<std::size_t At>(const auto& layer) {
-      gatefold::validate(layer, std::get<At>(p.layers), items, state<At>(carry), std::get<At>(extra.layers));
+      gatefold::validate(layer, std::get<At>(p.layers), items, state<At, T, B>(carry), std::get<At>(extra.layers));
     });
   }
 
@@ -130,7 +131,7 @@ struct Chain {
         saved.between[At].resize(x.extent(0), layer.out_dim());
         out = saved.between[At];
       }
-      layer.forward(ctx, std::get<At>(p.layers), in, state<At>(carry), out, std::get<At>(saved.layers),
+      layer.forward(ctx, std::get<At>(p.layers), in, state<At, T, B>(carry), out, std::get<At>(saved.layers),
                     std::get<At>(extra.layers));
       update::follow_pass(carry, in.data(), out.data());
     });
@@ -143,7 +144,7 @@ struct Chain {
     View<const T, 2, B> before;
     for_each<T, B>([&]<std::size_t At>(const auto& layer) {
       const auto run = [&](const auto& in, View<T, 2, B> out) {
-        gatefold::infer<T, B>(layer, ctx, std::get<At>(p.layers), in, state<At>(carry), out,
+        gatefold::infer<T, B>(layer, ctx, std::get<At>(p.layers), in, state<At, T, B>(carry), out,
                               std::get<At>(extra.layers));
         update::follow_pass(carry, in.data(), out.data());
         before = out;
@@ -171,7 +172,7 @@ struct Chain {
     for_each_reversed<T, B>([&]<std::size_t At>(const auto& layer) {
       const auto run = [&](const auto& to) {
         layer.backward(ctx, std::get<At>(p.layers), input<At>(x, saved), std::get<At>(saved.layers), from,
-                       state<At>(dcarry), to, std::get<At>(grads.layers), std::get<At>(extra.layers),
+                       state<At, T, B>(dcarry), to, std::get<At>(grads.layers), std::get<At>(extra.layers),
                        std::get<At>(dextra.layers));
       };
       if constexpr (At == 0) {
@@ -220,11 +221,7 @@ struct Chain {
     }
   }
   template <std::size_t At, class T, class B>
-  static auto& state(Carry<T, B>& carry) {
-    return std::get<gatefold::Carry<AsLayer<std::tuple_element_t<At, std::tuple<L...>>, T, B>, T, B>>(carry.states);
-  }
-  template <std::size_t At, class T, class B>
-  static const auto& state(const Carry<T, B>& carry) {
+  static auto& state(auto& carry) {
     return std::get<gatefold::Carry<AsLayer<std::tuple_element_t<At, std::tuple<L...>>, T, B>, T, B>>(carry.states);
   }
   void validate_dims() const {

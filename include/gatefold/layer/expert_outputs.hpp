@@ -43,7 +43,7 @@ struct ByItem {
 /// @param x [N, in_dim] in
 /// @return [N, E, out_dim]
 /// @throws ArgumentError unless shapes fit
-/// @cost   E/K times the experts' work in a layer; allocates N·E·(out_dim + what an expert keeps) values
+/// @cost   E/K times the experts' work in an inference; allocates N·E·out_dim values, and as many in scratch
 template <class M, class T, class B>
 auto expert_outputs(typename B::Context& ctx, const M& mixture, const Params<M, std::remove_const_t<T>, B>& params,
                     View<T, 2, B> x) {
@@ -52,7 +52,7 @@ auto expert_outputs(typename B::Context& ctx, const M& mixture, const Params<M, 
   using ExpertT = std::remove_cvref_t<decltype(expert)>;
   expect_shape("expert_outputs", "x", x, {any_extent, mixture.in_dim()});
   const Index items = x.extent(0), experts = mixture.experts(), out = mixture.out_dim();
-  if constexpr (hook::expert::validate<ExpertT, T, B>()) expert.validate(params.expert, experts);
+  if constexpr (hook::expert::validate<ExpertT, U, B>()) expert.validate(params.expert, experts);
   const auto here = ctx.here();
   Tensor<U, 3, B> u(items, experts, out);
   auto mark = ctx.mark();
@@ -60,8 +60,7 @@ auto expert_outputs(typename B::Context& ctx, const M& mixture, const Params<M, 
   auto z = ctx.template scratch<U>(experts, items, out);
   B::for_each(ctx, offsets.size(), fn::EvenOffsets<B>{items, offsets});
   B::for_each(ctx, rows.size(), fn::EveryItem<B>{items, rows});
-  Saved<ExpertT, U, B> discarded;
-  expert.forward(ctx, params.expert, Groups<B>{offsets, rows, rows.size()}, x, z.as(rows.size(), out), discarded);
+  infer_expert<U, B>(expert, ctx, params.expert, {offsets, rows, rows.size()}, x, z.as(rows.size(), out));
   B::for_rows(ctx, rows.size(), fn::ByItem<U, B>{z, u});
   return u;
 }

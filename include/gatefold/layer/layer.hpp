@@ -49,9 +49,7 @@ concept HasExperts = requires(const L part) {
   { part.experts() } -> std::convertible_to<Index>;
 };
 template <class L, class T, class B>
-concept Dimensions = HasDims<L>;
-template <class L, class T, class B>
-concept Branch = Dimensions<L, T, B> && HasInit<L, T, B> &&
+concept Branch = HasDims<L> && HasInit<L, T, B> &&
     requires(const L branch, Probe<T, B> a, const Items<L, T, B>& x, ItemsGrad<L, T, B>& dx,
              const Params<L, T, B>& params, Saved<L, T, B>& saved, Params<L, T, B>& grads, const Extra<L, T, B>& extra,
              ExtraGrad<L, T, B>& dextra) {
@@ -67,7 +65,7 @@ concept SwallowsArguments = requires(const L branch, Probe<T, B> a, const Items<
 };
 
 template <class L, class T, class B>
-concept Layer = Dimensions<L, T, B> && HasInit<L, T, B> &&
+concept Layer = HasDims<L> && HasInit<L, T, B> &&
     requires(const L layer, Probe<T, B> a, const Items<L, T, B>& x, ItemsGrad<L, T, B>& dx,
              const Params<L, T, B>& params, Carry<L, T, B>& carry, Saved<L, T, B>& saved, Params<L, T, B>& grads,
              const Extra<L, T, B>& extra, ExtraGrad<L, T, B>& dextra) {

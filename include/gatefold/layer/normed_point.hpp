@@ -137,8 +137,7 @@ struct NormedPoint {
     add(ctx, dy, dx);
     auto mark = ctx.mark();
     auto dh = ctx.template scratch<T>(x.extent(0), in_dim());
-    fill(ctx, dh, 0);
-    add_scaled(ctx, -1, dy, dh);
+    copy_scaled(ctx, -1, dy, dh);
     Nothing<T, B> none;
     as_layer<T, B>(layer).backward(ctx, p.layer, saved.h, saved.layer, dy, dcarry, dh, grads.layer, extra, dextra);
     filled_norm<T, B>().backward(ctx, p.norm, x, saved.norm, dh, dx, grads.norm, none, none);

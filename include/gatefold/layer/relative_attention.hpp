@@ -5,6 +5,7 @@
 #include "gatefold/attention/attend_window.hpp"
 #include "gatefold/attention/attention_trace.hpp"
 #include "gatefold/attention/memory.hpp"
+#include "gatefold/attention/projections.hpp"
 #include "gatefold/backend/elementwise.hpp"
 #include "gatefold/backend/epilogue.hpp"
 #include "gatefold/core/error.hpp"
@@ -124,12 +125,12 @@ struct RelativeAttention {
     if (of.window.past > 0)
       attending::join_past<typename B::Context, T, B>(ctx, of.window, extra.memory, 0, now, saved.items);
     const View<const T, 2, B> all = of.window.past > 0 ? View<const T, 2, B>(saved.items) : now;
-    project<T, B>(ctx, now, p.query, saved.q);
-    project<T, B>(ctx, all, p.key, saved.k);
-    project<T, B>(ctx, all, p.value, saved.v);
+    attending::project(ctx, now, p.query, saved.q);
+    attending::project(ctx, all, p.key, saved.k);
+    attending::project(ctx, all, p.value, saved.v);
     keep_for_trace(ctx, of, saved, extra);
     attending::forward(ctx, of, saved.q, saved.k, saved.v, saved.context, saved.log_sum_exp, saved.trace.entropy);
-    project<T, B>(ctx, saved.context, p.output, u);
+    attending::project(ctx, saved.context, p.output, u);
     attending::remember(ctx, of.window, extra.memory, 0, all);
     attending::remember_valid(ctx, of.window, extra.memory, of.valid);
     run_step(ctx, u, step);
@@ -150,12 +151,12 @@ struct RelativeAttention {
                         log_sum_exp = scratch(x.extent(0), heads);
     const View<const T, 2, B> items = projected ? own : joined(own, 0);
     const View<T, 2, B> k = scratch(items.extent(0), model_dim), v = scratch(items.extent(0), model_dim);
-    project<T, B>(ctx, own, p.query, q);
-    project<T, B>(ctx, items, p.key, k);
-    project<T, B>(ctx, items, p.value, v);
+    attending::project(ctx, own, p.query, q);
+    attending::project(ctx, items, p.key, k);
+    attending::project(ctx, items, p.value, v);
     const View<const T, 2, B> keys = projected ? joined(k, 0) : k, values = projected ? joined(v, model_dim) : v;
     attending::forward(ctx, of, q, keys, values, context, log_sum_exp, {});
-    project<T, B>(ctx, context, p.output, u);
+    attending::project(ctx, context, p.output, u);
     attending::remember(ctx, of.window, extra.memory, 0, projected ? keys : items);
     if (projected) attending::remember(ctx, of.window, extra.memory, model_dim, values);
     attending::remember_valid(ctx, of.window, extra.memory, of.valid);
@@ -185,11 +186,11 @@ struct RelativeAttention {
     };
     const View<T, 2, B> dcontext = zeros(x.extent(0)), dq = zeros(x.extent(0)), dk = zeros(all.extent(0)),
                         dv = zeros(all.extent(0));
-    project_backward<T, B>(ctx, saved.context, p.output, dnow, dcontext, grads.output);
+    attending::project_backward(ctx, saved.context, p.output, dnow, dcontext, grads.output);
     add_trace(ctx, of.window, dextra, dq, dk, dv, grads.output);
     attending::backward(ctx, of, saved.q, saved.k, saved.v, saved.context, saved.log_sum_exp, dcontext,
                         dextra.trace.log_sum_exp, dq, dk, dv, dextra.relative);
-    project_backward<T, B>(ctx, now, p.query, dq, dx, grads.query);
+    attending::project_backward(ctx, now, p.query, dq, dx, grads.query);
     const auto back = [&](const Tensor<T, 2, B>& w, View<const T, 2, B> d, Tensor<T, 2, B>& dw) {
       B::gemm(ctx, all, true, d, false, true, dw.view(), fn::Store{});
       B::gemm(ctx, attending::without_past(ctx, of.window, d), false, w.view(), true, true, dx, fn::Store{});
@@ -276,7 +277,7 @@ struct RelativeAttention {
   template <class T, class B>
   void validate_call(const Params<T, B>& p, Index items, const Extra<T, B>& extra, bool wide) const {
     expect_options();
-    attending::expect_projections("RelativeAttention", p, model_dim);
+    attending::expect_projections("RelativeAttention", p, {model_dim, model_dim});
     Sequence<T, B>{extra.length, extra.valid}.validate("RelativeAttention.forward", items);
     if (extra.relative.data())
       expect_shape("RelativeAttention", "extra.relative", extra.relative, {window, model_dim / heads});
@@ -290,17 +291,6 @@ struct RelativeAttention {
                         bool wide) const {
     expect_forward_shapes("RelativeAttention.forward", *this, x, "u", u);
     validate_call(p, x.extent(0), extra, wide);
-  }
-  template <class T, class B>
-  static void project(typename B::Context& ctx, In<T, 2, B> x, const Tensor<T, 2, B>& w, Out<T, 2, B> y) {
-    B::gemm(ctx, x, false, w.view(), false, false, y, fn::Store{});
-  }
-  /// Adds to dx and dw.
-  template <class T, class B>
-  static void project_backward(typename B::Context& ctx, In<T, 2, B> x, const Tensor<T, 2, B>& w, In<T, 2, B> dy,
-                               Out<T, 2, B> dx, Tensor<T, 2, B>& dw) {
-    B::gemm(ctx, x, true, dy, false, true, dw.view(), fn::Store{});
-    B::gemm(ctx, dy, false, w.view(), true, true, dx, fn::Store{});
   }
 };
 

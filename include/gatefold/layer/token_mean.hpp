@@ -1,57 +1,12 @@
 #pragma once
 
 #include "gatefold/backend/elementwise.hpp"
-#include "gatefold/backend/lanes.hpp"
-#include "gatefold/core/config.hpp"
+#include "gatefold/backend/sum_positions.hpp"
 #include "gatefold/core/error.hpp"
 #include "gatefold/layer/layer.hpp"
 #include "gatefold/policy/policy.hpp"
 
 namespace gatefold {
-
-namespace fn {
-
-/// u[n] = (1/count) Σ_l x[n,l], l < count
-template <class T, class B>
-struct MeanOfTokens {
-  Index count;
-  View<const T, 2, B> x;  // [N, length · D]
-  View<T, 2, B> u;        // [N, D]
-
-  template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
-    const Index width = u.extent(1);
-    const T* const from = x.data() + n * x.extent(1);
-    T* const to = u.data() + n * width;
-    const T share = 1 / static_cast<T>(count);
-    each_column<T>(lanes, width, [&](const auto& at, Index j) {
-      auto sum = at.load(from + j);
-      for (Index l = 1; l < count; ++l) sum += at.load(from + l * width + j);
-      at.store(to + j, sum * share);
-    });
-  }
-};
-/// dx[n,l] += du[n] / count, l < count
-template <class T, class B>
-struct MeanOfTokensBackward {
-  Index count;
-  View<const T, 2, B> du;
-  View<T, 2, B> dx;
-
-  template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
-    const Index width = du.extent(1);
-    const T* const from = du.data() + n * width;
-    T* const to = dx.data() + n * dx.extent(1);
-    const T share = 1 / static_cast<T>(count);
-    each_column<T>(lanes, width, [&](const auto& at, Index j) {
-      const auto d = at.load(from + j) * share;
-      for (Index l = 0; l < count; ++l) at.store(to + l * width + j, at.load(to + l * width + j) + d);
-    });
-  }
-};
-
-}  // namespace fn
 
 /// One row of each sequence: the mean of its first tokens, of one or of all.
 ///
@@ -81,7 +36,7 @@ struct TokenMean {
                const Nothing<T, B>& extra = {}, const Step& step = {}) const {
     validate(p, x.extent(0), extra);
     expect_forward_shapes("TokenMean.forward", *this, x, "u", u);
-    B::for_rows(ctx, x.extent(0), fn::MeanOfTokens<T, B>{counted(), x, u});
+    B::for_rows(ctx, x.extent(0), fn::SumPositions<T, B>{counted(), share<T>(), x, u});
     run_step(ctx, u, step);
   }
   template <class T, class B>
@@ -89,11 +44,15 @@ struct TokenMean {
                 Out<T, 2, B> dx, Nothing<T, B>&, const Nothing<T, B>& extra, Nothing<T, B>&) const {
     validate(p, x.extent(0), extra);
     expect_backward_shapes("TokenMean.backward", *this, x, du, dx);
-    B::for_rows(ctx, x.extent(0), fn::MeanOfTokensBackward<T, B>{counted(), du, dx});
+    B::for_rows(ctx, x.extent(0), fn::SumPositionsBackward<T, B>{counted(), share<T>(), du, dx});
   }
 
  private:
   Index counted() const { return count > 0 ? count : length; }
+  template <class T>
+  T share() const {
+    return 1 / static_cast<T>(counted());
+  }
 };
 
 }  // namespace gatefold

@@ -6,6 +6,7 @@
 #include "gatefold/backend/one_group.hpp"
 #include "gatefold/core/config.hpp"
 #include "gatefold/core/error.hpp"
+#include "gatefold/expert/positions.hpp"
 #include "gatefold/layer/layer.hpp"
 #include "gatefold/policy/policy.hpp"
 #include "gatefold/tensor/expect_shape.hpp"
@@ -32,22 +33,6 @@ struct AddPlaces {
     sum(x.data() + n * x.extent(1), first.size(), x.extent(1));
   }
 };
-/// to[n,:] += from[n, skip:]
-template <class T, class B>
-struct AddRest {
-  View<const T, 2, B> from;
-  Index skip;
-  View<T, 2, B> to;
-
-  template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
-    const T* const d = from.data() + n * from.extent(1) + skip;
-    T* const sum = to.data() + n * to.extent(1);
-    each_column<T>(lanes, to.extent(1),
-                   [&](const auto& at, Index j) { at.store(sum + j, at.load(sum + j) + at.load(d + j)); });
-  }
-};
-
 }  // namespace fn
 
 /// Learned places of tokens, and the class token before them: what a vision transformer begins with.
@@ -105,10 +90,11 @@ struct TokenPlaces {
   void backward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, const Nothing<T, B>&, In<T, 2, B> du,
                 Out<T, 2, B> dx, Params<T, B>& grads, const Nothing<T, B>& extra, Nothing<T, B>&) const {
     expect_backward("TokenPlaces.backward", *this, p, x, du, dx, grads, extra);
-    B::for_rows(ctx, x.extent(0), fn::AddRest<T, B>{du, p.first.size(), dx});
     auto mark = ctx.mark();
+    const Groups<B> items = one_group(ctx, x.extent(0));
+    add_rows(ctx, items, du, dx, p.first.size());
     auto sum = ctx.template scratch<T>(length(), model_dim);
-    B::grouped_sum(ctx, one_group(ctx, x.extent(0)), du, sum.as(1, out_dim()), false);
+    B::grouped_sum(ctx, items, du, sum.as(1, out_dim()), false);
     add(ctx, sum, grads.place.view());
     add(ctx, sum.rows(0, grads.first.extent(0)), grads.first.view());
   }

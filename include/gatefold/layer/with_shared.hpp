@@ -125,8 +125,7 @@ struct WithShared {
     expect_backward("WithShared.backward", *this, p, x, du, dx, grads, extra);
     auto mark = ctx.mark();
     auto dshared = ctx.template scratch<T>(x.extent(0), out_dim());
-    fill(ctx, dshared, 0);
-    add_scaled(ctx, T(weight), du, dshared);
+    copy_scaled(ctx, T(weight), du, dshared);
     backward_overlapping<T, B>(branch, ctx, p.branch, x, saved.branch, du, dx, grads.branch, extra, dextra, [&] {
       Nothing<T, B> none;
       one().backward(ctx, p.shared, x, saved.shared, dshared, dx, grads.shared, none, none);

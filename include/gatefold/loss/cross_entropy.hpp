@@ -40,11 +40,6 @@ struct NegativeLogLikelihood {
     if (lanes.lane == 0) value(n) = counts ? std::log(r.total) - (y(n, l) - r.top) : T(0);
   }
 };
-/// y[n,:] = 0
-template <class Lanes, class T, class B>
-GATEFOLD_HD void zero_row(const Lanes& lanes, const View<T, 2, B>& y, Index n) {
-  each_column<T>(lanes, y.extent(1), [&](auto at, Index c) { at.store(&y(n, c), typename decltype(at)::Value(T(0))); });
-}
 /// dy = (softmax y − one-hot label) / N, 0 where the label does not count
 template <class T, class B>
 struct NegativeLogLikelihoodBackward {
@@ -56,7 +51,7 @@ struct NegativeLogLikelihoodBackward {
     using math::exp;
     const auto& y = loss.y;
     const Index l = loss.label(n);
-    if (l == loss.ignore) return zero_row(lanes, dy, n);
+    if (l == loss.ignore) return zero_columns(lanes, dy.data() + n * dy.extent(1), dy.extent(1));
     const auto r = loss.row(lanes, n);
     const T mean = share.template of<T>(), scale = mean / r.total;
     each_column<T>(lanes, dy.extent(1),
@@ -73,7 +68,7 @@ struct SoftmaxBackwardOfCounted {
   Index ignore;
   template <class Lanes>
   GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
-    if (label(n) == ignore) return zero_row(lanes, of.dz, n);
+    if (label(n) == ignore) return zero_columns(lanes, of.dz.data() + n * of.dz.extent(1), of.dz.extent(1));
     of(lanes, n);
   }
 };

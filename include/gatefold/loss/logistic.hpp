@@ -48,7 +48,7 @@ struct Logistic {
   template <class T, class B>
   void forward(typename B::Context& ctx, In<T, 2, B> y, In<T, 2, B> target, Out<T, 1, B> value) const {
     validate<T, B>(y, target);
-    loss::mean<T, B>(ctx, y.size(), y.size(), fn::LogisticLoss<T>{y.data(), target.data()}, value);
+    loss::mean<T, B>(ctx, y.size(), {y.size()}, fn::LogisticLoss<T>{y.data(), target.data()}, value);
   }
   template <class T, class B>
   void backward(typename B::Context& ctx, In<T, 2, B> y, In<T, 2, B> target, Out<T, 2, B> dy) const {

@@ -145,11 +145,6 @@ void mean(typename B::Context& ctx, Index terms, fn::ShareOfMean share, const F&
   B::template reduce<double>(ctx, terms, fn::InDouble<F>{f}, sum.data());
   B::for_each(ctx, 1, fn::TakeMean<T>{share, sum.data(), value.data()});
 }
-/// The same with share = 1 / count; 0 for no items.
-template <class T, class B, class F>
-void mean(typename B::Context& ctx, Index terms, Index count, const F& f, Out<T, 1, B> value) {
-  mean<T, B>(ctx, terms, fn::ShareOfMean{count}, f, value);
-}
 
 /// The share of an item in the mean over those whose label is not `ignore`; counted in scratch where it may be one.
 template <class B>

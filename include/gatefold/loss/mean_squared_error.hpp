@@ -59,7 +59,7 @@ struct MeanSquaredError {
     auto mark = ctx.mark();
     auto sums = ctx.template scratch<T>(y.extent(0));
     B::for_rows(ctx, y.extent(0), fn::SquaredDifference<T, B>{y, target, sums});
-    loss::mean<T, B>(ctx, y.extent(0), y.size(), fn::Term<T>{sums.data()}, value);
+    loss::mean<T, B>(ctx, y.extent(0), {y.size()}, fn::Term<T>{sums.data()}, value);
   }
   template <class T, class B>
   void backward(typename B::Context& ctx, In<T, 2, B> y, In<T, 2, B> target, Out<T, 2, B> dy) const {

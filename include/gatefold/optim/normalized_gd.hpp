@@ -123,7 +123,7 @@ struct NormalizedGd {
   /// @param sums  of each, its norm or the square of that
   template <class T, class C>
   void step_slices(C& ctx, Index slices, Index slice, const T* g, const double* sums, T* p) const {
-    const Index length = fn::NormalizedStep<T>::length, rows = (slice + length - 1) / length;
+    const Index length = fn::NormalizedStep<T>::length, rows = divide_up(slice, length);
     C::Backend::for_rows(ctx, slices * rows, fn::NormalizedStep<T>{T(lr), slice, rows, g, sums, sum_of_norms, p});
   }
 

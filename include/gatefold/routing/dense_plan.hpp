@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "gatefold/backend/backend.hpp"
+#include "gatefold/backend/carry_rows.hpp"
 #include "gatefold/backend/elementwise.hpp"
 #include "gatefold/backend/epilogue.hpp"
 #include "gatefold/backend/groups.hpp"
@@ -24,26 +25,6 @@ struct SlotRows {
   View<Index, 1, B> rows;
   GATEFOLD_HD void operator()(Index s) const {
     rows(s) = (s / each % sequences * experts + s / (each * sequences)) * each + s % each;
-  }
-};
-/// to[rows[s], :] = from[s, :]
-template <class T, class B>
-struct ScatterRows {
-  View<const Index, 1, B> rows;
-  View<const T, 2, B> from;
-  View<T, 2, B> to;
-  GATEFOLD_HD void operator()(const auto& lanes, Index s) const {
-    for (Index j = lanes.lane; j < from.extent(1); j += lanes.size) to(rows(s), j) = from(s, j);
-  }
-};
-/// to[s, :] = from[rows[s], :]
-template <class T, class B>
-struct GatherRows {
-  View<const Index, 1, B> rows;
-  View<const T, 2, B> from;
-  View<T, 2, B> to;
-  GATEFOLD_HD void operator()(const auto& lanes, Index s) const {
-    for (Index j = lanes.lane; j < from.extent(1); j += lanes.size) to(s, j) = from(rows(s), j);
   }
 };
 /// c = v, 0 for padding
@@ -143,7 +124,7 @@ struct DensePlan {
     auto drows = sequences() == 1 ? dz : ctx.template scratch<T>(dz.extent(0), dz.extent(1));
     fill(ctx, drows, 0);
     FullPrecision<B>::grouped_outer(ctx, items_of_sequences(), combine_weight.view(), dkept, by_sequence(drows));
-    if (sequences() != 1) B::for_rows(ctx, rows.size(), fn::GatherRows<T, B>{rows, drows, dz});
+    if (sequences() != 1) B::for_rows(ctx, rows.size(), fn::CarryRows<T, T, T, B>{rows, drows, {}, dz});
   }
   /// Adds to dx, or to d.inputs.
   void dispatch_backward(typename B::Context& ctx, In<T, 2, B> x, In<T, 2, B> dslots, Out<T, 2, B> dx, Grad& d) const {
@@ -170,7 +151,7 @@ struct DensePlan {
   View<const T, 2, B> in_row_order(auto& ctx, View<const T, 2, B> z) const {
     if (sequences() == 1) return z;
     auto by_row = ctx.template scratch<T>(z.extent(0), z.extent(1));
-    B::for_rows(ctx, rows.size(), fn::ScatterRows<T, B>{rows, z, by_row});
+    B::for_rows(ctx, rows.size(), fn::CarryRows<T, T, T, B>{{}, z, rows, by_row});
     return by_row;
   }
 };

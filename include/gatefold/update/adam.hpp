@@ -131,16 +131,16 @@ struct Adam {
   }
 
   template <class T, class B, class F>
-  void forward(typename B::Context& ctx, const Nothing<T, B>&, In<T, 2, B> x, Carry<T, B>& carry, F&& f, Out<T, 2, B> y,
+  void forward(typename B::Context&, const Nothing<T, B>&, In<T, 2, B> x, Carry<T, B>& carry, F&& f, Out<T, 2, B> y,
                Saved<T, B>& saved) const {
     for (auto* t : {&saved.u, &saved.p, &saved.v}) t->resize(x.extent(0), x.extent(1));
     saved.layer = carry.layer + 1;
-    step(ctx, x, carry, f, saved.u.view(), y, saved.p.data(), saved.v.data());
+    step(x, carry, f, saved.u.view(), y, saved.p.data(), saved.v.data());
   }
   template <class T, class B, class F>
-  void infer(typename B::Context& ctx, const Nothing<T, B>&, In<T, 2, B> x, Carry<T, B>& carry, F&& f,
+  void infer(typename B::Context&, const Nothing<T, B>&, In<T, 2, B> x, Carry<T, B>& carry, F&& f,
              Out<T, 2, B> y) const {
-    step(ctx, x, carry, f, y, y);
+    step(x, carry, f, y, y);
   }
   template <class T, class B, class F>
   void backward(typename B::Context& ctx, const Nothing<T, B>&, In<T, 2, B> x, const Saved<T, B>& saved, F&& df,
@@ -157,8 +157,8 @@ struct Adam {
   }
 
  private:
-  template <class C, class T, class B, class F>
-  void step(C&, View<const T, 2, B> x, Carry<T, B>& carry, F& f, View<T, 2, B> u, View<T, 2, B> y,
+  template <class T, class B, class F>
+  void step(View<const T, 2, B> x, Carry<T, B>& carry, F& f, View<T, 2, B> u, View<T, 2, B> y,
             NonDeduced<T*> kept_p = nullptr, NonDeduced<T*> kept_v = nullptr) const {
     f(x, u, 0,
       fn::AdamRuleStep<T>{coefficients<T>(carry.layer + 1), x.data(), u.data(), carry.p.data(), carry.v.data(),

@@ -34,7 +34,7 @@ struct Task {
   }
   /// sums [blocks][rows, columns], of prepacked, rounded or plain weights
   std::vector<T> run(WeightPath path, bool add, bool in_rows, bool round = false) const {
-    const Index stride = cpu::divide_up(columns, width) * width, size = rows * stride;
+    const Index stride = divide_up(columns, width) * width, size = rows * stride;
     std::vector<T> result(static_cast<std::size_t>(size) * depths.size(), T(0.5)),
         panels(static_cast<std::size_t>(BlockProduct<T>::memory(Tile<T>::depth, columns)));
     std::vector<std::vector<T>> packed;

@@ -15,9 +15,3 @@ TEST_CASE("eq. (1): an element by its row and column in memory, gathered or not"
   CHECK(*gathered.at(0, 1) == 5);
   CHECK(*gathered.at(1, 0) == 0);
 }
-
-TEST_CASE("divide_up") {
-  CHECK(cpu::divide_up(0, 4) == 0);
-  CHECK(cpu::divide_up(8, 4) == 2);
-  CHECK(cpu::divide_up(9, 4) == 3);
-}

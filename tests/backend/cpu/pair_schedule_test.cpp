@@ -111,7 +111,7 @@ TEST_CASE("memory depends on sizes alone, and no routing needs more") {
         CHECK(rows <= memory.skinny_rows);
         ++skinny;
       }
-      const Index tiles = cpu::divide_up(rows, kRows), of_block = blocks == 0 ? tiles : cpu::divide_up(tiles, blocks);
+      const Index tiles = divide_up(rows, kRows), of_block = blocks == 0 ? tiles : divide_up(tiles, blocks);
       const Index most = std::min(of_block * kRows, rows), of_row = cpu::Tile<float>::stride;
       CHECK(memory.a >= most * c.batch.blocks() * of_row);
       CHECK(memory.hidden >= most * of_row);

@@ -96,7 +96,7 @@ TEST_CASE("blocks get smaller until every thread has work; little work is done b
   CHECK(many.threads() == 16);
   CHECK(alone.threads() == 1);
   CHECK(one.columns() == cpu::tuning.product_columns);
-  CHECK(many.row_blocks(large.batch[0]) * cpu::divide_up(1024, many.columns()) >= 16 * cpu::tuning.product_tasks_each);
+  CHECK(many.row_blocks(large.batch[0]) * divide_up(1024, many.columns()) >= 16 * cpu::tuning.product_tasks_each);
   CHECK(cpu::ProductSchedule<float>(Counted<>({0, 0}, 5, 5).batch, true, 2).empty());
 }
 
@@ -123,7 +123,7 @@ TEST_CASE("memory of products depends on sizes alone, and no routing needs more"
 
     const cpu::ProductSchedule<float> schedule(c.batch, true, threads);
     const Index width = std::min(schedule.columns(), cpu::PackedMatrix<float>::padded(columns));
-    CHECK(memory.items >= experts * cpu::divide_up(columns, width));
+    CHECK(memory.items >= experts * divide_up(columns, width));
     for (Index e = 0; e < experts; ++e) {
       const cpu::Problem<float> p = c.batch[e];
       if (p.rows == 0) continue;

@@ -151,7 +151,7 @@ TEST_CASE_TEMPLATE("a tile that copies rows of another panel on the way: the sam
   std::vector<T> expected(static_cast<std::size_t>(deep * width)), packed = expected;
   cpu::pack_panels<P>(Operand<T>{b.data(), stride, false}, 2, width, 0, deep * values, expected.data());
   constexpr Index step = cpu::values_of_step<P> / values;
-  for (const Index depth : {cpu::divide_up(60, step) * step, cpu::divide_up(61, step) * step, cpu::words<P>(256)})
+  for (const Index depth : {divide_up(60, step) * step, divide_up(61, step) * step, cpu::words<P>(256)})
     for (const Index rows : {Index(1), Index(2), Tile<P>::rows - Index(1), Index(Tile<P>::rows)})
       for (const Index columns : {Index(Tile<P>::size), width})
         for (const cpu::Into into : {cpu::Into::store, cpu::Into::add}) {

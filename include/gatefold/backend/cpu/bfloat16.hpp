@@ -44,7 +44,7 @@ GATEFOLD_INLINE Register<T> rounded(Register<T> v) {
 /// The first `count` floats of a register, from numbers of half the size; the others are 0. Nothing past them is read.
 GATEFOLD_INLINE Register<float> load_halves(const Bfloat16* p, int count = Register<float>::size) {
 #if defined(EIGEN_VECTORIZE_AVX512)  // g++ 12 converts what follows in halves
-  if constexpr (Register<float>::is<float, 64>)
+  if constexpr (packet::is<float, float, 64>)
     if (count == Register<float>::size)
       return Register<float>(_mm512_castsi512_ps(
           _mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p))), 16)));

@@ -27,7 +27,7 @@ void for_each(Context& ctx, Index n, const F& f) {
   // Elements, and whole cache lines for each thread.
   const Index parallel_from = ctx.eager() ? 2 : tuning.shared_elements, line = ctx.eager() ? 1 : 64;
   const Index chunks = n < parallel_from ? 1 : ctx.threads();
-  const Index chunk = ((n + chunks - 1) / chunks + line - 1) / line * line;
+  const Index chunk = divide_up(divide_up(n, chunks), line) * line;
   parallel_for(ctx.executor(), ctx.threads(), chunks, [&](Index c, int) {
     const F g = f;  // a copy of its own, which no store in the loop can alias
     const Index begin = c * chunk, end = std::min(n, (c + 1) * chunk);
@@ -44,11 +44,10 @@ template <class Context, class F>
 void for_rows(Context& ctx, Index n, const F& f) {
   const int threads = ctx.threads();
   const Index chunk = std::clamp<Index>(n / (threads * tuning.loop_tasks_each), 1, tuning.loop_rows);
-  parallel_for(ctx.executor(), n < 2 * threads && !ctx.eager() ? 1 : threads, (n + chunk - 1) / chunk,
-               [&](Index c, int) {
-                 const Index end = std::min(n, (c + 1) * chunk);
-                 for (Index row = c * chunk; row < end; ++row) f(RowLanes{}, row);
-               });
+  parallel_for(ctx.executor(), n < 2 * threads && !ctx.eager() ? 1 : threads, divide_up(n, chunk), [&](Index c, int) {
+    const Index end = std::min(n, (c + 1) * chunk);
+    for (Index row = c * chunk; row < end; ++row) f(RowLanes{}, row);
+  });
 }
 
 /// *out += Σ_i f(i).
@@ -56,7 +55,7 @@ void for_rows(Context& ctx, Index n, const F& f) {
 template <class T, class Context, class F>
 void reduce(Context& ctx, Index n, const F& f, T* out) {
   constexpr Index block = 4096, few = 64;
-  const Index blocks = (n + block - 1) / block;
+  const Index blocks = divide_up(n, block);
   const auto mark = ctx.mark();
   T local[few];
   T* partial = blocks <= few ? local : ctx.template scratch<T>(blocks).data();
@@ -122,7 +121,7 @@ void grouped_sum(Context& ctx, Index experts, const Index* offsets, const T* dc,
                  Index columns, bool accumulate, T* db) {
   using V = Register<T>;
   constexpr Index width = tuning.sum_columns, block = Tile<T>::depth, together = tuning.sum_rows;
-  const Index strips = (columns + width - 1) / width;
+  const Index strips = divide_up(columns, width);
   const bool few = experts == 0 || (offsets[experts] - offsets[0]) * columns < tuning.shared_sum;
   parallel_for(ctx.executor(), few ? 1 : ctx.threads(), experts * strips, [&](Index task, int) noexcept {
     const Index e = task / strips, column = task % strips * width, here = std::min(width, columns - column);

@@ -9,6 +9,7 @@
 #endif
 
 #include "gatefold/backend/cpu/instruction_set.hpp"
+#include "gatefold/core/types.hpp"
 
 namespace gatefold::inline GATEFOLD_CPU_ABI::cpu {
 
@@ -22,7 +23,7 @@ inline constexpr std::size_t line_size = 64;
   void* p = ::operator new(bytes, std::align_val_t(line_size));
 #if defined(__linux__) && defined(MADV_HUGEPAGE)
   constexpr std::uintptr_t page = std::uintptr_t(1) << 21;
-  const auto begin = (reinterpret_cast<std::uintptr_t>(p) + page - 1) / page * page,
+  const auto begin = divide_up(reinterpret_cast<std::uintptr_t>(p), page) * page,
              end = (reinterpret_cast<std::uintptr_t>(p) + bytes) / page * page;
   if (begin < end) madvise(reinterpret_cast<void*>(begin), end - begin, MADV_HUGEPAGE);  // a wish: it may be refused
 #endif

@@ -5,9 +5,6 @@
 
 namespace gatefold::inline GATEFOLD_CPU_ABI::cpu {
 
-/// ⌈a / b⌉ of counts
-constexpr Index divide_up(Index a, Index b) { return (a + b - 1) / b; }
-
 /// A matrix seen as lines along the depth k of a product: rows of A, columns of B.
 ///
 ///     element (line, k) = lines_are_rows ? data[row(line), k] : data[row(k), line]                            (1)

@@ -27,7 +27,7 @@ void transpose(const From& from, const To& to) {
 template <class T>
 double outer_cycles(Index rows, Index columns, Index depth) {
   constexpr Index size = Tile<T>::size;
-  const auto in_registers = static_cast<double>((columns + size - 1) / size * rows);
+  const auto in_registers = static_cast<double>(divide_up(columns, size) * rows);
   return static_cast<double>(depth) *
          (in_registers / 2 + static_cast<double>(4 * rows + columns) / static_cast<double>(size));
 }

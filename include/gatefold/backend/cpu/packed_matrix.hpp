@@ -26,7 +26,7 @@ struct PackedMatrix {
 
   explicit operator bool() const { return full || half; }
 
-  static Index padded(Index columns) { return (columns + Tile<P>::columns - 1) / Tile<P>::columns * Tile<P>::columns; }
+  static Index padded(Index columns) { return divide_up(columns, Tile<P>::columns) * Tile<P>::columns; }
   /// In words.
   static Index size(Index depth, Index columns) { return words<P>(depth) * padded(columns); }
   /// Where the panel of `column` begins in the block of k that holds `length` values from k on.

@@ -45,7 +45,7 @@ class PackedWeights {
     using Matrix = PackedMatrix<P>;
     constexpr bool rounds = std::is_same_v<P, Bfloat16>;
     const bool half = values_of_word<P> == 1 && std::is_same_v<T, float> && (round || rounds);
-    const Index size = Matrix::size(depth, columns), blocks = (depth + Tile<P>::depth - 1) / Tile<P>::depth;
+    const Index size = Matrix::size(depth, columns), blocks = divide_up(depth, Tile<P>::depth);
     if (experts * size == 0) return;
     const std::size_t bytes = static_cast<std::size_t>(experts * size) * (half ? sizeof(Bfloat16) : sizeof(T));
     void* const packed = memory({w, nullptr, bytes, half, rounds});

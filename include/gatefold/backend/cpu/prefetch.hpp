@@ -29,7 +29,7 @@ struct Prefetch {
   /// @param bytes   of a row, at least 1
   /// @param stride  bytes from row to row
   static Prefetch rows(const void* data, Index rows, Index bytes, Index stride, Index t, Index n) {
-    const Index run = (bytes + line - 1) / line, row = t * (rows * run) / n / run;
+    const Index run = divide_up(bytes, line), row = t * (rows * run) / n / run;
     return {{static_cast<const char*>(data) + row * stride, run, stride - (run - 1) * line}};
   }
   /// Rows of memory, then this.

@@ -23,10 +23,6 @@ class Register {
   using Packet = packet::Of<T>;
   static constexpr int size = packet::size<T>;
 
-  /// Whether this is a vector of `bytes` bytes of A.
-  template <class A, int bytes>
-  static constexpr bool is = std::is_same_v<A, T>&& size * sizeof(T) == bytes;
-
   Register() = default;
   GATEFOLD_INLINE explicit Register(T value) : packet_(packet::filled(value)) {}
   /// Constants of another type: `V(0.5)` for a register of float.
@@ -84,7 +80,7 @@ class Register {
   /// 1 / v: exact up to 1 ulp where the result is a normal number, and for 0, infinities and NaN what division gives.
   GATEFOLD_INLINE friend Register reciprocal(Register v) {
 #if defined(EIGEN_VECTORIZE_AVX512)
-    if constexpr (is<float, 64>) {  // a division takes four times as long
+    if constexpr (packet::is<T, float, 64>) {  // a division takes four times as long
       const __m512 r = _mm512_rcp14_ps(v.packet_), error = _mm512_fnmadd_ps(v.packet_, r, _mm512_set1_ps(1));
       return Register(
           _mm512_mask_fmadd_ps(r, _mm512_cmp_ps_mask(_mm512_abs_ps(error), _mm512_set1_ps(1), _CMP_LT_OQ), error, r));
@@ -134,8 +130,8 @@ class Register {
  private:
   static Register load_first(const T* p, int count) {
 #if defined(EIGEN_VECTORIZE_AVX512)
-    if constexpr (is<float, 64>) return Register(_mm512_maskz_loadu_ps(first<__mmask16>(count), p));
-    if constexpr (is<double, 64>) return Register(_mm512_maskz_loadu_pd(first<__mmask8>(count), p));
+    if constexpr (packet::is<T, float, 64>) return Register(_mm512_maskz_loadu_ps(first<__mmask16>(count), p));
+    if constexpr (packet::is<T, double, 64>) return Register(_mm512_maskz_loadu_pd(first<__mmask8>(count), p));
 #endif
     alignas(64) T all[size] = {};
     for (int i = 0; i < count; ++i) all[i] = p[i];
@@ -143,8 +139,8 @@ class Register {
   }
   void store_first(T* p, int count) const {
 #if defined(EIGEN_VECTORIZE_AVX512)
-    if constexpr (is<float, 64>) return _mm512_mask_storeu_ps(p, first<__mmask16>(count), packet_);
-    if constexpr (is<double, 64>) return _mm512_mask_storeu_pd(p, first<__mmask8>(count), packet_);
+    if constexpr (packet::is<T, float, 64>) return _mm512_mask_storeu_ps(p, first<__mmask16>(count), packet_);
+    if constexpr (packet::is<T, double, 64>) return _mm512_mask_storeu_pd(p, first<__mmask8>(count), packet_);
 #endif
     alignas(64) T all[size];
     store(all);
@@ -159,9 +155,9 @@ class Register {
   // a where x < y, else b. Eigen turns an AVX-512 mask into a whole register and that back into a mask.
   GATEFOLD_INLINE static Register where_less(Register x, Register y, Register a, Register b) {
 #if defined(EIGEN_VECTORIZE_AVX512)
-    if constexpr (is<float, 64>)
+    if constexpr (packet::is<T, float, 64>)
       return Register(_mm512_mask_blend_ps(_mm512_cmp_ps_mask(x.packet_, y.packet_, _CMP_LT_OQ), b.packet_, a.packet_));
-    if constexpr (is<double, 64>)
+    if constexpr (packet::is<T, double, 64>)
       return Register(_mm512_mask_blend_pd(_mm512_cmp_pd_mask(x.packet_, y.packet_, _CMP_LT_OQ), b.packet_, a.packet_));
 #endif
     return Register(x.packet_ < y.packet_ ? a.packet_ : b.packet_);
@@ -177,7 +173,7 @@ class Register {
   static Register exp_float(Register v) {
     const Register low(T(-87.33654)), high(T(105)), zero(T(0));
 #if defined(EIGEN_VECTORIZE_AVX512)
-    if constexpr (is<float, 64>) {
+    if constexpr (packet::is<T, float, 64>) {
       const __mmask16 live = _mm512_cmp_ps_mask(v.packet_, low.packet_, _CMP_NLT_UQ);
       const Register x(_mm512_maskz_min_ps(live, high.packet_, v.packet_)),
           n = whole(x);  // of two, v where that is NaN

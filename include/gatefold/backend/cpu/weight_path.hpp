@@ -14,6 +14,5 @@ enum class WeightPath {
   by_task,      // packed by each task for itself, a block at a time, transposed weights a panel
   on_the_way,   // the same, a panel at a time while the tiles of the panel before compute
 };
-inline constexpr int weight_paths = 6;
 
 }  // namespace gatefold::inline GATEFOLD_CPU_ABI::cpu

@@ -13,7 +13,7 @@ namespace gatefold::device {
 /// Values of bfloat16 that are copied at once.
 inline constexpr Index kBf16Unit = 8;
 /// What `columns` values take in a row of whole units.
-GATEFOLD_HD constexpr Index bf16_stride(Index columns) { return (columns + kBf16Unit - 1) / kBf16Unit * kBf16Unit; }
+GATEFOLD_HD constexpr Index bf16_stride(Index columns) { return divide_up(columns, kBf16Unit) * kBf16Unit; }
 
 /// Rows of bfloat16, whole units of them: 0 stands behind the last column.
 struct Bf16Matrix {

@@ -35,7 +35,7 @@ static __global__ void __launch_bounds__(Shape::threads, Shape::blocks)
                      Index columns, Index depth, C* c, Index stride, E epilogue) {
   extern __shared__ __align__(128) unsigned char bf16_ring[];
   constexpr int Matrices = matrices_of<Terms, Count>, tile_columns = Shape::columns / Matrices;
-  const Index column_tiles = (stride + tile_columns - 1) / tile_columns;
+  const Index column_tiles = divide_up(stride, tile_columns);
   __shared__ Bf16TilePlace place;  // registers are for the sums
   if (threadIdx.x < 32) {
     const RowTile tile = find_row_tile(offsets, experts, Shape::rows, blockIdx.x / column_tiles);
@@ -133,8 +133,8 @@ static __global__ void __launch_bounds__(Shape::threads, Shape::blocks)
     bf16_depth_kernel(Bf16Matrix a, EachBf16<1> b, const Index* offsets, Index rows, Index columns, bool accumulate,
                       float* dw) {
   extern __shared__ __align__(128) unsigned char bf16_ring[];
-  const Index row_tiles = (rows + Shape::rows - 1) / Shape::rows;
-  const Index column_tiles = (columns + Shape::columns - 1) / Shape::columns;
+  const Index row_tiles = divide_up(rows, Shape::rows);
+  const Index column_tiles = divide_up(columns, Shape::columns);
   const Index expert = blockIdx.x / (column_tiles * row_tiles);
   const Index first = offsets[expert], count = offsets[expert + 1] - first;
   if (count == 0 && accumulate) return;

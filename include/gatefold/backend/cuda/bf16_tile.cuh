@@ -67,7 +67,7 @@ class Bf16Tile {
 #pragma unroll
       for (int m = 0; m < Matrices; ++m) b_loader[m].load(ring + stage * stage_bytes + a_bytes + m * b_bytes);
     };
-    const int steps = static_cast<int>((depth + D - 1) / D);
+    const int steps = static_cast<int>(divide_up(depth, D));
     for (int stage = 0; stage < stages - 1; ++stage) {
       if (stage < steps) load(stage);
       __pipeline_commit();

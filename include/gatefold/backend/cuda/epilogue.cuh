@@ -57,7 +57,7 @@ struct ColumnSum {
 /// Elements of a row of c that belong to so many columns.
 template <class C>
 GATEFOLD_HD constexpr Index row_elements(Index columns) {
-  return std::is_same_v<C, ColumnSum> ? (columns + kSumColumns - 1) / kSumColumns : columns;
+  return std::is_same_v<C, ColumnSum> ? divide_up(columns, kSumColumns) : columns;
 }
 
 /// Store the sum of what an epilogue makes of kSumColumns columns of slot s, of which each of four neighbouring lanes

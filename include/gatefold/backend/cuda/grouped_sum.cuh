@@ -26,7 +26,7 @@ struct SumPlace {
   int chain;
   Index strip, column;  // strip: which of the blocks that share their columns, block by block
   __device__ SumPlace(Index columns, int width) {
-    const Index strips = (columns + width - 1) / width;
+    const Index strips = divide_up(columns, width);
     chain = static_cast<int>(threadIdx.x) / width;
     strip = blockIdx.x / strips;
     column = blockIdx.x % strips * width + static_cast<int>(threadIdx.x) % width;
@@ -84,7 +84,7 @@ static __global__ void __launch_bounds__(kThreads)
   const Index expert = my.strip, slots = offsets[expert + 1] - offsets[expert];
   if (slots == 0 && accumulate) return;
   const Index first = partial ? count_row_tiles(offsets, expert, kSumSlots) : offsets[expert];
-  const Index rows = partial ? (slots + kSumSlots - 1) / kSumSlots : slots;
+  const Index rows = partial ? divide_up(slots, kSumSlots) : slots;
   const T sum = sum_of_rows(from, first, rows, width, my);
   if (my.chain > 0 || my.column >= from.columns) return;
   T& to = db[expert * from.columns + my.column];

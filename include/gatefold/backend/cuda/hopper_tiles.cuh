@@ -42,9 +42,9 @@ struct HopperTiles {
 
   __device__ HopperWork work(int n) const {
     constexpr int columns_each = HopperTile::columns / Matrices;
-    const int column_tiles = (columns + columns_each - 1) / columns_each, column = n % column_tiles * columns_each;
+    const int column_tiles = divide_up(columns, columns_each), column = n % column_tiles * columns_each;
     if constexpr (SlotsAreDepth) {
-      const int row_tiles = (rows + HopperTile::rows - 1) / HopperTile::rows, expert = n / (column_tiles * row_tiles);
+      const int row_tiles = divide_up(rows, HopperTile::rows), expert = n / (column_tiles * row_tiles);
       if (expert >= experts) return {-1};
       const int row = n / column_tiles % row_tiles * HopperTile::rows, slot = static_cast<int>(offsets[expert]);
       return {

@@ -21,7 +21,7 @@ inline constexpr int kRows = kThreads / Warp::size;
 inline constexpr int kRowBlocks = 4;      // on a multiprocessor: many warps, and registers enough not to spill
 inline constexpr Index kSumBlock = 4096;  // terms summed by one block
 
-inline Index blocks(Index n, Index each) { return (n + each - 1) / each; }
+inline Index blocks(Index n, Index each) { return divide_up(n, each); }
 /// @throws ArgumentError for more blocks than a launch may have
 inline unsigned grid(Index blocks) {
   constexpr Index most = INT32_MAX;

@@ -28,8 +28,8 @@ static __global__ void __launch_bounds__(Shape::threads, promised_blocks<Shape, 
                            T* dw) {
   __shared__ Staging<Shape, 1, T> shared;
   __shared__ Place place;
-  const Index row_tiles = (rows + Shape::rows - 1) / Shape::rows;
-  const Index column_tiles = (columns + Shape::columns - 1) / Shape::columns;
+  const Index row_tiles = divide_up(rows, Shape::rows);
+  const Index column_tiles = divide_up(columns, Shape::columns);
   const Index expert = blockIdx.x / (column_tiles * row_tiles);
   const Index first = offsets[expert], count = offsets[expert + 1] - first;
   if (count == 0 && accumulate) return;
@@ -40,7 +40,7 @@ static __global__ void __launch_bounds__(Shape::threads, promised_blocks<Shape, 
              columns,
              blockIdx.x / column_tiles % row_tiles * Shape::rows,
              blockIdx.x % column_tiles * Shape::columns,
-             {0, 0, static_cast<int>((count + Shape::depth - 1) / Shape::depth)}};
+             {0, 0, static_cast<int>(divide_up(count, Shape::depth))}};
   __syncthreads();
   a.layout = b.of[0].layout = Layout::along_lines;
   if constexpr (!Gathers) b.of[0].rows = nullptr;

@@ -227,12 +227,12 @@ static __global__ void __launch_bounds__(Shape::threads, promised_blocks<Shape, 
                           Index above, Index columns, Index depth, T* c, HandOver<T> between, E epilogue) {
   __shared__ Staging<Shape, Matrices, T> shared;
   __shared__ Place place;
-  const int steps = depth > Shape::depth ? static_cast<int>((depth + Shape::depth - 1) / Shape::depth) : 1;
+  const int steps = depth > Shape::depth ? static_cast<int>(divide_up(depth, Shape::depth)) : 1;
   a.layout = Layout::along_depth;  // it always is: now the compiler knows
   for (Operand<T>& matrix : b.of) matrix.rows = nullptr;
   for (int n = 0;; ++n) {
     if (threadIdx.x < 32) {
-      const Index column_tiles = (columns + Shape::columns - 1) / Shape::columns;
+      const Index column_tiles = divide_up(columns, Shape::columns);
       TilePart part{blockIdx.x, 0, steps};
       if constexpr (Stay) {
         const Index tiles = count_row_tiles(offsets, experts, Shape::rows, RowRange{above}) * column_tiles;

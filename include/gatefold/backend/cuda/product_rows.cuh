@@ -98,7 +98,7 @@ class RingFiller {
   using Staging = RowsStaging<Shape, T>;
   static constexpr int unit = Staging::unit, D = Staging::depth, threads = Shape::threads;
   static constexpr int a_across = D / unit, a_units = Shape::rows * a_across / threads;
-  static constexpr int b_across = Shape::columns / unit, b_units = (D * b_across + threads - 1) / threads;
+  static constexpr int b_across = Shape::columns / unit, b_units = divide_up(D * b_across, threads);
   static_assert(threads % a_across == 0 && threads % b_across == 0, "gatefold: a thread must keep its column of units");
   static_assert(Shape::rows * a_across % threads == 0,
                 "gatefold: every thread must copy the same number of units of a");

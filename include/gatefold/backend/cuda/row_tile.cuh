@@ -10,7 +10,7 @@ namespace gatefold::device {
 struct RowRange {
   Index above = 0, up_to = INT64_MAX;
   __device__ Index tiles(Index count, Index rows) const {
-    return above < count && count <= up_to ? (count + rows - 1) / rows : 0;
+    return above < count && count <= up_to ? divide_up(count, rows) : 0;
   }
 };
 

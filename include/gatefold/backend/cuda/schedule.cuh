@@ -23,7 +23,7 @@ class Schedule {
   GATEFOLD_HD Schedule(Index tiles, int steps, Index blocks)
       : blocks_(blocks), rounds_(tiles / blocks > 1 ? tiles / blocks - 1 : 0), steps_(steps) {
     rest_ = (tiles - rounds_ * blocks) * steps;
-    const Index fair = (rest_ + blocks - 1) / blocks;
+    const Index fair = divide_up(rest_, blocks);
     share_ = fair > steps ? fair : steps;
   }
 

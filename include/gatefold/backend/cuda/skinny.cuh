@@ -49,7 +49,7 @@ struct SkinnyBlock {
               my_column = thread % Strip::columns;
     // my fours of a, and of b: four columns of some rows of each matrix
     constexpr int a_across = D / 4, a_step = Strip::threads / a_across;
-    constexpr int a_fours = (Strip::rows + a_step - 1) / a_step;
+    constexpr int a_fours = divide_up(Strip::rows, a_step);
     constexpr int b_across = Strip::columns / 4, b_step = Strip::threads / b_across;
     const int a_line = thread / a_across, a_depth = thread % a_across * 4;
     const int b_depth = thread / b_across, b_column = thread % b_across * 4;
@@ -58,7 +58,7 @@ struct SkinnyBlock {
       if (const int line = a_line + i * a_step; line < rows)
         from_a[i] = a.data + (a.rows ? a.rows[row + line] : row + line) * a.stride;
     const Index last = columns - 4, four = column + b_column < last ? column + b_column : last;
-    const int tiles = static_cast<int>((depth + D - 1) / D);
+    const int tiles = static_cast<int>(divide_up(depth, D));
 
     const auto fetch = [&](int tile) {
       if (tile < tiles) {
@@ -138,7 +138,7 @@ static __global__ void __launch_bounds__(Strip::threads)
     skinny_kernel(Operand<T> a, Each<T, Matrices> b, Index b_step, const Index* offsets, Index experts, Index columns,
                   Index depth, T* c, E epilogue) {
   __shared__ __align__(16) Ring<Strip, T, Matrices> ring;
-  const Index strips = (columns + Strip::columns - 1) / Strip::columns;
+  const Index strips = divide_up(columns, Strip::columns);
   const RowTile tile = find_row_tile(offsets, experts, Strip::rows, blockIdx.x / strips, RowRange{0, kSkinnyRows});
   if (tile.expert < 0) return;
   const Index first = offsets[tile.expert], left = offsets[tile.expert + 1] - first - tile.row;

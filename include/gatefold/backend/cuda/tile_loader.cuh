@@ -32,7 +32,7 @@ template <class T, bool Whole, int Lines, int Depth, int Threads>
 class TileLoader {
   static constexpr int kAcross = Depth / 4, kLineStep = Threads / kAcross;  // along_depth: fours of a line
   static constexpr int kWidth = Lines / 4, kRowStep = Threads / kWidth;     // along_lines: fours of a row
-  static constexpr int kFours = (Lines * kAcross + Threads - 1) / Threads;  // mine
+  static constexpr int kFours = divide_up(Lines * kAcross, Threads);        // mine
   static constexpr bool kAll = Lines * kAcross % Threads == 0;              // whether all threads have as many
   static_assert(Threads % kAcross == 0 && Threads % kWidth == 0, "gatefold: a thread must keep its column of fours");
 

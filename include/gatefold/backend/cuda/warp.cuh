@@ -108,7 +108,7 @@ struct WarpOfRow : Warp {
   template <class T, class F>
   GATEFOLD_HD void each(Index n, const F& f) const {
     if constexpr (std::is_same_v<T, float>) {
-      share((n + columns_at_once - 1) / columns_at_once, [&](Index i) {
+      share(divide_up(n, columns_at_once), [&](Index i) {
         const Index j = i * columns_at_once;
         f(ElementsAccess<columns_at_once>::of_left(n - j), j);
       });

@@ -240,7 +240,7 @@ View<T, 1, B> count_valid(C& ctx, const GateOutcome<T, B>& a) {
 template <class C, class T, class B>
 void expert_totals(C& ctx, const GateOutcome<T, B>& a, View<T, 1, B> total) {
   const TotalOfExperts<T, B> strips{a.probabilities, {a.valid}, total};
-  B::for_rows(ctx, (total.size() + strips.width - 1) / strips.width, strips);
+  B::for_rows(ctx, divide_up(total.size(), strips.width), strips);
 }
 
 /// Value and slopes of E Σ_e f_e P_e with f_e the share of e in every `stride`-th pick. The slopes live in scratch:
@@ -248,7 +248,7 @@ void expert_totals(C& ctx, const GateOutcome<T, B>& a, View<T, 1, B> total) {
 template <class C, class T, class B>
 View<T, 1, B> balance(C& ctx, const GateOutcome<T, B>& a, Index stride, NonDeduced<T> weight, bool per_pick,
                       Out<T, 1, B> value) {
-  const Index experts = a.probabilities.extent(1), picks = (a.plan.expert.size() + stride - 1) / stride;
+  const Index experts = a.probabilities.extent(1), picks = divide_up(a.plan.expert.size(), stride);
   auto key = ctx.template scratch<Index>(picks), order = ctx.template scratch<Index>(picks);
   auto offsets = ctx.template scratch<Index>(experts + 1);
   auto total = ctx.template scratch<T>(experts), slope = ctx.template scratch<T>(experts);

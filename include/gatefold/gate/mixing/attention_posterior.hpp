@@ -8,6 +8,7 @@
 #include "gatefold/attention/heads.hpp"
 #include "gatefold/attention/products.hpp"
 #include "gatefold/backend/backend.hpp"
+#include "gatefold/backend/carry_rows.hpp"
 #include "gatefold/backend/elementwise.hpp"
 #include "gatefold/backend/epilogue.hpp"
 #include "gatefold/backend/one_group.hpp"
@@ -17,7 +18,6 @@
 #include "gatefold/gate/mixing/posterior_features.hpp"
 #include "gatefold/gate/mixing/streamed_mixing.hpp"
 #include "gatefold/policy/policy.hpp"
-#include "gatefold/routing/dense_plan.hpp"
 #include "gatefold/tensor/expect_shape.hpp"
 
 namespace gatefold {
@@ -154,7 +154,7 @@ struct AttentionPosterior {
     if (only_confident) B::for_rows(ctx, items, fn::LogSoftmax<T, B>{z, log_r});
     const Values<T, B> values = values_of(ctx, a, gram_of(ctx, a));
     auto norms = ctx.template scratch<T>(heads, items);
-    write_norms(ctx, a, values, norms);
+    B::for_rows(ctx, norms.size(), fn::HeadNorms<T, B>{a.v, values.square, norms});
     const fn::PosteriorFeatures<T, B> f = features(ctx, x, saved.head.view(), extra, norms, places_of(ctx, a)),
                                       d = no_features(ctx, saved.head.view(), a, f.of.following, no_places(ctx, a, f));
     for (auto* t : {&d.of.queries, &d.of.keys}) fill(ctx, *t, 0);
@@ -178,7 +178,7 @@ struct AttentionPosterior {
       FullPrecision<B>::grouped_gemm(ctx, slots, dprojected, a.output.as(heads, width, dim), false, of_slots,
                                      fn::AddToItem<T, B>{by_head.items.rows, dx});
       if (da.output.data()) {
-        B::for_rows(ctx, items, fn::GatherRows<T, B>{by_head.items.rows, x, of_slots});
+        B::for_rows(ctx, items, fn::CarryRows<T, T, T, B>{by_head.items.rows, x, {}, of_slots});
         FullPrecision<B>::grouped_outer(ctx, slots, dprojected, View<const T, 2, B>(of_slots),
                                         da.output.as(heads, width, dim));
       }
@@ -223,7 +223,7 @@ struct AttentionPosterior {
     auto norms = ctx.template scratch<T>(a.heads(), items);
     {
       auto of_values = ctx.mark();
-      write_norms(ctx, a, values_of(ctx, a, gram), norms);
+      B::for_rows(ctx, norms.size(), fn::HeadNorms<T, B>{a.v, values_of(ctx, a, gram).square, norms});
     }
     const fn::PosteriorFeatures<T, B> f = features<T, B>(ctx, x, followed, extra, norms, places);
     mixing::forward<typename B::Context, T, B>(ctx, heads_of(f), 1, visible<T, B>(ctx, r, log_r, extra, valid), r,
@@ -310,11 +310,6 @@ struct AttentionPosterior {
     FullPrecision<B>::grouped_gemm(ctx, attending::even_groups(ctx, heads, items), mixing::stacked(values.v), gram,
                                    false, mixing::stacked(values.square), fn::Store{});
     return values;
-  }
-  template <class T, class B>
-  static void write_norms(auto& ctx, const AttentionTrace<const T, B>& a, const Values<T, B>& values,
-                          View<T, 2, B> norms) {
-    B::for_rows(ctx, norms.size(), fn::HeadNorms<T, B>{a.v, values.square, norms});
   }
   template <class T, class B>
   fn::PosteriorFeatures<T, B> features(auto& ctx, View<const T, 2, B> x, In<Index, 1, B> followed,

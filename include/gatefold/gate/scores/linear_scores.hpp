@@ -3,54 +3,13 @@
 #include "gatefold/backend/elementwise.hpp"
 #include "gatefold/backend/epilogue.hpp"
 #include "gatefold/backend/initial_values.hpp"
-#include "gatefold/backend/lanes.hpp"
 #include "gatefold/backend/one_group.hpp"
-#include "gatefold/core/config.hpp"
+#include "gatefold/backend/sum_positions.hpp"
 #include "gatefold/core/error.hpp"
 #include "gatefold/policy/policy.hpp"
 #include "gatefold/tensor/expect_shape.hpp"
 
 namespace gatefold {
-
-namespace fn {
-
-/// total[n] = Σ_l x[n, l]
-template <class T, class B>
-struct SumPositions {
-  View<const T, 2, B> x;
-  View<T, 2, B> total;
-
-  template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
-    const Index dim = total.extent(1), columns = x.extent(1);
-    const T* from = x.data() + n * columns;
-    T* to = total.data() + n * dim;
-    each_column<T>(lanes, dim, [&](auto at, Index d) {
-      auto v = typename decltype(at)::Value(T(0));
-      for (Index first = 0; first < columns; first += dim) v += at.load(from + first + d);
-      at.store(to + d, v);
-    });
-  }
-};
-/// dx[n, l] += dtotal[n]
-template <class T, class B>
-struct SumPositionsBackward {
-  View<const T, 2, B> dtotal;
-  View<T, 2, B> dx;
-
-  template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
-    const Index dim = dtotal.extent(1), columns = dx.extent(1);
-    const T* from = dtotal.data() + n * dim;
-    T* to = dx.data() + n * columns;
-    each_column<T>(lanes, dim, [&](auto at, Index d) {
-      for (Index first = 0; first < columns; first += dim)
-        at.store(to + first + d, at.load(to + first + d) + at.load(from + d));
-    });
-  }
-};
-
-}  // namespace fn
 
 /// Score the experts by a linear map of the item.
 ///
@@ -140,7 +99,7 @@ struct LinearScores {
     } else {
       auto dtotal = ctx.template scratch<T>(x.extent(0), model_dim);
       B::gemm(ctx, dz, false, p.weight.view(), true, false, dtotal, fn::Store{});
-      B::for_rows(ctx, dx.extent(0), fn::SumPositionsBackward<T, B>{dtotal, dx});
+      B::for_rows(ctx, dx.extent(0), fn::SumPositionsBackward<T, B>{length, 1, dtotal, dx});
     }
   }
 
@@ -156,7 +115,7 @@ struct LinearScores {
   View<const T, 2, B> positions_summed(auto& ctx, View<const T, 2, B> x) const {
     if (length == 1) return x;
     auto total = ctx.template scratch<T>(x.extent(0), model_dim);
-    B::for_rows(ctx, total.extent(0), fn::SumPositions<T, B>{x, total});
+    B::for_rows(ctx, total.extent(0), fn::SumPositions<T, B>{length, 1, x, total});
     return total;
   }
 };

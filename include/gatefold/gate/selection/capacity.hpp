@@ -28,7 +28,7 @@ struct CapacityRule {
     const double share = static_cast<double>(items * picks) * factor / static_cast<double>(experts);
     const double even = std::ceil(share * (1 - 0x1p-50));  // 100 · 1.1 / 10 is more than 11 once it is rounded
     const Index most = even < static_cast<double>(items) ? static_cast<Index>(even) : items;
-    return (most + multiple_of - 1) / multiple_of * multiple_of;
+    return divide_up(most, multiple_of) * multiple_of;
   }
 };
 /// room[g], of the items of group g that are no padding
@@ -188,7 +188,7 @@ struct Capacity {
     }
     if (items == 0) return plan.build(ctx);
     const Index count = plan.expert.size(), picks = count / items, size = group > 0 ? std::min(group, items) : items,
-                groups = (items + size - 1) / size;
+                groups = divide_up(items, size);
     auto mark = ctx.mark();
     auto room = ctx.template scratch<Index>(groups), key = ctx.template scratch<Index>(count),
          order = ctx.template scratch<Index>(count), offsets = ctx.template scratch<Index>(groups * experts + 1);

@@ -1,4 +1,4 @@
-#include "gatefold/core/float16.hpp"
+#include "gatefold/io/float16.hpp"
 
 #include <doctest/doctest.h>
 

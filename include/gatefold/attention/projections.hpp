@@ -1,0 +1,40 @@
+#pragma once
+
+#include <initializer_list>
+
+#include "gatefold/backend/epilogue.hpp"
+#include "gatefold/core/error.hpp"
+#include "gatefold/core/types.hpp"
+#include "gatefold/tensor/expect_shape.hpp"
+#include "gatefold/tensor/tensor.hpp"
+#include "gatefold/tensor/view.hpp"
+
+/// What attentions of any kind ask of their heads and projections, in the name of the one that asks, and do with them.
+namespace gatefold::attending {
+
+inline void expect_heads(const char* where, Index model_dim, Index heads) {
+  expect(model_dim >= 1, where, "model_dim", "at least 1", model_dim);
+  expect(heads >= 1 && model_dim % heads == 0, where, "heads", Joined{"a divisor of model_dim = ", model_dim}, heads);
+}
+template <class P>
+void expect_projections(const char* where, const P& p, std::initializer_list<Index> extents) {
+  expect_shape(where, "params.query", p.query, extents);
+  expect_shape(where, "params.key", p.key, extents);
+  expect_shape(where, "params.value", p.value, extents);
+  expect_shape(where, "params.output", p.output, extents);
+}
+
+/// y = x w
+template <class T, class B>
+void project(typename B::Context& ctx, In<T, 2, B> x, const Tensor<T, 2, B>& w, Out<T, 2, B> y) {
+  B::gemm(ctx, x, false, w.view(), false, false, y, fn::Store{});
+}
+/// dx += dy wᵀ, dw += xᵀ dy
+template <class T, class B>
+void project_backward(typename B::Context& ctx, In<T, 2, B> x, const Tensor<T, 2, B>& w, In<T, 2, B> dy,
+                      Out<T, 2, B> dx, Tensor<T, 2, B>& dw) {
+  B::gemm(ctx, x, true, dy, false, true, dw.view(), fn::Store{});
+  B::gemm(ctx, dy, false, w.view(), true, true, dx, fn::Store{});
+}
+
+}  // namespace gatefold::attending

@@ -1,0 +1,25 @@
+#pragma once
+
+#include "gatefold/backend/lanes.hpp"
+#include "gatefold/core/config.hpp"
+#include "gatefold/core/types.hpp"
+#include "gatefold/tensor/view.hpp"
+
+namespace gatefold::fn {
+
+/// to[to_rows[i], :] = from[from_rows[i], :], rounded where Y is smaller; without a list, row i
+/// @tparam T  what values are in registers
+template <class T, class X, class Y, class B>
+struct CarryRows {
+  View<const Index, 1, B> from_rows;
+  View<const X, 2, B> from;
+  View<const Index, 1, B> to_rows;
+  View<Y, 2, B> to;
+  GATEFOLD_HD void operator()(const auto& lanes, Index i) const {
+    const Index source = from_rows.empty() ? i : from_rows(i), target = to_rows.empty() ? i : to_rows(i);
+    each_column<T>(lanes, to.extent(1),
+                   [&](const auto& at, Index j) { at.store(&to(target, j), at.load(&from(source, j))); });
+  }
+};
+
+}  // namespace gatefold::fn
