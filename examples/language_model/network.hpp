@@ -78,11 +78,10 @@ class Network final : public Model {
     const auto ids = here(x, ids_), labels = here(next, labels_);
     const dist::Range mine = items_of(count);
     const auto part = [&](Index i, auto&& run) {
-      const auto draw = static_cast<std::uint64_t>(steps() * o_.accumulate + i);
       const Index first = i * count + mine.first;
       return place_.part_of_step(trainer_, [&] {
         return run(ids.rows(first, mine.count), labels.rows(first, mine.count),
-                   extra({.length = o_.length, .noise = {place_.noise(Random{trainer_.seed.fork(2), draw})}}));
+                   extra({.length = o_.length, .noise = {place_.noise(trainer_.noise())}}));
       });
     };
     for (Index i = 0; i + 1 < o_.accumulate; ++i)

@@ -52,8 +52,8 @@ class Network final : public Model {
         k_(o.k) {}
 
   double step(ReadPixels x, Labels labels) override {
-    const Random at{trainer_.seed.fork(1), static_cast<std::uint64_t>(trainer_.state.step)};
-    return trainer_.step(here(x), here(labels), extra_of<typename Trained::Extra>(Segment<float, B>{.noise = {at}}));
+    const Segment<float, B> drawing{.noise = {trainer_.noise()}};
+    return trainer_.step(here(x), here(labels), extra_of<typename Trained::Extra>(drawing));
   }
   Index steps() const override { return trainer_.state.step; }
   Index parameters() const override { return count_values(trainer_.params); }

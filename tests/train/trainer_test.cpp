@@ -172,6 +172,20 @@ TEST_CASE("labels are learnt") {
   CHECK(trainer.output().extent(1) == classes);
 }
 
+TEST_CASE("noise of a step has other numbers than another step or part, and than parameters began with") {
+  Cpu::Context ctx(1);
+  Trainer trainer{ctx, model(), MeanSquaredError{}, optim::Sgd{.lr = 0.01}, Seed{42}};
+  const Batch<float> batch;
+  const Random first = trainer.noise();
+  for (std::uint64_t part = 0; part < 1000; ++part) CHECK(!(first.seed == trainer.seed.fork(part)));
+  trainer.accumulate(batch.x, batch.target);
+  CHECK(!(trainer.noise().seed == first.seed));
+  CHECK(trainer.noise().step == first.step);
+  trainer.step(batch.x, batch.target);
+  CHECK(trainer.noise().seed == first.seed);
+  CHECK(trainer.noise().step == first.step + 1);
+}
+
 TEST_CASE("the same seed gives the same bits on 1, 2 and 3 threads, another seed does not") {
   auto run = [](int threads, Seed seed) {
     Cpu::Context ctx(threads);

@@ -105,6 +105,16 @@ TEST_CASE("Adam: at ε = 1e-8 the first layer is nearly sign(u), and passes almo
   }
 }
 
+TEST_CASE("Adam (2): in float too the first layer passes the little gradient that there is, not rounding") {
+  for (const double u : {1e-4, -0.3, 1.0, 10.0, -30.0, 1e3}) {
+    const double s = std::sqrt(0.001) * std::abs(u), r = s + 1e-8, inside = std::sqrt(s * s + 1e-8);
+    const double outer = Alone<float>(update::Adam{}, 0, {u}).du[0],
+                 inner = Alone<float>(update::Adam::reference(), 0, {u}).du[0];
+    CHECK(outer == doctest::Approx(0.1 * 1e-8 / (r * r)).epsilon(16 * 0x1p-24));  // as many roundings of floats
+    CHECK(inner == doctest::Approx(0.1 * 1e-8 / (inside * inside * inside)).epsilon(16 * 0x1p-24));  // likewise
+  }
+}
+
 TEST_CASE_TEMPLATE("Adam: u = 0, and u whose square is 0, give finite outputs and gradients", T, float, double) {
   const std::vector<double> u{0, -0.0, 1e-30, -1e-200, 1e-25};
   for (const update::Adam& rule : {update::Adam{}, update::Adam::reference(), update::Adam{.bias_correction = true}}) {

@@ -23,6 +23,15 @@ TEST_CASE("AdaptiveRoot: the slope is that of the value; 0 where the root of 0 h
       CHECK(root.slope(v) == doctest::Approx(numeric).epsilon(1e-8));  // 2^-53 / h
     }
   }
+  for (const bool within : {false, true}) {  // (2)
+    const fn::AdaptiveRoot<double> root{0.2, within};
+    for (const double v : {0.01, 0.5, 3.0})
+      for (const double rest : {0.0, 0.3, -2.0})
+        CHECK(root.passed(v, 0.7, rest) ==
+              doctest::Approx((0.7 * root.value(v) - 2 * root.slope(v) * (0.7 * v - rest)) / root.value(v))
+                  .epsilon(1e-13));
+  }
+  CHECK(fn::AdaptiveRoot<double>{0.2, false}.passed(0.0, 0.7, 0.0) == doctest::Approx(0.7).epsilon(1e-15));
   CHECK(fn::AdaptiveRoot<double>{0.2, false}.slope(0.0) == 0);
   CHECK(fn::AdaptiveRoot<double>{0.25, true}.slope(0.0) == doctest::Approx(1).epsilon(1e-15));
 }

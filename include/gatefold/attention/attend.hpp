@@ -21,6 +21,8 @@
 /// and so does padding, which sees nobody as nobody sees it.
 /// @cost   4·N·L·D flop forward, 10·N·L·D backward (half if causal and L is well beyond a block); scratch of blocks and
 ///         a few copies of their items, or of the sequence they are a part of; no N × L matrix
+///         Backward forms weights anew from log-sum-exps: they are off by |score|·2⁻²⁴ of their value in float (2⁻⁵³ in
+///         double), beyond what the score is
 /// @order  blocks of keys in ascending order; causal: no bit of an item depends on later ones. Forward, an item that
 ///         holds NaN reaches only those that see it, padding nobody. Backward forms products over blocks of keys: NaN
 ///         gradients reach the items of their sequence that share a block with it, causal or not, and the items of

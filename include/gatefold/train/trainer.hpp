@@ -43,8 +43,7 @@ namespace gatefold {
 /// Where products of experts round their factors (CudaBf16), the weights are rounded once for all products of a step:
 /// before its first part, and before a later one if somebody has asked for weights to write them since. Results have
 /// the same bits without (see `keeps_rounded`).
-/// @param of_run  where the parameters begin; kept as `seed`, from which noise may be taken too:
-///                `Random{trainer.seed.fork(1), static_cast<std::uint64_t>(trainer.state.step)}`
+/// @param of_run  where the parameters begin; kept as `seed`, of which `noise()` is too
 /// @throws ArgumentError on shapes and options that do not fit, NotFiniteError on a loss or gradient that is not finite
 ///         (see `not_finite`); parameters, state and adapted packs are untouched then, and no part waits any more.
 ///         `accumulate` looks at nothing: it returns the loss as it is, and the step that follows throws. After a
@@ -196,6 +195,12 @@ class Trainer {
     f("skipped", r.skipped...);
   }
 
+  /// What the next step or part draws from, noise of gates and dropout say: other numbers than the parameters began
+  /// with, and other ones for each step and part.
+  Random noise() const {
+    return {seed.fork(noise_stream).fork(static_cast<std::uint64_t>(waiting_.parts)),
+            static_cast<std::uint64_t>(state.step)};
+  }
   /// The model's parameters, those of a loss that learns apart.
   const auto& model() const { return Loss::model(params); }
   /// The model's output in the last step or evaluation.
@@ -203,7 +208,8 @@ class Trainer {
   const Layer& layer() const { return layer_; }
   C& context() const { return ctx_; }
 
-  static constexpr std::uint64_t loss_stream = 0x6c6f7373;  // of the seed: where a loss that learns begins
+  // Of the seed, beyond those that parts of a model begin with: a loss that learns, noise.
+  static constexpr std::uint64_t loss_stream = 0x6c6f7373, noise_stream = 0x6e6f6973;
   LossT loss;
   OptimizerT optimizer;
   NotFinite not_finite = NotFinite::throws;

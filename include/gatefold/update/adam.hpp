@@ -23,6 +23,16 @@ struct AdamCoefficients {
   T correction1, correction2;    // of the moments; 1 without
   T gamma, keep;                 // keep = 1 − κ
   AdaptiveRoot<T> root;
+
+  /// The moments after the layer, of those before it.
+  template <class V>
+  GATEFOLD_HD V p(V p0, V u) const {
+    return beta1 * p0 + rest1 * u;
+  }
+  template <class V>
+  GATEFOLD_HD V v(V v0, V u) const {
+    return beta2 * v0 + rest2 * (u * u);
+  }
 };
 /// (1) and (2) of update::Adam. y may be u.
 template <class T>
@@ -31,21 +41,26 @@ struct AdamRuleStep {
   AdamCoefficients<T> c;
   const T *x, *u;
   T *p, *v, *y;
-  T *kept_p, *kept_v;  // null: not kept
+  T *kept_p, *kept_v;  // before the layer; null: not kept
   template <class A>
   GATEFOLD_HD void operator()(const A& at, Index i) const {
-    const auto ui = at.load(u + i);
-    const auto pi = c.beta1 * at.load(p + i) + c.rest1 * ui;
-    const auto vi = c.beta2 * at.load(v + i) + c.rest2 * (ui * ui);
-    at.store(p + i, pi);
-    at.store(v + i, vi);
-    at.store(y + i, c.keep * at.load(x + i) + c.gamma * (c.correction1 * pi / c.root.value(c.correction2 * vi)));
+    const auto ui = at.load(u + i), p0 = at.load(p + i), v0 = at.load(v + i);
+    const auto p1 = c.p(p0, ui), v1 = c.v(v0, ui);
+    at.store(p + i, p1);
+    at.store(v + i, v1);
+    at.store(y + i, c.keep * at.load(x + i) + c.gamma * (c.correction1 * p1 / c.root.value(c.correction2 * v1)));
     if (!kept_p) return;
-    at.store(kept_p + i, pi);
-    at.store(kept_v + i, vi);
+    at.store(kept_p + i, p0);
+    at.store(kept_v + i, v0);
   }
 };
-/// p̄ = dp + γ dy / r,   v̄ = dv − γ dy p r′ / r²,   du = (1−β₁) p̄ + 2 (1−β₂) u v̄,   dp ← β₁ p̄,   dv ← β₂ v̄
+/// With c₁, c₂ the corrections, p₁, v₁ the moments after the layer, p₀, v₀ before, r = r(c₂ v₁) and a = γ c₁ dy / r:
+///
+///     p̄ = dp + a,   v̄ = dv − a c₂ r′ p₁ / r,   dp ← β₁ p̄,   dv ← β₂ v̄
+///     du = (1−β₁) p̄ + 2 (1−β₂) u v̄
+///
+/// where a has the factor (1−β₁) − 2 r′ c₂ (1−β₂) u p₁ / r. Its terms in u² cancel, and in the first layer nothing but
+/// ε's share is left, less than their rounding: AdaptiveRoot (2), with v = c₂ v₁, is formed without them.
 template <class T>
 struct AdamRuleBackward {
   using Element = T;
@@ -54,13 +69,13 @@ struct AdamRuleBackward {
   T *dp, *dv, *du, *dx;
   template <class A>
   GATEFOLD_HD void operator()(const A& at, Index i) const {
-    const auto corrected = c.correction2 * at.load(v + i), r = c.root.value(corrected), out = at.load(dy + i);
-    const auto of_p = c.gamma * c.correction1 * out / r, of_r = of_p * (at.load(p + i) / r);
-    const auto p_bar = at.load(dp + i) + of_p;
-    const auto v_bar = at.load(dv + i) - of_r * c.correction2 * c.root.slope(corrected);
-    at.store(du + i, c.rest1 * p_bar + 2 * c.rest2 * at.load(u + i) * v_bar);
-    at.store(dp + i, c.beta1 * p_bar);
-    at.store(dv + i, c.beta2 * v_bar);
+    const auto ui = at.load(u + i), p0 = at.load(p + i), v0 = at.load(v + i), out = at.load(dy + i);
+    const auto corrected = c.correction2 * c.v(v0, ui), r = c.root.value(corrected);
+    const auto a = c.gamma * c.correction1 * out / r, of_p = at.load(dp + i), of_v = at.load(dv + i);
+    const auto rest = c.correction2 * (c.rest1 * (c.beta2 * v0) - c.rest2 * (ui * (c.beta1 * p0)));
+    at.store(du + i, c.rest1 * of_p + 2 * c.rest2 * ui * of_v + a * c.root.passed(corrected, c.rest1, rest));
+    at.store(dp + i, c.beta1 * (of_p + a));
+    at.store(dv + i, c.beta2 * (of_v - a * (c.p(p0, ui) / r) * c.correction2 * c.root.slope(corrected)));
     at.store(dx + i, at.load(dx + i) + c.keep * out);
   }
 };
@@ -82,7 +97,8 @@ namespace update {
 /// In the first layer, where p = (1−β₁) u and v = (1−β₂) u², the update at ε = 1e-8 is nearly γ (1−β₁)/√(1−β₂) sign(u),
 /// about 3.16 sign(u), and passes almost no gradient to the branch: about 1e-6/u² of it, until |u| is so small that
 /// this reaches (1−β₁)/ε. Finite differences see only the sign; check gradients with a larger ε. ε inside acts like √ε.
-/// Where v = 0 the root's slope counts as 0, so that u = 0 gives no NaN.
+/// Where v = 0 the root's slope counts as 0, so that u = 0 gives no NaN; where u² overflows (1.8e19 in float) the step
+/// is 0.
 /// @param carry  p, v [N, D] and the number of layers done
 /// @throws ArgumentError unless ε > 0, 0 <= β₁, β₂ < 1, and ε, γ and κ are finite
 /// @cost   N·D roots and divisions, 2·N·D carried and 3·N·D kept values
@@ -108,7 +124,7 @@ struct Adam {
   };
   template <class T, class B>
   struct Saved {
-    Tensor<T, 2, B> u, p, v;  // [N, D], the moments after the layer
+    Tensor<T, 2, B> u, p, v;  // [N, D], the moments before the layer
     Index layer = 0;          // t
   };
   template <class T, class B>

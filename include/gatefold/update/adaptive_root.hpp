@@ -27,6 +27,18 @@ struct AdaptiveRoot {
     const V root = sqrt(inside ? v + epsilon : v);
     return where_positive(root, T(0.5) / root, V(0));
   }
+  /// (w r − 2 r′ (w v − rest)) / r, without what cancels:
+  ///
+  ///     (w ε + rest / √v) / r,   or (w ε + rest) / r² with ε inside                                   (2)
+  template <class V>
+  GATEFOLD_HD V passed(V v, T w, V rest) const {
+    using math::sqrt;
+    using math::where_positive;
+    const V r = value(v);
+    if (inside) return (w * epsilon + rest) / (r * r);
+    const V root = sqrt(v);
+    return (w * epsilon + where_positive(root, rest / root, V(0))) / r;
+  }
 };
 
 }  // namespace gatefold::fn

@@ -21,16 +21,20 @@ struct RmsPropStep {
   AdaptiveRoot<T> root;
   const T *x, *u;
   T *p, *y;
-  T* kept_p;  // null: not kept
+  T* kept_p;  // before the layer; null: not kept
   template <class A>
   GATEFOLD_HD void operator()(const A& at, Index i) const {
-    const auto ui = at.load(u + i), pi = mu * at.load(p + i) + rest * (ui * ui);
-    at.store(p + i, pi);
-    at.store(y + i, at.load(x + i) + gamma * (ui / root.value(pi)));
-    if (kept_p) at.store(kept_p + i, pi);
+    const auto ui = at.load(u + i), p0 = at.load(p + i), p1 = mu * p0 + rest * (ui * ui);
+    at.store(p + i, p1);
+    at.store(y + i, at.load(x + i) + gamma * (ui / root.value(p1)));
+    if (kept_p) at.store(kept_p + i, p0);
   }
 };
-/// p̄ = dp − γ dy u r′ / r²,   du = γ dy / r + 2 (1−μ) u p̄,   dp ← μ p̄,   dx += dy
+/// With p₁ after the layer, p₀ before, r = r(p₁) and a = γ dy / r:
+///
+///     p̄ = dp − a u r′ / r,   du = a + 2 (1−μ) u p̄,   dp ← μ p̄,   dx += dy
+///
+/// where a has the factor 1 − 2 r′ (1−μ) u² / r, AdaptiveRoot (2).
 template <class T>
 struct RmsPropBackward {
   using Element = T;
@@ -40,11 +44,10 @@ struct RmsPropBackward {
   T *dp, *du, *dx;
   template <class A>
   GATEFOLD_HD void operator()(const A& at, Index i) const {
-    const auto ui = at.load(u + i), pi = at.load(p + i), out = at.load(dy + i);
-    const auto r = root.value(pi), direct = gamma * out / r;
-    const auto p_bar = at.load(dp + i) - direct * (ui / r) * root.slope(pi);
-    at.store(du + i, direct + 2 * rest * ui * p_bar);
-    at.store(dp + i, mu * p_bar);
+    const auto ui = at.load(u + i), of_before = mu * at.load(p + i), p1 = of_before + rest * (ui * ui);
+    const auto out = at.load(dy + i), of_p = at.load(dp + i), r = root.value(p1), a = gamma * out / r;
+    at.store(du + i, a * root.passed(p1, T(1), of_before) + 2 * rest * ui * of_p);
+    at.store(dp + i, mu * (of_p - a * (ui / r) * root.slope(p1)));
     at.store(dx + i, at.load(dx + i) + out);
   }
 };
@@ -70,7 +73,7 @@ struct RmsProp {
   using Carry = Momentum<RmsProp, T, B>;
   template <class T, class B>
   struct Saved {
-    Tensor<T, 2, B> u, p;  // [N, D], p after the layer
+    Tensor<T, 2, B> u, p;  // [N, D], p before the layer
   };
   template <class T, class B>
   void begin(typename B::Context& ctx, Index items, Index dim, Carry<T, B>& carry) const {

@@ -204,6 +204,13 @@ TEST_CASE("ZLoss: large logits do not overflow") {
   CHECK(dz(0, 1) == 1);
 }
 
+TEST_CASE("ZLoss: the adjoint of logits that have much in common is that of 2 λ softmax z") {
+  auto o = random_outcome();
+  for (Index i = 0; i < o.logits.size(); ++i) o.logits.data()[i] = 1e15;  // beside it log 4 has one digit
+  const auto [dz, dq] = o.gradients(ZLoss{.weight = 1});
+  for (Index i = 0; i < dz.size(); ++i) CHECK(dz.data()[i] == doctest::Approx(2e15 / 6 / 4).epsilon(1e-12));
+}
+
 TEST_CASE("auxiliary losses: gradients against finite differences, and they are added") {
   const auto agrees = [](auto loss, bool of_logits) {
     for (const auto& mask : {std::vector<double>{}, std::vector<double>{1, 0, 1, 1, 0, 1}}) {

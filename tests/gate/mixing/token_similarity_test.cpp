@@ -216,6 +216,19 @@ TEST_CASE("TokenSimilarity: logits of 1000 and -1000 rank by log q, where q itse
   }
 }
 
+TEST_CASE("TokenSimilarity: scores so large that their rounding is more than 1 give no probability above 1") {
+  Cpu::Context ctx(1);
+  const TokenSimilarity mixing{.causal = false};
+  const auto params = mixing.init<float, Cpu>(ctx, Seed{1});
+  auto x = uniform_tensor<float>(ctx, Seed{3}, 1, 8, 64);
+  for (Index i = 0; i < x.size(); ++i) x.data()[i] += 1e4f;
+  const auto z = uniform_tensor<float>(ctx, Seed{4}, 120, 8, 8);
+  Tensor<float, 2, Cpu> q(8, 8);
+  Saved<TokenSimilarity, float, Cpu> saved;
+  mixing.forward<float, Cpu>(ctx, params, x, z, q, saved, {});
+  for (const double log_q : values(saved.log_q)) CHECK(log_q <= 1e-6);
+}
+
 TEST_CASE("TokenSimilarity: a later token never changes a bit of an earlier token's output, experts included") {
   Cpu::Context ctx(2);
   auto a = pass<float>(ctx, layer({.tau = 0.5}), 2 * 40), b = pass<float>(ctx, layer({.tau = 0.5}), 2 * 40);

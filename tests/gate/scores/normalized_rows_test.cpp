@@ -73,6 +73,19 @@ TEST_CASE("UnitNorm: zero and huge rows stay finite, float and double, forward a
   }
 }
 
+TEST_CASE("UnitNorm: the adjoint of a long row is that of a short one, by its length") {
+  Cpu::Context ctx(1);
+  for (const float r : {1e-10f, 1.0f, 1e14f, 1e18f}) {
+    const auto x = matrix<float>({{0.6f * r, 0.8f * r}}), dunit = matrix<float>({{1, 0}});
+    for (const UnitNorm form : {UnitNorm::clamped, UnitNorm::outside, UnitNorm::inside}) {
+      auto dx = constant_tensor<float>(ctx, 0, 1, 2);
+      Cpu::for_rows(ctx, 1, fn::UnitRowsBackward<float, Cpu>{x, {form, 1e-30f}, nullptr, dunit, dx});
+      CHECK(dx(0, 0) * r == doctest::Approx(0.64).epsilon(1e-6));
+      CHECK(dx(0, 1) * r == doctest::Approx(-0.48).epsilon(1e-6));
+    }
+  }
+}
+
 TEST_CASE("UnitNorm: adjoints of the rows and of the scale against finite differences") {
   Cpu::Context ctx(1);
   for (const UnitNorm form : forms) {

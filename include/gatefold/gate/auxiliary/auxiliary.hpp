@@ -178,15 +178,20 @@ template <class T, class B>
 struct SquaredLogSumExp {
   View<const T, 2, B> z;
   Valid<T, B> valid;
-  GATEFOLD_HD T log_sum_exp(Index n) const {
+  /// Apart, as the larger swallows digits of the other's logarithm.
+  struct Sum {
+    T top, total;  // total of exp(z − top)
+    GATEFOLD_HD T log() const { return top + std::log(total); }
+  };
+  GATEFOLD_HD Sum sum_exp(Index n) const {
     T top = z(n, 0), total = 0;
     for (Index e = 1; e < z.extent(1); ++e) top = z(n, e) > top ? z(n, e) : top;
     for (Index e = 0; e < z.extent(1); ++e) total += std::exp(z(n, e) - top);
-    return top + std::log(total);
+    return {top, total};
   }
   GATEFOLD_HD T operator()(Index n) const {
     if (valid(n) == 0) return 0;
-    const T v = log_sum_exp(n);
+    const T v = sum_exp(n).log();
     return v * v;
   }
 };
@@ -205,8 +210,9 @@ struct ZLossBackward {
   View<T, 2, B> dz;
   GATEFOLD_HD void operator()(Index n) const {
     if (row.valid(n) == 0) return;
-    const T v = row.log_sum_exp(n), scale = 2 * weight * v / count(0);
-    for (Index e = 0; e < dz.extent(1); ++e) dz(n, e) += scale * std::exp(row.z(n, e) - v);
+    const auto sum = row.sum_exp(n);
+    const T scale = 2 * weight * sum.log() / count(0) / sum.total;
+    for (Index e = 0; e < dz.extent(1); ++e) dz(n, e) += scale * std::exp(row.z(n, e) - sum.top);
   }
 };
 

@@ -95,7 +95,7 @@ struct MixFinish {
           const auto of_key = at.load(&heads.keys(h, key, d));
           return at.load(&heads.queries(h, row, d)) * (place ? of_key + at.load(place + d) : of_key);
         });
-        const T log_w = scale * dot - normaliser;
+        const T found = scale * dot - normaliser, log_w = found > 0 ? T(0) : found;  // rounding of huge scores
         for (Index e = lanes.lane; e < experts; e += lanes.size)
           if (q(i, e) < tiny) log_q(i, e) = log_add(log_q(i, e), log_w + log_r(j, e));
       }

@@ -17,12 +17,12 @@ namespace gatefold {
 ///     none      x                                                                                       (4)
 ///
 /// (1) is x / max(‖x‖, ε) but for rows shorter than ε, which have no direction: they give 0 and get no gradient, where
-/// the derivative of x / ε would be 1/ε.
+/// the derivative of x / ε would be 1/ε. Rows whose square overflows (1.8e19 in float) give 0 too, or NaN.
 enum class UnitNorm { clamped, outside, inside, none };
 
 namespace fn {
 
-/// û = f(‖x‖²) x and its derivative: dx = f · dû − g · ⟨x, dû⟩ x
+/// û = f(‖x‖²) x and its derivative: dx = f · (dû − h ⟨x, dû⟩ û)
 template <class T>
 struct UnitFactor {
   UnitNorm form;
@@ -35,10 +35,9 @@ struct UnitFactor {
     if (form == UnitNorm::outside) return 1 / (length + epsilon);
     return length <= epsilon ? T(0) : 1 / length;
   }
-  GATEFOLD_HD T g(T square) const {
-    const T v = f(square);
+  GATEFOLD_HD T h(T square) const {
     if (form == UnitNorm::none) return 0;
-    return form != UnitNorm::outside ? v * v * v : square > 0 ? v * v / std::sqrt(square) : T(0);
+    return form != UnitNorm::outside ? f(square) : square > 0 ? 1 / std::sqrt(square) : T(0);
   }
 };
 
@@ -59,7 +58,7 @@ struct UnitRows {
   }
 };
 
-/// dx[n,:] += scale · (f dunit[n,:] − g ⟨x, dunit⟩ x[n,:])
+/// dx[n,:] += scale · f (dunit[n,:] − h ⟨x, dunit⟩ f x[n,:])
 template <class T, class B>
 struct UnitRowsBackward {
   View<const T, 2, B> x;
@@ -76,8 +75,9 @@ struct UnitRowsBackward {
       dot += x(n, d) * dunit(n, d);
     }
     square = lanes.sum(square);
-    const T s = scale ? *scale : T(1), f = s * factor.f(square), g = s * factor.g(square) * lanes.sum(dot);
-    for (Index d = lanes.lane; d < x.extent(1); d += lanes.size) dx(n, d) += f * dunit(n, d) - g * x(n, d);
+    const T s = scale ? *scale : T(1), f = factor.f(square), along = factor.h(square) * lanes.sum(dot);
+    for (Index d = lanes.lane; d < x.extent(1); d += lanes.size)
+      dx(n, d) += s * f * (dunit(n, d) - along * (f * x(n, d)));
   }
 };
 

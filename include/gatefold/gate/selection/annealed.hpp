@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <vector>
 
 #include "gatefold/core/error.hpp"
@@ -46,6 +47,8 @@ struct Annealed {
       case Shape::levels: {
         const Index count = static_cast<Index>(levels.size());
         expect(count >= 1, "Annealed", "levels", "at least one", count);
+        const Index most = std::numeric_limits<Index>::max() / count;
+        expect(total <= most, "Annealed", "total", Joined{"at most ", most, " for so many levels"}, total);
         const Index level = std::min(step, total) * count / total;
         return levels[static_cast<std::size_t>(std::min(level, count - 1))];
       }

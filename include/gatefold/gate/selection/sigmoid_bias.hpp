@@ -184,7 +184,8 @@ struct StepBySign {
 ///         both numbers are finite
 /// @cost   N·(1 + K)·E comparisons and sigmoids, with groups N·(E + groups²) more, S = N·K picks; E·S comparisons in
 ///         backward
-/// @order  as TopK, groups too; in float σ is 1 from logits of about 17 on, and such ties go to the lower expert index
+/// @order  as TopK, groups too; in float σ is 1 from logits of about 17 on and 0 below −88, and such ties go to the
+///         lower expert index
 struct SigmoidBias {
   Index k = 2;
   bool renormalise = true;
