@@ -25,29 +25,6 @@ std::vector<T> on_host(typename B::Context& ctx, const Tensor<T, 2, B>& t) {
   return values;
 }
 
-/// pass(batch) of few items, as a graph, before and after others of many: captured too, or not.
-template <class B, class Batch, class PassT>
-void check_graph(typename B::Context& ctx, Batch small, Batch large, const PassT& pass) {
-  for (const bool captured : {false, true}) {
-    CAPTURE(captured);
-    pass(small);
-    const test::Graph graph(ctx.stream(), [&] { pass(small); });
-    graph.launch();
-    const auto expected = on_host<float, B>(ctx, small.y);
-    CHECK(expected != std::vector<float>(expected.size()));
-    pass(large);
-    if (captured) {
-      const test::Graph other(ctx.stream(), [&] { pass(large); });
-      other.launch();
-    }
-    auto mine = constant_tensor<float>(ctx, 7, many, dim);  // the program's, in what memory is free now
-    fill(ctx, small.y, 0);
-    graph.launch();
-    CHECK(on_host<float, B>(ctx, small.y) == expected);
-    CHECK(on_host<float, B>(ctx, mine) == std::vector<float>(static_cast<std::size_t>(many * dim), 7));
-  }
-}
-
 template <class L, class B>
 struct Batch {
   Tensor<float, 2, B> x, y, dx;
@@ -58,17 +35,60 @@ struct Batch {
       : x(uniform_tensor<float>(ctx, Seed{2}, 1, items, dim)), y(zeros_like(ctx, x)), dx(zeros_like(ctx, x)) {}
 };
 
+/// pass() that leaves what it gives in y, as a graph, before and after other passes of its context: captured, or not.
+template <class B, class PassT, class OtherT>
+void check_graph(typename B::Context& ctx, Tensor<float, 2, B>& y, const PassT& pass, const OtherT& other) {
+  for (const bool captured : {false, true}) {
+    CAPTURE(captured);
+    pass();
+    const test::Graph graph(ctx.stream(), pass);
+    graph.launch();
+    const auto expected = on_host<float, B>(ctx, y);
+    CHECK(expected != std::vector<float>(expected.size()));
+    other();
+    if (captured) test::Graph(ctx.stream(), other).launch();
+    auto mine = constant_tensor<float>(ctx, 7, many, dim);  // the program's, in what memory is free now
+    fill(ctx, y, 0);
+    graph.launch();
+    CHECK(on_host<float, B>(ctx, y) == expected);
+    CHECK(on_host<float, B>(ctx, mine) == std::vector<float>(static_cast<std::size_t>(many * dim), 7));
+  }
+}
+
 template <class B>
 void check_inference() {
   typename B::Context ctx;
   const Residual layer{update::HeavyBall{}, mixture};
   using L = std::remove_cvref_t<decltype(layer)>;
   const auto params = init_params<float, B>(layer, ctx, Seed{1});
-  check_graph<B>(ctx, Batch<L, B>(ctx, few), Batch<L, B>(ctx, many), [&](Batch<L, B>& batch) {
+  Batch<L, B> small(ctx, few), large(ctx, many);
+  const auto pass = [&](Batch<L, B>& batch) {
     layer.begin(ctx, params, batch.x.extent(0), batch.carry);
     infer<float, B>(layer, ctx, params, batch.x, batch.carry, batch.y);
-  });
+  };
+  check_graph<B>(
+      ctx, small.y, [&] { pass(small); }, [&] { pass(large); });
 }
+
+/// A step of training without the optimizer, of so many items.
+template <class L>
+struct Step {
+  Cuda::Context& ctx;
+  L layer;
+  Batch<L, Cuda> batch;
+  Params<L, float, Cuda> params = init_params<float, Cuda>(layer, ctx, Seed{1}), grads = zeros_like(ctx, params);
+
+  Step(Cuda::Context& c, const L& l, Index items) : ctx(c), layer(l), batch(c, items) {}
+  void operator()() {
+    const Index items = batch.x.extent(0);
+    layer.begin(ctx, params, items, batch.carry);
+    layer.forward(ctx, params, batch.x, batch.carry, batch.y, batch.saved);
+    layer.begin(ctx, params, items, batch.dcarry);
+    set_zero(ctx, grads);
+    set_zero(ctx, batch.dx);
+    backward(layer, ctx, params, batch.x, batch.saved, batch.y, batch.dcarry, batch.dx, grads);
+  }
+};
 
 }  // namespace
 
@@ -77,21 +97,15 @@ TEST_CASE("a graph of a small batch gives what it gave, after a larger one of it
   check_inference<CudaBf16>();
 }
 
-TEST_CASE("a graph of a training step that computes again gives what it gave, after a larger one") {
+TEST_CASE("a graph of a step that computes again gives what it gave, after a larger one and one of fewer layers") {
   Cuda::Context ctx;
-  const Stack layer{Recompute{Residual{update::HeavyBall{}, mixture}}, 2};
-  using L = std::remove_cvref_t<decltype(layer)>;
-  const auto params = init_params<float, Cuda>(layer, ctx, Seed{1});
-  auto grads = zeros_like(ctx, params);
-  using Own = Batch<L, Cuda>;
-  check_graph<Cuda>(ctx, Own(ctx, few), Own(ctx, many), [&](Own& batch) {
-    const Index items = batch.x.extent(0);
-    layer.begin(ctx, params, items, batch.carry);
-    layer.forward(ctx, params, batch.x, batch.carry, batch.y, batch.saved);
-    layer.begin(ctx, params, items, batch.dcarry);
-    set_zero(ctx, grads);
-    set_zero(ctx, batch.dx);
-    backward(layer, ctx, params, batch.x, batch.saved, batch.y, batch.dcarry, batch.dx, grads);
-    copy(ctx, std::as_const(batch.dx).view(), batch.y.view());
-  });
+  const Residual layer{update::HeavyBall{}, mixture};
+  Step deep(ctx, Recompute{Stack{layer, 3}}, few), large(ctx, deep.layer, many),
+      shallow(ctx, Recompute{Stack{layer, 2}}, few);
+  check_graph<Cuda>(
+      ctx, deep.batch.dx, [&] { deep(); },
+      [&] {
+        large();
+        shallow();
+      });
 }

@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "gatefold/check/conformance.hpp"
@@ -118,6 +119,24 @@ TEST_CASE("Stack: infer gives the bits of forward, carry included, and keeps not
     CHECK(same_bits(values(a.y, a.carry), values(b.y, b.carry)));
     CHECK(b.saved.layers.empty());
   }
+}
+
+TEST_CASE("Stack: what a deeper one kept stays where it is, and is none of a shallower one's") {
+  Cpu::Context ctx(1);
+  auto deep = pass<float>(ctx, Stack{layer(), 3}, 9), shallow = pass<float>(ctx, Stack{layer(), 2}, 9),
+       again = pass<float>(ctx, Stack{layer(), 2}, 9);
+  deep.forward();
+  const float* const kept = deep.saved.between[1].data();
+  std::swap(again.saved, deep.saved);
+  for (auto* p : {&shallow, &again}) {
+    p->forward();
+    p->backward();
+    int mixtures = 0;
+    for_each_mixture(p->saved, [&](const auto&) { ++mixtures; });
+    CHECK(mixtures == 2);
+  }
+  CHECK(again.saved.between[1].data() == kept);
+  CHECK(same_bits(values(again.dx, again.grads), values(shallow.dx, shallow.grads)));
 }
 
 TEST_CASE("Stack: every layer has its own weights; names carry the layer's number") {

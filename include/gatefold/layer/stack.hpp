@@ -52,10 +52,11 @@ struct Stack {
   };
   template <class T, class B>
   struct Saved {
+    Index depth = 0;  // of the last forward; there may be more, of deeper ones before
     std::vector<gatefold::Saved<Inner<T, B>, T, B>> layers;
-    std::vector<Tensor<T, 2, B>> between;  // [N, D], depth − 1 of them
+    std::vector<Tensor<T, 2, B>> between;  // [N, D], after each layer but the last
     void mixtures(auto&& f) const {
-      for (const auto& saved : layers) for_each_mixture(saved, f);
+      for (Index l = 0; l < depth; ++l) for_each_mixture(at(layers, l), f);
     }
   };
   template <class T, class B>
@@ -99,8 +100,9 @@ struct Stack {
                Out<T, 2, B> y, Saved<T, B>& saved, const NonDeduced<Extra<T, B>>& extra = {}) const {
     const auto here = ctx.here();
     expect_forward("Stack.forward", *this, p, x, "y", y, carry, extra);
-    saved.layers.resize(static_cast<std::size_t>(depth));
-    saved.between.resize(static_cast<std::size_t>(depth - 1));
+    saved.depth = depth;
+    grow(saved.layers, depth);
+    grow(saved.between, depth - 1);
     View<const T, 2, B> in = x;
     for (Index l = 0; l < depth; ++l) {
       View<T, 2, B> out = y;
@@ -130,12 +132,9 @@ struct Stack {
                 In<T, 2, B> dy, NonDeduced<Carry<T, B>>& dcarry, Out<T, 2, B> dx, Params<T, B>& grads,
                 const NonDeduced<Extra<T, B>>& extra, NonDeduced<ExtraGrad<T, B>>& dextra) const {
     expect_backward("Stack.backward", *this, p, x, dy, dx, grads, dcarry, extra);
-    expect(static_cast<Index>(saved.layers.size()) == depth, "Stack.backward", "saved.layers", depth,
-           saved.layers.size());
-    expect(static_cast<Index>(saved.between.size()) == depth - 1, "Stack.backward", "saved.between", depth - 1,
-           saved.between.size());
-    for (const auto& between : saved.between)
-      expect_shape("Stack.backward", "saved.between", between, {x.extent(0), out_dim()});
+    expect(saved.depth == depth, "Stack.backward", "saved.depth", depth, saved.depth);
+    for (Index l = 0; l + 1 < depth; ++l)
+      expect_shape("Stack.backward", "saved.between", at(saved.between, l), {x.extent(0), out_dim()});
     auto mark = ctx.mark();
     auto even = ctx.template scratch<T>(x.extent(0), in_dim()), odd = ctx.template scratch<T>(x.extent(0), in_dim());
     View<const T, 2, B> from = dy;
@@ -156,6 +155,11 @@ struct Stack {
   template <class V>
   static auto& at(V& vector, Index l) {
     return vector[static_cast<std::size_t>(l)];
+  }
+  /// To at least so many: what a deeper stack has kept stays for the next one.
+  template <class V>
+  static void grow(V& vector, Index count) {
+    if (static_cast<Index>(vector.size()) < count) vector.resize(static_cast<std::size_t>(count));
   }
   void expect_options() const {
     expect(depth >= 1, "Stack", "depth", "at least 1", depth);

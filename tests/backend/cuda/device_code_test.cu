@@ -3,6 +3,8 @@
 
 #include <doctest/doctest.h>
 
+#include "gatefold/backend/cuda/cuda.cuh"
+
 using namespace gatefold;
 using namespace gatefold::device;
 
@@ -18,4 +20,13 @@ TEST_CASE("code without tensor cores is refused where they are needed") {
                        "CudaBf16::Context: program: expected device code for compute capability 8.0 or newer, got "
                        "older code alone: compile it for 80 or newer (CMAKE_CUDA_ARCHITECTURES, nvcc -arch)",
                        DeviceError);
+}
+
+TEST_CASE("a kernel without code has a bound that none of its launches fits, whoever launches it") {
+  cudaFuncAttributes attributes{};
+  REQUIRE(cudaFuncGetAttributes(&attributes, hopper_kernel<false, Layout::along_lines, 1, float, fn::Store>) ==
+          cudaSuccess);
+  const bool has_code = device_code() == DeviceCode::hopper;
+  CHECK(attributes.maxThreadsPerBlock == (has_code ? HopperTile::threads : kNoCode));
+  static_assert(kNoCode < HopperTile::threads && kNoCode < Bf16SkinnyNarrowest::threads);
 }

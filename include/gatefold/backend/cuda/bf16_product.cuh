@@ -5,6 +5,7 @@
 
 #include "gatefold/backend/cuda/bf16_matrix.cuh"
 #include "gatefold/backend/cuda/bf16_tile.cuh"
+#include "gatefold/backend/cuda/device_code.cuh"
 #include "gatefold/backend/cuda/loops.cuh"
 #include "gatefold/backend/cuda/operand.cuh"
 #include "gatefold/backend/cuda/outer_product.cuh"
@@ -30,7 +31,7 @@ inline constexpr int matrices_of = Count / Terms;
 /// @param b_step  values of b from expert to expert
 /// @param stride  of a row of c
 template <class Shape, Layout OfB, bool Gathers, int Terms, int Count, class C, class E>
-static __global__ void __launch_bounds__(Shape::threads, Shape::blocks)
+static __global__ void __launch_bounds__(GATEFOLD_TENSOR_CORES ? Shape::threads : kNoCode, Shape::blocks)
     bf16_rows_kernel(EachBf16<Terms> a, EachBf16<Count> b, Index b_step, const Index* offsets, Index experts,
                      Index columns, Index depth, C* c, Index stride, E epilogue) {
   extern __shared__ __align__(128) unsigned char bf16_ring[];
@@ -129,7 +130,7 @@ void bf16_slots_are_rows(Context& ctx, const EachBf16<Terms>& a, const EachBf16<
 /// dw[e] (+)= Σ_s a[row(s)]ᵀ b[row(s)] over the slots of expert e, each with rows of its own: one block for each tile
 /// of dw[e].
 template <class Shape, bool GathersA, bool GathersB>
-static __global__ void __launch_bounds__(Shape::threads, Shape::blocks)
+static __global__ void __launch_bounds__(GATEFOLD_TENSOR_CORES ? Shape::threads : kNoCode, Shape::blocks)
     bf16_depth_kernel(Bf16Matrix a, EachBf16<1> b, const Index* offsets, Index rows, Index columns, bool accumulate,
                       float* dw) {
   extern __shared__ __align__(128) unsigned char bf16_ring[];

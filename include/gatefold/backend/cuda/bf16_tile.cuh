@@ -75,7 +75,7 @@ class Bf16Tile {
     const bool busy = place.row + warp_row() < place.rows;
     int stage = 0, free = stages - 1;
     for (int left = steps; left > 0; --left) {
-      __pipeline_wait_prior(stages - 2);
+      wait_for_copies<stages - 2>();
       __syncthreads();
       if (left >= stages) load(free);
       __pipeline_commit();
@@ -83,7 +83,7 @@ class Bf16Tile {
       free = stage;
       stage = stage + 1 < stages ? stage + 1 : 0;
     }
-    __pipeline_wait_prior(0);
+    wait_for_copies<0>();
     __syncthreads();  // the ring has been read
   }
 

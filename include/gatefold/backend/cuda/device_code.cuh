@@ -18,6 +18,10 @@
 
 namespace gatefold::device {
 
+/// The bound of a kernel whose file is compiled for devices that it has no code for: no launch fits, and the error says
+/// so, where a context was made in a file that has the code.
+inline constexpr int kNoCode = 32;
+
 enum class DeviceCode { plain = 32, tensor_cores = 64, hopper = 96 };  // below 8.0; from there on; for sm_90a
 
 /// Never launched: its largest block is a DeviceCode.

@@ -6,6 +6,7 @@
 
 #include "gatefold/backend/cuda/bf16_matrix.cuh"
 #include "gatefold/backend/cuda/bf16_product.cuh"
+#include "gatefold/backend/cuda/device_code.cuh"
 #include "gatefold/backend/cuda/epilogue.cuh"
 #include "gatefold/backend/cuda/hopper_tiles.cuh"
 #include "gatefold/backend/cuda/loops.cuh"
@@ -286,8 +287,9 @@ class HopperProduct {
   }
 };
 
+/// Where it has no code its bound lets no launch through (device_code.cuh).
 template <bool SlotsAreDepth, Layout OfB, int Matrices, class C, class E>
-static __global__ void __launch_bounds__(HopperTile::threads, 1)
+static __global__ void __launch_bounds__(GATEFOLD_SM_90A ? HopperTile::threads : kNoCode, 1)
     hopper_kernel(const __grid_constant__ HopperMaps maps, HopperTiles<SlotsAreDepth, Matrices> tiles, C* c,
                   Index stride, const __grid_constant__ E epilogue) {
 #if GATEFOLD_SM_90A
@@ -299,6 +301,8 @@ static __global__ void __launch_bounds__(HopperTile::threads, 1)
   const HopperProduct<SlotsAreDepth, OfB, Matrices, C, E> product{maps.a, maps.b, tiles, c, stride, epilogue};
   const int group = static_cast<int>(threadIdx.x) / 128;
   if (group == HopperTile::groups) {
+    constexpr int given = 65536 / HopperTile::threads / 8 * 8 * HopperTile::threads;  // else the others wait for ever
+    static_assert(128 * 56 + 128 * HopperTile::groups * 224 <= given);
     set_registers<56, false>();
     if (threadIdx.x % 128 < 32) product.fill(shared);
   } else {

@@ -12,6 +12,14 @@ __device__ inline std::uint32_t shared_address(const void* p) {
   return static_cast<std::uint32_t>(__cvta_generic_to_shared(p));
 }
 
+/// Wait for the copies of all groups but the last `left`; __pipeline_wait_prior leaves 8 at most.
+template <int left>
+__device__ void wait_for_copies() {
+#if GATEFOLD_TENSOR_CORES
+  asm volatile("cp.async.wait_group %0;" ::"n"(left) : "memory");
+#endif
+}
+
 /// Four matrices of 8 × 8 values; lanes 8 m to 8 m + 7 name the rows of the m-th, 16 bytes each in shared memory. A
 /// lane gets values 2 (lane % 4) and the next of row lane / 4 of each.
 /// @tparam Transpose  of the matrices as they are stored
