@@ -69,9 +69,9 @@ TEST_CASE("without a shard: one sentence") {
   Cpu::Context ctx(1);
   dist::Shard<dist::Alone>* const none = nullptr;
   const auto params = init_params<float, Cpu>(OneExpert{Linear{.model_dim = 2}}, ctx, Seed{1});
-  CHECK_THROWS_WITH_AS(dist::Zero(optim::AdamW{}, none).begin(ctx, params),
+  CHECK_THROWS_WITH_AS((dist::Zero{optim::AdamW{}, none}.begin(ctx, params)),
                        "Zero: shard: expected one of dist::run, got null", ArgumentError);
-  CHECK_THROWS_WITH_AS(dist::DataParallel(optim::AdamW{}, none).begin(ctx, params),
+  CHECK_THROWS_WITH_AS((dist::DataParallel{optim::AdamW{}, none}.begin(ctx, params)),
                        "DataParallel: shard: expected one of dist::run, got null", ArgumentError);
 }
 
