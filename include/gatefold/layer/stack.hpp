@@ -52,9 +52,9 @@ struct Stack {
   };
   template <class T, class B>
   struct Saved {
-    Index depth = 0;  // of the last forward; there may be more, of deeper ones before
     std::vector<gatefold::Saved<Inner<T, B>, T, B>> layers;
     std::vector<Tensor<T, 2, B>> between;  // [N, D], after each layer but the last
+    Index depth = 0;                       // of the last forward; there may be more, of deeper ones before
     void mixtures(auto&& f) const {
       for (Index l = 0; l < depth; ++l) for_each_mixture(at(layers, l), f);
     }
