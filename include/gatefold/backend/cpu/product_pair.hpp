@@ -137,15 +137,11 @@ class ProductPair {
 
   void compute(const WorkItem& item, Index row_block, const PairWorker<T>& w) const {
     const RowBlock rows = item.slots().block(row_block, item.row_blocks);
-    // Sums that nothing happens to are formed where they belong, if they are soon done: rows of c lie apart.
-    const bool in_c = last_.stores && b_.chunks() <= tuning.chunks_in_c && b_.columns % kColumns == 0 &&
-                      rows.count > tuning_of<P>.skinny_panel_rows;
-    const Sums<T> sums =
-        in_c ? Sums<T>::rows(b_.c + rows.first * b_.columns, b_.columns) : Sums<T>::panels(w.sums, rows.count);
+    const Sums<T> sums = Sums<T>::panels(w.sums, rows.count);
     const PairWeights<P> all = weights(item);
     PairTask<P> task(b_, epilogue_, item.e, rows, all, all.size(), item.path, w);
     for (Index chunk = 0; chunk < b_.chunks(); ++chunk) task.run(chunk, chunk > 0, sums);
-    if (!in_c) finish(item, rows, sums.data, sums.layout);
+    finish(item, rows, sums.data, sums.layout);
   }
 
   T* sums_of_chunk(const WorkItem& item, Index chunk) const {
