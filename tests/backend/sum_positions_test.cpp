@@ -31,7 +31,7 @@ TEST_CASE_TEMPLATE("the first positions of items are summed in order, then scale
             wrong += total(n, d) != sum * share;
             for (Index l = 0; l < length; ++l) {
               const double exact = 2 + double(share) * double(dtotal(n, d)), got = double(dx(n, l * dim + d));
-              wrong += l < count ? std::abs(got - exact) > 4 * double(std::numeric_limits<T>::epsilon()) : got != 2;
+              wrong += l < count ? !(std::abs(got - exact) <= 4 * double(std::numeric_limits<T>::epsilon())) : got != 2;
             }
           }
         CHECK(wrong == 0);

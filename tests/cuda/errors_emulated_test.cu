@@ -115,8 +115,8 @@ TEST_CASE("cuda: memory that is given back while an error is on its way is left 
   for (const char* call : {"cudaGetDevice", "cudaPointerGetAttributes", "cudaSetDevice", "cudaMemsetAsync"}) {
     cuda_emulator::fail(call, 0, cudaErrorAssert);
     Cuda::poison(p, 16);  // may not throw
-    cuda_emulator::reset_runtime();
     CHECK(cudaGetLastError() == cudaSuccess);
+    cuda_emulator::reset_runtime();
   }
   Cuda::release(p);
 }

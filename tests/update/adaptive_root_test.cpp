@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <initializer_list>
+#include <limits>
 
 using namespace gatefold;
 
@@ -31,6 +32,10 @@ TEST_CASE("AdaptiveRoot: the slope is that of the value; 0 where the root of 0 h
               doctest::Approx((0.7 * root.value(v) - 2 * root.slope(v) * (0.7 * v - rest)) / root.value(v))
                   .epsilon(1e-13));
   }
+  const double infinity = std::numeric_limits<double>::infinity();
+  for (const bool within : {false, true})
+    for (const double rest : {0.0, 1.0, infinity, -infinity})
+      CHECK(fn::AdaptiveRoot<double>{0.2, within}.passed(infinity, 0.7, rest) == 0);
   CHECK(fn::AdaptiveRoot<double>{0.2, false}.passed(0.0, 0.7, 0.0) == doctest::Approx(0.7).epsilon(1e-15));
   CHECK(fn::AdaptiveRoot<double>{0.2, false}.slope(0.0) == 0);
   CHECK(fn::AdaptiveRoot<double>{0.25, true}.slope(0.0) == doctest::Approx(1).epsilon(1e-15));

@@ -202,6 +202,7 @@ class Save {
     }
     return sum;
   }
+
   std::filesystem::path path_;
   Layout layout_;
   std::deque<Replacement> made_{};  // never moved; none where another process made the files

@@ -188,8 +188,9 @@ void load(const std::filesystem::path& path, C& ctx, const TensorMap& map, P& pa
 /// Write a pack to a safetensors file under the names, shapes and, where asked, the types of another library; what
 /// `load` with the same map reads. An index and parts that were at the path are gone then.
 /// @param stored  as what floats and doubles are written; sixteen bits are rounded to nearest, ties to even
-/// @throws ArgumentError as load, when two tensors get one name, a part lacks the others of its tensor or a text is not
-///         UTF-8; FileError as `save` of parts: a file that was there is untouched and no other is left
+/// @throws ArgumentError as load, for the path of an index (`.json`), when two tensors get one name, a part lacks the
+///         others of its tensor or a text is not UTF-8; FileError as `save` of parts: a file that was there is
+///         untouched and no other is left
 /// @cost   host memory of the largest tensor, twice
 /// @order  tensors by falling size of an element, then by name
 template <class C, class P>

@@ -29,7 +29,7 @@ namespace gatefold {
 /// @param dextra the adjoint of the trace, when a gate used it (see Block)
 /// @throws ArgumentError unless heads divides model_dim and length divides N
 /// @cost   8·N·D² + 4·N·L·D flop (half of the second if causal and L is well beyond a block of 128); keeps
-///         4·N·D + 2·N·H values
+///         4·N·D + 2·N·heads values
 /// @order  see attention/attend.hpp: causal, no bit of an item depends on later ones; forward, an item that holds NaN
 ///         reaches only those that see it; padding reaches nobody, forward and backward
 struct Attention {

@@ -196,10 +196,11 @@ class Trainer {
   }
 
   /// What the next step or part draws from, noise of gates and dropout say: other numbers than the parameters began
-  /// with, and other ones for each step and part.
+  /// with, and other ones for each step, taken or skipped, and part. The same on all shards: `.at(shard.index())` has
+  /// numbers of a shard's own.
   Random noise() const {
-    return {seed.fork(noise_stream).fork(static_cast<std::uint64_t>(waiting_.parts)),
-            static_cast<std::uint64_t>(state.step)};
+    const Seed of_try = seed.fork(noise_stream).fork(static_cast<std::uint64_t>(skipped));
+    return {of_try.fork(static_cast<std::uint64_t>(waiting_.parts)), static_cast<std::uint64_t>(state.step)};
   }
   /// The model's parameters, those of a loss that learns apart.
   const auto& model() const { return Loss::model(params); }

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <limits>
+
 #include "gatefold/backend/math.hpp"
 #include "gatefold/core/config.hpp"
 
@@ -30,15 +32,20 @@ struct AdaptiveRoot {
   /// (w r − 2 r′ (w v − rest)) / r, without what cancels:
   ///
   ///     (w ε + rest / √v) / r,   or (w ε + rest) / r² with ε inside                                   (2)
+  ///
+  /// and 0 where v has overflowed, whatever rest is.
   template <class V>
   GATEFOLD_HD V passed(V v, T w, V rest) const {
     using math::sqrt;
     using math::where_positive;
-    const V r = value(v);
-    if (inside) return (w * epsilon + rest) / (r * r);
-    const V root = sqrt(v);
-    return (w * epsilon + where_positive(root, rest / root, V(0))) / r;
+    const V r = value(v), root = sqrt(v);
+    const V factor =
+        inside ? (w * epsilon + rest) / (r * r) : (w * epsilon + where_positive(root, rest / root, V(0))) / r;
+    return where_positive(V(most) - v, factor, V(0));
   }
+
+ private:
+  static constexpr T most = std::numeric_limits<T>::max();
 };
 
 }  // namespace gatefold::fn

@@ -28,5 +28,12 @@ TEST_CASE("a kernel without code has a bound that none of its launches fits, who
           cudaSuccess);
   const bool has_code = device_code() == DeviceCode::hopper;
   CHECK(attributes.maxThreadsPerBlock == (has_code ? HopperTile::threads : kNoCode));
+  alignas(64) static unsigned char zeros[4096]{};  // whatever its arguments are
+  void* arguments[]{zeros, zeros, zeros, zeros, zeros};
+  const auto* kernel = reinterpret_cast<const void*>(hopper_kernel<false, Layout::along_lines, 1, float, fn::Store>);
+  if (!has_code)
+    CHECK_THROWS_AS(
+        expect_success(cudaLaunchKernel(kernel, dim3(1), dim3(HopperTile::threads), arguments, 0, nullptr), "launch"),
+        DeviceError);
   static_assert(kNoCode < HopperTile::threads && kNoCode < Bf16SkinnyNarrowest::threads);
 }

@@ -86,7 +86,7 @@ struct Primitives {
     if (cudaStreamIsCapturing(cudaStreamLegacy, &capturing) != cudaSuccess ||
         cudaMemsetAsync(p, 0xff, bytes, cudaStreamLegacy) != cudaSuccess)
       cudaGetLastError();
-    cudaSetDevice(before);
+    if (cudaSetDevice(before) != cudaSuccess) cudaGetLastError();
   }
   static void write_zeros(Context& ctx, void* p, std::size_t bytes) {
     const auto here = ctx.here();
