@@ -31,9 +31,13 @@ void check_rules() {
   SUBCASE("Nesterov, classical") { check<T>(update::Nesterov::classical()); }
   SUBCASE("TimeVarying") { check<T>(update::TimeVarying{}, {.zeros = {"dcarry.p"}}); }
   SUBCASE("ScheduledRestart") { check<T>(update::ScheduledRestart{}, {.zeros = {"dcarry.p"}}); }
-  SUBCASE("Adam") { check<T>(update::Adam{.kappa = 0.2, .epsilon = 0.3, .bias_correction = true}); }
-  SUBCASE("Adam, epsilon inside") { check<T>(update::Adam{.epsilon = 0.3, .epsilon_inside = true}); }
-  SUBCASE("First") { check<T>(update::First{update::Adam{.epsilon = 0.3}, update::HeavyBall{}}); }
+  const Expected moments{.zeros = {"saved.0.0.0.1", "saved.0.0.0.2"}};  // before the first layer
+  SUBCASE("Adam") { check<T>(update::Adam{.kappa = 0.2, .epsilon = 0.3, .bias_correction = true}, moments); }
+  SUBCASE("Adam, epsilon inside") { check<T>(update::Adam{.epsilon = 0.3, .epsilon_inside = true}, moments); }
+  SUBCASE("First") {
+    check<T>(update::First{update::Adam{.epsilon = 0.3}, update::HeavyBall{}},
+             {.zeros = {"saved.0.0.0.0.1", "saved.0.0.0.0.2"}});
+  }
   SUBCASE("First, cold") { check<T>(update::First{update::Plain{}, update::HeavyBall{}, false}); }
   for (const auto norm : {update::Norm::item, update::Norm::batch}) {
     CAPTURE(static_cast<int>(norm));

@@ -38,9 +38,9 @@ struct AdaptiveRoot {
   GATEFOLD_HD V passed(V v, T w, V rest) const {
     using math::sqrt;
     using math::where_positive;
-    const V r = value(v), root = sqrt(v);
+    const V r = value(v);
     const V factor =
-        inside ? (w * epsilon + rest) / (r * r) : (w * epsilon + where_positive(root, rest / root, V(0))) / r;
+        inside ? (w * epsilon + rest) / (r * r) : (w * epsilon + where_positive(sqrt(v), rest / sqrt(v), V(0))) / r;
     return where_positive(V(most) - v, factor, V(0));
   }
 
