@@ -53,9 +53,10 @@ void go_on(F&& f) {
     f(seed);
 }
 
-/// How an expert's rows were cut: chunks as tasks, one block of rows, several; and how many rows a block has.
+/// How an expert's rows were cut: chunks as tasks, one block of rows, several; and how many a block has: one row, one
+/// tile, some, or so many that all of them prefetch, where weights are packed.
 enum class Blocks { none, one, several };
-enum class Rows { one, few, more };  // few: up to where packed panels are read in place
+enum class Rows { one, tile, tiles, many };
 using Way = std::tuple<WeightPath, Blocks, Rows>;
 using Ways = std::map<Way, int>;
 /// Ways of products with transposed weights, of outer products that are stored, and of those past the caches: on
@@ -64,21 +65,25 @@ struct MoreWays {
   Ways transposed, stored, streamed, streamed_alone;
 };
 
+template <class P>
 Rows of_block(Index rows) {
-  return rows == 1 ? Rows::one : rows <= cpu::tuning.skinny_panel_rows ? Rows::few : Rows::more;
+  const Index tiles = divide_up(rows, cpu::Tile<P>::rows);
+  return rows == 1 ? Rows::one : tiles <= 1 ? Rows::tile : tiles < 5 ? Rows::tiles : Rows::many;
 }
+template <class P>
 Way way(WeightPath path, Index rows, Index blocks) {
   return {path,
           blocks == 0   ? Blocks::none
           : blocks == 1 ? Blocks::one
                         : Blocks::several,
-          of_block(rows / std::max<Index>(blocks, 1))};
+          of_block<P>(rows / std::max<Index>(blocks, 1))};
 }
 template <class P>
 void count(const cpu::PairBatch<P>& batch, int threads, Ways& ways) {
   const cpu::PairSchedule<P> schedule(batch, threads);
   for (Index e = 0; e < batch.experts; ++e)
-    if (const Index rows = batch.rows(e); rows > 0) ++ways[way(schedule.path(rows), rows, schedule.row_blocks(rows))];
+    if (const Index rows = batch.rows(e); rows > 0)
+      ++ways[way<P>(schedule.path(rows), rows, schedule.row_blocks(rows))];
 }
 template <class P>
 void count(const cpu::Batch<P>& batch, bool stores, int threads, Ways& ways, Ways* streamed = nullptr) {
@@ -86,19 +91,18 @@ void count(const cpu::Batch<P>& batch, bool stores, int threads, Ways& ways, Way
   for (Index e = 0; e < batch.experts; ++e) {
     const cpu::Problem<P> p = batch[e];
     if (p.rows == 0) continue;
-    const Way taken = way(schedule.path(p), p.rows, schedule.row_blocks(p));
+    const Way taken = way<P>(schedule.path(p), p.rows, schedule.row_blocks(p));
     ++ways[taken];
     if (streamed && schedule.streams(p)) ++(*streamed)[taken];
   }
 }
 /// Every one of these ways was taken some times, of those that products of P have: where the matrix unit multiplies, no
-/// path is for few rows or terms, and no tile of several is that small.
+/// path is for few terms.
 template <class P>
 void expect_each(Ways& ways, std::initializer_list<Way> expected) {
   for (const Way& way : expected) {
     const auto [path, blocks, rows] = way;
-    if (cpu::on_amx<P> && (path == WeightPath::in_place || path == WeightPath::rank_update ||
-                           (blocks == Blocks::several && rows == Rows::few))) {
+    if (cpu::on_amx<P> && path == WeightPath::rank_update) {
       CHECK(ways[way] == 0);
       continue;
     }
@@ -493,34 +497,45 @@ TEST_CASE_TEMPLATE("random products: the sums themselves, and the same bits as o
   using B = Blocks;
   using R = Rows;
   expect_each<T>(ways, {{W::prepacked, B::one, R::one},
-                        {W::prepacked, B::one, R::few},
-                        {W::prepacked, B::one, R::more},
-                        {W::prepacked, B::several, R::few},
-                        {W::prepacked, B::several, R::more},
-                        {W::in_place, B::one, R::one},
-                        {W::in_place, B::one, R::few},
-                        {W::rank_update, B::one, R::more},
-                        {W::rank_update, B::several, R::more},
-                        {W::by_call, B::several, R::few},
-                        {W::by_call, B::several, R::more},
-                        {W::by_task, B::one, R::more}});
+                        {W::prepacked, B::one, R::tile},
+                        {W::prepacked, B::one, R::tiles},
+                        {W::prepacked, B::one, R::many},
+                        {W::prepacked, B::several, R::tile},
+                        {W::prepacked, B::several, R::tiles},
+                        {W::prepacked, B::several, R::many},
+                        {W::rank_update, B::one, R::tile},
+                        {W::rank_update, B::one, R::tiles},
+                        {W::rank_update, B::one, R::many},
+                        {W::rank_update, B::several, R::many},
+                        {W::by_call, B::several, R::tile},
+                        {W::by_call, B::several, R::tiles},
+                        {W::by_call, B::several, R::many},
+                        {W::by_task, B::one, R::one},
+                        {W::by_task, B::one, R::tile},
+                        {W::by_task, B::one, R::tiles},
+                        {W::by_task, B::one, R::many}});
   expect_each<T>(more.transposed, {{W::by_task, B::one, R::one},
-                                   {W::by_task, B::one, R::few},
-                                   {W::by_task, B::one, R::more},
-                                   {W::by_call, B::several, R::more}});
-  // Blocks of few rows, by_call: some in all instruction sets, but not always as many.
-  expect_each<T>(more.stored, {{W::in_place, B::one, R::one},
-                               {W::in_place, B::one, R::few},
-                               {W::rank_update, B::one, R::more},
-                               {W::rank_update, B::several, R::more},
-                               {W::by_call, B::several, R::more},
-                               {W::by_task, B::one, R::more}});
+                                   {W::by_task, B::one, R::tile},
+                                   {W::by_task, B::one, R::tiles},
+                                   {W::by_task, B::one, R::many},
+                                   {W::by_call, B::several, R::tiles},
+                                   {W::by_call, B::several, R::many}});
+  expect_each<T>(more.stored, {{W::rank_update, B::one, R::tile},
+                               {W::rank_update, B::one, R::tiles},
+                               {W::rank_update, B::one, R::many},
+                               {W::rank_update, B::several, R::many},
+                               {W::by_call, B::several, R::many},
+                               {W::by_task, B::one, R::tile},
+                               {W::by_task, B::one, R::tiles},
+                               {W::by_task, B::one, R::many}});
   if (!cpu::on_amx<T>)
     for (Ways* streamed : {&more.streamed, &more.streamed_alone})
-      expect_each<T>(*streamed, {{W::rank_update, B::one, R::more},
-                                 {W::rank_update, B::several, R::more},
-                                 {W::by_task, B::one, R::more},
-                                 {W::by_call, B::several, R::more}});
+      expect_each<T>(*streamed, {{W::rank_update, B::one, R::tile},
+                                 {W::rank_update, B::one, R::tiles},
+                                 {W::rank_update, B::one, R::many},
+                                 {W::rank_update, B::several, R::many},
+                                 {W::by_task, B::one, R::many},
+                                 {W::by_call, B::several, R::many}});
 }
 
 TEST_CASE_TEMPLATE("random pairs of products: two products, bit for bit, whichever way weights come", T,
@@ -532,18 +547,21 @@ TEST_CASE_TEMPLATE("random pairs of products: two products, bit for bit, whichev
   using B = Blocks;
   using R = Rows;
   expect_each<T>(ways, {{W::prepacked, B::none, R::one},
-                        {W::prepacked, B::none, R::few},
-                        {W::prepacked, B::none, R::more},
-                        {W::prepacked, B::one, R::more},
-                        {W::prepacked, B::several, R::few},
-                        {W::prepacked, B::several, R::more},
-                        {W::in_place, B::none, R::one},
-                        {W::in_place, B::none, R::few},
-                        {W::by_task, B::none, R::more},
-                        {W::by_task, B::one, R::more},
-                        {W::by_call, B::several, R::few},
-                        {W::by_call, B::several, R::more},
-                        {W::on_the_way, B::one, R::more}});
+                        {W::prepacked, B::none, R::tile},
+                        {W::prepacked, B::none, R::tiles},
+                        {W::prepacked, B::one, R::tiles},
+                        {W::prepacked, B::one, R::many},
+                        {W::prepacked, B::several, R::tile},
+                        {W::prepacked, B::several, R::tiles},
+                        {W::prepacked, B::several, R::many},
+                        {W::by_task, B::none, R::one},
+                        {W::by_task, B::none, R::tile},
+                        {W::by_task, B::none, R::tiles},
+                        {W::by_task, B::one, R::tiles},
+                        {W::by_task, B::one, R::many},
+                        {W::by_call, B::several, R::tile},
+                        {W::by_call, B::several, R::tiles},
+                        {W::by_call, B::several, R::many}});
 }
 
 TEST_CASE("random products and pairs, for as long as GATEFOLD_DIFFERENTIAL_SECONDS says" * doctest::skip()) {

@@ -35,18 +35,11 @@ WeightPath path(const std::vector<Index>& counts, Index rows, int threads, Index
 
 }  // namespace
 
-TEST_CASE("few rows read weights in place") {
-  CHECK(path({1, 200}, 1, 1) == WeightPath::in_place);
-  CHECK(path({8, 200}, std::min<Index>(8, kRows), 1) == WeightPath::in_place);
-  CHECK(path({kRows, 200}, kRows, 1) == (kRows > 8 ? WeightPath::by_task : WeightPath::in_place));
-}
-
-TEST_CASE("one block of many tiles packs on the way, one of few beforehand, several blocks share") {
+TEST_CASE("one block of rows takes weights from where they lie, several share what all threads pack") {
   const Index block = cpu::PairSchedule<float>::largest_block(Counted({1}, 512, 512, 512).batch);
   REQUIRE(block >= 10);
-  CHECK(path({5 * kRows}, 5 * kRows, 1) == WeightPath::on_the_way);
-  CHECK(path({4 * kRows}, 4 * kRows, 1) == WeightPath::by_task);
-  CHECK(path({block * kRows}, block * kRows, 1) == WeightPath::on_the_way);
+  for (const Index rows : {Index(1), kRows, kRows + 1, 5 * kRows, block * kRows})
+    CHECK(path({rows}, rows, 1) == WeightPath::by_task);
   CHECK(path({block * kRows + 1}, block * kRows + 1, 1) == WeightPath::by_call);
 }
 
@@ -123,14 +116,6 @@ TEST_CASE("memory depends on sizes alone, and no routing needs more") {
       if (path == WeightPath::by_call) {
         CHECK(memory.packed >= c.batch.packed_size());
         ++by_call;
-      }
-      if (path == WeightPath::in_place) {
-        CHECK(cpu::PairMemory<float>::reads_in_place(c.batch));
-        // Rows of hidden in one piece.
-        const Index chunks = std::min(c.batch.chunks(), cpu::tuning.in_place_chunks);
-        const Index piece = rows * ((chunks - 1) * cpu::Tile<float>::depth + of_row);
-        CHECK(memory.first >= piece);
-        CHECK(memory.panels >= piece);
       }
     }
   }

@@ -131,7 +131,7 @@ TEST_CASE_TEMPLATE("a task takes rows through both products, chunk by chunk", T,
         panels(static_cast<std::size_t>(cpu::BlockProduct<T>::memory(depth, columns)));
     const PairWeights<T> weights(w.batch, 1, nullptr);
     cpu::PairTask<T> task(w.batch, epilogue, 1, cpu::RowBlock::all<T>(rows), weights, weights.size(),
-                          cpu::WeightPath::by_task, {a.data(), kept.data(), firsts.data(), nullptr, panels.data()});
+                          {a.data(), kept.data(), firsts.data(), nullptr, panels.data()});
     for (Index chunk = 0; chunk < 2; ++chunk) task.run(chunk, chunk > 0, cpu::Sums<T>::panels(sums.data(), rows));
     double worst = 0;
     for (Index i = 0; i < rows; ++i) {

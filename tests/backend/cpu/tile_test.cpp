@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "gatefold/backend/cpu/amx.hpp"
-#include "gatefold/backend/cpu/skinny.hpp"
+#include "gatefold/backend/cpu/pack.hpp"
 #include "support/larger.hpp"
 #include "support/naive.hpp"
 #include "support/products_of.hpp"
@@ -18,17 +18,15 @@ using namespace gatefold;
 using cpu::Operand;
 using cpu::Tile;
 
-TEST_CASE_TEMPLATE("eq. (1): tiles of every height and the skinny sum are the same chain", T, float, double) {
+TEST_CASE_TEMPLATE("eq. (1): tiles of every height sum the same chains", T, float, double) {
   constexpr Index width = Tile<T>::columns, stride = Tile<T>::stride;
   for (const Index depth : {0, 1, 2, 5, 64, 255, 256}) {
     const auto a = naive::random_vector<T>(Tile<T>::rows * stride, 2),
                b = naive::random_vector<T>((depth + 1) * width, 3);
     for (Index rows = 1; rows <= Tile<T>::rows; ++rows) {
-      std::vector<T> tile(static_cast<std::size_t>(rows * width), T(1)), few = tile;
+      std::vector<T> tile(static_cast<std::size_t>(rows * width), T(1));
       cpu::tile_sum<T>(rows, width, depth, a.data(), b.data(), tile.data(), cpu::Tile<T>::columns, cpu::Into::store,
                        cpu::Prefetch::nothing(b.data()));
-      cpu::skinny_sum<T>(rows, depth, a.data(), b.data(), width, width, few.data(), width);
-      CHECK(std::memcmp(tile.data(), few.data(), tile.size() * sizeof(T)) == 0);
       double worst = 0;
       for (Index i = 0; i < rows; ++i)
         for (Index j = 0; j < width; ++j) {
@@ -75,11 +73,6 @@ TEST_CASE_TEMPLATE("eq. (1) of bfloat16: sums of exact products, in any tile the
                        width, cpu::Into::store, cpu::Prefetch::nothing(panel.data()));
     };
     sum(0, most, all.data());
-    if constexpr (!cpu::on_amx<P>) {
-      std::vector<float> in_place(all.size());
-      cpu::skinny_sum<P>(most, depth, rows.data(), b.data(), width, width, in_place.data(), width);
-      CHECK(std::memcmp(in_place.data(), all.data(), all.size() * sizeof(float)) == 0);
-    }
     for (Index i = 0; i < most; ++i) {
       std::vector<float> alone(static_cast<std::size_t>(width));
       sum(i, 1, alone.data());
@@ -136,42 +129,4 @@ TEST_CASE_TEMPLATE("a tile whose sums are stored past the caches: those that beg
               }
           }
   }
-}
-
-TEST_CASE_TEMPLATE("a tile that copies rows of another panel on the way: the same sums, and what pack_panels makes", P,
-                   GATEFOLD_PRODUCTS_OF) {
-  using T = cpu::SumOf<P>;
-  cpu::AmxTiles<P>::permit();
-  [[maybe_unused]] const cpu::AmxTiles<P> tiles;
-  constexpr Index width = Tile<P>::columns, stride = width + 3, values = cpu::values_of_word<P>, deep = 96;
-  const auto b = naive::random_vector<T>(deep * values * stride, 4);
-  auto all = naive::random_vector<T>(256 * width, 3), a = naive::random_vector<T>(Tile<P>::rows * Tile<P>::stride, 2);
-  for (auto* operand : {&all, &a})
-    for (T& word : *operand) word = cpu::WordsAcross<P>{&word, &word}.word(0);
-  std::vector<T> expected(static_cast<std::size_t>(deep * width)), packed = expected;
-  cpu::pack_panels<P>(Operand<T>{b.data(), stride, false}, 2, width, 0, deep * values, expected.data());
-  constexpr Index step = cpu::values_of_step<P> / values;
-  for (const Index depth : {divide_up(60, step) * step, divide_up(61, step) * step, cpu::words<P>(256)})
-    for (const Index rows : {Index(1), Index(2), Tile<P>::rows - Index(1), Index(Tile<P>::rows)})
-      for (const Index columns : {Index(Tile<P>::size), width})
-        for (const cpu::Into into : {cpu::Into::store, cpu::Into::add}) {
-          std::vector<T> plain(static_cast<std::size_t>(rows * width), T(1));
-          cpu::tile_sum<P>(rows, columns, depth, a.data(), all.data(), plain.data(), width, into,
-                           cpu::Prefetch::nothing(all.data()));
-          std::fill(packed.begin(), packed.end(), T(9));
-          Index done = 0;
-          for (const Index count : {Index(1), Index(0), depth / 2, depth / 2, depth / 2, deep}) {
-            const Index part = std::min({count, depth / 2, deep - done});
-            std::vector<T> sums(plain.size(), T(1));
-            cpu::tile_sum<P>(
-                rows, columns, depth, a.data(), all.data(), sums.data(), width, into,
-                cpu::Prefetch::nothing(all.data()),
-                cpu::PanelCopy<P>{b.data() + done * values * stride + 2, stride, packed.data() + done * width, part});
-            done += part;
-            CHECK(sums == plain);
-            CHECK(std::memcmp(packed.data(), expected.data(), static_cast<std::size_t>(done * width) * sizeof(T)) == 0);
-            CHECK(std::all_of(packed.begin() + done * width, packed.end(), [](T v) { return v == T(9); }));
-          }
-          CHECK(done == deep);
-        }
 }

@@ -46,40 +46,25 @@ TEST_CASE_TEMPLATE("a block packs its own rows and columns, and finds its panels
 }
 
 TEST_CASE_TEMPLATE(
-    "what is read first is prefetched: a packed block's first panel, rows of another one, nothing of an empty one", T,
-    float, double) {
+    "what is read next is prefetched: a panel, packed or not, rows of a whole block, nothing of an empty one", T, float,
+    double) {
   constexpr Index width = Tile<T>::columns, size = sizeof(T);
   const auto b = naive::random_vector<T>(rows * columns, 1);
   const std::vector<T> values(static_cast<std::size_t>(70 * 2 * width));
   const T* const packed = values.data();
   const auto address = [](const T* p) { return reinterpret_cast<const char*>(p); };
-  CHECK(block(b, false, packed).prefetch(1, 2).first.next == address(packed + 70 * width / 2));
+  CHECK(block(b, false, packed).prefetch_panel(0, 1, 2).first.next == address(packed + 70 * width / 2));
   CHECK(block(b, false, packed).prefetch_panel(width, 0, 2).first.next == address(packed + 70 * width));
   const WeightBlock<T> lies = block<T>(b, false, nullptr), stands = block<T>(b, true, nullptr);
   CHECK(lies.prefetch(0, 2).first.next == address(b.data() + 10 * columns + 33));
   CHECK(lies.prefetch(1, 2).first.next == address(b.data() + (10 + 35) * columns + 33));
   CHECK(stands.prefetch(0, 2).first.next == address(b.data() + 33 * rows + 10));
-  CHECK(lies.prefetch_rows(width, width, 0, 1).first.next == address(b.data() + 10 * columns + 33 + width));
-  CHECK(lies.prefetch_rows(width, width, 0, 1).first.run == (width * size + 63) / 64);
-  CHECK(lies.prefetch_rows(2 * width, width, 0, 1).first.run == 1);  // the last panel has three columns
+  CHECK(lies.prefetch_panel(width, 0, 1).first.next == address(b.data() + 10 * columns + 33 + width));
+  CHECK(lies.prefetch_panel(width, 0, 1).first.run == (width * size + 63) / 64);
+  CHECK(lies.prefetch_panel(2 * width, 0, 1).first.run == 1);  // the last panel has three columns
   WeightBlock<T> none = lies;
   none.depth = 0;
   CHECK(none.empty());
   CHECK(none.prefetch(0, 1).first.run == 1);
-}
-
-TEST_CASE_TEMPLATE("the parts in which a panel is copied are all of it", T, float, double) {
-  constexpr Index width = Tile<T>::columns;
-  const auto b = naive::random_vector<T>(rows * columns, 1);
-  const WeightBlock<T> w = block<T>(b, false, nullptr);
-  std::vector<T> panel(70 * width), expected(70 * 3 * width);
-  w.pack(expected.data());
-  for (const Index n : {1, 4, 7})
-    for (Index t = 0; t < n; ++t) {
-      const cpu::PanelCopy<T> part = w.copy(width, t, n, panel.data());
-      for (Index r = 0; r < part.rows; ++r) std::copy_n(part.from + r * part.stride, width, part.to + r * width);
-      if (t + 1 < n) continue;
-      CHECK(std::equal(panel.begin(), panel.end(), expected.begin() + 70 * width));
-      std::fill(panel.begin(), panel.end(), T(0));
-    }
+  CHECK(none.prefetch_panel(width, 0, 1).first.run == 1);
 }

@@ -10,11 +10,10 @@
 #include "gatefold/backend/cpu/packed_matrix.hpp"
 #include "gatefold/backend/cpu/prefetch.hpp"
 #include "gatefold/backend/cpu/schedule.hpp"
-#include "gatefold/backend/cpu/skinny_panels.hpp"
 #include "gatefold/backend/cpu/tile.hpp"
+#include "gatefold/backend/cpu/tile_from_memory.hpp"
 #include "gatefold/backend/cpu/tuning.hpp"
 #include "gatefold/backend/cpu/weight_block.hpp"
-#include "gatefold/backend/cpu/weight_path.hpp"
 #include "gatefold/backend/cpu/words.hpp"
 #include "gatefold/core/types.hpp"
 
@@ -35,45 +34,41 @@ struct Sums {
   Sums from(Index x) const { return {data + x / Tile<T>::columns * layout.panel, layout, uncached}; }
 };
 
-/// The product of a block of rows with one block of weights after the other, each fetched while the one before
-/// computes. One for each task.
+/// The product of a block of rows with one block of weights after the other, what is read next prefetched on the way.
+/// One for each task.
 template <class P>
 class BlockProduct {
   using T = SumOf<P>;
 
  public:
-  /// Words of memory for the panels of weights that come unpacked, or rounded: two panels, or those of a whole block.
+  /// Words of memory for the panels of weights that come unpacked, or rounded: one panel, or those of a whole block.
   /// @param depth, columns  of all weights
   static Index memory(Index depth, Index columns) {
-    return std::max(2 * panel_size,
+    return std::max(panel_size,
                     PackedMatrix<P>::size(std::min(depth, Tile<P>::depth), std::min(columns, Tile<P>::depth)));
   }
 
-  BlockProduct(WeightPath path, T* panels) : on_the_way_(path == WeightPath::on_the_way), panels_(panels) {}
+  explicit BlockProduct(T* panels) : panels_(panels) {}
 
   /// to = or += a b
   /// @param a     [rows, words] packed
-  /// @param into  Into::stream only to aligned rows of a matrix, in whole panels, of more rows than skinny ones
+  /// @param into  Into::stream only to aligned rows of a matrix, in whole panels
   /// @param next  the weights that the task needs after these, or null
   void run(const RowBlock& rows, const T* a, const WeightBlock<P>& b, const WeightBlock<P>* next, Into into,
            const Sums<T>& to) {
+    if (b.packed) return packed(rows, a, b, next, into, to);
     if constexpr (!on_amx<P>)
-      if (b.packed && rows.count <= tuning_of<P>.skinny_panel_rows) return skinny(rows, a, b, into == Into::add, to);
-    if (on_the_way_) return pack_next(rows, a, b, next, into, to);
+      if (!b.b.lines_are_rows && !b.b.rows) return in_place(rows, a, b, next, into, to);
     // Where columns of B are rows of memory, a panel is packed when it is needed, and is in the first cache then; else
     // all are packed at once, in long runs of memory.
-    const bool at_once = !b.packed && !b.b.lines_are_rows;
+    const bool at_once = !b.b.lines_are_rows;
     if (at_once) b.pack(panels_);
     const Index panels = divide_up(b.columns, width);
     for (Index x = 0; x < b.columns; x += width) {
-      if (!b.packed && !at_once) b.pack_panel(x, panels_);
-      const T* panel = b.packed ? b.panel(x, panels_) : panels_ + (at_once ? x * b.words() : 0);
-      const bool last = x + width >= b.columns;
-      multiply(rows, a, b, panel, x, into, to, [&](Index t) {
-        if (b.packed && !last) return b.prefetch_panel(x + width, t, rows.tiles);
-        if (!next) return Prefetch::nothing(panel);
-        return b.packed ? next->prefetch(t, rows.tiles)
-                        : next->prefetch(x / width * rows.tiles + t, panels * rows.tiles);
+      if (!at_once) b.pack_panel(x, panels_);
+      const T* const panel = panels_ + (at_once ? x * b.words() : 0);
+      tiles(rows, 0, a, b, panel, x, into, to, [&](Index t) {
+        return next ? next->prefetch(x / width * rows.tiles + t, panels * rows.tiles) : Prefetch::nothing(panel);
       });
     }
   }
@@ -81,62 +76,96 @@ class BlockProduct {
  private:
   static constexpr Index width = Tile<P>::columns, panel_size = Tile<P>::depth * width;
 
-  // Few rows: several panels at a time.
-  static void skinny(const RowBlock& rows, const T* a, const WeightBlock<P>& b, bool add, const Sums<T>& to) {
-    const Index panels = divide_up(b.columns, width);
-    if constexpr (std::is_same_v<T, float>)
-      if (b.packed.half) return skinny_panels_sum<P>(rows.count, panels, b.words(), a, b.packed.half, to.data, add);
-    skinny_panels_sum<P>(rows.count, panels, b.words(), a, b.packed.full, to.data, add);
+  // Whether so many tiles have time to prefetch a panel. Fewer leave that to the tile that reads it from memory.
+  static bool prefetches(Index tiles) {
+    return tiles * (Tile<P>::depth / 2) * Prefetch::line >= panel_size * Index(sizeof(T));
   }
 
-  // While the tiles of a panel compute, each prefetches some rows of the next panel and copies those prefetched by the
-  // tile before.
-  void pack_next(const RowBlock& rows, const T* a, const WeightBlock<P>& b, const WeightBlock<P>* next, Into into,
-                 const Sums<T>& to) {
-    const Index parts = rows.tiles - 1;
-    for (Index x = 0; x < b.columns; x += width) {
-      T* const panel = panels_ + panel_ * panel_size;
-      T* const other = panels_ + (1 - panel_) * panel_size;
-      if (!packed_) b.pack_panel(x, panel);
-      const bool last = x + width >= b.columns;
-      const WeightBlock<P>* const after = last ? next : &b;
-      const Index at = last ? 0 : x + width;
-      const bool fetches = after && !after->empty();
-      panel_ = 1 - panel_;
-      packed_ = fetches && after->columns - at >= width && after->depth % values_of_step<P> == 0 &&
-                after->words() <= parts * (b.words() / 2);
-      multiply(
-          rows, a, b, panel, x, into, to,
-          [&](Index t) {
-            return fetches && t < parts ? after->prefetch_rows(at, width, t, parts) : Prefetch::nothing(panel);
-          },
-          [&](Index t) { return packed_ && t > 0 ? after->copy(at, t - 1, parts, other) : PanelCopy<P>{}; });
+  // What is read after the panels that end at `end`.
+  struct After {
+    const WeightBlock<P>* block;  // or null
+    Index column;
+
+    After(const WeightBlock<P>& b, const WeightBlock<P>* next, Index end)
+        : block(end < b.columns ? &b : next), column(end < b.columns ? end : 0) {}
+    Prefetch prefetch(const T* panel, Index t, Index n) const {
+      return block ? block->prefetch_panel(column, t, n) : Prefetch::nothing(panel);
+    }
+  };
+
+  void packed(const RowBlock& rows, const T* a, const WeightBlock<P>& b, const WeightBlock<P>* next, Into into,
+              const Sums<T>& to) {
+    const bool many = on_amx<P> || prefetches(rows.tiles), few = !on_amx<P> && rows.tiles == 1;
+    const Index words = b.words(), most = few ? panels_at_once<P>(rows.count) : 1;
+    for (Index x = 0, panels = 1; x < b.columns; x += panels * width) {
+      panels = b.columns - x >= most * width ? most : 1;
+      if constexpr (!on_amx<P> && std::is_same_v<T, float>)
+        if (few && b.packed.half) {
+          first_tile(rows, panels, a, words, PackedPanels<P, Bfloat16>{b.packed.half + x * words, words * width}, into,
+                     to.from(x));
+          continue;
+        }
+      const T* const panel = b.panel(x, panels_);
+      const bool first = !many && b.packed.full;
+      if constexpr (!on_amx<P>)
+        if (first) first_tile(rows, panels, a, words, PackedPanels<P, T>{panel, words * width}, into, to.from(x));
+      const After after(b, next, x + panels * width);
+      tiles(rows, first, a, b, panel, x, into, to,
+            [&](Index t) { return many ? after.prefetch(panel, t, rows.tiles) : Prefetch::nothing(panel); });
     }
   }
 
-  // The tiles of the panel at x.
-  // @param prefetch, copy  what a tile prefetches, and copies
-  template <class F, class C = PanelCopy<P> (*)(Index)>
-  static void multiply(
-      const RowBlock& rows, const T* a, const WeightBlock<P>& b, const T* panel, Index x, Into into, const Sums<T>& to,
-      const F& prefetch, const C& copy = [](Index) { return PanelCopy<P>{}; }) {
+  // The first tile of a panel reads it where it lies, and packs it for the others.
+  void in_place(const RowBlock& rows, const T* a, const WeightBlock<P>& b, const WeightBlock<P>* next, Into into,
+                const Sums<T>& to) {
+    const bool many = prefetches(rows.tiles - 1), whole = b.depth % values_of_word<P> == 0;  // no half word at the end
+    const Index most = rows.tiles == 1 && whole ? panels_at_once<P>(rows.count) : 1;
+    for (Index x = 0, panels = 1; x < b.columns; x += panels * width) {
+      panels = b.columns - x >= most * width ? most : 1;
+      const After after(b, next, x + panels * width);
+      const bool first = whole && b.columns - x >= width;
+      if (first) {
+        RowsInPlace<P> source{b.b.at(b.k, b.column + x), b.b.stride};
+        if (rows.tiles > 1) source.copy = panels_;
+        if (!many && after.block && !after.block->empty()) {
+          source.next = after.block->b.at(after.block->k, after.block->column + after.column);
+          source.next_stride = after.block->b.stride;
+        }
+        first_tile(rows, panels, a, b.words(), source, into, to.from(x));
+      } else {
+        b.pack_panel(x, panels_);
+      }
+      tiles(rows, first, a, b, panels_, x, into, to, [&](Index t) {
+        return many ? after.prefetch(panels_, t - first, rows.tiles - first) : Prefetch::nothing(panels_);
+      });
+    }
+  }
+
+  template <class Source>
+  static void first_tile(const RowBlock& rows, Index panels, const T* a, Index words, const Source& source, Into into,
+                         const Sums<T>& to) {
+    sum_from_memory<P>(rows.size(0), panels, words, a, source, to.data, to.layout.stride, to.layout.panel, into);
+  }
+
+  // The tiles of the panel at x, from `first` on, which find it packed.
+  // @param prefetch  what a tile prefetches
+  template <class F>
+  static void tiles(const RowBlock& rows, Index first, const T* a, const WeightBlock<P>& b, const T* panel, Index x,
+                    Into into, const Sums<T>& to, const F& prefetch) {
     constexpr Index size = sizeof(T);
     const Index stride = to.layout.stride;
     T* const sums = to.from(x).data;
-    for (Index t = 0; t < rows.tiles; ++t) {
+    for (Index t = first; t < rows.tiles; ++t) {
       Prefetch p = prefetch(t);
       if (to.uncached && into != Into::stream && t + 1 < rows.tiles)
         p = p.after_rows(sums + rows.begin(t + 1) * stride, rows.size(t + 1), width * size, stride * size);
       tile_sum<P>(rows.size(t), std::min(width, b.columns - x), b.words(), a + rows.begin(t) * Tile<P>::stride, panel,
-                  sums + rows.begin(t) * stride, stride, into, p, copy(t));
+                  sums + rows.begin(t) * stride, stride, into, p);
     }
   }
 
   [[no_unique_address]] AmxTiles<P> tiles_;
-  const bool on_the_way_;
   T* const panels_;
-  Index panel_ = 0;      // which of two panels is the present one,
-  bool packed_ = false;  // and whether it is packed already, where panels are packed on the way
 };
 
 }  // namespace gatefold::inline GATEFOLD_CPU_ABI::cpu

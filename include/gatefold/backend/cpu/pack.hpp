@@ -89,24 +89,4 @@ void pack_panels(const Operand<SumOf<P>>& b, Index line, Index lines, Index k, I
                    : copy_block(RowsOfWords<P>{b, line + whole, k, depth}, rows, lines - whole, last, width);
 }
 
-/// Rows of a panel [words, Tile::columns] that comes next, packed one at a time while a tile computes: they cost it
-/// little more than the memory they come from. A tile packs half as many rows as it has steps, at most.
-template <class P>
-struct PanelCopy {
-  using T = SumOf<P>;
-  const T* from = nullptr;
-  Index stride = 0;  // elements from row to row of memory, of which a word takes one or two
-  T* to = nullptr;
-  Index rows = 0;
-
-  void next() {
-    const WordsAcross<P> row{from, values_of_word<P> == 2 ? from + stride : nullptr};
-    row.load(0, Register<T>::size).store(to);
-    row.load(Register<T>::size, Register<T>::size).store(to + Register<T>::size);
-    from += values_of_word<P> * stride;
-    to += Tile<P>::columns;
-    --rows;
-  }
-};
-
 }  // namespace gatefold::inline GATEFOLD_CPU_ABI::cpu

@@ -43,15 +43,7 @@ class PairSchedule {
   /// How the weights of an expert with so many rows, at least one, come.
   WeightPath path(Index rows) const {
     if (b_.prepacked()) return WeightPath::prepacked;
-    switch (row_blocks(rows)) {
-      case 0:
-        return rows <= std::min(tuning_of<P>.in_place_rows, skinny_rows_) ? WeightPath::in_place : WeightPath::by_task;
-      case 1:
-        return divide_up(rows, Tile<P>::rows) >= tuning_of<P>.packing_tiles ? WeightPath::on_the_way
-                                                                            : WeightPath::by_task;
-      default:
-        return WeightPath::by_call;
-    }
+    return row_blocks(rows) > 1 ? WeightPath::by_call : WeightPath::by_task;
   }
 
   /// Tiles of a block of rows at most, in any routing of a batch of these sizes.
@@ -71,7 +63,7 @@ class PairSchedule {
 template <class P>
 struct PairMemory {
   Index packed;       // of experts that go by_call; what does not fit is packed in waves
-  Index skinny_rows;  // rows whose chunks are tasks, that have their sums, and their hidden, at a time; the others wait
+  Index skinny_rows;  // rows whose chunks are tasks, that have their sums at a time; the others wait
   int threads;
   Index a, hidden, first, sums, panels;  // of each thread; of `first`, for each matrix of the first product
 
@@ -83,7 +75,7 @@ struct PairMemory {
     const Index sharing = b.prepacked() ? 0 : std::min(b.experts, slots / (Tile<P>::rows + 1));
     packed = std::min(sharing * b.packed_size(), std::max(budget, b.packed_size()));
 
-    const Index of_row = b.chunks() * (b.padded_columns() + (reads_in_place(b) ? Tile<SumOf<P>>::stride : 0));
+    const Index of_row = b.chunks() * b.padded_columns();
     const Index most =
         std::max(b.experts * Tile<P>::rows, threads > 1 ? tuning.pair_tiles_each * threads * Tile<P>::rows : 0);
     skinny_rows = std::min({slots, most, std::max(budget / std::max<Index>(of_row, 1), S::most_skinny_rows)});
@@ -93,21 +85,11 @@ struct PairMemory {
     a = rows * b.blocks() * Tile<P>::stride;
     hidden = rows * Tile<SumOf<P>>::stride;  // before they are rounded
     sums = rows * std::max(b.padded_columns(), Tile<P>::depth);
-    // Of hidden that is computed from weights in place, both what is summed and what was before.
-    const Index in_place = reads_in_place(b) ? std::min(slots, tuning_of<P>.in_place_rows) * piece_stride(b) : 0;
-    first = std::max(rows * Tile<P>::depth, in_place);
-    panels =
-        std::max({BlockProduct<P>::memory(b.depth, b.hidden), BlockProduct<P>::memory(b.hidden, b.columns), in_place});
+    first = rows * Tile<P>::depth;
+    panels = std::max(BlockProduct<P>::memory(b.depth, b.hidden), BlockProduct<P>::memory(b.hidden, b.columns));
   }
 
-  static bool reads_in_place(const PairBatch<P>& b) { return tuning_of<P>.in_place_rows > 0 && !b.prepacked(); }
   Index of_thread(Index ups) const { return a + hidden + ups * first + sums + panels; }
-
- private:
-  // How far apart rows of hidden lie at most that are computed from weights in place.
-  static Index piece_stride(const PairBatch<P>& b) {
-    return std::min(b.chunks(), tuning.in_place_chunks) * Tile<P>::depth + Tile<SumOf<P>>::stride - Tile<P>::depth;
-  }
 };
 
 }  // namespace gatefold::inline GATEFOLD_CPU_ABI::cpu

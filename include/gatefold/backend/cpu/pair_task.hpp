@@ -14,7 +14,6 @@
 #include "gatefold/backend/cpu/schedule.hpp"
 #include "gatefold/backend/cpu/tuning.hpp"
 #include "gatefold/backend/cpu/weight_block.hpp"
-#include "gatefold/backend/cpu/weight_path.hpp"
 #include "gatefold/backend/cpu/words.hpp"
 #include "gatefold/core/types.hpp"
 
@@ -87,14 +86,14 @@ class PairTask {
   /// @param rows  slots
   /// @param end   the block of weights that the task does not need any more
   PairTask(const PairBatch<P>& batch, const HiddenEpilogue<T>& epilogue, Index e, const RowBlock& rows,
-           const PairWeights<P>& weights, Index end, WeightPath path, const PairWorker<T>& worker)
+           const PairWeights<P>& weights, Index end, const PairWorker<T>& worker)
       : b_(batch),
         epilogue_(epilogue),
         e_(e),
         rows_(rows),
         weights_(weights),
         end_(end),
-        product_(path, worker.panels),
+        product_(worker.panels),
         w_(worker) {
     for (Index block = 0; block < b_.blocks(); ++block)
       pack_rows<P>(b_.a, rows_.first, rows_.count, block * kDepth, std::min(kDepth, b_.depth - block * kDepth),

@@ -15,7 +15,6 @@
 #include "gatefold/backend/cpu/rank_update.hpp"
 #include "gatefold/backend/cpu/register.hpp"
 #include "gatefold/backend/cpu/schedule.hpp"
-#include "gatefold/backend/cpu/skinny.hpp"
 #include "gatefold/backend/cpu/tuning.hpp"
 #include "gatefold/backend/cpu/weight_block.hpp"
 #include "gatefold/backend/cpu/weight_path.hpp"
@@ -134,8 +133,6 @@ class Product {
                         compute(item, row_block, worker(index));
                       else if (item.path == WeightPath::rank_update)
                         update(item, row_block, worker(index));
-                      else if (item.path == WeightPath::in_place)
-                        compute_in_place(item, worker(index));
                       else
                         compute(item, row_block, worker(index));
                     });
@@ -145,7 +142,7 @@ class Product {
   void compute(const WorkItem& item, Index row_block, const Worker& w) const {
     const Problem<P>& p = item.p;
     const RowBlock rows = RowBlock::all<P>(p.rows).block(row_block, item.row_blocks);
-    BlockProduct<P> product(item.path, w.panels);
+    BlockProduct<P> product(w.panels);
     const bool streams = schedule_.streams(p);
     for (Index i = 0; i < item.size(); ++i) {
       const bool first = i < item.width(), last = i + item.width() >= item.size();  // block of k
@@ -154,7 +151,7 @@ class Product {
       if (i % item.width() == 0) pack_rows<P>(p.a, rows.first, rows.count, b.k, b.depth, w.a);
       T* const c = p.c + rows.first * p.c_stride + b.column;
       // Sums that nothing happens to are formed where they belong.
-      const bool in_c = epilogue_.stores && b.columns % kColumns == 0 && rows.count > tuning_of<P>.skinny_panel_rows;
+      const bool in_c = epilogue_.stores && b.columns % kColumns == 0;
       const bool begun = !first || item.add || item.from_zero;
       const Into into = in_c && streams ? Into::stream : begun ? Into::add : Into::store;
       const Sums<T> sums =
@@ -184,17 +181,6 @@ class Product {
                      into, c, p.c_stride);
     }
     if (streams) packet::end_of_stream();
-  }
-
-  void compute_in_place(const WorkItem& item, const Worker& w) const {
-    const Problem<P>& p = item.p;
-    const Index stride = PackedMatrix<P>::padded(item.columns);
-    const Sums<T> sums{w.sums, {stride, kColumns, kColumns}};
-    if (item.from_zero || item.add)
-      load(item.add ? p.c + item.column : nullptr, p.c_stride, p.rows, item.columns, sums);
-    skinny_product<P>(p.a, 0, p.rows, p.b, item.column, item.columns, item.k, item.depth, item.add || item.from_zero,
-                      w.sums, stride, w.a, w.sums + p.rows * stride);
-    finish(item, w.sums, SumsLayout::rows(stride), 0, p.rows, item.column, item.columns);
   }
 
   // A gradient that is stored has the bits of one that is added to zeros.

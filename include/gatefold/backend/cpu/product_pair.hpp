@@ -11,7 +11,6 @@
 #include "gatefold/backend/cpu/pair_schedule.hpp"
 #include "gatefold/backend/cpu/pair_task.hpp"
 #include "gatefold/backend/cpu/schedule.hpp"
-#include "gatefold/backend/cpu/skinny.hpp"
 #include "gatefold/backend/cpu/tuning.hpp"
 #include "gatefold/backend/cpu/weight_path.hpp"
 #include "gatefold/backend/cpu/words.hpp"
@@ -25,8 +24,7 @@
 /// A task takes a block of rows of one expert through both products, Tile::depth columns of `hidden` at a time: such a
 /// chunk is one link of the second product's sum, so that every bit is that of two products one after the other. Where
 /// an expert is skinny (one tile of rows, or some if threads would have no work), its chunks are tasks of their own and
-/// their sums are added in order at the end. Where it reads weights in place, `hidden` is computed first, in long
-/// pieces of the rows of `up`: memory is read fastest in whole rows.
+/// their sums are added in order at the end.
 namespace gatefold::inline GATEFOLD_CPU_ABI::cpu {
 
 template <class P>
@@ -43,8 +41,7 @@ class ProductPair {
                   Index packed_bytes = tuning.packed_bytes);
 
  private:
-  static constexpr Index kColumns = Tile<P>::columns, kDepth = Tile<P>::depth,
-                         kStride = Tile<SumOf<P>>::stride;  // of hidden, before it is rounded
+  static constexpr Index kColumns = Tile<P>::columns;
 
   struct WorkItem {
     Index e, first, rows;
@@ -52,7 +49,6 @@ class ProductPair {
     WeightPath path;
     T* packed;   // up matrices, then down, of weights that are shared; else null
     T* partial;  // [chunks][rows, padded columns], where chunks are tasks
-    T* hidden;   // [chunks][rows, kStride], where weights are read in place
     Index begin = 0;
 
     RowBlock slots() const {
@@ -72,8 +68,6 @@ class ProductPair {
         memory_(memory),
         packed_(ctx.template scratch<T>(memory.packed).data()),
         partial_(ctx.template scratch<T>(memory.skinny_rows * b_.chunks() * b_.padded_columns()).data()),
-        hidden_(
-            ctx.template scratch<T>(memory.reads_in_place(b_) ? memory.skinny_rows * b_.chunks() * kStride : 0).data()),
         workers_(ctx.template scratch<T>(memory.threads, memory.of_thread(b_.ups)).data()),
         wave_(ctx.template scratch<WorkItem>(b_.experts).data(), ctx.executor(), schedule.threads()) {}
 
@@ -101,8 +95,7 @@ class ProductPair {
       GATEFOLD_ASSERT(packed + size <= memory_.packed && skinny_rows + skinny <= memory_.skinny_rows,
                       "memory of any routing");
       wave_.add({e, b_.offsets[e], rows, row_blocks, path, size > 0 ? packed_ + packed : nullptr,
-                 partial_ + skinny_rows * b_.chunks() * b_.padded_columns(),
-                 hidden_ + skinny_rows * b_.chunks() * kStride});
+                 partial_ + skinny_rows * b_.chunks() * b_.padded_columns()});
       packed += size;
       skinny_rows += skinny;
     }
@@ -110,25 +103,11 @@ class ProductPair {
   }
 
   void run_wave() {
-    const Index chunks = b_.chunks();
-    const Index pieces =
-        pieces_of_hidden(wave_.count_if([](const WorkItem& item) { return item.path == WeightPath::in_place; }));
-    wave_.each_part(
-        [&](const WorkItem& item) {
-          return item.path == WeightPath::by_call    ? weights(item).size()
-                 : item.path == WeightPath::in_place ? pieces
-                                                     : 0;
-        },
-        [&](const WorkItem& item, Index i, int index) {
-          if (item.path == WeightPath::by_call) return weights(item).pack(i);
-          if constexpr (!on_amx<P>) hidden_in_place(item, i, pieces, worker(index));
-        });
-    wave_.each_part([&](const WorkItem& item) { return item.row_blocks == 0 ? chunks : item.row_blocks; },
+    wave_.each_part([&](const WorkItem& item) { return item.path == WeightPath::by_call ? weights(item).size() : 0; },
+                    [&](const WorkItem& item, Index i, int) { weights(item).pack(i); });
+    wave_.each_part([&](const WorkItem& item) { return item.row_blocks == 0 ? b_.chunks() : item.row_blocks; },
                     [&](const WorkItem& item, Index i, int index) {
-                      if (item.row_blocks > 0) return compute(item, i, worker(index));
-                      if constexpr (!on_amx<P>)
-                        if (item.path == WeightPath::in_place) return chunk_in_place(item, i);
-                      compute_chunk(item, i, worker(index));
+                      item.row_blocks > 0 ? compute(item, i, worker(index)) : compute_chunk(item, i, worker(index));
                     });
     wave_.each_part([](const WorkItem& item) { return Index(item.row_blocks == 0); },
                     [&](const WorkItem& item, Index, int) { add_chunks(item); });
@@ -139,7 +118,7 @@ class ProductPair {
     const RowBlock rows = item.slots().block(row_block, item.row_blocks);
     const Sums<T> sums = Sums<T>::panels(w.sums, rows.count);
     const PairWeights<P> all = weights(item);
-    PairTask<P> task(b_, epilogue_, item.e, rows, all, all.size(), item.path, w);
+    PairTask<P> task(b_, epilogue_, item.e, rows, all, all.size(), w);
     for (Index chunk = 0; chunk < b_.chunks(); ++chunk) task.run(chunk, chunk > 0, sums);
     finish(item, rows, sums.data, sums.layout);
   }
@@ -150,46 +129,20 @@ class ProductPair {
 
   void compute_chunk(const WorkItem& item, Index chunk, const PairWorker<T>& w) const {
     const PairWeights<P> all = weights(item);
-    PairTask<P> task(b_, epilogue_, item.e, item.slots(), all, (chunk + 1) * all.of_chunk(), item.path, w);
+    PairTask<P> task(b_, epilogue_, item.e, item.slots(), all, (chunk + 1) * all.of_chunk(), w);
     task.run(chunk, false, Sums<T>::panels(sums_of_chunk(item, chunk), item.rows));
   }
 
-  // In how many pieces `items` work items compute hidden: few, for memory is read faster in whole rows, but even ones.
-  Index pieces_of_hidden(Index items) const {
-    const int threads = schedule_.threads();
-    Index pieces = divide_up(b_.chunks(), tuning.in_place_chunks);
-    while (items * pieces % threads != 0 && items * pieces < 4 * threads && pieces < b_.chunks()) ++pieces;
-    return pieces;
+  // to += from, n a multiple of a register's size
+  static void add_sums(Index n, const T* from, T* to) {
+    using V = Register<T>;
+    for (Index i = 0; i < n; i += V::size) (V::load(to + i) + V::load(from + i)).store(to + i);
   }
-
-  // A piece of the columns of hidden, from weights in place.
-  void hidden_in_place(const WorkItem& item, Index piece, Index pieces, const PairWorker<T>& w) const {
-    const Index begin = piece * b_.chunks() / pieces, end = (piece + 1) * b_.chunks() / pieces, j = begin * kDepth,
-                columns = std::min(end * kDepth, b_.hidden) - j;
-    const Index stride = (end - begin) * kDepth + kStride - kDepth, size = item.rows * stride;
-    for (Index m = 0; m < b_.ups; ++m)
-      skinny_product<P>(b_.a, item.first, item.rows, weights(item).up(m), j, columns, 0, b_.depth, false,
-                        w.first + m * size, stride, w.a, w.panels);
-    for (Index chunk = begin; chunk < end; ++chunk) {
-      const Index x = (chunk - begin) * kDepth;
-      PairTask<P>::activate(b_, epilogue_, item.e, item.slots(), w.first + x, size, SumsLayout::rows(stride), j + x,
-                            std::min(kDepth, columns - x), item.hidden + chunk * item.rows * kStride);
-    }
-  }
-
-  void chunk_in_place(const WorkItem& item, Index chunk) const {
-    const Index k = chunk * kDepth;
-    const Operand<T> b = weights(item).down();
-    skinny_sum<P>(item.rows, std::min(kDepth, b_.hidden - k), item.hidden + chunk * item.rows * kStride, b.at(k, 0),
-                  b.stride, b_.columns, sums_of_chunk(item, chunk), b_.padded_columns());
-  }
-
   void add_chunks(const WorkItem& item) const {
     const Index width = b_.padded_columns();
     for (Index chunk = 1; chunk < b_.chunks(); ++chunk)
       add_sums(item.rows * width, sums_of_chunk(item, chunk), item.partial);
-    finish(item, item.slots(), item.partial,
-           item.path == WeightPath::in_place ? SumsLayout::rows(width) : SumsLayout::panels(item.rows, kColumns));
+    finish(item, item.slots(), item.partial, SumsLayout::panels(item.rows, kColumns));
   }
 
   void finish(const WorkItem& item, const RowBlock& rows, const T* sums, SumsLayout layout) const {
@@ -202,7 +155,7 @@ class ProductPair {
   const Epilogue<T>& last_;
   const PairSchedule<P>& schedule_;
   const PairMemory<P>& memory_;
-  T *const packed_, *const partial_, *const hidden_, *const workers_;
+  T *const packed_, *const partial_, *const workers_;
   Wave<WorkItem> wave_;
 };
 

@@ -48,24 +48,21 @@ class ProductSchedule {
   /// Columns of a work item.
   Index columns() const { return panels_ * Tile<P>::columns; }
   /// Tasks that share an expert's rows.
-  Index row_blocks(const Problem<P>& p) const {
-    return is_in_place(p) ? 1 : divide_up(divide_up(p.rows, Tile<P>::rows), block_tiles_);
-  }
+  Index row_blocks(const Problem<P>& p) const { return divide_up(divide_up(p.rows, Tile<P>::rows), block_tiles_); }
   WeightPath path(const Problem<P>& p) const {
     if (p.packed) return WeightPath::prepacked;
     const bool in_columns = !p.a.lines_are_rows && !p.b.lines_are_rows;
     if (p.depth <= tuning_of<P>.rank_update_depth && stores_ && in_columns) return WeightPath::rank_update;
-    if (is_in_place(p)) return WeightPath::in_place;
     return row_blocks(p) > 1 ? WeightPath::by_call : WeightPath::by_task;
   }
 
   /// Whether rows of c in whole panels are stored past the caches: sums that begin at 0 and end with one block of the
-  /// depth, which nobody reads before all others are there. Not where a block of tiles has few rows (BlockProduct).
+  /// depth, which nobody reads before all others are there.
   bool streams(const Problem<P>& p) const {
     constexpr Index register_bytes = Register<T>::size * sizeof(T);
     const auto aligned = [](std::uintptr_t bytes) { return bytes % register_bytes == 0; };
     return !on_amx<P> && stores_ && b_.slots == Batch<P>::Slots::are_depth && !b_.accumulate && !b_.stays_cached &&
-           path(p) != WeightPath::in_place && p.depth <= Tile<P>::depth && p.columns % Tile<P>::columns == 0 &&
+           p.depth <= Tile<P>::depth && p.columns % Tile<P>::columns == 0 &&
            aligned(reinterpret_cast<std::uintptr_t>(p.c)) &&
            aligned(static_cast<std::uintptr_t>(p.c_stride) * sizeof(T));
   }
@@ -73,9 +70,6 @@ class ProductSchedule {
  private:
   using T = SumOf<P>;
 
-  static bool is_in_place(const Problem<P>& p) {
-    return p.rows <= tuning_of<P>.in_place_rows && !p.b.lines_are_rows && !p.b.rows && !p.packed;
-  }
   Index tasks() const {
     Index n = 0;
     for (Index e = 0; e < b_.experts; ++e) {
@@ -107,10 +101,8 @@ struct ProductMemory {
     const Index narrowest = threads > 1 ? std::min<Index>(tuning.product_panels * Tile<P>::columns, widest) : widest;
     items = b.experts * divide_up(columns, narrowest);
     packed = std::min(most_packed(b, threads), std::max(budget, words<P>(std::min(depth, chunk)) * widest));
-    a = std::max(tiles * Tile<P>::rows, tuning_of<P>.in_place_rows) * Tile<P>::stride;
-    // Sums of few rows in place: those so far and those of one block of k.
-    sums = std::max(tiles * Tile<P>::rows * (depth > Tile<P>::depth ? widest : std::min(widest, Tile<P>::depth)),
-                    2 * tuning_of<P>.in_place_rows * widest);
+    a = tiles * Tile<P>::rows * Tile<P>::stride;
+    sums = tiles * Tile<P>::rows * (depth > Tile<P>::depth ? widest : std::min(widest, Tile<P>::depth));
     panels = BlockProduct<P>::memory(depth, columns);
     if constexpr (!std::is_same_v<P, SumOf<P>>)  // columns of a rank update, rounded
       panels = std::max(panels, words<P>(std::min(depth, tuning_of<P>.rank_update_depth)) * widest);

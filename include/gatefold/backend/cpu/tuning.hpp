@@ -12,24 +12,16 @@ namespace gatefold::inline GATEFOLD_CPU_ABI::cpu {
 struct Tuning {
   // The register tile: four registers are left for B and a broadcast of A. k unrolled 16 times: +20 %, registers spill.
   Index tile_rows = 14;
-  // What skinny products prefetch: lines of packed panels, registers of rows in place.
+  // How far ahead a tile that reads packed panels from memory prefetches: lines.
   Index prefetched_lines = 32;
-  Index prefetched_registers = 16;
   // Rows of B that are copied at a time, so that memory is read in long runs.
   Index copied_rows = 16;
 
-  // Up to so many rows read weights in place. The first tile of large blocks too: +4 to 8 %.
-  Index in_place_rows = 8;
-  // From so many tiles on a block packs weights on the way. None: +4 to 7 % at 128 rows an expert. Also where two or
-  // three blocks share an expert: 0 to -3 %, seven: +2 to 3 %. Eight panels ahead: +3 % at D = H = 352.
-  Index packing_tiles = 5;
   // Up to so many terms of a sum c is most of the memory. None: the backward of 16 items +56 %, of one +89 %.
   Index rank_update_depth = 32;
   // Elements of gradients from which on they are stored past the caches. All: steps of 128 items with 16 experts of
   // 64 x 128 +9 %, in bfloat16 +15 %. None: of 16 items with 8 experts of 512 x 2048 +13 %, with 64 of them +10 %.
   Index streamed_size = 1 << 20;
-  // Up to so many rows packed panels are read several at a time. None: +30 % in float, +90 % in bfloat16.
-  Index skinny_panel_rows = 8;
 
   // Multiply-adds below which waking threads costs more than it saves.
   Index serial_work = 1 << 18;
@@ -48,9 +40,6 @@ struct Tuning {
   // difference.
   Index packed_blocks = 16;
   Index packed_bytes = 16 << 20;
-  // Chunks of hidden computed in one piece from weights in place. One: +25 %, memory is read fastest in whole rows. A
-  // pair's sums in c, where nothing happens to them: 2 % less for small experts, nothing for others.
-  Index in_place_chunks = 8;
 
   // Loops: elements and keys from which they are shared among threads, rows of a task at most, tasks for each thread.
   Index shared_elements = 1 << 14;
@@ -68,15 +57,9 @@ struct Tuning {
 
 inline constexpr Tuning with_32_registers{}, with_16_registers{.tile_rows = 6};
 inline constexpr Tuning tuning = EIGEN_ARCH_DEFAULT_NUMBER_OF_REGISTERS >= 32 ? with_32_registers : with_16_registers;
-// The matrix unit: two of its tiles by two, so that it waits for no load. No path for few rows or few terms, whose sums
-// would have other bits; blocks of about as many rows as above. Not timed: there was no such unit.
-inline constexpr Tuning with_amx{.tile_rows = 32,
-                                 .in_place_rows = 0,
-                                 .packing_tiles = 3,
-                                 .rank_update_depth = -1,
-                                 .skinny_panel_rows = 0,
-                                 .pair_tiles = 12,
-                                 .product_tiles = 6};
+// The matrix unit: two of its tiles by two, so that it waits for no load. No path for few terms, whose sums would have
+// other bits; blocks of about as many rows as above. Not timed: there was no such unit.
+inline constexpr Tuning with_amx{.tile_rows = 32, .rank_update_depth = -1, .pair_tiles = 12, .product_tiles = 6};
 template <class P>
 inline constexpr Tuning tuning_of = on_amx<P> ? with_amx : tuning;
 

@@ -33,30 +33,26 @@ struct WeightBlock {
   /// The panel of column x: packed, or rounded weights widened into `buffer`.
   const T* panel(Index x, T* buffer) const { return packed.panel(x * words(), words(), buffer); }
 
-  /// Part t of n of what is read first, to prefetch: a packed block's first panel, all of another one.
+  /// Part t of n of a block that is not packed, to prefetch.
   Prefetch prefetch(Index t, Index n) const {
-    if (packed) return prefetch_panel(0, t, n);
     if (empty()) return Prefetch::nothing(this);
     return b.lines_are_rows ? Prefetch::rows(b.at(column, k), columns, depth * size, b.stride * size, t, n)
                             : prefetch_rows(0, columns, t, n);
   }
   /// Of the panel of column x.
   Prefetch prefetch_panel(Index x, Index t, Index n) const {
-    return packed.prefetch(x * words(), words() * Tile<P>::columns, t, n);
-  }
-  /// Of `width` columns from x on, which lie in rows.
-  Prefetch prefetch_rows(Index x, Index width, Index t, Index n) const {
-    return Prefetch::rows(b.at(k, column + x), depth, std::min(width, columns - x) * size, b.stride * size, t, n);
-  }
-  /// Part t of n of the rows of words of a whole panel at x, to be packed to the panel `to`.
-  /// @param depth  of whole words
-  PanelCopy<P> copy(Index x, Index t, Index n, T* to) const {
-    const Index begin = t * words() / n, end = (t + 1) * words() / n;
-    return {b.at(k + begin * values_of_word<P>, column + x), b.stride, to + begin * Tile<P>::columns, end - begin};
+    if (empty()) return Prefetch::nothing(this);
+    return packed ? packed.prefetch(x * words(), words() * Tile<P>::columns, t, n)
+                  : prefetch_rows(x, std::min<Index>(Tile<P>::columns, columns - x), t, n);
   }
 
  private:
   static constexpr Index size = sizeof(T);
+
+  // Of `width` columns from x on, which lie in rows.
+  Prefetch prefetch_rows(Index x, Index width, Index t, Index n) const {
+    return Prefetch::rows(b.at(k, column + x), depth, width * size, b.stride * size, t, n);
+  }
 };
 
 }  // namespace gatefold::inline GATEFOLD_CPU_ABI::cpu

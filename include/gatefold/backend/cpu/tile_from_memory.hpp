@@ -1,0 +1,101 @@
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstddef>
+#include <utility>
+
+#include "gatefold/backend/cpu/instruction_set.hpp"
+#include "gatefold/backend/cpu/packet.hpp"
+#include "gatefold/backend/cpu/prefetch.hpp"
+#include "gatefold/backend/cpu/register.hpp"
+#include "gatefold/backend/cpu/register_access.hpp"
+#include "gatefold/backend/cpu/tile.hpp"
+#include "gatefold/backend/cpu/tuning.hpp"
+#include "gatefold/backend/cpu/words.hpp"
+#include "gatefold/core/config.hpp"
+#include "gatefold/core/types.hpp"
+
+/// A register tile that reads its columns of B from memory, not from a panel that is in the cache, and prefetches what
+/// is read next itself: of a few rows, or the first of a few tiles.
+namespace gatefold::inline GATEFOLD_CPU_ABI::cpu {
+
+/// Words of B where they lie, in rows of memory: to pack them first would cost a few rows of A more than it saves.
+template <class P>
+struct RowsInPlace {
+  using T = SumOf<P>;
+  static constexpr int words_of_ahead = 1;
+  const T* row;
+  Index stride;         // elements from row to row
+  T* copy = nullptr;    // of one panel: where it is packed for the tiles that follow, or null
+  const T* next = row;  // what is read next: rows are far apart, and no prefetcher of the machine finds them
+  Index next_stride = 0;
+
+  template <int C>
+  GATEFOLD_INLINE void load(Index, packet::Of<T> (&y)[C]) {
+    constexpr int values = values_of_word<P>, size = Register<T>::size, line = Prefetch::line / sizeof(T);
+    const WordsAcross<P> words{row, values == 2 ? row + stride : nullptr};
+#pragma GCC unroll 16
+    for (int j = 0; j < C; ++j) y[j] = words.load(j * size, size).packet();
+#pragma GCC unroll 2
+    for (int v = 0; v < values; ++v)
+#pragma GCC unroll 16
+      for (int j = 0; j < C * size; j += line) __builtin_prefetch(next + v * next_stride + j, 0, 3);
+    row += values * stride;
+    next += values * next_stride;
+    if (C == 2 && copy) {
+      for (int j = 0; j < C; ++j) packet::store(copy + j * size, y[j]);
+      copy += Tile<P>::columns;
+    }
+  }
+  GATEFOLD_INLINE void ahead() {}
+};
+
+/// Words of packed panels that lie one after the other, or such of half the size.
+template <class P, class W>
+struct PackedPanels {
+  using T = SumOf<P>;
+  static constexpr int words_of_ahead = 1;
+  const W* words;
+  Index panel;  // elements from panel to panel
+
+  template <int C>
+  GATEFOLD_INLINE void load(Index, packet::Of<T> (&y)[C]) {
+    constexpr int size = Register<T>::size, bytes = C * size * static_cast<int>(sizeof(W));
+    // Of half as wide weights twice as many lines; behind a panel lies the next one.
+    constexpr Index lines = tuning.prefetched_lines * static_cast<Index>(sizeof(T) / sizeof(W)),
+                    next = std::max<Index>(lines * Prefetch::line / bytes, 1) * Tile<P>::columns;
+#pragma GCC unroll 16
+    for (int j = 0; j < C; ++j) {
+      const W* const from = words + j / 2 * panel + j % 2 * size;
+      if (j % 2 * size * sizeof(W) % Prefetch::line == 0) __builtin_prefetch(from + next, 0, 3);
+      y[j] = RegisterAccess<T>{}.load(from).packet();
+    }
+    words += Tile<P>::columns;
+  }
+  GATEFOLD_INLINE void ahead() {}
+};
+
+/// How many panels a tile of so few rows reads at a time: as many sums as there are registers for, whose additions do
+/// not wait for each other, and long runs of memory.
+template <class P>
+constexpr int panels_at_once(Index rows) {
+  return static_cast<int>(std::bit_floor(std::clamp(static_cast<unsigned>((Tile<P>::rows - 2) / rows), 1u, 8u)));
+}
+
+/// sum_tile of 1 to Tile::rows rows and of one panel, or of panels_at_once.
+/// @param depth  words of a row
+template <class P, class Source>
+void sum_from_memory(Index rows, Index panels, Index depth, const SumOf<P>* a, const Source& b, SumOf<P>* sums,
+                     Index stride, Index panel, Into into) {
+  using Kernel = decltype(&sum_tile<P, 1, 2, Source>);
+  static constexpr auto kernels = []<int... R>(std::integer_sequence<int, R...>) {
+    return std::array<std::array<Kernel, 2>, sizeof...(R)>{
+        {{&sum_tile<P, R + 1, 2, Source>, &sum_tile<P, R + 1, 2 * panels_at_once<P>(R + 1), Source>}...}};
+  }
+  (std::make_integer_sequence<int, Tile<P>::rows>{});
+  kernels[static_cast<std::size_t>(rows - 1)][panels > 1](depth, a, b, sums, stride, panel, into);
+}
+
+}  // namespace gatefold::inline GATEFOLD_CPU_ABI::cpu
