@@ -13,9 +13,10 @@ using cpu::WeightPath;
 namespace {
 
 /// Sizes and counts of rows; no data.
+template <class P = float>
 struct Counted {
   std::vector<Index> offsets{0};
-  cpu::PairBatch<float> batch;
+  cpu::PairBatch<P> batch;
 
   Counted(const std::vector<Index>& counts, Index depth, Index hidden, Index columns) {
     for (const Index n : counts) offsets.push_back(offsets.back() + n);
@@ -28,38 +29,39 @@ struct Counted {
 
 constexpr Index kRows = cpu::tuning.tile_rows;
 
-WeightPath path(const std::vector<Index>& counts, Index rows, int threads, Index size = 512) {
-  const Counted c(counts, size, size, size);
-  return cpu::PairSchedule<float>(c.batch, threads).path(rows);
-}
-
 }  // namespace
 
-TEST_CASE("one block of rows takes weights from where they lie, several share what all threads pack") {
-  const Index block = cpu::PairSchedule<float>::largest_block(Counted({1}, 512, 512, 512).batch);
+TEST_CASE("rows take weights from where they lie, in one block or several") {
+  const Index block = cpu::PairSchedule<float>::largest_block(Counted<>({1}, 512, 512, 512).batch);
   REQUIRE(block >= 10);
-  for (const Index rows : {Index(1), kRows, kRows + 1, 5 * kRows, block * kRows})
-    CHECK(path({rows}, rows, 1) == WeightPath::by_task);
-  CHECK(path({block * kRows + 1}, block * kRows + 1, 1) == WeightPath::by_call);
+  for (const Index rows :
+       {Index(1), kRows, kRows + 1, 5 * kRows, block * kRows, block * kRows + 1, 4 * block * kRows}) {
+    const Counted<> c({rows}, 512, 512, 512);
+    CHECK(cpu::PairSchedule<float>(c.batch, 1).path(rows) == WeightPath::by_task);
+    CHECK(cpu::PairMemory<float>(c.batch, 1, 1 << 20).packed == 0);
+  }
 }
 
 TEST_CASE("weights that were packed before are read there, whatever the rows") {
-  Counted c({3, 900}, 300, 300, 300);
+  Counted<> c({3, 900}, 300, 300, 300);
   const float packed = 0;
   c.batch.packed_down = {&packed, nullptr};
   const cpu::PairSchedule<float> schedule(c.batch, 2);
   for (const Index rows : {1, 3, 40, 900}) CHECK(schedule.path(rows) == WeightPath::prepacked);
 }
 
-TEST_CASE("the fewest slots of which an expert has two tiles, and shares its weights, have memory for them") {
-  const Counted c({kRows + 1, 1, 1, 1, 1, 1}, 512, 512, 512);
-  REQUIRE(cpu::PairSchedule<float>(c.batch, 2).path(kRows + 1) == WeightPath::by_call);
-  CHECK(cpu::PairMemory<float>(c.batch, 2, 0).packed >= c.batch.packed_size());
+TEST_CASE(
+    "for the matrix unit several blocks share what all threads pack, from the fewest slots on that are two tiles") {
+  using P = Bfloat16;
+  constexpr Index rows = cpu::Tile<P>::rows + 1;
+  const Counted<P> c({rows, 1, 1, 1, 1, 1}, 512, 512, 512);
+  CHECK((cpu::PairSchedule<P>(c.batch, 2).path(rows) == WeightPath::by_call) == cpu::on_amx<P>);
+  CHECK(cpu::PairMemory<P>(c.batch, 2, 0).packed >= (cpu::on_amx<P> ? c.batch.packed_size() : 0));
 }
 
 TEST_CASE("rows so long that a block has few of them: where chunks are tasks each has all rows of the expert") {
   const Index rows = cpu::PairSchedule<float>::most_skinny_rows, depth = 48 * cpu::Tile<float>::depth;
-  const Counted c({rows}, depth, 8, 8);
+  const Counted<> c({rows}, depth, 8, 8);
   const cpu::PairSchedule<float> schedule(c.batch, 8);
   REQUIRE(schedule.largest_block(c.batch) * kRows < rows);
   REQUIRE(schedule.row_blocks(rows) == 0);
@@ -71,7 +73,7 @@ TEST_CASE("rows so long that a block has few of them: where chunks are tasks eac
   CHECK(memory.sums >= rows * c.batch.padded_columns());
 }
 
-TEST_CASE("memory depends on sizes alone, and no routing needs more") {
+TEST_CASE_TEMPLATE("memory depends on sizes alone, and no routing needs more", P, float, Bfloat16) {
   std::mt19937 random(5);
   const auto below = [&](Index n) { return static_cast<Index>(random() % static_cast<unsigned>(n)); };
   int by_call = 0, skinny = 0;
@@ -83,13 +85,13 @@ TEST_CASE("memory depends on sizes alone, and no routing needs more") {
     std::vector<Index> counts(static_cast<std::size_t>(experts));
     const Index favoured = 1 + below(experts);
     for (Index s = 0; s < slots; ++s) ++counts[static_cast<std::size_t>(below(turn % 5 ? experts : favoured))];
-    Counted c(counts, depth, hidden, columns), bound({}, depth, hidden, columns);
+    Counted<P> c(counts, depth, hidden, columns), bound({}, depth, hidden, columns);
     bound.batch.experts = experts;
     bound.batch.slots = slots;
     bound.offsets.assign(static_cast<std::size_t>(experts) + 1, 0);
     bound.batch.offsets = bound.offsets.data();
-    const cpu::PairSchedule<float> schedule(c.batch, threads);
-    const cpu::PairMemory<float> memory(c.batch, threads, budget), of_sizes(bound.batch, threads, budget);
+    const cpu::PairSchedule<P> schedule(c.batch, threads);
+    const cpu::PairMemory<P> memory(c.batch, threads, budget), of_sizes(bound.batch, threads, budget);
 
     CHECK(memory.packed == of_sizes.packed);
     CHECK(memory.skinny_rows == of_sizes.skinny_rows);
@@ -104,15 +106,16 @@ TEST_CASE("memory depends on sizes alone, and no routing needs more") {
         CHECK(rows <= memory.skinny_rows);
         ++skinny;
       }
-      const Index tiles = divide_up(rows, kRows), of_block = blocks == 0 ? tiles : divide_up(tiles, blocks);
-      const Index most = std::min(of_block * kRows, rows), of_row = cpu::Tile<float>::stride;
+      const Index tiles = divide_up(rows, Index(cpu::Tile<P>::rows)),
+                  of_block = blocks == 0 ? tiles : divide_up(tiles, blocks);
+      const Index most = std::min(of_block * cpu::Tile<P>::rows, rows), of_row = cpu::Tile<P>::stride;
       CHECK(memory.a >= most * c.batch.blocks() * of_row);
-      CHECK(memory.hidden >= most * of_row);
-      CHECK(memory.first >= most * cpu::Tile<float>::depth);
+      CHECK(memory.hidden >= most * cpu::Tile<cpu::SumOf<P>>::stride);
+      CHECK(memory.first >= most * cpu::Tile<P>::depth);
       CHECK(memory.sums >= most * c.batch.padded_columns());
       using cpu::BlockProduct;
-      CHECK(memory.panels >= BlockProduct<float>::memory(depth, hidden));
-      CHECK(memory.panels >= BlockProduct<float>::memory(hidden, columns));
+      CHECK(memory.panels >= BlockProduct<P>::memory(depth, hidden));
+      CHECK(memory.panels >= BlockProduct<P>::memory(hidden, columns));
       if (path == WeightPath::by_call) {
         CHECK(memory.packed >= c.batch.packed_size());
         ++by_call;
@@ -120,6 +123,6 @@ TEST_CASE("memory depends on sizes alone, and no routing needs more") {
     }
   }
   // The paths that need memory were walked.
-  CHECK(by_call > 100);
+  CHECK((by_call > 100) == cpu::on_amx<P>);
   CHECK(skinny > 100);
 }

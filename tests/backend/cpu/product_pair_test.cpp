@@ -215,7 +215,7 @@ TEST_CASE_TEMPLATE("two first matrices and epilogues that know their place" * do
   }
 }
 
-TEST_CASE("weights, and rows whose chunks are tasks, that do not fit the memory at once come in waves") {
+TEST_CASE("rows whose chunks are tasks that do not fit the memory at once come in waves") {
   const Pair<float> p({100, 90, 80, 1, 70, 8, 3, 5, 5, 5, 5, 5, 5, 5, 5, 5, 5, 5, 5}, 40, 600, 40);
   const auto up = p.matrix(p.up, p.depth, p.hidden), down = p.matrix(p.down, p.hidden, p.columns);
   Tensor2<float> expected(p.slots(), p.columns), c(p.slots(), p.columns);
@@ -229,8 +229,8 @@ TEST_CASE("weights, and rows whose chunks are tasks, that do not fit the memory 
   CHECK(same(c, expected));
 }
 
-TEST_CASE_TEMPLATE("weights packed on the way: from group to group of both products, of any depths", T, float, double) {
-  // Tiles of one block of rows, depth, hidden, columns. The shallow groups leave just time (129) and just none (127).
+TEST_CASE_TEMPLATE("blocks of many tiles: from group to group of both products, of any depths", T, float, double) {
+  // Tiles of one block of rows, depth, hidden, columns.
   for (const auto& [tiles, d, h, c] : {std::array<Index, 4>{5, 256, 512, 320},
                                        {5, 512, 300, 300},
                                        {5, 127, 256, 64},

@@ -40,13 +40,24 @@ struct Counted {
 
 }  // namespace
 
-TEST_CASE("one block of rows takes B from where it lies, several share what all threads pack") {
+TEST_CASE("rows take B from where it lies; what each task would pack for itself all threads pack, once") {
   constexpr Index one = cpu::tuning.product_tiles * cpu::tuning.tile_rows;
   Counted<> c({1, 8, 9, one, one + 1}, 300, 400);
   for (const Index e : {0, 1, 2, 3}) CHECK(c.path(e) == WeightPath::by_task);
-  CHECK(c.path(4) == WeightPath::by_call);
+  CHECK(c.path(4) == WeightPath::by_task);
+  const Index rows[] = {0};
+  const auto packs = [&] {
+    for (const Index e : {0, 1, 2, 3}) CHECK(c.path(e) == WeightPath::by_task);
+    CHECK(c.path(4) == WeightPath::by_call);
+  };
   c.batch.all.b.lines_are_rows = true;  // transposed
-  CHECK(c.path(0) == WeightPath::by_task);
+  packs();
+  c.batch.all.b.lines_are_rows = false;
+  c.batch.all.b.rows = rows;  // gathered
+  packs();
+  c.batch.all.b.rows = nullptr;
+  c.batch.all.columns = cpu::Tile<float>::columns - 1;  // narrow
+  packs();
   const float packed = 0;
   c.batch.all.packed = {&packed, nullptr};
   for (Index e = 0; e < 5; ++e) CHECK(c.path(e) == WeightPath::prepacked);
@@ -111,6 +122,7 @@ TEST_CASE("memory of products depends on sizes alone, and no routing needs more"
     for (Index s = 0; s < slots; ++s) ++counts[static_cast<std::size_t>(below(turn % 4 ? experts : favoured))];
     Counted<> c(counts, size, columns, outer), bound(std::vector<Index>(counts.size()), size, columns, outer);
     c.batch.most_slots = bound.batch.most_slots = slots;
+    c.batch.all.b.lines_are_rows = bound.batch.all.b.lines_are_rows = turn % 7 < 3;
     const cpu::ProductMemory<float> memory(c.batch, threads, budget), of_sizes(bound.batch, threads, budget);
     CHECK(memory.items == of_sizes.items);
     CHECK(memory.packed == of_sizes.packed);
@@ -142,7 +154,9 @@ TEST_CASE("memory of products depends on sizes alone, and no routing needs more"
 TEST_CASE_TEMPLATE("what experts of few slots pack for their gradients fits at once", P, float, Bfloat16) {
   std::vector<Index> counts;
   for (Index e = 0; e < 64; ++e) counts.push_back(1 + e % 40);
-  const Counted<P> c(counts, 200, 70, true);
+  Counted<P> c(counts, 200, 70, true);
+  const Index rows[] = {0};
+  c.batch.all.b.rows = rows;  // gathered: each task would pack them
   const cpu::ProductSchedule<P> schedule(c.batch, true, 4);
   Index packed = 0;
   for (Index e = 0; e < c.batch.experts; ++e)

@@ -376,14 +376,14 @@ TEST_CASE("a deep product with weights that were packed before") {
 }
 
 TEST_CASE("weights packed in many waves give the same bits") {
-  // Rows enough for several tasks to share what is packed.
+  // Rows enough for several tasks to share what is packed: transposed weights.
   const GroupedCase<float> g({200, 3, 180, 0, 400}, 50, 300, 170);
   Vector<float> c[2];
   for (const int waves : {0, 1}) {
     Cpu::Context ctx(2);
     c[waves].resize(static_cast<Size>(g.slots.count() * g.columns));
     const cpu::Batch<float> batch{.all = {.a = {g.x.data(), g.depth, true, g.slots.rows.data()},
-                                          .b = {g.w.data(), g.columns, false},
+                                          .b = {g.w.data(), g.depth, true},
                                           .c = c[waves].data(),
                                           .c_stride = g.columns,
                                           .rows = 0,
@@ -402,7 +402,7 @@ TEST_CASE("weights packed in many waves give the same bits") {
   }
   CHECK(same_bits(c[0], c[1]));
   Vector<float> kept;
-  g.run(1, false, &kept);
+  g.run(1, true, &kept);
   CHECK(std::memcmp(c[1].data(), kept.data(), c[1].size() * sizeof(float)) == 0);
 }
 

@@ -95,7 +95,7 @@ class BlockProduct {
 
   void packed(const RowBlock& rows, const T* a, const WeightBlock<P>& b, const WeightBlock<P>* next, Into into,
               const Sums<T>& to) {
-    const bool many = on_amx<P> || prefetches(rows.tiles), few = !on_amx<P> && rows.tiles == 1;
+    const bool few = !on_amx<P> && rows.tiles == 1, many = !few && (on_amx<P> || prefetches(rows.tiles));
     const Index words = b.words(), most = few ? panels_at_once<P>(rows.count) : 1;
     for (Index x = 0, panels = 1; x < b.columns; x += panels * width) {
       panels = b.columns - x >= most * width ? most : 1;

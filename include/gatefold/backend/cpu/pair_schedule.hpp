@@ -18,6 +18,7 @@ namespace gatefold::inline GATEFOLD_CPU_ABI::cpu {
 template <class P>
 class PairSchedule {
  public:
+  static constexpr bool packs = on_amx<P>;  // the matrix unit alone does not read weights where they lie
   static constexpr Index most_skinny_rows = 4 * Tile<P>::rows;  // up to here chunks may be tasks
 
   PairSchedule(const PairBatch<P>& batch, int threads) : b_(batch), threads_(threads) {
@@ -43,7 +44,7 @@ class PairSchedule {
   /// How the weights of an expert with so many rows, at least one, come.
   WeightPath path(Index rows) const {
     if (b_.prepacked()) return WeightPath::prepacked;
-    return row_blocks(rows) > 1 ? WeightPath::by_call : WeightPath::by_task;
+    return packs && row_blocks(rows) > 1 ? WeightPath::by_call : WeightPath::by_task;
   }
 
   /// Tiles of a block of rows at most, in any routing of a batch of these sizes.
@@ -72,7 +73,7 @@ struct PairMemory {
     const Index slots = b.most_slots(), tiles = std::max<Index>(divide_up(slots, Tile<P>::rows), 1);
     threads = b.work(slots) < tuning.serial_work ? 1 : most_threads;
     // Weights are shared from the second tile on.
-    const Index sharing = b.prepacked() ? 0 : std::min(b.experts, slots / (Tile<P>::rows + 1));
+    const Index sharing = b.prepacked() || !S::packs ? 0 : std::min(b.experts, slots / (Tile<P>::rows + 1));
     packed = std::min(sharing * b.packed_size(), std::max(budget, b.packed_size()));
 
     const Index of_row = b.chunks() * b.padded_columns();

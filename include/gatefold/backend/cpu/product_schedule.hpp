@@ -53,7 +53,12 @@ class ProductSchedule {
     if (p.packed) return WeightPath::prepacked;
     const bool in_columns = !p.a.lines_are_rows && !p.b.lines_are_rows;
     if (p.depth <= tuning_of<P>.rank_update_depth && stores_ && in_columns) return WeightPath::rank_update;
-    return row_blocks(p) > 1 ? WeightPath::by_call : WeightPath::by_task;
+    return packs(b_) && row_blocks(p) > 1 ? WeightPath::by_call : WeightPath::by_task;
+  }
+
+  /// Whether tasks do not read B where it lies: transposed, gathered, narrower than a panel, or for the matrix unit.
+  static bool packs(const Batch<P>& b) {
+    return on_amx<P> || b.all.b.lines_are_rows || b.all.b.rows || b.all.columns < Tile<P>::columns;
   }
 
   /// Whether rows of c in whole panels are stored past the caches: sums that begin at 0 and end with one block of the
@@ -116,7 +121,7 @@ struct ProductMemory {
   static Index most_packed(const Batch<P>& b, int threads) {
     const Index rows = b.most_rows(), depth = b.most_depth(), padded = PackedMatrix<P>::padded(b.all.columns);
     const Index unshared = (threads > 1 ? 1 : tuning_of<P>.product_tiles) * Tile<P>::rows;
-    if (b.all.packed || rows <= unshared) return 0;
+    if (b.all.packed || rows <= unshared || !ProductSchedule<P>::packs(b)) return 0;
     switch (b.slots) {
       case Batch<P>::Slots::none:
         return words<P>(std::min(depth, chunk)) * padded;

@@ -41,10 +41,6 @@ class Wave {
 
   void add(const Item& item) { items_[count_++] = item; }
   void clear() { count_ = 0; }
-  template <class F>
-  Index count_if(const F& f) const {
-    return std::count_if(items_, items_ + count_, f);
-  }
 
   /// f(item, part, worker) for every part < parts(item) of every item, shared out among the threads.
   template <class P, class F>
