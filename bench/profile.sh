@@ -29,7 +29,7 @@ trap 'rm -f "$data" "$data.old"' EXIT
 # Which part of the library a function belongs to; the first match counts. Filling the weights is not part of the row.
 parts='
   /Uniform|clear_page|uniform_tensor/ { next }
-  /tile_sum|skinny_panels_sum|skinny_sum|rank_update|axpy/ { add("products"); next }
+  /sum_tile|amx_sum|rank_update/ { add("products"); next }
   /pack_panels|transpose_block|::pack\(/ { add("packing"); next }
   /copy_block|pack_rows|PairTask/ { add("rows"); next }
   /HiddenEpilogue</ { add("activation"); next }

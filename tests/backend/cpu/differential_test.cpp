@@ -508,7 +508,7 @@ TEST_CASE_TEMPLATE("random products: the sums themselves, and the same bits as o
                         {W::rank_update, B::one, R::tiles},
                         {W::rank_update, B::one, R::many},
                         {W::rank_update, B::several, R::many},
-                        {W::by_call, B::several, R::many},
+                        {W::by_call, B::several, cpu::on_amx<T> ? R::tiles : R::many},
                         {W::by_task, B::one, R::one},
                         {W::by_task, B::one, R::tile},
                         {W::by_task, B::one, R::tiles},
