@@ -19,7 +19,7 @@ using cpu::Tile;
 
 namespace {
 
-/// Rows of packed A and columns of B of some depth, and the sums of tile.hpp, panel by panel, that all others must have.
+/// Rows of packed A and columns of B of some depth, and the sums of packed panels, which all others must have.
 template <class P>
 struct Products {
   using T = cpu::SumOf<P>;
