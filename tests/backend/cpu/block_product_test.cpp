@@ -135,26 +135,37 @@ TEST_CASE_TEMPLATE("however weights lie, for any rows, into panels or rows: the 
 #if defined(__linux__)
 TEST_CASE_TEMPLATE("weights in rows: nothing past their end is read", P, GATEFOLD_PRODUCTS_OF) {
   using T = cpu::SumOf<P>;
-  constexpr Index width = Tile<P>::columns, depth = Tile<P>::depth;
+  cpu::AmxTiles<P>::permit();
+  constexpr Index width = Tile<P>::columns, all = Tile<P>::depth;
   for (const Index columns : {width, width + 3, 8 * width})
-    for (const Index rows : {1, 2, Tile<P>::rows - 1, 2 * Tile<P>::rows, 7 * Tile<P>::rows}) {
-      Task<P> task(rows, columns, {depth});
-      const std::vector<T> expected = task.run(Lie::plain, false, false);
-      const support::Guarded<T> b(task.b);
-      const WeightBlock<P> block{{b.data(), columns, false}, {}, 0, depth, 0, columns};
-      std::vector<T> panels(static_cast<std::size_t>(BlockProduct<P>::memory(depth, columns))),
-          sums(static_cast<std::size_t>(rows * divide_up(columns, width) * width)),
-          a(static_cast<std::size_t>((rows + Tile<P>::unit) * Tile<P>::stride));
-      cpu::pack_rows<P>(Operand<T>{task.a.data(), depth, true}, 0, rows, 0, depth, a.data());
-      BlockProduct<P>(panels.data())
-          .run(RowBlock::all<P>(rows), a.data(), block, nullptr, cpu::Into::store, Sums<T>::panels(sums.data(), rows));
-      int wrong = 0;
-      for (Index r = 0; r < rows; ++r)
-        for (Index x = 0; x < columns; ++x)
-          wrong += sums[std::size_t(x / width * rows * width + r * width + x % width)] !=
-                   expected[std::size_t(r * columns + x)];
-      CHECK(wrong == 0);
-    }
+    for (const Index depth : {all, Index(7)})  // their last rows, and half a word
+      for (const Index rows : {1, 2, Tile<P>::rows - 1, 2 * Tile<P>::rows, 7 * Tile<P>::rows}) {
+        const Task<P> task(rows, columns, {all});
+        const support::Guarded<T> b(task.b);
+        std::vector<T> a(static_cast<std::size_t>((rows + Tile<P>::unit) * Tile<P>::stride)),
+            panels(static_cast<std::size_t>(BlockProduct<P>::memory(all, columns))),
+            packed(static_cast<std::size_t>(cpu::PackedMatrix<P>::size(all, columns)));
+        cpu::pack_rows<P>(Operand<T>{task.a.data(), all, true}, 0, rows, 0, depth, a.data());
+        WeightBlock<P> block{{b.data(), columns, false}, {}, all - depth, depth, 0, columns};
+        const auto run = [&] {
+          std::vector<T> sums(static_cast<std::size_t>(rows * divide_up(columns, width) * width));
+          BlockProduct<P>(panels.data())
+              .run(RowBlock::all<P>(rows), a.data(), block, nullptr, cpu::Into::store,
+                   Sums<T>::panels(sums.data(), rows));
+          return sums;
+        };
+        const std::vector<T> in_place = run();
+        block.pack(packed.data());
+        block.packed = {packed.data(), nullptr};
+        const std::vector<T> expected = run();
+        int wrong = 0;
+        for (Index r = 0; r < rows; ++r)
+          for (Index x = 0; x < columns; ++x) {
+            const auto at = static_cast<std::size_t>(x / width * rows * width + r * width + x % width);
+            wrong += in_place[at] != expected[at];
+          }
+        CHECK(wrong == 0);
+      }
 }
 #endif
 

@@ -288,7 +288,9 @@ void check_waves(std::uint64_t seed, Ways& ways, MoreWays& more) {
   const bool prepacked = small ? seed % 8 == 2 : choose.one_in(3);
   auto x = choose.numbers<T>(slots.items * depth);
   const auto w = choose.numbers<T>(E * depth * columns), dc = choose.numbers<T>(S * columns);
-  const bool from_zero = choose.one_in(2), transposed = seed % 4 == 1;
+  const bool from_zero = choose.one_in(2), transposed = seed % 4 == 1, gathered = seed % 4 == 3;
+  std::vector<Index> order;  // of the slots that an outer product gathers
+  for (Index s = 0; s < S && gathered; ++s) order.push_back(choose.below(S));
   if (choose.one_in(4))  // below the least normal number where they are multiplied as they are
     for (T& v : x) v *= std::is_same_v<P, Bfloat16> ? T(1e-37) : std::numeric_limits<T>::denorm_min() * 20;
   typename B::Context many(threads), alone(1);
@@ -326,7 +328,7 @@ void check_waves(std::uint64_t seed, Ways& ways, MoreWays& more) {
       cpu::Product<P>::run(ctx, batch, cpu::Epilogue<T>::with(store), bytes);
     }
     batch.all.a.lines_are_rows = false;
-    batch.all.b = {dc.data(), columns, false};
+    batch.all.b = {dc.data(), columns, false, gathered ? order.data() : nullptr};
     batch.all.c = result.dw.data();
     batch.all.rows = depth;
     batch.slots = cpu::Batch<P>::Slots::are_depth;

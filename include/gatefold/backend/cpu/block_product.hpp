@@ -106,11 +106,10 @@ class BlockProduct {
           continue;
         }
       const T* const panel = b.panel(x, panels_);
-      const bool first = !many && b.packed.full;
       if constexpr (!on_amx<P>)
-        if (first) first_tile(rows, panels, a, words, PackedPanels<P, T>{panel, words * width}, into, to.from(x));
+        if (!many) first_tile(rows, panels, a, words, PackedPanels<P, T>{panel, words * width}, into, to.from(x));
       const After after(b, next, x + panels * width);
-      tiles(rows, first, a, b, panel, x, into, to,
+      tiles(rows, many ? 0 : 1, a, b, panel, x, into, to,
             [&](Index t) { return many ? after.prefetch(panel, t, rows.tiles) : Prefetch::nothing(panel); });
     }
   }
