@@ -2,7 +2,6 @@
 
 #include <doctest/doctest.h>
 
-#include <algorithm>
 #include <cstddef>
 #include <numeric>
 #include <type_traits>
@@ -45,7 +44,7 @@ struct Task {
     cpu::AmxTiles<P>::permit();
     const Index stride = divide_up(columns, width) * width, size = rows * stride, all = deepest * columns;
     std::vector<T> result(static_cast<std::size_t>(size) * depths.size(), T(0.5)),
-        panels(static_cast<std::size_t>(BlockProduct<P>::memory(deepest, columns))), other = b;
+        panels(static_cast<std::size_t>(BlockProduct<P>::memory(true, deepest, columns))), other = b;
     std::vector<Index> gather(static_cast<std::size_t>(deepest));
     std::iota(gather.rbegin(), gather.rend(), Index(0));
     std::vector<std::vector<T>> packed(depths.size()), of_rows(depths.size());
@@ -143,7 +142,7 @@ TEST_CASE_TEMPLATE("weights in rows: nothing past their end is read", P, GATEFOL
         const Task<P> task(rows, columns, {all});
         const support::Guarded<T> b(task.b);
         std::vector<T> a(static_cast<std::size_t>((rows + Tile<P>::unit) * Tile<P>::stride)),
-            panels(static_cast<std::size_t>(BlockProduct<P>::memory(all, columns))),
+            panels(static_cast<std::size_t>(BlockProduct<P>::memory(cpu::on_amx<P>, all, columns))),
             packed(static_cast<std::size_t>(cpu::PackedMatrix<P>::size(all, columns)));
         cpu::pack_rows<P>(Operand<T>{task.a.data(), all, true}, 0, rows, 0, depth, a.data());
         WeightBlock<P> block{{b.data(), columns, false}, {}, all - depth, depth, 0, columns};

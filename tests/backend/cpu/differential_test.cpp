@@ -542,7 +542,8 @@ TEST_CASE_TEMPLATE("random products: the sums themselves, and the same bits as o
                                  {W::rank_update, B::one, R::many},
                                  {W::rank_update, B::several, R::many},
                                  {W::by_task, B::one, R::many},
-                                 {W::by_task, B::several, R::many}});
+                                 {W::by_task, B::several, R::many},
+                                 {W::by_call, B::several, R::many}});
 }
 
 TEST_CASE_TEMPLATE("random pairs of products: two products, bit for bit, whichever way weights come", T,

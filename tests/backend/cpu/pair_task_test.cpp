@@ -128,7 +128,7 @@ TEST_CASE_TEMPLATE("a task takes rows through both products, chunk by chunk", T,
         ups == 2 ? cpu::HiddenEpilogue<T>::template with<2>(first) : cpu::HiddenEpilogue<T>::template with<1>(first);
     std::vector<T> a(rows * 2 * Tile<T>::stride), kept(rows * Tile<T>::stride), sums(rows * columns),
         firsts(2 * rows * Tile<T>::depth),
-        panels(static_cast<std::size_t>(cpu::BlockProduct<T>::memory(depth, columns)));
+        panels(static_cast<std::size_t>(cpu::BlockProduct<T>::memory(false, depth, columns)));
     const PairWeights<T> weights(w.batch, 1, nullptr);
     cpu::PairTask<T> task(w.batch, epilogue, 1, cpu::RowBlock::all<T>(rows), weights, weights.size(),
                           {a.data(), kept.data(), firsts.data(), nullptr, panels.data()});

@@ -142,7 +142,11 @@ TEST_CASE("memory of products depends on sizes alone, and no routing needs more"
       CHECK(memory.sums >=
             rows * (p.depth > cpu::Tile<float>::depth ? width : std::min(width, cpu::Tile<float>::depth)));
       const Index block = cpu::Tile<float>::depth;
-      CHECK(memory.panels >= cpu::PackedMatrix<float>::size(std::min(p.depth, block), std::min(columns, block)));
+      CHECK(memory.panels >= block * cpu::Tile<float>::columns);
+      if (cpu::ProductSchedule<float>::packs(c.batch))
+        CHECK(memory.panels >= cpu::PackedMatrix<float>::size(std::min(p.depth, block), std::min(columns, block)));
+      else
+        CHECK(memory.packed == 0);
       if (schedule.path(p) != WeightPath::by_call) continue;
       CHECK(memory.packed >= cpu::PackedMatrix<float>::size(std::min(p.depth, memory.chunk), std::min(width, columns)));
       ++shared;

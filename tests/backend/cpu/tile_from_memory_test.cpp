@@ -71,8 +71,9 @@ TEST_CASE_TEMPLATE("rows of B in place: the chains of packed panels, one at a ti
     using Source = cpu::RowsInPlace<P>;
     using T = typename Source::T;
     constexpr Index width = Tile<P>::columns;
-    for (const Index words : {1, 2, 5, 64, 127}) {
-      const Products<P> products(words * cpu::values_of_word<P>);
+    for (const Index depth : {1, 2, 5, 64, 127, 254}) {
+      const Products<P> products(depth);
+      const Index words = products.words;
 #if defined(__linux__)
       const support::Guarded<T> b(products.b);  // a step past the end stops the program
 #else
@@ -82,11 +83,11 @@ TEST_CASE_TEMPLATE("rows of B in place: the chains of packed panels, one at a ti
         for (const Index count : {1, cpu::panels_at_once<P>(rows)}) {
           const Index at = (Products<P>::panels - count) * width;
           std::vector<T> panels(products.packed.begin() + at * words, products.packed.end());
-          products.check(Source{b.data() + at, products.stride, nullptr, b.data(), products.stride}, rows, count,
-                         panels);
+          products.check(Source{b.data() + at, products.stride, products.depth, nullptr, b.data(), products.stride},
+                         rows, count, panels);
           if (count > 1) continue;
           std::vector<T> copy(static_cast<std::size_t>(words * width) + 1, T(9));
-          products.check(Source{b.data() + at, products.stride, copy.data()}, rows, 1, panels);
+          products.check(Source{b.data() + at, products.stride, products.depth, copy.data()}, rows, 1, panels);
           CHECK(std::memcmp(copy.data(), panels.data(), static_cast<std::size_t>(words * width) * sizeof(T)) == 0);
           CHECK(copy.back() == T(9));
         }

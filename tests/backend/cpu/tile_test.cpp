@@ -15,7 +15,6 @@
 #include "support/words.hpp"
 
 using namespace gatefold;
-using cpu::Operand;
 using cpu::Tile;
 
 TEST_CASE_TEMPLATE("eq. (1): tiles of every height sum the same chains", T, float, double) {

@@ -41,9 +41,11 @@ class BlockProduct {
   using T = SumOf<P>;
 
  public:
-  /// Words of memory for the panels of weights that come unpacked, or rounded: one panel, or those of a whole block.
+  /// Words of memory for weights that come unpacked, or rounded: one panel, or, of weights that are packed a block at a
+  /// time, those of a whole block.
   /// @param depth, columns  of all weights
-  static Index memory(Index depth, Index columns) {
+  static Index memory(bool packs, Index depth, Index columns) {
+    if (!packs) return panel_size;
     return std::max(panel_size,
                     PackedMatrix<P>::size(std::min(depth, Tile<P>::depth), std::min(columns, Tile<P>::depth)));
   }
@@ -99,32 +101,34 @@ class BlockProduct {
     const Index words = b.words(), most = few ? panels_at_once<P>(rows.count) : 1;
     for (Index x = 0, panels = 1; x < b.columns; x += panels * width) {
       panels = b.columns - x >= most * width ? most : 1;
+      const bool first = !many && b.columns - x > Tile<P>::size;  // of half a panel tile_sum leaves a register out
       if constexpr (!on_amx<P> && std::is_same_v<T, float>)
-        if (few && b.packed.half) {
+        if (first && few && b.packed.half) {
           first_tile(rows, panels, a, words, PackedPanels<P, Bfloat16>{b.packed.half + x * words, words * width}, into,
                      to.from(x));
           continue;
         }
       const T* const panel = b.panel(x, panels_);
       if constexpr (!on_amx<P>)
-        if (!many) first_tile(rows, panels, a, words, PackedPanels<P, T>{panel, words * width}, into, to.from(x));
+        if (first) first_tile(rows, panels, a, words, PackedPanels<P, T>{panel, words * width}, into, to.from(x));
       const After after(b, next, x + panels * width);
-      tiles(rows, many ? 0 : 1, a, b, panel, x, into, to,
+      tiles(rows, first, a, b, panel, x, into, to,
             [&](Index t) { return many ? after.prefetch(panel, t, rows.tiles) : Prefetch::nothing(panel); });
     }
   }
 
-  // The first tile of a panel reads it where it lies, and packs it for the others.
+  // The first tile of a panel reads it where it lies, and packs it for the others. A panel that is not full is packed
+  // before.
   void in_place(const RowBlock& rows, const T* a, const WeightBlock<P>& b, const WeightBlock<P>* next, Into into,
                 const Sums<T>& to) {
-    const bool many = prefetches(rows.tiles - 1), whole = b.depth % values_of_word<P> == 0;  // no half word at the end
-    const Index most = rows.tiles == 1 && whole ? panels_at_once<P>(rows.count) : 1;
+    const bool many = prefetches(rows.tiles - 1);
+    const Index most = rows.tiles == 1 && b.depth > 0 ? panels_at_once<P>(rows.count) : 1;
     for (Index x = 0, panels = 1; x < b.columns; x += panels * width) {
       panels = b.columns - x >= most * width ? most : 1;
       const After after(b, next, x + panels * width);
-      const bool first = whole && b.columns - x >= width;
+      const bool first = b.depth > 0 && b.columns - x >= width;
       if (first) {
-        RowsInPlace<P> source{b.b.at(b.k, b.column + x), b.b.stride};
+        RowsInPlace<P> source{b.b.at(b.k, b.column + x), b.b.stride, b.depth};
         if (rows.tiles > 1) source.copy = panels_;
         if (!many && after.block && !after.block->empty()) {
           source.next = after.block->b.at(after.block->k, after.block->column + after.column);

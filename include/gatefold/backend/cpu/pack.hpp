@@ -19,7 +19,7 @@ void copy_block(const Rows& from, Index rows, Index columns, T* to, Index stride
     const auto source = from[r];
     Index c = 0;
     for (; c + size <= columns; c += size) source.load(c, size).store(to + c);
-    for (; c < columns; ++c) to[c] = source.word(c);
+    if (const int left = static_cast<int>(columns - c); left > 0) source.load(c, left).store(to + c, left);
   }
 }
 

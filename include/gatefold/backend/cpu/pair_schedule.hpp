@@ -72,7 +72,7 @@ struct PairMemory {
     using S = PairSchedule<P>;
     const Index slots = b.most_slots(), tiles = std::max<Index>(divide_up(slots, Tile<P>::rows), 1);
     threads = b.work(slots) < tuning.serial_work ? 1 : most_threads;
-    // Weights are shared from the second tile on.
+    // Weights that are packed are shared from the second tile on.
     const Index sharing = b.prepacked() || !S::packs ? 0 : std::min(b.experts, slots / (Tile<P>::rows + 1));
     packed = std::min(sharing * b.packed_size(), std::max(budget, b.packed_size()));
 
@@ -87,7 +87,8 @@ struct PairMemory {
     hidden = rows * Tile<SumOf<P>>::stride;  // before they are rounded
     sums = rows * std::max(b.padded_columns(), Tile<P>::depth);
     first = rows * Tile<P>::depth;
-    panels = std::max(BlockProduct<P>::memory(b.depth, b.hidden), BlockProduct<P>::memory(b.hidden, b.columns));
+    panels = std::max(BlockProduct<P>::memory(S::packs, b.depth, b.hidden),
+                      BlockProduct<P>::memory(S::packs, b.hidden, b.columns));
   }
 
   Index of_thread(Index ups) const { return a + hidden + ups * first + sums + panels; }

@@ -1,13 +1,10 @@
 #pragma once
 
-#include <algorithm>
-
 #include "gatefold/backend/cpu/amx.hpp"
 #include "gatefold/backend/cpu/batch.hpp"
 #include "gatefold/backend/cpu/block_product.hpp"
 #include "gatefold/backend/cpu/epilogue.hpp"
 #include "gatefold/backend/cpu/instruction_set.hpp"
-#include "gatefold/backend/cpu/operand.hpp"
 #include "gatefold/backend/cpu/pair_schedule.hpp"
 #include "gatefold/backend/cpu/pair_task.hpp"
 #include "gatefold/backend/cpu/schedule.hpp"

@@ -8,6 +8,7 @@
 #include "gatefold/backend/cpu/block_product.hpp"
 #include "gatefold/backend/cpu/instruction_set.hpp"
 #include "gatefold/backend/cpu/operand.hpp"
+#include "gatefold/backend/cpu/packed_matrix.hpp"
 #include "gatefold/backend/cpu/register.hpp"
 #include "gatefold/backend/cpu/tuning.hpp"
 #include "gatefold/backend/cpu/weight_path.hpp"
@@ -108,7 +109,7 @@ struct ProductMemory {
     packed = std::min(most_packed(b, threads), std::max(budget, words<P>(std::min(depth, chunk)) * widest));
     a = tiles * Tile<P>::rows * Tile<P>::stride;
     sums = tiles * Tile<P>::rows * (depth > Tile<P>::depth ? widest : std::min(widest, Tile<P>::depth));
-    panels = BlockProduct<P>::memory(depth, columns);
+    panels = BlockProduct<P>::memory(ProductSchedule<P>::packs(b), depth, columns);
     if constexpr (!std::is_same_v<P, SumOf<P>>)  // columns of a rank update, rounded
       panels = std::max(panels, words<P>(std::min(depth, tuning_of<P>.rank_update_depth)) * widest);
   }

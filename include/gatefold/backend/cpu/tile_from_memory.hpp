@@ -28,6 +28,7 @@ struct RowsInPlace {
   static constexpr int words_of_ahead = 1;
   const T* row;
   Index stride;         // elements from row to row
+  Index rows;           // of which an odd last one is half a word
   T* copy = nullptr;    // of one panel: where it is packed for the tiles that follow, or null
   const T* next = row;  // what is read next: rows are far apart, and no prefetcher of the machine finds them
   Index next_stride = 0;
@@ -35,7 +36,7 @@ struct RowsInPlace {
   template <int C>
   GATEFOLD_INLINE void load(Index, packet::Of<T> (&y)[C]) {
     constexpr int values = values_of_word<P>, size = Register<T>::size, line = Prefetch::line / sizeof(T);
-    const WordsAcross<P> words{row, values == 2 ? row + stride : nullptr};
+    const WordsAcross<P> words{row, values == 2 && rows > 1 ? row + stride : nullptr};
 #pragma GCC unroll 16
     for (int j = 0; j < C; ++j) y[j] = words.load(j * size, size).packet();
 #pragma GCC unroll 2
@@ -43,6 +44,7 @@ struct RowsInPlace {
 #pragma GCC unroll 16
       for (int j = 0; j < C * size; j += line) __builtin_prefetch(next + v * next_stride + j, 0, 3);
     row += values * stride;
+    rows -= values;
     next += values * next_stride;
     if (C == 2 && copy) {
       for (int j = 0; j < C; ++j) packet::store(copy + j * size, y[j]);
