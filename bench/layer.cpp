@@ -27,7 +27,11 @@ void layer_forward(benchmark::State& state) {
   count(state, "routing_share", routing.over(rounds, layer.ours));
   count(state, "gate_share", rounds.ratio(routing.parts[0], layer.ours));
 }
-BENCHMARK(layer_forward)->Apply(all_targets);
+/// Some rows an expert, more than decoding has and fewer than keep a thread in one block of weights.
+void some_rows(benchmark::internal::Benchmark* b) {
+  shapes(b, {{64, 512, 2048, 8, 2}, {128, 512, 2048, 8, 2}, {64, 352, 352, 16, 2}, {256, 352, 352, 16, 2}});
+}
+BENCHMARK(layer_forward)->Apply(all_targets)->Apply(some_rows);
 
 /// Decoding with weights that no cache holds.
 void layer_decode(benchmark::State& state) {

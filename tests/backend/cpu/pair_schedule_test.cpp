@@ -123,6 +123,6 @@ TEST_CASE_TEMPLATE("memory depends on sizes alone, and no routing needs more", P
     }
   }
   // The paths that need memory were walked.
-  CHECK(cpu::on_amx<P> ? by_call > 100 : by_call == 0);
+  CHECK((cpu::on_amx<P> ? by_call > 100 : by_call == 0));
   CHECK(skinny > 100);
 }

@@ -186,7 +186,7 @@ class Product {
   // A gradient that is stored has the bits of one that is added to zeros.
   bool from_zero(Index k) const { return batch_.slots == Batch<P>::Slots::are_depth && !batch_.accumulate && k == 0; }
 
-  // sums = the present c, or 0 where that is null, filled up to whole panels.
+  // sums = the present c, or 0 where that is null, filled up to whole registers.
   static void load(const T* c, Index c_stride, Index rows, Index columns, const Sums<T>& sums) {
     using V = Register<T>;
     for (Index i = 0; i < rows; ++i)

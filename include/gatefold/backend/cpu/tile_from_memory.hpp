@@ -64,14 +64,15 @@ struct PackedPanels {
 
   template <int C>
   GATEFOLD_INLINE void load(Index, packet::Of<T> (&y)[C]) {
-    constexpr int size = Register<T>::size, bytes = C * size * static_cast<int>(sizeof(W));
+    constexpr int size = Register<T>::size, bytes_of_register = size * static_cast<int>(sizeof(W)),
+                  bytes = C * bytes_of_register;
     // Of half as wide weights twice as many lines; behind a panel lies the next one.
     constexpr Index lines = tuning.prefetched_lines * static_cast<Index>(sizeof(T) / sizeof(W)),
                     next = std::max<Index>(lines * Prefetch::line / bytes, 1) * Tile<P>::columns;
 #pragma GCC unroll 16
     for (int j = 0; j < C; ++j) {
       const W* const from = words + j / 2 * panel + j % 2 * size;
-      if (j % 2 * size * sizeof(W) % Prefetch::line == 0) __builtin_prefetch(from + next, 0, 3);
+      if (j % 2 * bytes_of_register % Prefetch::line == 0) __builtin_prefetch(from + next, 0, 3);
       y[j] = RegisterAccess<T>{}.load(from).packet();
     }
     words += Tile<P>::columns;
