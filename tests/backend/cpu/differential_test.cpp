@@ -281,7 +281,7 @@ void check_waves(std::uint64_t seed, Ways& ways, MoreWays& more) {
   const bool small = seed % 4 == 2;
   const Index depth = choose.of(sizes), columns = small ? choose.from(20, 60) : choose.of(sizes),
               budget = choose.from(0, 1 << 18);
-  const Slots slots(choose, small ? 16 : seed % 16 == 0 ? 600 : 150);
+  const Slots slots(choose, small ? 16 : seed % 16 < 2 ? 600 : 150);
   if (slots.experts() * depth * columns > most_weights) return;
   const Index S = slots.count(), E = slots.experts();
   const int threads = static_cast<int>(choose.from(2, 8));
