@@ -85,7 +85,7 @@ TEST_CASE_TEMPLATE("run_epilogue runs a scalar epilogue element by element", T, 
   static_assert(cpu::RegisterEpilogue<fn::Store, T>);
   constexpr Index width = 64;
   std::vector<T> sums(2 * width, T(0.5)), c(2 * 5, T(-1));
-  cpu::run_epilogue(ScalarOnly{}, sums.data(), cpu::SumsLayout::rows(width), 2, 3, 1, 2, 4, c.data(), 5);
+  cpu::run_epilogue(ScalarOnly{}, sums.data(), cpu::SumsLayout{width, width, 0}, 2, 3, 1, 2, 4, c.data(), 5);
   for (Index i = 0; i < 2; ++i)
     for (Index j = 0; j < 5; ++j)
       CHECK(c[static_cast<std::size_t>(i * 5 + j)] == (j < 3 ? T(100 + 20 + 10 * i + 4 + j) : T(-1)));

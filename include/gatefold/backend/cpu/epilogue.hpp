@@ -27,8 +27,6 @@ const E&, const RegisterAccess<T>&, Index, Index, Index, Register < T >> &&!requ
 struct SumsLayout {
   Index stride, width, panel;
 
-  /// Whole rows, `stride` elements apart.
-  static SumsLayout rows(Index stride) { return {stride, stride, 0}; }
   /// Panels [rows, width] one after the other.
   static SumsLayout panels(Index rows, Index width) { return {width, width, rows * width}; }
 

@@ -44,14 +44,13 @@ class PairWeights {
     block.pack(shared_ + (block.packed.full - shared_));
   }
 
+ private:
+  static constexpr Index kDepth = Tile<P>::depth;
+
   Operand<T> up(Index m) const {
     return {b_.up[static_cast<std::size_t>(m)] + e_ * b_.depth * b_.hidden, b_.hidden, false};
   }
   Operand<T> down() const { return {b_.down + e_ * b_.hidden * b_.columns, b_.columns, false}; }
-
- private:
-  static constexpr Index kDepth = Tile<P>::depth;
-
   static WeightBlock<P> block(const Operand<T>& b, PackedMatrix<P> packed, Index all, Index k, Index depth,
                               Index column, Index columns) {
     return {
@@ -107,26 +106,23 @@ class PairTask {
     for (Index m = 0; m < b_.ups; ++m)
       for (Index block = 0; block < b_.blocks(); ++block)
         multiply(i++, packed_a(block), block > 0, Sums<T>::panels(w_.first + m * size, rows_.count));
-    activate(b_, epilogue_, e_, rows_, w_.first, size, SumsLayout::panels(rows_.count, Tile<T>::columns),
-             chunk * kDepth, std::min(kDepth, b_.hidden - chunk * kDepth), w_.hidden);
+    activate(chunk * kDepth, std::min(kDepth, b_.hidden - chunk * kDepth));
     for (Index j = 0; j < b_.columns; j += kDepth) multiply(i++, w_.hidden, add, sums.from(j));
-  }
-
-  /// hidden [rows, Tile::stride], in words, from the first sums, in whole rows: long runs of what an epilogue reads and
-  /// writes. After every tile it was 3 % slower.
-  /// @param size  elements from one matrix's sums to the next one's
-  static void activate(const PairBatch<P>& b, const HiddenEpilogue<T>& epilogue, Index e, const RowBlock& rows,
-                       const T* first, Index size, SumsLayout layout, Index j, Index columns, T* hidden) {
-    const T* sums[] = {first, b.ups > 1 ? first + size : nullptr};
-    epilogue.run(epilogue.epilogue, sums, layout, rows.count, columns, e, rows.first, j, hidden);
-    // Rounded where they lie: a row of words ends before the values that are not read yet.
-    if constexpr (!std::is_same_v<P, T>)
-      pack_rows<P>(Operand<T>{hidden, Tile<T>::stride}, 0, rows.count, 0, columns, hidden);
   }
 
  private:
   static constexpr Index kDepth = Tile<P>::depth;
 
+  // hidden [rows, Tile::stride], in words, from the first sums, in whole rows: long runs of what an epilogue reads and
+  // writes. After every tile it was 3 % slower.
+  void activate(Index j, Index columns) const {
+    const T* sums[] = {w_.first, b_.ups > 1 ? w_.first + rows_.count * kDepth : nullptr};
+    epilogue_.run(epilogue_.epilogue, sums, SumsLayout::panels(rows_.count, Tile<T>::columns), rows_.count, columns, e_,
+                  rows_.first, j, w_.hidden);
+    // Rounded where they lie: a row of words ends before the values that are not read yet.
+    if constexpr (!std::is_same_v<P, T>)
+      pack_rows<P>(Operand<T>{w_.hidden, Tile<T>::stride}, 0, rows_.count, 0, columns, w_.hidden);
+  }
   T* packed_a(Index block) const { return w_.a + block * rows_.count * Tile<P>::stride; }
   void multiply(Index i, const T* a, bool add, const Sums<T>& to) {
     const WeightBlock<P> block = weights_[i], next = i + 1 < end_ ? weights_[i + 1] : block;

@@ -7,6 +7,7 @@
 #include "gatefold/backend/cpu/instruction_set.hpp"
 #include "gatefold/backend/cpu/pair_schedule.hpp"
 #include "gatefold/backend/cpu/pair_task.hpp"
+#include "gatefold/backend/cpu/register.hpp"
 #include "gatefold/backend/cpu/schedule.hpp"
 #include "gatefold/backend/cpu/tuning.hpp"
 #include "gatefold/backend/cpu/weight_path.hpp"
