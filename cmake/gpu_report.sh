@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # gpu_report.sh [--check] [ARCHITECTURE...]: what ptxas says about the kernels of layers of every kind
-# (tests/cuda_build/layer_kernels.cu), written into docs/gpu.md; with --check nothing is written. Needs nvcc, no GPU.
+# (tests/cuda_build/layer_kernels.cu), written into docs/how-to/gpu.md; with --check nothing is written.
+# Needs nvcc, no GPU.
 # Exit code 1 if a kernel of ours spills registers: each is named. Minutes of compiling for each architecture.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -126,7 +127,7 @@ awk -v table="$work/table" '
 /<!-- \/kernels -->/ { inside = 0 }
 !inside { print }
 /<!-- kernels -->/ { inside = found = 1; while ((getline line < table) > 0) print line }
-END { exit !found }' "$root/docs/gpu.md" >"$work/page" ||
-  { echo "docs/gpu.md has no <!-- kernels --> … <!-- /kernels -->"; exit 2; }
-cp "$work/page" "$root/docs/gpu.md"
-echo "docs/gpu.md: $(wc -l <"$work/kernels") kernels, none spills"
+END { exit !found }' "$root/docs/how-to/gpu.md" >"$work/page" ||
+  { echo "docs/how-to/gpu.md has no <!-- kernels --> … <!-- /kernels -->"; exit 2; }
+cp "$work/page" "$root/docs/how-to/gpu.md"
+echo "docs/how-to/gpu.md: $(wc -l <"$work/kernels") kernels, none spills"

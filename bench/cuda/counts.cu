@@ -8,7 +8,8 @@
 
 #include "cuda_emulator/launch.hpp"
 
-// What one layer asks of a device, counted by the emulator (docs/cuda_emulator.md): launches, PTX instructions and
+// Counts what one layer asks of a device, with the emulator (docs/explanation/cuda_emulator.md):
+// launches, PTX instructions and
 // bytes, which are exact and the same on every machine. Bytes are those that instructions ask for; caches are not
 // modelled. The floor counts every input once and every output once: those of the part, whatever its kernels hand on to
 // each other. The program fails where a part moves more than kGoal times its floor, or where counting again gives other

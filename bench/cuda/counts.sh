@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# counts.sh PROGRAM [--renew]: what cuda_counts prints, compared with the tables in docs/gpu_speed.md, or written there.
+# counts.sh PROGRAM [--renew]: compare the output of cuda_counts with the tables in docs/explanation/gpu_speed.md;
+# with --renew, write the output into that page.
 # Exit code 1 if a number differs or the program fails, 77 if the tables are those of another nvcc: its PTX may differ.
 set -euo pipefail
 page=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)/docs/gpu_speed.md

@@ -4,7 +4,8 @@ published float rate and its bytes (each input read once, each output written on
 
     T tokens, D model, H hidden, E experts, K picks; S = T·K slots; float values, 64-bit indices.
 Prints tables in Markdown: operations and bytes of each part, in inference and in the backward of a training step, then
-microseconds for each device, and last those of whole layers. With --write these are written into docs/gpu_speed.md.
+microseconds for each device, and last those of whole layers. With --write these are written into
+docs/explanation/gpu_speed.md.
 """
 import pathlib
 import re
@@ -109,7 +110,7 @@ def main():
         print("\n".join(by_part()))
         print(layers)
         return
-    page = pathlib.Path(__file__).resolve().parents[2] / "docs/gpu_speed.md"
+    page = pathlib.Path(__file__).resolve().parents[2] / "docs/explanation/gpu_speed.md"
     between = re.compile(r"(?<=<!-- floors -->\n).*(?=<!-- /floors -->)", re.S)
     page.write_text(between.sub(lambda _: layers, page.read_text(), count=1))
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The benchmarks of a GPU and their peers, one after the other: what docs/gpu_speed.md shows.
+# The benchmarks of a GPU and their peers, one after the other: what docs/explanation/gpu_speed.md shows.
 #   bash bench/cuda/run.sh [WORD]   rows whose name contains WORD; builds the programs in build/gpu, which needs nvcc,
 #                                   cmake and ninja; peers run where python3 has PyTorch
 set -uo pipefail

@@ -1,4 +1,4 @@
-// expect: a selection needs backward\(ctx, params, candidates, plan, saved, dplan, d, grads, extra\) const; see docs/extending.md#parts-of-a-gate
+// expect: a selection needs backward\(ctx, params, candidates, plan, saved, dplan, d, grads, extra\) const; see docs/how-to/extending.md#parts-of-a-gate
 #include <gatefold/gatefold.hpp>
 
 using namespace gatefold;
@@ -13,8 +13,8 @@ struct First {
 #ifndef GATEFOLD_FAIL
   template <class T, class B>
   void backward(typename B::Context&, const Nothing<T, B>&, const Candidates<T, B>&, const SparsePlan<T, B>&,
-                const Nothing<T, B>&, const typename SparsePlan<T, B>::Grad&, const CandidatesGrad<T, B>&, Nothing<T, B>&,
-                const Nothing<T, B>&) const {}
+                const Nothing<T, B>&, const typename SparsePlan<T, B>::Grad&, const CandidatesGrad<T, B>&,
+                Nothing<T, B>&, const Nothing<T, B>&) const {}
 #endif
 };
 

@@ -17,7 +17,7 @@ constexpr Index dim = 20;
 
 }  // namespace
 
-TEST_CASE("cuda: experts give what loops give that round as docs/bfloat16.md says") {
+TEST_CASE("cuda: experts give what loops give that round as docs/explanation/bfloat16.md says") {
   by_hand::check_experts<float, CudaBf16>();
 }
 

@@ -293,7 +293,7 @@ struct LayerLaunches {
 
 }  // namespace
 
-// Each list is that of docs/gpu_speed.md.
+// Each list is that of docs/explanation/gpu_speed.md.
 TEST_CASE("cuda: launches of a layer in training") {
   const LayerLaunches one(mixture, 1), two(mixture, 2), three(mixture, 3);
   for (const auto& [less, more] : {std::pair{&one, &two}, {&two, &three}}) {

@@ -1,6 +1,6 @@
 // The kernels of layers of every kind: trained in float and double, and with the experts' products in bfloat16; run
 // with frozen weights in bfloat16.
-// cmake/gpu_report.sh compiles this file for several architectures and writes what ptxas says into docs/gpu.md.
+// cmake/gpu_report.sh compiles this file for several architectures and writes what ptxas says into docs/how-to/gpu.md.
 #include <gatefold/gatefold.cuh>
 #include <utility>
 

@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
-# catalogue.sh ROOT [check]: docs/catalogue.md, made from the doc comments of the policies' headers.
-#   bash tests/structure/catalogue.sh . >docs/catalogue.md     write it
+# catalogue.sh ROOT [check]: docs/reference/catalogue.md, made from the doc comments of the policies' headers.
+#   bash tests/structure/catalogue.sh . >docs/reference/catalogue.md     write it
 #   bash tests/structure/catalogue.sh . check                  compare, as the tests do
 # A policy is a struct outside namespace fn with forward or backward; one without equation, source, cost or test is
 # reported.
 cd "$1" || exit 2
 if [[ ${2:-} == check ]]; then
   made=$(bash "${BASH_SOURCE[0]}" .) || { echo "$made" | grep '^include'; exit 1; }
-  diff <(echo "$made") docs/catalogue.md && exit 0
-  echo "docs/catalogue.md has drifted: bash tests/structure/catalogue.sh . >docs/catalogue.md"
+  diff <(echo "$made") docs/reference/catalogue.md && exit 0
+  echo "docs/reference/catalogue.md has drifted: bash tests/structure/catalogue.sh . >docs/reference/catalogue.md"
   exit 1
 fi
 mapfile -t files < <(find include/gatefold/{gate,update,expert,loss,layer} -name '*.hpp' 2>/dev/null | sort)
@@ -193,16 +193,15 @@ function alias(  text, line, spelled) {
 END {
   if (bad) exit 1
   print "# Catalogue\n"
-  print "Every policy, from the doc comments of its header (`bash tests/structure/catalogue.sh . " \
-    ">docs/catalogue.md`; a test"
-  print "compares). Letters: N items, L items per sequence, D model, H hidden, E experts, K picks, S slots. A gate " \
-    "is scores ×"
-  print "mixing × selection, put together with `ComposedGate`, or one of these names; every scores goes with every " \
-    "mixing and"
-  print "every selection. Tensors are named as files name them, below what holds them: " \
-    "`layers.0.branch.gate.scores.weight`;"
-  print "biases have 0 values where there are none. What holds others takes them in order, for clang 14 and nvcc deduce"
-  print "nothing from names: `HiddenDropout{0.2, Mlp<Relu>{…}}`."
+  print "This page lists every policy. It is generated from the doc comments of the headers\n" \
+    "(`bash tests/structure/catalogue.sh . >docs/reference/catalogue.md`), and a test compares the two.\n"
+  print "Letters: N items, L items per sequence, D model, H hidden, E experts, K picks, S slots.\n"
+  print "- A gate is scores × mixing × selection, combined by `ComposedGate`. Any scores work with any mixing and\n" \
+    "  any selection. The first table lists the combinations that have a name."
+  print "- Tensors have the names that files use, after the name of the part that holds them, for example\n" \
+    "  `layers.0.branch.gate.scores.weight`. A bias tensor that is switched off has 0 values."
+  print "- A policy around other policies takes them in order, without member names:\n" \
+    "  `HiddenDropout{0.2, Mlp<Relu>{…}}`. clang 14 and nvcc cannot deduce the types of named members."
   print "\n## gates by name\n\n| gate | what | composition | source |\n|---|---|---|---|"
   printf "%s", names
   for (i = 1; i <= n; ++i) {

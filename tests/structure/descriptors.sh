@@ -1,9 +1,8 @@
 #!/usr/bin/env bash
-# descriptors.sh ROOT: every policy of docs/catalogue.md has a row in tests/descriptors/, and the compositions made of
-# the rows make any two meet that may, leave nothing out without a reason, and use every row. Prints "file:line: rule:
-# text" for each mistake and fails if there is one. ROOT/compositions.txt, if there is one, stands for what cover.awk
-# makes.
-scripts=$(cd "$(dirname "${BASH_SOURCE[0]}")/../descriptors" && pwd)
+# descriptors.sh ROOT: check the rows of tests/descriptors/. Every policy of docs/reference/catalogue.md has a row. The
+# compositions made of the rows use every row, contain every pair of policies that may meet, and leave a pair out only
+# with a reason. Prints "file:line: rule: text" for each mistake and fails if there is one. If ROOT/compositions.txt
+# exists, the script reads it instead of the output of cover.awk.
 cd "$1" || exit 2
 headers=()
 for family in scores mixing selection gate auxiliary layer rule expert; do
@@ -36,5 +35,5 @@ listed && /^\| `/ {
   row_error("no-row", part[2])
 }
 END
-) "${headers[@]}" docs/catalogue.md | grep '^docs/'; then bad=1; fi
+) "${headers[@]}" docs/reference/catalogue.md | grep '^docs/'; then bad=1; fi
 exit $bad

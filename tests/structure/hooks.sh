@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# hooks.sh ROOT [print]: docs/extending.md has the table of optional members that the rows of
+# hooks.sh ROOT [print]: docs/reference/optional_members.md has the table of optional members that the rows of
 # include/gatefold/policy/{nested,hooks}.hpp make, between "<!-- hooks -->" and "<!-- /hooks -->", and `all` of each
 # family asks for each of its members. Prints "file:line: rule: text" for each mistake and fails if there is one; with
 # print, the table.
 cd "$1" || exit 2
-nested=include/gatefold/policy/nested.hpp hooks=include/gatefold/policy/hooks.hpp page=docs/extending.md
+nested=include/gatefold/policy/nested.hpp hooks=include/gatefold/policy/hooks.hpp
+page=docs/reference/optional_members.md
 rows=$(awk '
 # One statement on one line, adjacent strings joined.
 /^GATEFOLD_(TYPE|FLAG|MEMBER|PLAIN_MEMBER|MEMBER_OF_NESTED)\(/ { text = ""; open = 1; first = FNR }

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# trust.sh ROOT: every test that docs/trust.md names exists, and each row of its tables names one. A name stands between
-# backticks: `<file>` or `<file>: <case>`, the file below tests/ or, if it begins with examples/, below ROOT. A case
-# that waits for --full is named in a row that says so; one that only sanitizers skip (support/slow_build.hpp) runs by
-# default. Prints "file:line: rule: text" for each mistake and fails if there is one.
+# trust.sh ROOT: check that every test named in docs/reference/trust.md exists and that each row of its tables names
+# one. A name stands in backticks: `<file>` or `<file>: <case>`. The file is below tests/, or below ROOT if it begins
+# with examples/. If a case runs only with --full, its row must say so; a case that only the sanitizers skip
+# (support/slow_build.hpp) runs by default. Prints "file:line: rule: text" for each mistake and fails if there is one.
 cd "$1" || exit 2
 exec awk '
 function report(rule, text) { printf "%s:%d: %s: %s\n", FILENAME, FNR, rule, text; bad = 1 }
@@ -70,7 +70,7 @@ function check(text, row, all, parts, n, i, at, file, name, path, begin, rest) {
 }
 { in_table = 0; check($0, $0) }
 END {
-  if (!rows) report("no-rows", "docs/trust.md")
+  if (!rows) report("no-rows", "docs/reference/trust.md")
   exit bad
 }
-' docs/trust.md
+' docs/reference/trust.md

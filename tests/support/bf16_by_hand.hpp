@@ -14,7 +14,8 @@
 #include "support/layer_run.hpp"
 #include "support/rounding_check.hpp"
 
-/// Linear, Mlp and GatedMlp written out, with a rounding wherever docs/bfloat16.md has one: independent of the text of
+/// Linear, Mlp and GatedMlp written out, with a rounding wherever docs/explanation/bfloat16.md has one:
+/// independent of the text of
 /// the policies, which other tests have on both sides.
 ///
 /// All numbers are whole and no sum of absolute values reaches 2²⁴, so that floats in any order give sums as they are,

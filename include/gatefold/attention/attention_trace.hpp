@@ -61,7 +61,7 @@ struct Required<AttentionTrace<T, B>> {
         (!std::is_same_v<Given, T>),
         "gatefold: an AttentionAware gate follows the trace of an attention, and here is none: put attention "
         "and layer into Block{attention, layer}, which hands it over, or name the trace in the extra; see "
-        "docs/extending.md#inputs-of-the-librarys-gates");
+        "docs/reference/inputs.md#inputs-of-the-librarys-gates");
   }
 };
 
@@ -75,7 +75,7 @@ auto without_trace() {
     GATEFOLD_REQUIRE(
         !named::WithoutTrace<E>() && !named::with_trace<E>(),
         "gatefold: an Extra that takes a trace has a nested type WithoutTrace and static with_trace(rest, trace); see "
-        "docs/extending.md#optional-members");
+        "docs/reference/optional_members.md");
     return std::type_identity<E>{};
   }
 }
@@ -96,7 +96,7 @@ E with_trace(const WithoutTrace<E>& rest, const Trace& trace) {
     };
     GATEFOLD_REQUIRE(fits,
                      "gatefold: with_trace of an Extra that has WithoutTrace must be callable as static "
-                     "with_trace(rest, trace), which returns the Extra; see docs/extending.md#optional-members");
+                     "with_trace(rest, trace), which returns the Extra; see docs/reference/optional_members.md");
     if constexpr (fits) return E::with_trace(rest, trace);
   } else {
     return rest;

@@ -28,7 +28,7 @@ struct SyncNorm {
   static constexpr bool takes_norm = requires(RuleT r) { requires std::is_same_v<decltype(r.norm), update::Norm>; };
   GATEFOLD_REQUIRE(takes_norm,
                    "gatefold: SyncNorm is for what takes a norm over a batch: update::SharpnessAware{.norm = "
-                   "update::Norm::batch}, or optim::NormalizedGd; see docs/distributed.md");
+                   "update::Norm::batch}, or optim::NormalizedGd; see docs/how-to/distributed.md");
   RuleT rule;
   ShardT* shard;
 

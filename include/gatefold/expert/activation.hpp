@@ -26,10 +26,10 @@ template <class Act>
 constexpr bool check_activation() {
   GATEFOLD_EXPECT((requires(float v) { Act::value(v); }),
                   "gatefold: an activation, Gelu say, needs static V value(V v), a template for any V; see "
-                  "docs/extending.md#expert")
+                  "docs/how-to/extending.md#expert")
   GATEFOLD_EXPECT((!OfScalars<Act> || hook::activation::scalar_only<Act>()),
                   "gatefold: value(v) of an activation takes a register of values too: a template for any V, or "
-                  "static constexpr bool scalar_only = true; see docs/extending.md#expert")
+                  "static constexpr bool scalar_only = true; see docs/how-to/extending.md#expert")
   return true;
 }
 /// The same of one in an expert that trains.
@@ -37,7 +37,7 @@ template <class Act>
 constexpr bool check_slope() {
   GATEFOLD_EXPECT((requires(float v) { Act::slope(v); }),
                   "gatefold: an activation in an expert that trains needs its derivative too, static V slope(V v) "
-                  "beside value(v); see docs/extending.md#expert")
+                  "beside value(v); see docs/how-to/extending.md#expert")
   return check_activation<Act>();
 }
 

@@ -35,10 +35,10 @@ struct Experts {
   GATEFOLD_REQUIRE(
       !(policy::is_misplaced<K> || ...),
       "gatefold: the kinds of Experts are a tuple: Experts{std::tuple{a, b}, {2, 6}}, or Experts{std::tuple{"
-      "a, b}} with one of each; see docs/extending.md#expert");
+      "a, b}} with one of each; see docs/how-to/extending.md#expert");
   GATEFOLD_REQUIRE(!(hook::expert::with_noise<K>() || ...),
                    "gatefold: a kind of Experts draws numbers, which Experts does not hand on; see "
-                   "docs/extending.md#expert");
+                   "docs/how-to/extending.md#expert");
 
   std::tuple<K...> kinds{};
   std::array<Index, size> counts{(sizeof(K) > 0 ? Index(1) : Index(0))...};

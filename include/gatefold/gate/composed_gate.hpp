@@ -40,11 +40,11 @@ template <class ScoresT, class MixingT = policy::Misplaced<>, class SelectionT =
 struct ComposedGate {
   GATEFOLD_REQUIRE(!policy::is_misplaced<SelectionT>,
                    "gatefold: a ComposedGate has scores, mixing, selection and auxiliary losses, if any: ComposedGate<"
-                   "LinearScores, Independent, TopK>, say; see docs/extending.md#parts-of-a-gate");
+                   "LinearScores, Independent, TopK>, say; see docs/how-to/extending.md#parts-of-a-gate");
   GATEFOLD_REQUIRE(
       (auxiliary::fits<AuxiliaryT, SelectionT> && ...),
       "gatefold: this auxiliary loss does not fit the selection: Load needs noise (NoisyTopK), GShard and Load need "
-      "the picks of an item side by side (not ExpertChoice); see docs/extending.md#gate");
+      "the picks of an item side by side (not ExpertChoice); see docs/how-to/extending.md#gate");
   using Scores = ScoresT;
   using Mixing = MixingT;
   using Selection = SelectionT;
@@ -376,7 +376,7 @@ template <class Base, class... AuxiliaryT>
 struct WithAuxiliary {
   GATEFOLD_REQUIRE(std::is_void_v<Base>,
                    "gatefold: WithAuxiliary takes a ComposedGate, scores x mixing x selection, and its losses, one or "
-                   "more: WithAuxiliary<SoftmaxTopK, Balance>; see docs/extending.md#parts-of-a-gate");
+                   "more: WithAuxiliary<SoftmaxTopK, Balance>; see docs/how-to/extending.md#parts-of-a-gate");
   using Type = Base;
 };
 template <class Base, class... AuxiliaryT>

@@ -23,7 +23,7 @@ template <class BranchT>
 struct NoResidual {
   GATEFOLD_REQUIRE(!policy::is_misplaced<BranchT>,
                    "gatefold: a NoResidual has one part, NoResidual{branch}: it has no update rule, and Residual{rule, "
-                   "branch} has one; see docs/extending.md#branch");
+                   "branch} has one; see docs/how-to/extending.md#branch");
   BranchT branch;
 
   template <class T, class B>
@@ -135,7 +135,7 @@ auto as_layer(const L& part) {
     GATEFOLD_REQUIRE(
         (policy::Layer<L, T, B>),
         "gatefold: a Stack, Chain, Block, PerToken or Trainer needs a layer, a branch or an expert: something with "
-        "in_dim, out_dim, init, forward and backward of one of these families; see docs/extending.md");
+        "in_dim, out_dim, init, forward and backward of one of these families; see docs/how-to/extending.md");
     return Refused{};
   }
 }

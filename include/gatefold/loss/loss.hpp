@@ -84,7 +84,7 @@ auto target_of() {
     GATEFOLD_REQUIRE(
         std::is_void_v<LossT>,
         "gatefold: a loss (MeanSquaredError, CrossEntropy, Logistic) has a template Target<T, B>, and this has none: "
-        "Trainer{ctx, model, loss, optimizer, Seed{1}}; see README.md#your-own-data");
+        "Trainer{ctx, model, loss, optimizer, Seed{1}}; see docs/how-to/your_data.md");
     return std::type_identity<Nothing<T, B>>{};
   }
 }
@@ -121,13 +121,13 @@ constexpr bool check_loss() {
   constexpr bool has_target = HasTarget<LossT, T, B>;
   if constexpr (has_target) {
     GATEFOLD_EXPECT((HasValidate<LossT, T, B>),
-                    "gatefold: a loss needs validate<T, B>(y, target) const; see docs/extending.md#loss")
+                    "gatefold: a loss needs validate<T, B>(y, target) const; see docs/how-to/extending.md#loss")
     GATEFOLD_EXPECT((HasForward<LossT, ModelP, T, B>),
                     "gatefold: a loss needs forward<T, B>(ctx, y, target, value) const, with Params forward<T, B>(ctx, "
-                    "params, model, y, target, value, saved) const; see docs/extending.md#loss")
+                    "params, model, y, target, value, saved) const; see docs/how-to/extending.md#loss")
     GATEFOLD_EXPECT((HasBackward<LossT, ModelP, T, B>),
                     "gatefold: a loss needs backward<T, B>(ctx, y, target, dy) const, with Params backward<T, B>(ctx, "
-                    "params, model, y, target, saved, dy, grads, dmodel) const; see docs/extending.md#loss")
+                    "params, model, y, target, saved, dy, grads, dmodel) const; see docs/how-to/extending.md#loss")
     return true;
   } else {
     return false;

@@ -20,7 +20,7 @@ namespace gatefold {
       if constexpr (named::member<P>())                                                                 \
         GATEFOLD_REQUIRE(!named::member<P>(), "gatefold: " #member                                      \
                                               " of a policy must be a nested template <class T, class " \
-                                              "B>; see docs/extending.md#optional-members");            \
+                                              "B>; see docs/reference/optional_members.md");            \
       return std::type_identity<__VA_ARGS__>{};                                                         \
     }                                                                                                   \
   }

@@ -32,11 +32,11 @@ template <class FirstT, class RestT>
 struct First {
   GATEFOLD_REQUIRE(!policy::is_misplaced<FirstT>,
                    "gatefold: a First has two rules, First{first, rest}: update::Adam{} and update::HeavyBall{}, say; "
-                   "see docs/extending.md#rule");
+                   "see docs/how-to/extending.md#rule");
   GATEFOLD_REQUIRE(
       (!policy::IsOptimizer<FirstT> && !policy::IsOptimizer<RestT>),
       "gatefold: this is an optimizer (gatefold::optim), which steps parameters; First{a, b} takes two update "
-      "rules (gatefold::update); see docs/extending.md#rule");
+      "rules (gatefold::update); see docs/how-to/extending.md#rule");
   FirstT first;
   RestT rest;
   bool warm = true;

@@ -4,7 +4,7 @@
 
 // What programs instantiate of the CPU engine whatever their model is, for float and double. The target
 // gatefold::kernels defines GATEFOLD_KERNELS: then these are declared here, and built once, in its library. Without it
-// this file is empty. See docs/compile_time.md.
+// this file is empty. See docs/explanation/compile_time.md.
 //
 // GATEFOLD_KERNELS names the instruction sets that the library was built for, each between blanks:
 // " avx2_fma avx512_dq ".

@@ -128,7 +128,7 @@ struct Capacity {
   GATEFOLD_REQUIRE(
       hook::selection::picks_by_item<SelectionT>(),
       "gatefold: Capacity limits a selection whose picks stand item by item, best first, so not ExpertChoice, whose "
-      "experts have their number of places already; see docs/extending.md#gate");
+      "experts have their number of places already; see docs/how-to/extending.md#gate");
   static constexpr bool shows_noise = hook::selection::shows_noise<SelectionT>();
   SelectionT selection{};
   double factor = 1.05;
