@@ -3,6 +3,7 @@
 # compositions made of the rows use every row, contain every pair of policies that may meet, and leave a pair out only
 # with a reason. Prints "file:line: rule: text" for each mistake and fails if there is one. If ROOT/compositions.txt
 # exists, the script reads it instead of the output of cover.awk.
+scripts=$(cd "$(dirname "${BASH_SOURCE[0]}")/../descriptors" && pwd)
 cd "$1" || exit 2
 headers=()
 for family in scores mixing selection gate auxiliary layer rule expert; do
