@@ -1,19 +1,21 @@
-// Your own memory in, numbers out: std::vector and Eigen matrices, batches of any size, who went where.
+// The program of docs/tutorials/first_training.md: train on std::vector and Eigen matrices, and look at the routing.
 #include <cstdio>
 #include <gatefold/gatefold.hpp>  // brings Eigen/Core, without g++ 12's false warnings about AVX-512
 #include <vector>
 using namespace gatefold;
 
 int main() {
-  // [snippet own-data]
+  // [snippet model]
   using RowMatrix = Eigen::Matrix<float, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
-  Cpu::Context ctx(2);  // threads; 0: all
+  Cpu::Context ctx(2);  // two threads; 0: as many as there are processors
   const WithAuxiliary<SoftmaxTopK, Balance> gate{
       .scores = {.experts = 4}, .selection = {.k = 2}, .auxiliary = {Balance{.weight = 0.01}}};
   const Stack model{Residual{update::HeavyBall{}, PreNorm{LayerNorm{}, Mixture{gate, Mlp<Gelu>{8, 16}}}}, 2};
   Trainer trainer{ctx, Chain{model, Linear{.model_dim = 8, .output_dim = 1}}, MeanSquaredError{},
                   optim::Clipped{optim::AdamW{.lr = 3e-3}, 1.0}, Seed{1}};
+  // [/snippet]
 
+  // [snippet steps]
   for (int step = 0; step < 1000; ++step) {
     const Index n = 40 + step % 3;  // batches may differ in size
     const RowMatrix x = RowMatrix::Random(n, 8);
@@ -22,14 +24,18 @@ int main() {
     const double loss = trainer.step(x, {target.data(), n, 1});  // views of your memory: nothing is copied
     if (step % 250 == 0) std::printf("step %3d  loss %.4f  balance loss %.4f\n", step, loss, trainer.auxiliary());
   }
-  for_each_mixture(trainer.saved, [layer = 0](const auto& mixture) mutable {  // who went where in the last step
+  // [/snippet]
+  // [snippet load]
+  for_each_mixture(trainer.saved, [layer = 0](const auto& mixture) mutable {  // the routing of the last step
     std::printf("layer %d:", layer++);
     const auto& offsets = mixture.plan.offsets;  // [E + 1]
     for (Index e = 0; e < mixture.plan.experts(); ++e)
       std::printf(" %lld", static_cast<long long>(offsets(e + 1) - offsets(e)));
     std::printf(" items\n");
   });
+  // [/snippet]
 
+  // [snippet use]
   const RowMatrix unseen = RowMatrix::Random(3, 8);
   RowMatrix y(3, 1);
   trainer.infer(unseen, y);  // keeps nothing

@@ -1,4 +1,4 @@
-// An expert of one's own: a gain per feature, z = x ⊙ g_e.
+// The program of docs/tutorials/own_policy.md: an expert with a learned gain for each value.
 #include <cstdio>
 #include <gatefold/check.hpp>
 #include <gatefold/gatefold.hpp>
@@ -49,8 +49,10 @@ struct Gain {
 // clang-format on
 
 int main() {
+  // [snippet check]
   const SoftmaxTopK gate{.scores = {.experts = 4}, .selection = {.k = 2}};
   const auto report = check::conformance<Cpu>(Mixture{gate, Gain{.model_dim = 5}});
   std::printf("Gain %s\n%s\n", report ? "conforms" : "DOES NOT CONFORM", report.str().c_str());
+  // [/snippet]
   return report ? 0 : 1;
 }

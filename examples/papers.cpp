@@ -37,30 +37,30 @@ int main() {
                                 Mixture{SoftmaxTopK{.scores = {.experts = 4}, .selection = {.k = 2}}, mlp}},
                        3};
 
-  // 002 Graph of Tokens: similar tokens share their probabilities, over any scores and selection.
+  // 002 Graph of Tokens: similar tokens share their probabilities, with any scores and any selection.
   const Residual similar{update::HeavyBall{},
                          Mixture{SimilarityAware<XMoe>{.scores = {.experts = 4}, .mixing = {.tau = 2}}, mlp}};
   Extra<decltype(similar), float, Cpu> sequences;
-  sequences.mixing.length = length;  // tokens of different sequences never mix
+  sequences.mixing.length = length;  // only tokens of one sequence share
 
-  // … or tokens follow what they attend to: a Block hands its attention to the gate, and the gradient back.
+  // Or tokens that attend to each other share them: a Block passes the attention to the gate, and the gradient back.
   const Block attending{Residual{update::Plain{}, Attention{.model_dim = dim, .heads = 2}},
                         Residual{update::Plain{}, Mixture{AttentionAware<SoftmaxTopK>{.scores = {.experts = 4}}, mlp}}};
   Extra<decltype(attending), float, Cpu> attention;
   attention.attention.length = length;
 
-  // 000 Mixture of Transformers: whole sequences are items, noisy top-1 routing from zero, a transformer per expert.
+  // 000 Mixture of Transformers: an item is a whole sequence, an expert is a transformer, the router starts at zero.
   const Mixture transformers{
       SoftmaxNoisyTop1{.scores = {.experts = 3, .length = length, .bias = false, .initial = Initial::zero()}},
       TransformerExpert<Gelu>{.model_dim = dim, .hidden_dim = 32, .heads = 2, .length = length}};
 
-  // 003 Expert count: patch-wise scores and experts with a cubic activation, one number out.
+  // 003 Expert count: scores and experts work on patches, with a cubic activation; the output is one number.
   const Mixture patches{
       PatchNoisyTop1{.scores = {.experts = 4, .length = length}},
       PatchMlp<Cubic>{.model_dim = dim, .patches = length, .filters = 8, .initial = Initial::normal(0.3)}};
 
   Extra<decltype(transformers), float, Cpu> noise;
-  noise.selection.random = Random{Seed{7}, 0};  // seed and step; empty: no noise, as in evaluation
+  noise.selection.random = Random{Seed{7}, 0};  // seed and step; leave it empty for evaluation without noise
   // [/snippet]
   Extra<decltype(patches), float, Cpu> noisy_patches;
   noisy_patches.selection.random = noise.selection.random;

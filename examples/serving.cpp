@@ -1,4 +1,4 @@
-// Inference: parameters frozen, nothing kept, no memory taken after a first call of as many items.
+// Inference with frozen parameters. After the first call with the same number of items, it allocates no memory.
 #include <chrono>
 #include <cmath>
 #include <cstdio>
@@ -23,8 +23,8 @@ int main() {
   const Stack model{Residual{update::HeavyBall{}, Mixture{SoftmaxTopK{.scores = {.experts = 8}, .selection = {.k = 2}},
                                                           GatedMlp<Silu>{.model_dim = 256, .hidden_dim = 512}}},
                     4};
-  auto params = model.init<float, Cpu>(ctx, Seed{1});                // or what you trained, or io::load
-  Carry<decltype(model), float, Cpu> carry;                          // the momentum of one pass
+  auto params = model.init<float, Cpu>(ctx, Seed{1});                // or trained parameters, or io::load
+  Carry<decltype(model), float, Cpu> carry;                          // the momentum, from layer to layer
   const auto x = uniform_tensor<float>(ctx, Seed{2}, 1.0, 16, 256);  // [N, D] a batch of 16 tokens
   Tensor<float, 2, Cpu> y(16, 256), rounded(16, 256);
 
@@ -32,9 +32,9 @@ int main() {
     model.begin(ctx, model_params(weights), x.extent(0), carry);
     infer(model, ctx, weights, x, carry, out);
   };
-  const auto frozen = freeze(ctx, std::move(params));  // the bits of plain parameters, faster
+  const auto frozen = freeze(ctx, std::move(params));  // faster, the same bits
   run(frozen, y);
-  const auto half = freeze(ctx, model.init<float, Cpu>(ctx, Seed{1}), {.bfloat16 = true});  // half the bytes to read
+  const auto half = freeze(ctx, model.init<float, Cpu>(ctx, Seed{1}), {.bfloat16 = true});  // half the bytes
   run(half, rounded);
   // [/snippet]
 
