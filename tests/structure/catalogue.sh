@@ -141,7 +141,7 @@ function section(folder) {
   if (body ~ /using Plan =/) return 1
   return 2
 }
-function links(header, test) { return "[header](../include/gatefold/" header "), [test](../tests/" test ")" }
+function links(header, test) { return "[header](../../include/gatefold/" header "), [test](../../tests/" test ")" }
 function cell(text) { gsub(/\|/, "\\|", text); return text }
 function report(what) { printf "%s:%d: %s: %s\n", FILENAME, first, what, name; bad = 1 }
 function policy(  folder, test, parts, key, shown) {
