@@ -59,6 +59,7 @@ command -v ccache >/dev/null && export CMAKE_CXX_COMPILER_LAUNCHER=ccache CMAKE_
   CCACHE_SLOPPINESS=pch_defines,time_macros  # for precompiled headers
 cd "$root" || exit 1
 jobs=$(nproc)
+export GATEFOLD_CI=1  # CMakePresets.json shows the presets of this script only with it
 # Who builds all does it in a third of the time, who changes one test builds it alone.
 unity=-DGATEFOLD_UNITY_BYTES=200000
 passed=0 failed=0

@@ -66,7 +66,7 @@ namespace attending {
 template <class C, class B = typename C::Backend>
 Following<B> following(C& ctx, View<const Index, 1, B> head, Index heads, Index length) {
   Following<B> f{heads, length, head};
-  if (heads == 1 || head.size() == 0) return f;
+  if (heads == 1 || head.empty()) return f;
   const Index items = head.size(), blocks = f.block(items - 1) + 1;
   const auto rows = ctx.template scratch<Index>(items), order = ctx.template scratch<Index>(items),
              offsets = ctx.template scratch<Index>(blocks * heads + 1);

@@ -4,8 +4,10 @@
 
 #if defined(__ELF__)
 extern "C" {
+// The names belong to the sanitizer. NOLINTBEGIN(bugprone-reserved-identifier)
 void __asan_poison_memory_region(const volatile void* p, std::size_t bytes) __attribute__((weak));
 void __asan_unpoison_memory_region(const volatile void* p, std::size_t bytes) __attribute__((weak));
+// NOLINTEND(bugprone-reserved-identifier)
 }
 #endif
 

@@ -19,7 +19,7 @@ template <class B, class Context, class T, class C>
 [[nodiscard]] auto rounded_once(Context& ctx, const Groups<B>& groups, View<const T, 2, B> a, View<C, 2, B> room) {
   if constexpr (std::is_same_v<T, Multiplied<T, B>>) {
     struct AsTheyAre {
-      ~AsTheyAre() {}
+      ~AsTheyAre() {}  // NOLINT(modernize-use-equals-default): compilers warn of unused trivial variables
     };
     return AsTheyAre{};
   } else {

@@ -46,7 +46,7 @@ class Scratch : public OneThread {
   /// While the returned object lives, what this thread allocates is where the context works. For backends of several
   /// devices, which say so in a `here` of their own; elsewhere there is one place.
   struct Everywhere {
-    ~Everywhere() {}
+    ~Everywhere() {}  // NOLINT(modernize-use-equals-default): compilers warn of unused trivial variables
   };
   [[nodiscard]] Everywhere here() const { return {}; }
 

@@ -211,7 +211,7 @@ class Group {
       throw;
     }
   }
-  void stop(std::exception_ptr failure) {
+  void stop(const std::exception_ptr& failure) {
     if (!failure_) failure_ = failure;
     changed_.notify_all();
   }

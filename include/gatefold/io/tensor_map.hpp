@@ -112,8 +112,8 @@ void visit(const char* where, const TensorMap& map, P& pack, const F& f) {
     if (found == map.end()) return;
     used[static_cast<std::size_t>(found - map.begin())] = true;
     if (found->theirs.empty()) return;
-    std::vector<std::uint64_t> shape;
-    for (int d = 0; d < Rank; ++d) shape.push_back(static_cast<std::uint64_t>(tensor.extent(d)));
+    std::vector<std::uint64_t> shape(Rank);
+    for (int d = 0; d < Rank; ++d) shape[static_cast<std::size_t>(d)] = static_cast<std::uint64_t>(tensor.extent(d));
     f(tensor, pieces(*found, std::move(shape), where));
   };
   for_each_tensor([&](const Name& at, auto& tensor) { visit_one(at, tensor.view()); }, pack);

@@ -242,7 +242,7 @@ struct StreamedCrossEntropy {
     View<const T, 2, B> weight;  // [V, D]
     View<const T, 1, B> bias;    // [V], or empty
     View<const T, 1, B> bias_of(Index first, Index count) const {
-      return bias.size() > 0 ? bias.rows(first, count) : View<const T, 1, B>{};
+      return !bias.empty() ? bias.rows(first, count) : View<const T, 1, B>{};
     }
   };
   template <class T, class B, class ModelP>

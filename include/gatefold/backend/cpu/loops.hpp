@@ -44,10 +44,11 @@ template <class Context, class F>
 void for_rows(Context& ctx, Index n, const F& f) {
   const int threads = ctx.threads();
   const Index chunk = std::clamp<Index>(n / (threads * tuning.loop_tasks_each), 1, tuning.loop_rows);
-  parallel_for(ctx.executor(), n < 2 * threads && !ctx.eager() ? 1 : threads, divide_up(n, chunk), [&](Index c, int) {
-    const Index end = std::min(n, (c + 1) * chunk);
-    for (Index row = c * chunk; row < end; ++row) f(RowLanes{}, row);
-  });
+  parallel_for(ctx.executor(), n < Index(2) * threads && !ctx.eager() ? 1 : threads, divide_up(n, chunk),
+               [&](Index c, int) {
+                 const Index end = std::min(n, (c + 1) * chunk);
+                 for (Index row = c * chunk; row < end; ++row) f(RowLanes{}, row);
+               });
 }
 
 /// *out += Σ_i f(i).

@@ -25,7 +25,8 @@ inline constexpr std::size_t line_size = 64;
   constexpr std::uintptr_t page = std::uintptr_t(1) << 21;
   const auto begin = divide_up(reinterpret_cast<std::uintptr_t>(p), page) * page,
              end = (reinterpret_cast<std::uintptr_t>(p) + bytes) / page * page;
-  if (begin < end) madvise(reinterpret_cast<void*>(begin), end - begin, MADV_HUGEPAGE);  // a wish: it may be refused
+  // NOLINTNEXTLINE(performance-no-int-to-ptr)
+  if (begin < end) madvise(reinterpret_cast<void*>(begin), end - begin, MADV_HUGEPAGE);  // best effort
 #endif
   return p;
 }

@@ -34,7 +34,7 @@ double outer_cycles(Index rows, Index columns, Index depth) {
 /// Whether cᵀ = bᵀ a is faster: threads share the product, one transposes c, at about a cycle for each element.
 template <class T>
 bool transposes_outer(Index rows, Index columns, Index depth, bool accumulate, int threads) {
-  const auto copies = static_cast<double>((accumulate ? 2 : 1) * threads * rows * columns);
+  const auto copies = static_cast<double>(Index(accumulate ? 2 : 1) * threads * rows * columns);
   return outer_cycles<T>(columns, rows, depth) + copies < outer_cycles<T>(rows, columns, depth);
 }
 

@@ -2,7 +2,7 @@
 
 #if __has_include(<unistd.h>) && !defined(_WIN32)
 #define GATEFOLD_POSIX_PROCESS 1
-#include <signal.h>
+#include <signal.h>  // NOLINT(modernize-deprecated-headers): <csignal> need not declare what POSIX adds
 #include <unistd.h>
 #endif
 

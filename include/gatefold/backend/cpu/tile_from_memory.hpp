@@ -72,7 +72,7 @@ struct PackedPanels {
 #pragma GCC unroll 16
     for (int j = 0; j < C; ++j) {
       const W* const from = words + j / 2 * panel + j % 2 * size;
-      if (j % 2 * bytes_of_register % Prefetch::line == 0) __builtin_prefetch(from + next, 0, 3);
+      if (Index(j % 2) * bytes_of_register % Prefetch::line == 0) __builtin_prefetch(from + next, 0, 3);
       y[j] = RegisterAccess<T>{}.load(from).packet();
     }
     words += Tile<P>::columns;
