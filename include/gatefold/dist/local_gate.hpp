@@ -60,7 +60,7 @@ void check_gates(const P& params) {
           (is_enough<typename P::Gate, B>()),
           "gatefold: on shards the gate of this Mixture would see the items of its shard alone, where auxiliary "
           "losses, mixing, capacity, choices of experts and noise are those of the whole batch: "
-          "ExpertParallel{mixture, &shard}; see docs/how-to/distributed.md#values");
+          "ExpertParallel{mixture, &shard}; see docs/how-to/distributed.md#gates-on-shards");
     P::each([](std::string_view, const auto& part) { check_gates<B>(part); }, params);
   }
 }
