@@ -215,6 +215,7 @@
 #include "gatefold/train/parameter_group.hpp"
 #include "gatefold/train/in_groups.hpp"
 #include "gatefold/train/in_stages.hpp"
+#include "gatefold/train/not_trained.hpp"
 #include "gatefold/train/routed_trainer.hpp"
 #include "gatefold/train/three_stage.hpp"
 #include "gatefold/train/trainer.hpp"

@@ -34,6 +34,7 @@ struct PatchMlp {
 
   template <class T, class B>
   struct Params {
+    static constexpr bool gradient_is_optional = true;
     Tensor<T, 4, B> weight;  // [E, P, d, J]
     Tensor<T, 3, B> bias;    // [E, P, J], [E, P, 0] without bias
     static void each(auto&& f, auto&... p) {

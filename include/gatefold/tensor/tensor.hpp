@@ -58,11 +58,28 @@ class Tensor {
     GATEFOLD_REQUIRE(sizeof...(Extent) == Rank, "gatefold: one extent per dimension");
     take({static_cast<Index>(extents)...});
   }
+  /// Takes the extents of another tensor, and no memory if that has none.
   template <class U, class OtherB>
   void resize_like(const Tensor<U, Rank, OtherB>& other) {
+    if (!other.has_memory()) return resize_without_memory(other);
     const auto parts = [&]<std::size_t... D>(std::index_sequence<D...>) { resize(other.extent(D)...); };
     parts(std::make_index_sequence<Rank>{});
   }
+  /// Takes the extents of another tensor and releases the memory. A gradient without memory is one that nobody needs:
+  /// backward passes of policies whose Params say `gradient_is_optional` skip it. Its view has a null pointer.
+  template <class U, class OtherB>
+  void resize_without_memory(const Tensor<U, Rank, OtherB>& other) {
+    const auto parts = [&]<std::size_t... D>(std::index_sequence<D...>) {
+      const View<T, Rank, B> extents(nullptr, other.extent(D)...);  // `other` may be *this
+      zeros_.take();
+      copied_.forget();
+      outgrow();
+      view_ = extents;
+    };
+    parts(std::make_index_sequence<Rank>{});
+  }
+  /// False after resize_without_memory, unless the tensor is empty.
+  bool has_memory() const { return capacity_ > 0 || view_.size() == 0; }
 
   View<T, Rank, B> view() { return to_write(); }
   View<const T, Rank, B> view() const { return elements(); }
@@ -105,7 +122,7 @@ class Tensor {
   void defer_zeros(Context& ctx) {
     GATEFOLD_REQUIRE(Rank == 3, "gatefold: tensors of rank 3 defer their zeros; set_zero(ctx, tensor) writes them");
     copied_.forget();
-    zeros_.defer(ctx);
+    if (has_memory()) zeros_.defer(ctx);
   }
   /// Whether zeros are deferred. If so they are no longer, and who asks writes all elements.
   bool take_zeros() { return zeros_.take(); }
