@@ -5,7 +5,6 @@
 #include <sstream>
 #include <string>
 #include <string_view>
-#include <tuple>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -14,7 +13,7 @@
 #include "gatefold/core/config.hpp"
 #include "gatefold/core/error.hpp"
 #include "gatefold/core/types.hpp"
-#include "gatefold/policy/hooks.hpp"
+#include "gatefold/policy/gradient_memory.hpp"
 #include "gatefold/policy/policy.hpp"
 #include "gatefold/tensor/pack.hpp"
 #include "gatefold/train/parameter_group.hpp"
@@ -47,9 +46,9 @@ class NotTrained {
     (patterns_.emplace_back(std::string_view(patterns)), ...);
   }
   NotTrained(std::vector<std::string> patterns) : patterns_(std::move(patterns)) {}
-  /// @param selects  returns whether the tensor of a name is selected: a function, or a lambda that captures nothing
-  NotTrained(bool (*selects)(const Name&)) : selects_(selects) {
-    expect(selects, "NotTrained", "selects", "a function of names", "null");
+  /// @param function  returns whether the tensor of a name is selected: a function, or a lambda that captures nothing
+  NotTrained(bool (*function)(const Name&)) : selects_(function) {
+    expect(function, "NotTrained", "function", "a function of names", "null");
   }
 
   /// Returns for each tensor of the pack, in the order of for_each_tensor, whether it is selected.
@@ -63,7 +62,7 @@ class NotTrained {
       if (!patterns_.empty()) names.push_back(name.str());
     };
     pack::visit_any(look, Name{}, false, params);
-    expect(!selects_ || std::find(selected.begin(), selected.end(), true) != selected.end(), "NotTrained", "selects",
+    expect(!selects_ || std::find(selected.begin(), selected.end(), true) != selected.end(), "NotTrained", "function",
            "true for at least one tensor", "false for all");
     for (const std::string& pattern : patterns_) select(pattern, names, selected);
     return selected;
@@ -131,76 +130,38 @@ class NotTrained {
 
 namespace not_trained {
 
-/// How the pack around a tensor uses its gradient.
-struct Use {
-  bool optional = false;  // backward skips a gradient without memory
-  bool learned = true;    // an optimizer steps the tensor
-  bool adapts = false;    // a rule of the pack's own reads the gradient
-};
-/// The Use of each tensor of a pack, and the range of tensors of each pack that adapts, in the order of the walk.
-struct Uses {
-  std::vector<Use> of_tensors{};
-  std::vector<std::pair<std::size_t, std::size_t>> adapting{};
-};
-template <class C, class P>
-void look(const P& pack, Use use, Uses& all);
-template <class C>
-struct LookAtParts {
-  const Use& use;
-  Uses& all;
-  void operator()(std::string_view, const auto& part) const { look<C>(part, use, all); }
-};
-template <class C, class P>
-void look(const P& pack, Use use, Uses& all) {
-  if constexpr (pack::is_tensor<P>) {
-    all.of_tensors.push_back(use);
-  } else if constexpr (pack::is_vector<P>) {
-    for (const auto& part : pack) look<C>(part, use, all);
-  } else if constexpr (pack::is_tuple<P>) {
-    const auto parts = [&]<std::size_t... At>(std::index_sequence<At...>) {
-      (look<C>(std::get<At>(pack), use, all), ...);
-    };
-    parts(std::make_index_sequence<std::tuple_size_v<P>>{});
-  } else if constexpr (pack::check<P>()) {
-    constexpr bool adapts = hook::params::adapt<P, C, P>();
-    const bool outermost = adapts && !use.adapts;
-    const std::size_t begin = all.of_tensors.size();
-    use = {gradient_is_optional<P>, use.learned && is_learned<P>, use.adapts || adapts};
-    P::each(LookAtParts<C>{use, all}, pack);
-    if (outermost) all.adapting.emplace_back(begin, all.of_tensors.size());
-  }
-}
-/// Gives gradients their extents, and memory where it is wanted.
-struct ShapeGradient {
-  const std::vector<bool>& wanted;
-  std::size_t& next;
-  void operator()(auto& gradient, const auto& parameter) const {
-    if (wanted[next++])
-      gradient.resize_like(parameter);
-    else
-      gradient.resize_without_memory(parameter);
-  }
-};
-/// Whether a pack that adapts does so, in the order of the walk.
+/// Whether a pack that adapts does so, in order.
 struct AdaptSome {
   const std::vector<bool>& adapts;
   std::size_t& next;
   bool operator()() const { return adapts[next++]; }
 };
-
-}  // namespace not_trained
+/// Returns gradients of parameters, zeroed, without memory where nobody reads them.
+template <class C, class P>
+P gradients(C& ctx, const P& params, const gradient_memory::Uses& uses, const std::vector<bool>& selected) {
+  const auto here = ctx.here();
+  P zeros;
+  gradient_memory::shape(zeros, params, uses, selected);
+  set_zero(ctx, zeros);
+  return zeros;
+}
+/// Returns gradients that backward skips wherever it can: for callers that need the adjoint of the items only.
+template <class C, class P>
+P no_gradients(C& ctx, const P& params) {
+  return gradients(ctx, params, gradient_memory::uses<C>(params), std::vector<bool>(count_tensors(params), true));
+}
 
 /// The part of a pack that a Trainer trains.
 template <class C, class Pack>
 class Trained {
  public:
   /// @throws ArgumentError as NotTrained.of
-  Trained(const Pack& params, const NotTrained& except) : selected_(except.of(params)) {
-    not_trained::look<C>(params, {}, uses_);
+  Trained(const Pack& params, const NotTrained& except)
+      : selected_(except.of(params)), uses_(gradient_memory::uses<C>(params)) {
     for (const auto& [begin, end] : uses_.adapting) {
-      const auto first = selected_.begin();
-      adapts_.push_back(std::find(first + static_cast<std::ptrdiff_t>(begin), first + static_cast<std::ptrdiff_t>(end),
-                                  true) == first + static_cast<std::ptrdiff_t>(end));
+      bool none = true;
+      for (std::size_t i = begin; i < end; ++i) none = none && !selected_[i];
+      adapts_.push_back(none);
     }
     for (std::size_t i = 0; i < selected_.size(); ++i) whole_ = whole_ && !selected_[i] && uses_.of_tensors[i].learned;
     std::size_t next = 0;
@@ -214,19 +175,7 @@ class Trained {
 
   /// Returns zeros of the shape of the parameters, without memory where backward can skip the gradient and nothing
   /// reads it: of selected tensors, and of tensors that are not learned and do not adapt.
-  Pack gradients(C& ctx, const Pack& params) const {
-    std::vector<bool> wanted;
-    for (std::size_t i = 0; i < selected_.size(); ++i) {
-      const auto& use = uses_.of_tensors[i];
-      wanted.push_back(!use.optional || (!selected_[i] && (use.learned || use.adapts)));
-    }
-    const auto here = ctx.here();
-    Pack zeros;
-    std::size_t next = 0;
-    pack::structure_like(zeros, params, not_trained::ShapeGradient{wanted, next});
-    set_zero(ctx, zeros);
-    return zeros;
-  }
+  Pack gradients(C& ctx, const Pack& params) const { return not_trained::gradients(ctx, params, uses_, selected_); }
   /// Calls f(packs...) while tensors that no optimizer steps are set aside (ParameterGroup.only).
   template <class F, class... Packs>
   auto only(F&& f, Packs&... packs) {
@@ -242,17 +191,20 @@ class Trained {
 
  private:
   std::vector<bool> selected_, adapts_;  // by tensor, and by pack that adapts
-  not_trained::Uses uses_{};
+  gradient_memory::Uses uses_;
   bool whole_ = true;  // whether an optimizer steps all tensors
   ParameterGroup<Pack> stepped_{};
   std::vector<std::string> names_{};
 };
 
+}  // namespace not_trained
+
 /// Returns gradients of parameters, zeroed, as a Trainer without NotTrained has them: those of tensors that are not
 /// learned have no memory if their policy skips them.
 template <class C, class P>
 P gradients_like(C& ctx, const P& params) {
-  return Trained<C, P>(params, {}).gradients(ctx, params);
+  return not_trained::gradients(ctx, params, gradient_memory::uses<C>(params),
+                                std::vector<bool>(count_tensors(params), false));
 }
 
 }  // namespace gatefold

@@ -241,7 +241,7 @@ class Trainer {
   Params params;
 
  private:
-  Trained<C, Params> trained_;  // of params
+  not_trained::Trained<C, Params> trained_;  // of params
 
  public:
   /// The gradient of the last step, which the optimizer may have clipped or reduced in place; after `accumulate`, that
