@@ -34,7 +34,7 @@ struct AddPart {
   std::string name;
   void operator()(const Name& inner, const auto& t) const {
     parts.push_back({name + " " + inner.str(), {}});
-    if (t.has_memory()) parts.back().values.assign(t.data(), t.data() + t.size());
+    if (!t.is_skipped()) parts.back().values.assign(t.data(), t.data() + t.size());
   }
 };
 /// What came out of one run: y, dx, the carry and its adjoint for each item; gradients and routing for all.
@@ -101,7 +101,7 @@ class Subject {
     if (ctx.threads() > 1) {  // and the bits are those of zeros that are written
       for_each_tensor(
           [&](const Name&, auto& t) {
-            if (t.has_memory()) fill(ctx, t.view(), std::numeric_limits<T>::quiet_NaN());
+            if (!t.is_skipped()) fill(ctx, t.view(), std::numeric_limits<T>::quiet_NaN());
           },
           grads);
       set_zero_later(ctx, grads);

@@ -252,7 +252,7 @@ void for_rows(C& ctx, View<T, 2, B> out, const Rows& rows, const Step& step) {
 /// x ← 0
 template <class C, class T, int R, class B>
 void zero(C& ctx, Tensor<T, R, B>& x) {
-  if (x.has_memory()) fill(ctx, x, 0);
+  fill(ctx, x, 0);
 }
 namespace pack {
 
@@ -280,14 +280,10 @@ struct WriteZeros {
 template <class C>
 struct Copy {
   C& ctx;
-  void operator()(const Name&, const auto& a, auto& b) const {
-    if (a.has_memory()) copy(ctx, a.view(), b.view());
-  }
+  void operator()(const Name&, const auto& a, auto& b) const { copy(ctx, a.view(), b.view()); }
 };
 struct ExpectSameExtents {
   void operator()(const Name& name, const auto& a, const auto& b) const {
-    expect(a.has_memory() == b.has_memory(), "copy_pack", name, a.has_memory() ? "memory" : "no memory",
-           b.has_memory() ? "memory" : "no memory");
     for (int d = 0; d < a.rank; ++d)
       expect(a.extent(d) == b.extent(d), "copy_pack", Joined{name, ".extent(", d, ")"}, a.extent(d), b.extent(d));
   }

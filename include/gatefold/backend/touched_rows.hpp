@@ -60,7 +60,6 @@ Parts parts_of(const FlatTensor<T, B>& grad, Index length) {
 /// x ← 0
 template <class C, class T, class B>
 void zero(C& ctx, Table<T, B>& x) {
-  if (!x.has_memory()) return;
   B::for_rows(ctx, x.extent(0), fn::ZeroTouched<T>{x.rows()});
   x.count_marks();
 }

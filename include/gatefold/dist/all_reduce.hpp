@@ -52,11 +52,10 @@ struct Runs {
 
   template <int Rank, class B>
   void operator()(const Name&, Tensor<T, Rank, B>& t) {
-    if (t.size() > 0 && t.has_memory()) found.emplace_back(t.data(), t.size());
+    if (t.size() > 0) found.emplace_back(t.data(), t.size());
   }
   template <class B>
   void operator()(const Name&, Table<T, B>& t) {
-    if (!t.has_memory()) return;
     bool all = false;
     const std::vector<Index> touched = touch_rows_of_all(shard, memory, t, all);
     T* const data = t.rows().data;

@@ -103,10 +103,8 @@ class Move {
     each_pack(changes, pack, [&](const Name& at, auto& one, const Change& change) {
       prepare(at, one, change, [&](const auto& from, const Range& experts, auto& to) {
         resize(from, experts, change, to);
-        if (from.has_memory())
-          zero(ctx_, to);
-        else
-          to.resize_without_memory(to);
+        zero(ctx_, to);
+        if (from.is_skipped()) to.skip();
       });
     });
   }

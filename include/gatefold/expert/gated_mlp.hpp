@@ -163,7 +163,7 @@ struct GatedMlp {
       add_weight_gradient<B>(ctx, slots, View<const Factor, 2, B>(hidden), outputs.du, grads.down, outputs.groups.rows);
     }
     const View<const Factor, 2, B> dgate = dgate_out, dup = dup_out;
-    if (grads.gate.has_memory() || grads.up.has_memory()) {
+    if (!grads.gate.is_skipped() || !grads.up.is_skipped()) {
       const auto items = rounded_once(ctx, groups, x, dslots);
       add_weight_gradient<B>(ctx, groups, x, dgate, grads.gate);
       add_weight_gradient<B>(ctx, groups, x, dup, grads.up);

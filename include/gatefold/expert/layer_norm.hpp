@@ -173,9 +173,9 @@ struct LayerNorm {
     auto scaled = ctx.template scratch<T>(groups.slots, model_dim);
     B::for_rows(ctx, groups.slots,
                 fn::NormaliseBackward<T, B>{groups, saved.normalized, p.gain, dz, saved.inverse, dslots, scaled});
-    if (grads.gain.has_memory())
+    if (!grads.gain.is_skipped())
       B::grouped_sum(ctx, groups.in_slot_order(), View<const T, 2, B>(scaled), grads.gain.view());
-    if (grads.bias.has_memory()) B::grouped_sum(ctx, groups.in_slot_order(), dz, grads.bias.view());
+    if (!grads.bias.is_skipped()) B::grouped_sum(ctx, groups.in_slot_order(), dz, grads.bias.view());
   }
 
  private:

@@ -92,7 +92,7 @@ struct Linear {
                 In<T, 2, B> dz, Out<T, 2, B> dslots, Params<T, B>& grads) const {
     const Groups<B> slots = groups.in_slot_order();
     add_weight_gradient<B>(ctx, groups, x, dz, grads.weight);
-    if (bias && grads.bias.has_memory()) B::grouped_sum(ctx, slots, dz, grads.bias.view());
+    if (bias && !grads.bias.is_skipped()) B::grouped_sum(ctx, slots, dz, grads.bias.view());
     B::grouped_gemm(ctx, slots, dz, p.weight.view(), transposed, dslots, fn::Store{});
   }
   template <class T, class B>
@@ -106,7 +106,7 @@ struct Linear {
     B::grouped_gemm_rows(ctx, groups, du, p.weight.view(), transposed, dslots,
                          fn::WeightedItems<T, B>{outputs, x, weighted});
     add_weight_gradient<B>(ctx, groups.in_slot_order(), View<const T, 2, B>(weighted), du, grads.weight, groups.rows);
-    if (bias && grads.bias.has_memory()) outputs.add_bias_gradient(ctx, grads.bias.view());
+    if (bias && !grads.bias.is_skipped()) outputs.add_bias_gradient(ctx, grads.bias.view());
   }
 };
 

@@ -184,14 +184,14 @@ struct Mlp {
                      fn::ActivateBackward<Act, T, B>{saved.pre, factor, hidden, dpre, as_it_is});
       add_weight_gradient<B>(ctx, slots, View<const Factor, 2, B>(hidden), outputs.du, grads.down, outputs.groups.rows);
     }
-    if (grads.up.has_memory()) {
+    if (!grads.up.is_skipped()) {
       const auto items = rounded_once(ctx, groups, x, dslots);
       add_weight_gradient<B>(ctx, groups, x, View<const Factor, 2, B>(dpre), grads.up);
     }
     B::grouped_gemm(ctx, slots, View<const Factor, 2, B>(dpre), p.up.view(), transposed, dslots, fn::Store{});
     if (bias) {
-      if (grads.down_bias.has_memory()) outputs.add_bias_gradient(ctx, grads.down_bias.view());
-      if (grads.up_bias.has_memory())
+      if (!grads.down_bias.is_skipped()) outputs.add_bias_gradient(ctx, grads.down_bias.view());
+      if (!grads.up_bias.is_skipped())
         B::grouped_sum(ctx, slots, View<const T, 2, B>(r.empty() ? as_it_is : r), grads.up_bias.view());
     }
   }

@@ -133,7 +133,7 @@ struct RmsNorm {
     auto scaled = ctx.template scratch<T>(groups.slots, model_dim);
     B::for_rows(ctx, groups.slots,
                 fn::RootMeanSquareBackward<T, B>{groups, x, p.gain, dz, saved.inverse, dslots, scaled});
-    if (grads.gain.has_memory())
+    if (!grads.gain.is_skipped())
       B::grouped_sum(ctx, groups.in_slot_order(), View<const T, 2, B>(scaled), grads.gain.view());
   }
 

@@ -176,13 +176,13 @@ struct SoftMoe {
 
     const View<const T, 2, B> kept = plan.without_padding(ctx, x), dlogits = dz;
     const auto s = sides<T, B>(ctx, p, kept);
-    if (grads.phi.has_memory() || grads.scale.has_memory()) {
+    if (!grads.phi.is_skipped() || !grads.scale.is_skipped()) {
       auto dslot = ctx.template scratch<T>(count * slots, model_dim);
       B::gemm(ctx, dlogits, true, s.item, false, false, dslot, fn::Store{});
-      if (grads.scale.has_memory())
+      if (!grads.scale.is_skipped())
         B::template reduce<T>(ctx, dslot.extent(0), fn::UnitRowsScale<T, B>{of_slots(p.phi), factor<T>(), dslot},
                               grads.scale.data());
-      if (grads.phi.has_memory())
+      if (!grads.phi.is_skipped())
         B::for_rows(
             ctx, dslot.extent(0),
             fn::UnitRowsBackward<T, B>{of_slots(p.phi), factor<T>(), p.scale.data(), dslot, of_slots(grads.phi)});

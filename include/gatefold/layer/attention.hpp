@@ -118,7 +118,7 @@ struct Attention {
                               dnow = without_padding<T, B>(ctx, du, extra.valid);
     auto dcontext = ctx.template scratch<T>(x.extent(0), model_dim);
     B::gemm(ctx, dnow, false, p.output.view(), true, false, dcontext, fn::Store{});
-    if (grads.output.has_memory()) {
+    if (!grads.output.is_skipped()) {
       B::gemm(ctx, saved.context.view(), true, dnow, false, true, grads.output.view(), fn::Store{});
       if (dtrace.output.data()) add(ctx, dtrace.output, grads.output.view());
     }

@@ -116,7 +116,7 @@ struct RelativeKeys {
                 const NonDeduced<Extra<T, B>>& extra, NonDeduced<ExtraGrad<T, B>>& dextra) const {
     expect_backward("RelativeKeys.backward", *this, p, x, dy, dx, grads, dcarry, extra);
     ExtraGrad<T, B> to = dextra;
-    if (grads.relative.has_memory()) lookup::set_relative(to, grads.relative.view());
+    if (!grads.relative.is_skipped()) lookup::set_relative(to, grads.relative.view());
     as_layer<T, B>(layer).backward(ctx, p.layer, x, saved, dy, dcarry, dx, grads.layer, with_keys(p, extra), to);
   }
 

@@ -94,11 +94,11 @@ struct TokenPlaces {
     auto mark = ctx.mark();
     const Groups<B> items = one_group(ctx, x.extent(0));
     add_rows(ctx, items, du, dx, p.first.size());
-    if (!grads.place.has_memory() && !grads.first.has_memory()) return;
+    if (grads.place.is_skipped() && grads.first.is_skipped()) return;
     auto sum = ctx.template scratch<T>(length(), model_dim);
     B::grouped_sum(ctx, items, du, sum.as(1, out_dim()), false);
-    if (grads.place.has_memory()) add(ctx, sum, grads.place.view());
-    if (grads.first.has_memory()) add(ctx, sum.rows(0, grads.first.extent(0)), grads.first.view());
+    if (!grads.place.is_skipped()) add(ctx, sum, grads.place.view());
+    if (!grads.first.is_skipped()) add(ctx, sum.rows(0, grads.first.extent(0)), grads.first.view());
   }
 };
 

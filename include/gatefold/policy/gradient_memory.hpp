@@ -9,13 +9,13 @@
 #include "gatefold/policy/hooks.hpp"
 #include "gatefold/tensor/pack.hpp"
 
-/// Which gradients need memory. A gradient without memory (Tensor.resize_without_memory) is one that nobody reads; it
-/// is given only to policies whose Params say that their backward skips it (`gradient_is_optional`, tensor/pack.hpp).
+/// Which gradients need memory. A gradient that nobody reads is skipped (Tensor.skip) if the Params around it say that
+/// their backward passes over it (`gradient_is_optional`, tensor/pack.hpp).
 namespace gatefold::gradient_memory {
 
 /// How the gradient of a tensor is used.
 struct Use {
-  bool optional = false;  // backward skips it if it has no memory
+  bool optional = false;  // it can be skipped
   bool learned = true;    // an optimizer reads it
   bool adapts = false;    // a rule of the pack's own (Params.adapt) reads it
 };
@@ -62,7 +62,7 @@ Uses uses(const P& params) {
   return all;
 }
 
-/// Gives a gradient its extents, and memory if it needs some.
+/// Gives a gradient its extents, or skips it if it is not needed.
 struct ShapeGradient {
   const std::vector<bool>& needed;
   std::size_t& next;
@@ -70,11 +70,11 @@ struct ShapeGradient {
     if (needed[next++])
       gradient.resize_like(parameter);
     else
-      gradient.resize_without_memory(parameter);
+      gradient.skip();
   }
 };
-/// Gives gradients the shapes of their parameters. A gradient gets no memory if backward skips it then and either its
-/// tensor is selected, or nobody reads it: the tensor is not learned and does not adapt.
+/// Gives gradients the shapes of their parameters. A gradient that can be skipped is skipped if its tensor is selected,
+/// or if nobody reads it: the tensor is not learned and does not adapt.
 /// @param selected  by tensor, in the order of for_each_tensor
 template <class P>
 void shape(P& grads, const P& params, const Uses& uses, const std::vector<bool>& selected) {

@@ -25,7 +25,7 @@ struct AnyTensor {
   unsigned char* marks = nullptr;  // of the rows of a Table, where not all are touched
   void* table = nullptr;
   void (*touch_all)(void* table) = nullptr;
-  bool has_memory = true;  // if not, `size` and `extents` are 0
+  bool skipped = false;  // Tensor.skip
 
   template <class T>
   static const void* type_of() {
@@ -42,7 +42,7 @@ struct AnyTensor {
         rank(Rank),
         extents{} {
     for (int d = 0; d < Rank; ++d) extents[d] = t.extent(d);
-    if (!t.has_memory()) leave_out();
+    skipped = t.is_skipped();
   }
   template <class T, class B>
   explicit AnyTensor(Table<T, B>& t, bool = false)
@@ -54,18 +54,10 @@ struct AnyTensor {
         marks(t.all_touched() ? nullptr : t.rows().marks),
         table(&t),
         touch_all([](void* of) { static_cast<Table<T, B>*>(of)->touch_all(); }) {
-    if (!t.has_memory()) leave_out();
+    skipped = t.is_skipped();
   }
   template <class T, class B>
   explicit AnyTensor(FlatTensor<T, B>& t, bool = false) : AnyTensor(t.any_) {}
-
- private:
-  /// A tensor without memory counts as an empty one.
-  void leave_out() {
-    has_memory = false;
-    size = 0;
-    for (Index& n : extents) n = 0;
-  }
 };
 
 /// The elements of a Tensor or Table in a row, and its extents. It owns nothing: what it was made from stays where it
@@ -104,8 +96,7 @@ class FlatTensor {
 
   /// False for a Table that counts the rows that are touched.
   bool all_touched() const { return !any_.marks; }
-  /// False for a gradient that nobody needs (Tensor.resize_without_memory); its size is 0 here.
-  bool has_memory() const { return any_.has_memory; }
+  bool is_skipped() const { return any_.skipped; }
   TableRows<T> rows() const { return {static_cast<T*>(any_.elements), any_.extents[1], any_.marks, all_touched()}; }
 
  private:

@@ -43,17 +43,15 @@ class Table {
   }
   template <class U, class OtherB>
   void resize_like(const Table<U, OtherB>& other) {
-    if (!other.has_memory()) return resize_without_memory(other);
+    if (other.is_skipped()) return skip();
     resize(other.extent(0), other.extent(1));
   }
   /// As that of a Tensor.
-  template <class U, class OtherB>
-  void resize_without_memory(const Table<U, OtherB>& other) {
-    elements_.resize_without_memory(other.elements_);
-    marks_.resize(0);
-    all_ = true;
+  void skip() {
+    resize(0, 0);
+    elements_.skip();
   }
-  bool has_memory() const { return elements_.has_memory(); }
+  bool is_skipped() const { return elements_.is_skipped(); }
 
   View<const T, 2, B> view() const { return elements_; }
   View<T, 2, B> view() {
@@ -82,9 +80,6 @@ class Table {
   void count_marks() { all_ = false; }
 
  private:
-  template <class, class>
-  friend class Table;
-
   Tensor<T, 2, B> elements_;           // [V, D]
   Tensor<unsigned char, 1, B> marks_;  // [V]
   bool all_ = true;

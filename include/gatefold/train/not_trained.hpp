@@ -136,7 +136,7 @@ struct AdaptSome {
   std::size_t& next;
   bool operator()() const { return adapts[next++]; }
 };
-/// Returns gradients of parameters, zeroed, without memory where nobody reads them.
+/// Returns gradients of parameters, zeroed; those that nobody reads are skipped.
 template <class C, class P>
 P gradients(C& ctx, const P& params, const gradient_memory::Uses& uses, const std::vector<bool>& selected) {
   const auto here = ctx.here();
@@ -173,8 +173,7 @@ class Trained {
     if (!whole_) stepped_ = ParameterGroup<Pack>(params, choose);
   }
 
-  /// Returns zeros of the shape of the parameters, without memory where backward can skip the gradient and nothing
-  /// reads it: of selected tensors, and of tensors that are not learned and do not adapt.
+  /// Returns zeros of the shape of the parameters. Gradients that nobody reads are skipped (gradient_memory::shape).
   Pack gradients(C& ctx, const Pack& params) const { return not_trained::gradients(ctx, params, uses_, selected_); }
   /// Calls f(packs...) while tensors that no optimizer steps are set aside (ParameterGroup.only).
   template <class F, class... Packs>
@@ -199,8 +198,8 @@ class Trained {
 
 }  // namespace not_trained
 
-/// Returns gradients of parameters, zeroed, as a Trainer without NotTrained has them: those of tensors that are not
-/// learned have no memory if their policy skips them.
+/// Returns gradients of parameters, zeroed, as a Trainer without NotTrained has them: zeros_like, but gradients of tensors
+/// that are not learned are skipped if their policy says `gradient_is_optional`.
 template <class C, class P>
 P gradients_like(C& ctx, const P& params) {
   return not_trained::gradients(ctx, params, gradient_memory::uses<C>(params),

@@ -246,7 +246,7 @@ class Trainer {
  public:
   /// The gradient of the last step, which the optimizer may have clipped or reduced in place; after `accumulate`, that
   /// of the parts that wait: of one part, ∇L as it is; of more, Σ_i n_i ∇L_i / n of the last one. On shards, the terms
-  /// of this shard then, which dist::all_reduce adds up. Of what is not trained: without memory (Tensor.has_memory), or
+  /// of this shard then, which dist::all_reduce adds up. Of what is not trained: skipped (Tensor.skip), or
   /// with values that nothing reads if its policy does not say `gradient_is_optional`.
   Params grads;
   decltype(std::declval<const OptimizerT&>().begin(std::declval<C&>(), std::declval<const Params&>())) state;

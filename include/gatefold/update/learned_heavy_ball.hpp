@@ -138,18 +138,13 @@ struct LearnedHeavyBall {
     expect_shape("LearnedHeavyBall.backward", "saved.gamma", saved.gamma, {per_item ? x.extent(0) : 0});
     auto of_items = ctx.template scratch<T>(per_item ? x.extent(0) : 0);
     learned_momentum_backward(ctx, mu_of(params), gamma_of(params, saved.gamma.data()), x, saved.momentum, df, dy,
-                              dcarry.p.view(), dx, asked(grads.mu), per_item ? of_items : asked(grads.gamma));
+                              dcarry.p.view(), dx, grads.mu, per_item ? of_items : grads.gamma.view());
     if (!per_item) return;
     B::for_each(ctx, x.extent(0), fn::SigmoidBackward<T>{saved.gamma.data(), of_items.data()});
     params.linear.backward(ctx, x, of_items, dx, grads.linear);
   }
 
  private:
-  /// A gradient, or an empty view in place of one without memory.
-  template <class T, class B>
-  static View<T, 1, B> asked(Tensor<T, 1, B>& grad) {
-    return grad.has_memory() ? grad.view() : View<T, 1, B>{};
-  }
   void expect_options(const char* where) const {
     expect_finite(where, "mu", mu);
     expect_finite(where, "gamma", gamma);

@@ -69,8 +69,8 @@ struct LinearScalar {
                 LinearScalar& grads) const {
     auto mark = ctx.mark();
     const auto column = dz.as(x.extent(0), 1);
-    if (grads.weight.has_memory()) B::gemm(ctx, x, true, column, false, true, grads.weight.view(), fn::Store{});
-    if (grads.bias.has_memory()) B::grouped_sum(ctx, one_group(ctx, x.extent(0)), column, grads.bias.view().as(1, 1));
+    if (!grads.weight.is_skipped()) B::gemm(ctx, x, true, column, false, true, grads.weight.view(), fn::Store{});
+    if (!grads.bias.is_skipped()) B::grouped_sum(ctx, one_group(ctx, x.extent(0)), column, grads.bias.view().as(1, 1));
     B::for_rows(ctx, x.extent(0), fn::LinearScalarBackward<T, B>{dz, weight.data(), dx});
   }
 };

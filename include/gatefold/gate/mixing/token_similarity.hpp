@@ -132,7 +132,7 @@ struct TokenSimilarity {
                                                 visible<T, B>(ctx, saved.r, log_r, extra), saved.r, q,
                                                 saved.log_sum_exp, drank, dq, dr, {one(dqueries), one(dx)});
     if (learned_metric) {
-      if (grads.metric.has_memory())
+      if (!grads.metric.is_skipped())
         B::gemm(ctx, x, true, View<const T, 2, B>(dqueries), false, true, grads.metric.view(), fn::Store{});
       B::gemm(ctx, View<const T, 2, B>(dqueries), false, p.metric.view(), true, true, dx, fn::Store{});
     }

@@ -86,9 +86,9 @@ struct LinearScores {
   void backward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, In<T, 2, B> dz, Out<T, 2, B> dx,
                 Params<T, B>& grads) const {
     auto mark = ctx.mark();
-    if (grads.weight.has_memory())
+    if (!grads.weight.is_skipped())
       B::gemm(ctx, positions_summed(ctx, x), true, dz, false, true, grads.weight.view(), fn::Store{});
-    if (bias && grads.bias.has_memory())
+    if (bias && !grads.bias.is_skipped())
       B::grouped_sum(ctx, one_group(ctx, dz.extent(0)), dz, grads.bias.view().as(1, experts));
     if (dx.size() > 0) backward_items(ctx, p, x, dz, dx);
   }

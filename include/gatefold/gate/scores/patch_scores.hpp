@@ -69,7 +69,7 @@ struct PatchScores {
   template <class T, class B>
   void backward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, In<T, 2, B> dz, Out<T, 2, B> dx,
                 Params<T, B>& grads) const {
-    if (grads.weight.has_memory()) B::gemm(ctx, x, true, dz, false, true, all_patches(grads.weight), fn::Store{});
+    if (!grads.weight.is_skipped()) B::gemm(ctx, x, true, dz, false, true, all_patches(grads.weight), fn::Store{});
     if (dx.size() > 0) backward_items(ctx, p, x, dz, dx);
   }
   /// Adds to dx alone.

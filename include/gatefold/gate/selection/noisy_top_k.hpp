@@ -183,7 +183,7 @@ struct NoisyTopK {
     B::for_each(ctx, dv.size(),
                 fn::DeviationBackward<NoiseLawT, T>{dvalue.data(), d.noisy.deviation.data(), saved.v.data(),
                                                     fn::draw<NoiseLawT, T>(noise), dv.data()});
-    if (grads.noise.has_memory())
+    if (!grads.noise.is_skipped())
       B::gemm(ctx, c.x, true, View<const T, 2, B>(dv), false, true, grads.noise.view(), fn::Store{});
     B::gemm(ctx, View<const T, 2, B>(dv), false, p.noise.view(), true, true, d.x, fn::Store{});
   }
