@@ -231,8 +231,8 @@ struct FlattenEach {
 }  // namespace pack
 
 /// Call f(name, tensor...) for every tensor that an optimizer steps, of one pack or of several in lock step: those of
-/// packs that are learned, unless one of the tensors is skipped (Tensor.skip). Each is a FlatTensor (but to a visitor with `sharded`, see for_each_tensor): elements and
-/// extents, whatever its rank.
+/// packs that are learned, unless one of the tensors is skipped (Tensor.skip). Each is a FlatTensor (but to a visitor
+/// with `sharded`, see for_each_tensor): elements and extents, whatever its rank.
 template <class F, class... P>
 void for_each_learned(F&& f, P&... packs) {
   if constexpr (pack::SeesSharded<std::remove_cvref_t<F>>) {

@@ -198,8 +198,8 @@ class Trained {
 
 }  // namespace not_trained
 
-/// Returns gradients of parameters, zeroed, as a Trainer without NotTrained has them: zeros_like, but gradients of tensors
-/// that are not learned are skipped if their policy says `gradient_is_optional`.
+/// Returns gradients of parameters, zeroed, as a Trainer without NotTrained has them: as zeros_like, but gradients of
+/// tensors that are not learned are skipped if their policy says `gradient_is_optional`.
 template <class C, class P>
 P gradients_like(C& ctx, const P& params) {
   return not_trained::gradients(ctx, params, gradient_memory::uses<C>(params),
