@@ -33,7 +33,8 @@ struct AddPart {
   std::vector<Part>& parts;
   std::string name;
   void operator()(const Name& inner, const auto& t) const {
-    parts.push_back({name + " " + inner.str(), {t.data(), t.data() + t.size()}});
+    parts.push_back({name + " " + inner.str(), {}});
+    if (!t.is_skipped()) parts.back().values.assign(t.data(), t.data() + t.size());
   }
 };
 /// What came out of one run: y, dx, the carry and its adjoint for each item; gradients and routing for all.
@@ -87,13 +88,22 @@ class Subject {
   }
 
   /// Forward and backward of items [first, first + count).
-  Outcome trained(typename B::Context& ctx, Index first, Index count) const {
+  /// @param skipped  by tensor: gradients that are not computed, or empty. Of these the outcome has none
+  Outcome trained(typename B::Context& ctx, Index first, Index count, const std::vector<bool>& skipped = {}) const {
     const auto x = x_.view().rows(first, count), dy = dy_.view().rows(first, count);
     Tensor<T, 2, B> y(count, layer_.out_dim()), dx(count, layer_.in_dim());
     set_zero(ctx, dx);
     auto grads = zeros_like(ctx, params_);
+    if (!skipped.empty()) {
+      gradient_memory::shape(grads, params_, uses_of_all(), skipped);
+      set_zero(ctx, grads);
+    }
     if (ctx.threads() > 1) {  // and the bits are those of zeros that are written
-      for_each_tensor([&](const Name&, auto& t) { fill(ctx, t.view(), std::numeric_limits<T>::quiet_NaN()); }, grads);
+      for_each_tensor(
+          [&](const Name&, auto& t) {
+            if (!t.is_skipped()) fill(ctx, t.view(), std::numeric_limits<T>::quiet_NaN());
+          },
+          grads);
       set_zero_later(ctx, grads);
     }
     Carry<Layer, T, B> carry, dcarry;
@@ -111,6 +121,10 @@ class Subject {
     add(o.of_all, "grads", grads);
     return o;
   }
+  /// How many tensors of parameters there are.
+  std::size_t tensors() const { return count_tensors(params_); }
+  /// What Params say of their gradients, of every tensor that its backward can skip it.
+  gradient_memory::Uses uses_of_all() const { return gradient_memory::uses<typename B::Context>(params_); }
   /// y and carry of `infer`.
   std::vector<Part> inferred(typename B::Context& ctx, Index first, Index count) const {
     Tensor<T, 2, B> y(count, layer_.out_dim());
@@ -188,6 +202,34 @@ void on_any_threads(const L& part, Index items, bool eager, const Inputs& inputs
     CHECK(difference(expected, subject.trained(ctx, 0, items)) == "");
     CHECK(difference(expected.of_items, items, 0, subject.inferred(ctx, 0, items), items) == "");
     CHECK(difference(expected.of_items, items, 0, subject.inferred(ctx, 0, items), items) == "");
+  }
+}
+
+/// Backward without the gradients of all parameters, and without those of one half or the other: adjoints and the other
+/// gradients have the bits of a backward that computes everything, and the skipped ones have no memory.
+template <class T, class B = Cpu, class L>
+void without_gradients(const L& part, Index items, const Inputs& inputs = {}) {
+  const Subject<T, L, B> subject(part, items, inputs);
+  typename B::Context ctx(1);
+  const Outcome all = subject.trained(ctx, 0, items);
+  const std::size_t tensors = subject.tensors();
+  const auto uses = subject.uses_of_all().of_tensors;
+  for (const auto& use : uses) CHECK(use.optional);
+  for (const int half : {-1, 0, 1}) {
+    CAPTURE(half);
+    std::vector<bool> skipped(tensors);
+    for (std::size_t i = 0; i < tensors; ++i) skipped[i] = half < 0 || static_cast<int>(i % 2) == half;
+    const Outcome some = subject.trained(ctx, 0, items, skipped);
+    CHECK(difference(all.of_items, some.of_items) == "");
+    REQUIRE(some.of_all.size() == all.of_all.size());
+    const std::size_t grads = some.of_all.size() - tensors;
+    for (std::size_t i = 0; i < some.of_all.size(); ++i) {
+      CAPTURE(all.of_all[i].name);
+      if (i >= grads && (skipped[i - grads] || !(uses[i - grads].learned || uses[i - grads].adapts)))
+        CHECK(some.of_all[i].values.empty());
+      else
+        CHECK(difference({all.of_all[i]}, {some.of_all[i]}) == "");
+    }
   }
 }
 

@@ -22,6 +22,7 @@ void check_bfloat16(const C& c) {
     CHECK(test::values_of(ctx, run.inferred_carry) == test::values_of(ctx, run.carry));
   });
   check_bits<float, CpuBf16>(c);
+  bitwise::without_gradients<float, CpuBf16>(c.make(odd), bitwise::few, {.noise = true, .padding = true});
   bitwise::on_any_threads<float, CpuBf16>(c.make(odd), 300, true);
 }
 

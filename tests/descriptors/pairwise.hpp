@@ -91,6 +91,8 @@ void check_bits_of_many(const C& c) {
   const Index unit = meets == Meets::sequence ? odd.sequence : 1;
   check_hooks_of_all(c);
   check_bits<T>(c);
+  without_gradients<T>(layer, few, {.noise = true, .padding = true});
+  without_gradients<T>(layer, 6 * odd.sequence, {.length = odd.sequence});
   on_any_threads<T>(layer, 48, true, {.length = odd.sequence});
   on_any_threads<T>(layer, 300, true);
   on_any_threads<T>(layer, 1024, false, {.length = 128, .noise = true, .padding = true});

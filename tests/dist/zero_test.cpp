@@ -33,12 +33,13 @@ const InGroups groups{is_weight, optim::AdamW{.lr = 0.02, .decay = 0.1}, optim::
 /// The file after some steps, of which the last go on from a file; the values of states that shards hold.
 template <class MakeOptimizer>
 std::string trained(Index shards, const MakeOptimizer& optimizer_of, const std::filesystem::path& folder,
-                    std::vector<Index>* held = nullptr, bool moves = false) {
+                    std::vector<Index>* held = nullptr, bool moves = false, const NotTrained& except = {}) {
   for (int part = 0; part < 2; ++part) {
     dist::Alone world;
     dist::run(world, shards, [&](auto& shard) {
       Cpu::Context ctx(1);
-      Trainer trainer{ctx, model_of(shard), dist::LossOfShards{CrossEntropy{}, &shard}, optimizer_of(shard), Seed{1}};
+      Trainer trainer{ctx,     model_of(shard), dist::LossOfShards{CrossEntropy{}, &shard}, optimizer_of(shard),
+                      Seed{1}, except};
       if (part == 1) dist::load_checkpoint(shard, folder / "half", trainer);
       const auto mine = shard.part_of(items);
       while (trainer.state.step < 3 * (part + 1)) {
@@ -77,7 +78,7 @@ TEST_CASE("without a shard: one sentence") {
 
 TEST_CASE("a state that is dealt over the shards: the same bits, and the same checkpoints") {
   const support::TempDirectory folder;
-  const auto check = [&](const auto& base, const auto& around) {
+  const auto check = [&](const auto& base, const auto& around, const NotTrained& except = {}) {
     for (Index shards : {1, 2, 3, 5}) {
       CAPTURE(shards);
       std::vector<Index> all, some;
@@ -86,13 +87,13 @@ TEST_CASE("a state that is dealt over the shards: the same bits, and the same ch
           [&](auto& shard) {
             return dist::DataParallel{around(base), &shard};
           },
-          folder.path, &all);
+          folder.path, &all, false, except);
       const std::string found = trained(
           shards,
           [&](auto& shard) {
             return dist::DataParallel{around(dist::Zero{base, &shard}), &shard};
           },
-          folder.path, &some, true);  // among experts that move
+          folder.path, &some, true, except);  // among experts that move
       CHECK(found.size() > 1000);
       CHECK(found == expected);
       Index of_all = 0, of_some = 0;
@@ -107,4 +108,41 @@ TEST_CASE("a state that is dealt over the shards: the same bits, and the same ch
   check(groups, [](const auto& o) {
     return optim::Scheduled{optim::Clipped{o, 0.3}, optim::WarmupCosine{.warmup = 2, .total = 9}};
   });
+  // Some parameters are not trained.
+  for (const char* pattern : {"layers.1.layers.*.branch.branch.expert", "layers.1.layers.0", "layers.0", "layers.2.*"})
+    check(
+        groups,
+        [](const auto& o) {
+          return optim::Clipped{o, 0.3};
+        },
+        pattern);
+}
+
+TEST_CASE("NotTrained on shards: the steps of a run whose optimizer leaves the same parameters alone") {
+  const support::TempDirectory folder;
+  const auto steps_of = [&](const auto& optimizer, const NotTrained& except) {
+    std::vector<double> all;
+    dist::Alone world;
+    dist::run(world, 3, [&](auto& shard) {
+      Cpu::Context ctx(1);
+      Trainer trainer{
+          ctx,     model_of(shard), dist::LossOfShards{CrossEntropy{}, &shard}, dist::DataParallel{optimizer, &shard},
+          Seed{1}, except};
+      const std::vector<Index> x{0, 1, 2, 3, 4, 5}, y{0, 1, 2, 0, 1, 2};
+      for (int t = 0; t < 3; ++t)
+        trainer.step(View<const Index, 1, Cpu>(x).rows(2 * shard.index(), 2),
+                     View<const Index, 1, Cpu>(y).rows(2 * shard.index(), 2));
+      const auto add = [&](const Name&, const auto& t) {
+        for (Index i = 0; i < t.size(); ++i) all.push_back(static_cast<double>(t.data()[i]));
+      };
+      if (shard.index() == 1) for_each_tensor(add, trainer.params);
+    });
+    return all;
+  };
+  const optim::AdamW adam{.lr = 0.02};
+  constexpr auto is_expert = [](const Name& name) { return name.str().find(".expert.") != std::string::npos; };
+  const auto apart = steps_of(InGroups{is_expert, optim::Sgd{.lr = 0}, adam}, {});
+  CHECK(apart.size() > 100);
+  CHECK(steps_of(adam, NotTrained{is_expert}) == apart);
+  CHECK_FALSE(steps_of(adam, {}) == apart);
 }

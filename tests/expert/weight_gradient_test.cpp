@@ -110,3 +110,16 @@ TEST_CASE("a gradient that is written already is added to") {
   add_weight_gradient<Noting>(ctx, Groups<Noting>{offsets, row, 1}, a.view(), dc.view(), grad);
   CHECK(grad(0, 0, 0) == 7);
 }
+
+TEST_CASE("a gradient that is skipped is not computed") {
+  Noting::Context ctx(1);
+  const std::vector<Index> offsets{0, 1}, row{0};
+  const auto a = constant_tensor<double>(ctx, 2.0, 1, 1), dc = constant_tensor<double>(ctx, 3.0, 1, 1);
+  Tensor<double, 3, Noting> grad(1, 1, 1);
+  grad.skip();
+  set_zero_later(ctx, grad);
+  Noting::added.clear();
+  add_weight_gradient<Noting>(ctx, Groups<Noting>{offsets, row, 1}, a.view(), dc.view(), grad);
+  CHECK(Noting::added.empty());
+  CHECK(grad.size() == 0);
+}

@@ -301,3 +301,30 @@ TEST_CASE("expect_like names the first part or tensor that differs") {
   CHECK(message(a, a) == "none");
   CHECK(message(a, b) == "f: g.1.weight: expected [2, 3], got [3, 3]");
 }
+
+TEST_CASE("tensors that are skipped: no optimizer steps them, and packs like theirs skip them too") {
+  Cpu::Context ctx(1);
+  const auto pair = [] { return Pair{Tensor<double, 2, Cpu>(2, 3), Tensor<double, 1, Cpu>(2)}; };
+  std::vector<Pair> params(2), grads(2);
+  for (auto* pack : {&params, &grads})
+    for (Pair& of : *pack) of = pair();
+  grads[0].weight.skip();
+  grads[1].bias.skip();
+  CHECK(count_values(grads) == 2 + 6);
+  CHECK_NOTHROW(expect_like("f", "grads", params, grads));
+  CHECK_THROWS_AS(expect_like("f", "params", grads, params), ArgumentError);
+  std::vector<std::string> seen;
+  for_each_learned(
+      [&](const Name& name, const auto& p, const auto& g) {
+        CHECK(p.size() == g.size());
+        seen.push_back(name.str());
+      },
+      params, grads);
+  CHECK(seen == std::vector<std::string>{"0.bias", "1.weight"});
+  auto moments = zeros_like(ctx, grads);
+  CHECK(moments[0].weight.is_skipped());
+  CHECK(moments[1].bias.is_skipped());
+  CHECK(moments[1].weight(1, 2) == 0);
+  CHECK_NOTHROW(copy_pack(ctx, grads, moments));
+  CHECK_THROWS_AS(copy_pack(ctx, params, moments), ArgumentError);
+}

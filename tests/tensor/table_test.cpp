@@ -133,3 +133,18 @@ TEST_CASE("the first table of a pack") {
   CHECK((first_table<float, Cpu>(std::as_const(model))->extent(0)) == 4);
   CHECK((first_table<double, Cpu>(model)) == nullptr);
 }
+
+TEST_CASE("a table that is skipped is empty until it is resized") {
+  Cpu::Context ctx(1);
+  auto table = counted(3, 2);
+  table.skip();
+  CHECK(table.is_skipped());
+  CHECK(table.size() == 0);
+  zero(ctx, table);
+  Table<double, Cpu> other;
+  other.resize_like(table);
+  CHECK(other.is_skipped());
+  other.resize(3, 2);
+  CHECK_FALSE(other.is_skipped());
+  CHECK(other.size() == 6);
+}

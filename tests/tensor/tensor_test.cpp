@@ -216,6 +216,26 @@ TEST_CASE("views and elements are those of the tensor") {
   static_assert(std::is_same_v<decltype(fixed.view()), View<const double, 2, Counting>>);
 }
 
+TEST_CASE("a tensor that is skipped: empty, without memory, until it is resized") {
+  Matrix a(2, 3), b(1, 1), c;
+  a.skip();
+  CHECK(a.is_skipped());
+  CHECK(a.size() == 0);
+  CHECK(std::as_const(a).data() == nullptr);
+  b.resize_like(a);
+  CHECK(b.is_skipped());
+  CHECK(b.size() == 0);
+  c = std::move(b);
+  CHECK(c.is_skipped());
+  const Matrix moved(std::move(a));
+  CHECK(moved.is_skipped());
+  c.resize(2, 2);
+  CHECK_FALSE(c.is_skipped());
+  c(1, 1) = 3;
+  CHECK(c(1, 1) == 3);
+  CHECK_FALSE(Matrix(0, 0).is_skipped());
+}
+
 #ifndef NDEBUG
 TEST_CASE("debug builds poison what resize drops") {
   Matrix a(2, 3);

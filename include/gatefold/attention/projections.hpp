@@ -29,11 +29,11 @@ template <class T, class B>
 void project(typename B::Context& ctx, In<T, 2, B> x, const Tensor<T, 2, B>& w, Out<T, 2, B> y) {
   B::gemm(ctx, x, false, w.view(), false, false, y, fn::Store{});
 }
-/// dx += dy wᵀ, dw += xᵀ dy
+/// dx += dy wᵀ, dw += xᵀ dy unless it is skipped
 template <class T, class B>
 void project_backward(typename B::Context& ctx, In<T, 2, B> x, const Tensor<T, 2, B>& w, In<T, 2, B> dy,
                       Out<T, 2, B> dx, Tensor<T, 2, B>& dw) {
-  B::gemm(ctx, x, true, dy, false, true, dw.view(), fn::Store{});
+  if (!dw.is_skipped()) B::gemm(ctx, x, true, dy, false, true, dw.view(), fn::Store{});
   B::gemm(ctx, dy, false, w.view(), true, true, dx, fn::Store{});
 }
 

@@ -104,6 +104,7 @@ class Move {
       prepare(at, one, change, [&](const auto& from, const Range& experts, auto& to) {
         resize(from, experts, change, to);
         zero(ctx_, to);
+        if (from.is_skipped()) to.skip();
       });
     });
   }

@@ -30,7 +30,7 @@ struct Deal {
 /// done to the part; a visitor of for_each_tensor that has `sharded(name, pack...)` is told of it instead.
 template <class P>
 struct Sharded {
-  static constexpr bool sharded = true;
+  static constexpr bool sharded = true, gradient_is_optional = gatefold::gradient_is_optional<P>;
   P part;
   std::shared_ptr<const Deal> deal{};  // that of the pack it is made like; none: rows lie in the order of the shards
   void lie_as(const Sharded& other) { deal = other.deal; }

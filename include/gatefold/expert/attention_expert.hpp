@@ -119,6 +119,7 @@ struct AttentionExpert {
 
   template <class T, class B>
   struct Params {
+    static constexpr bool gradient_is_optional = true;
     Tensor<T, 3, B> key_query;  // [E, d, d]
     Tensor<T, 3, B> value;      // [E, d, outputs]
     static void each(auto&& f, auto&... p) {

@@ -84,6 +84,7 @@ struct GatedMlp {
 
   template <class T, class B>
   struct Params {
+    static constexpr bool gradient_is_optional = true;
     Tensor<T, 3, B> gate, up;  // [E, D, H]
     Tensor<T, 3, B> down;      // [E, H, D]
     static void each(auto&& f, auto&... p) {
@@ -162,7 +163,7 @@ struct GatedMlp {
       add_weight_gradient<B>(ctx, slots, View<const Factor, 2, B>(hidden), outputs.du, grads.down, outputs.groups.rows);
     }
     const View<const Factor, 2, B> dgate = dgate_out, dup = dup_out;
-    {
+    if (!grads.gate.is_skipped() || !grads.up.is_skipped()) {
       const auto items = rounded_once(ctx, groups, x, dslots);
       add_weight_gradient<B>(ctx, groups, x, dgate, grads.gate);
       add_weight_gradient<B>(ctx, groups, x, dup, grads.up);

@@ -114,6 +114,7 @@ struct LayerNorm {
 
   template <class T, class B>
   struct Params {
+    static constexpr bool gradient_is_optional = true;
     Tensor<T, 2, B> gain, bias;  // [E, D]
     static void each(auto&& f, auto&... p) {
       f("gain", p.gain...);
@@ -172,8 +173,9 @@ struct LayerNorm {
     auto scaled = ctx.template scratch<T>(groups.slots, model_dim);
     B::for_rows(ctx, groups.slots,
                 fn::NormaliseBackward<T, B>{groups, saved.normalized, p.gain, dz, saved.inverse, dslots, scaled});
-    B::grouped_sum(ctx, groups.in_slot_order(), View<const T, 2, B>(scaled), grads.gain.view());
-    B::grouped_sum(ctx, groups.in_slot_order(), dz, grads.bias.view());
+    if (!grads.gain.is_skipped())
+      B::grouped_sum(ctx, groups.in_slot_order(), View<const T, 2, B>(scaled), grads.gain.view());
+    if (!grads.bias.is_skipped()) B::grouped_sum(ctx, groups.in_slot_order(), dz, grads.bias.view());
   }
 
  private:

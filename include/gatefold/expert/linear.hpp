@@ -54,6 +54,7 @@ struct Linear {
 
   template <class T, class B>
   struct Params {
+    static constexpr bool gradient_is_optional = true;
     Tensor<T, 3, B> weight;  // [E, D, O]
     Tensor<T, 2, B> bias;    // [E, O], [E, 0] without bias
     static void each(auto&& f, auto&... p) {
@@ -91,7 +92,7 @@ struct Linear {
                 In<T, 2, B> dz, Out<T, 2, B> dslots, Params<T, B>& grads) const {
     const Groups<B> slots = groups.in_slot_order();
     add_weight_gradient<B>(ctx, groups, x, dz, grads.weight);
-    if (bias) B::grouped_sum(ctx, slots, dz, grads.bias.view());
+    if (bias && !grads.bias.is_skipped()) B::grouped_sum(ctx, slots, dz, grads.bias.view());
     B::grouped_gemm(ctx, slots, dz, p.weight.view(), transposed, dslots, fn::Store{});
   }
   template <class T, class B>
@@ -105,7 +106,7 @@ struct Linear {
     B::grouped_gemm_rows(ctx, groups, du, p.weight.view(), transposed, dslots,
                          fn::WeightedItems<T, B>{outputs, x, weighted});
     add_weight_gradient<B>(ctx, groups.in_slot_order(), View<const T, 2, B>(weighted), du, grads.weight, groups.rows);
-    if (bias) outputs.add_bias_gradient(ctx, grads.bias.view());
+    if (bias && !grads.bias.is_skipped()) outputs.add_bias_gradient(ctx, grads.bias.view());
   }
 };
 

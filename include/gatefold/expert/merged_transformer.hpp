@@ -120,6 +120,7 @@ struct MergedTransformer {
 
   template <class T, class B>
   struct Params {
+    static constexpr bool gradient_is_optional = true;
     Tensor<T, 3, B> key_query;  // [E, d, heads · d]
     Tensor<T, 3, B> weight;     // [E, d, J]
     static void each(auto&& f, auto&... p) {

@@ -87,6 +87,7 @@ struct Mlp {
 
   template <class T, class B>
   struct Params {
+    static constexpr bool gradient_is_optional = true;
     Tensor<T, 3, B> up;         // [E, D, H]
     Tensor<T, 2, B> up_bias;    // [E, H], [E, 0] without bias
     Tensor<T, 3, B> down;       // [E, H, D]
@@ -183,14 +184,15 @@ struct Mlp {
                      fn::ActivateBackward<Act, T, B>{saved.pre, factor, hidden, dpre, as_it_is});
       add_weight_gradient<B>(ctx, slots, View<const Factor, 2, B>(hidden), outputs.du, grads.down, outputs.groups.rows);
     }
-    {
+    if (!grads.up.is_skipped()) {
       const auto items = rounded_once(ctx, groups, x, dslots);
       add_weight_gradient<B>(ctx, groups, x, View<const Factor, 2, B>(dpre), grads.up);
     }
     B::grouped_gemm(ctx, slots, View<const Factor, 2, B>(dpre), p.up.view(), transposed, dslots, fn::Store{});
     if (bias) {
-      outputs.add_bias_gradient(ctx, grads.down_bias.view());
-      B::grouped_sum(ctx, slots, View<const T, 2, B>(r.empty() ? as_it_is : r), grads.up_bias.view());
+      if (!grads.down_bias.is_skipped()) outputs.add_bias_gradient(ctx, grads.down_bias.view());
+      if (!grads.up_bias.is_skipped())
+        B::grouped_sum(ctx, slots, View<const T, 2, B>(r.empty() ? as_it_is : r), grads.up_bias.view());
     }
   }
 };

@@ -34,6 +34,7 @@ struct MultiHeadExpert {
 
   template <class T, class B>
   struct Params {
+    static constexpr bool gradient_is_optional = true;
     Tensor<T, 3, B> query, key, value, output;  // [E, D, D]
     static void each(auto&& f, auto&... p) {
       f("query", p.query...);

@@ -34,6 +34,7 @@ struct PatchMlp {
 
   template <class T, class B>
   struct Params {
+    static constexpr bool gradient_is_optional = true;
     Tensor<T, 4, B> weight;  // [E, P, d, J]
     Tensor<T, 3, B> bias;    // [E, P, J], [E, P, 0] without bias
     static void each(auto&& f, auto&... p) {
@@ -77,7 +78,8 @@ struct PatchMlp {
                 const Saved<T, B>& saved, In<T, 2, B> dz, Out<T, 2, B> dslots, Params<T, B>& grads) const {
     expect_shape("PatchMlp.backward", "saved.pre", saved.pre, {groups.slots * patches, filters});
     patches_backward<Act>(ctx, Positions<B>{groups, patches, true}, x, weights(p), saved.pre, dz, dslots,
-                          weights(grads), biases(grads));
+                          grads.weight.is_skipped() ? View<T, 3, B>{} : weights(grads),
+                          grads.bias.is_skipped() ? View<T, 2, B>{} : biases(grads));
   }
 
  private:

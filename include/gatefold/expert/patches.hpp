@@ -95,7 +95,7 @@ void patches_forward(C& ctx, const Positions<B>& patches, In<T, 2, B> x, In<T, 3
   B::for_rows(ctx, patches.items.slots, fn::SumFilters<T, B>{patches, hidden, z});
 }
 
-/// Writes dslots unless they are empty, adds to dweight and dbias.
+/// Writes dslots unless they are empty, adds to dweight and dbias unless they are empty.
 template <class Act, class C, class T, class B>
 void patches_backward(C& ctx, const Positions<B>& patches, In<T, 2, B> x, In<T, 3, B> weight,
                       const Tensor<T, 2, B>& pre, In<T, 2, B> dz, Out<T, 2, B> dslots, Out<T, 3, B> dweight,
@@ -106,8 +106,8 @@ void patches_backward(C& ctx, const Positions<B>& patches, In<T, 2, B> x, In<T, 
   auto dpre_out = ctx.template scratch<T>(patches.slots(), pre.extent(1));
   B::for_rows(ctx, patches.items.slots, fn::SumFiltersBackward<Act, T, B>{patches, pre, dz, dpre_out});
   const View<const T, 2, B> dpre = dpre_out;
-  B::grouped_outer(ctx, groups, x.as(x.extent(0) * patches.length, dim), dpre, dweight);
-  if (dbias.extent(1) > 0) B::grouped_sum(ctx, slots, dpre, dbias);
+  if (dweight.size() > 0) B::grouped_outer(ctx, groups, x.as(x.extent(0) * patches.length, dim), dpre, dweight);
+  if (dbias.size() > 0) B::grouped_sum(ctx, slots, dpre, dbias);
   if (dslots.size() == 0) return;
   if (patches.apart) {
     auto dpatch = ctx.template scratch<T>(patches.slots(), dim);

@@ -88,6 +88,7 @@ struct RmsNorm {
 
   template <class T, class B>
   struct Params {
+    static constexpr bool gradient_is_optional = true;
     Tensor<T, 2, B> gain;  // [E, D]
     static void each(auto&& f, auto&... p) { f("gain", p.gain...); }
   };
@@ -132,7 +133,8 @@ struct RmsNorm {
     auto scaled = ctx.template scratch<T>(groups.slots, model_dim);
     B::for_rows(ctx, groups.slots,
                 fn::RootMeanSquareBackward<T, B>{groups, x, p.gain, dz, saved.inverse, dslots, scaled});
-    B::grouped_sum(ctx, groups.in_slot_order(), View<const T, 2, B>(scaled), grads.gain.view());
+    if (!grads.gain.is_skipped())
+      B::grouped_sum(ctx, groups.in_slot_order(), View<const T, 2, B>(scaled), grads.gain.view());
   }
 
  private:

@@ -108,6 +108,7 @@ struct SigmoidGated {
 
   template <class T, class B>
   struct Params {
+    static constexpr bool gradient_is_optional = true;
     gatefold::Params<ExpertT, T, B> expert;
     Tensor<T, 3, B> gate;  // [E, D, 1]
     static void each(auto&& f, auto&... p) {

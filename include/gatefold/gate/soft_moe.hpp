@@ -102,6 +102,7 @@ struct SoftMoe {
   using Extra = Sequence<T, B>;
   template <class T, class B>
   struct Params {
+    static constexpr bool gradient_is_optional = true;
     Tensor<T, 3, B> phi;    // [E, P, D]
     Tensor<T, 1, B> scale;  // [1]
     static void each(auto&& f, auto&... p) {
@@ -175,12 +176,17 @@ struct SoftMoe {
 
     const View<const T, 2, B> kept = plan.without_padding(ctx, x), dlogits = dz;
     const auto s = sides<T, B>(ctx, p, kept);
-    auto dslot = ctx.template scratch<T>(count * slots, model_dim);
-    B::gemm(ctx, dlogits, true, s.item, false, false, dslot, fn::Store{});
-    B::template reduce<T>(ctx, dslot.extent(0), fn::UnitRowsScale<T, B>{of_slots(p.phi), factor<T>(), dslot},
-                          grads.scale.data());
-    B::for_rows(ctx, dslot.extent(0),
-                fn::UnitRowsBackward<T, B>{of_slots(p.phi), factor<T>(), p.scale.data(), dslot, of_slots(grads.phi)});
+    if (!grads.phi.is_skipped() || !grads.scale.is_skipped()) {
+      auto dslot = ctx.template scratch<T>(count * slots, model_dim);
+      B::gemm(ctx, dlogits, true, s.item, false, false, dslot, fn::Store{});
+      if (!grads.scale.is_skipped())
+        B::template reduce<T>(ctx, dslot.extent(0), fn::UnitRowsScale<T, B>{of_slots(p.phi), factor<T>(), dslot},
+                              grads.scale.data());
+      if (!grads.phi.is_skipped())
+        B::for_rows(
+            ctx, dslot.extent(0),
+            fn::UnitRowsBackward<T, B>{of_slots(p.phi), factor<T>(), p.scale.data(), dslot, of_slots(grads.phi)});
+    }
     auto ditem = d.inputs.empty() ? ctx.template scratch<T>(x.extent(0), model_dim) : d.inputs;
     B::gemm(ctx, dlogits, false, s.slot, false, !d.inputs.empty(), ditem, fn::Store{});
     B::for_rows(ctx, x.extent(0), fn::UnitRowsBackward<T, B>{kept, factor<T>(), nullptr, ditem, dx});

@@ -38,6 +38,7 @@ struct Attention {
 
   template <class T, class B>
   struct Params {
+    static constexpr bool gradient_is_optional = true;
     Tensor<T, 2, B> query, key, value, output;  // [D, D]
     static void each(auto&& f, auto&... p) {
       f("query", p.query...);
@@ -117,8 +118,10 @@ struct Attention {
                               dnow = without_padding<T, B>(ctx, du, extra.valid);
     auto dcontext = ctx.template scratch<T>(x.extent(0), model_dim);
     B::gemm(ctx, dnow, false, p.output.view(), true, false, dcontext, fn::Store{});
-    B::gemm(ctx, saved.context.view(), true, dnow, false, true, grads.output.view(), fn::Store{});
-    if (dtrace.output.data()) add(ctx, dtrace.output, grads.output.view());
+    if (!grads.output.is_skipped()) {
+      B::gemm(ctx, saved.context.view(), true, dnow, false, true, grads.output.view(), fn::Store{});
+      if (dtrace.output.data()) add(ctx, dtrace.output, grads.output.view());
+    }
 
     auto from_trace = [&](View<T, 2, B> given) {
       auto d = ctx.template scratch<T>(x.extent(0), model_dim);

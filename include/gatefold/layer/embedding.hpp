@@ -116,6 +116,7 @@ struct Embedding {
   using Items = View<const Index, 1, B>;
   template <class T, class B>
   struct Params {
+    static constexpr bool gradient_is_optional = true;
     Table<T, B> weight;     // [V, D]
     Tensor<T, 2, B> place;  // [L, D]
     static void each(auto&& f, auto&... p) {
@@ -160,12 +161,14 @@ struct Embedding {
                 In<T, 2, B> du, Nothing<T, B> dx, Params<T, B>& grads, const NonDeduced<Sequence<T, B>>& extra,
                 Nothing<T, B>&) const {
     expect_backward("Embedding.backward", *this, p, x, du, dx, grads, extra);
-    if (!sparse) grads.weight.touch_all();
-    auto mark = ctx.mark();
-    auto offsets = ctx.template scratch<Index>(vocabulary + 1), order = ctx.template scratch<Index>(x.extent(0));
-    B::group_by(ctx, x, offsets, order);
-    B::for_rows(ctx, x.extent(0), fn::AddById<T, B>{x, offsets, order, du, grads.weight.rows()});
-    if (places > 0) {
+    if (!grads.weight.is_skipped()) {
+      if (!sparse) grads.weight.touch_all();
+      auto mark = ctx.mark();
+      auto offsets = ctx.template scratch<Index>(vocabulary + 1), order = ctx.template scratch<Index>(x.extent(0));
+      B::group_by(ctx, x, offsets, order);
+      B::for_rows(ctx, x.extent(0), fn::AddById<T, B>{x, offsets, order, du, grads.weight.rows()});
+    }
+    if (places > 0 && !grads.place.is_skipped()) {
       const Index length = extra.of(x.extent(0));
       B::for_rows(ctx, length, fn::AddByPlace<T, B>{du, length, grads.place});
     }

@@ -192,7 +192,7 @@ struct RelativeAttention {
                         dextra.trace.log_sum_exp, dq, dk, dv, dextra.relative);
     attending::project_backward(ctx, now, p.query, dq, dx, grads.query);
     const auto back = [&](const Tensor<T, 2, B>& w, View<const T, 2, B> d, Tensor<T, 2, B>& dw) {
-      B::gemm(ctx, all, true, d, false, true, dw.view(), fn::Store{});
+      if (!dw.is_skipped()) B::gemm(ctx, all, true, d, false, true, dw.view(), fn::Store{});
       B::gemm(ctx, attending::without_past(ctx, of.window, d), false, w.view(), true, true, dx, fn::Store{});
     };
     back(p.key, dk, grads.key);
@@ -242,7 +242,7 @@ struct RelativeAttention {
   static void add_trace(typename B::Context& ctx, const attending::Window& of, const ExtraGrad<T, B>& dextra,
                         View<T, 2, B> dq, View<T, 2, B> dk, View<T, 2, B> dv, Tensor<T, 2, B>& doutput) {
     const AttentionTrace<T, B>& from = dextra.trace;
-    if (from.output.data()) add(ctx, from.output, doutput.view());
+    if (from.output.data() && !doutput.is_skipped()) add(ctx, from.output, doutput.view());
     if (from.q.data()) add(ctx, from.q, dq);
     if (from.k.data()) attending::add_own_rows<typename B::Context, T, B>(ctx, of, from.k, dk);
     if (from.v.data()) attending::add_own_rows<typename B::Context, T, B>(ctx, of, from.v, dv);

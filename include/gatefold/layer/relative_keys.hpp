@@ -58,6 +58,7 @@ struct RelativeKeys {
 
   template <class T, class B>
   struct Params {
+    static constexpr bool gradient_is_optional = true;
     Tensor<T, 2, B> relative;  // [window, head_dim]
     gatefold::Params<Inner<T, B>, T, B> layer;
     static void each(auto&& f, auto&... p) {
@@ -115,7 +116,7 @@ struct RelativeKeys {
                 const NonDeduced<Extra<T, B>>& extra, NonDeduced<ExtraGrad<T, B>>& dextra) const {
     expect_backward("RelativeKeys.backward", *this, p, x, dy, dx, grads, dcarry, extra);
     ExtraGrad<T, B> to = dextra;
-    lookup::set_relative(to, grads.relative.view());
+    if (!grads.relative.is_skipped()) lookup::set_relative(to, grads.relative.view());
     as_layer<T, B>(layer).backward(ctx, p.layer, x, saved, dy, dcarry, dx, grads.layer, with_keys(p, extra), to);
   }
 

@@ -53,6 +53,7 @@ struct TokenPlaces {
 
   template <class T, class B>
   struct Params {
+    static constexpr bool gradient_is_optional = true;
     Tensor<T, 2, B> place;  // [L, D]
     Tensor<T, 2, B> first;  // [1, D], [0, D] without a class token
     static void each(auto&& f, auto&... p) {
@@ -93,10 +94,11 @@ struct TokenPlaces {
     auto mark = ctx.mark();
     const Groups<B> items = one_group(ctx, x.extent(0));
     add_rows(ctx, items, du, dx, p.first.size());
+    if (grads.place.is_skipped() && grads.first.is_skipped()) return;
     auto sum = ctx.template scratch<T>(length(), model_dim);
     B::grouped_sum(ctx, items, du, sum.as(1, out_dim()), false);
-    add(ctx, sum, grads.place.view());
-    add(ctx, sum.rows(0, grads.first.extent(0)), grads.first.view());
+    if (!grads.place.is_skipped()) add(ctx, sum, grads.place.view());
+    if (!grads.first.is_skipped()) add(ctx, sum.rows(0, grads.first.extent(0)), grads.first.view());
   }
 };
 

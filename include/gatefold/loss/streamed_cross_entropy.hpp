@@ -148,6 +148,7 @@ struct StreamedCrossEntropy {
   using Target = View<const Index, 1, B>;
   template <class T, class B>
   struct Params {
+    static constexpr bool gradient_is_optional = true;
     Tensor<T, 2, B> weight;  // [V, D], [0, D] if tied
     Tensor<T, 1, B> bias;    // [V], [0] without bias
     static void each(auto&& f, auto&... p) {
@@ -256,7 +257,7 @@ struct StreamedCrossEntropy {
     return {*table, p.bias};
   }
 
-  /// What backward adds, whatever the model is. dw [V, D], db [V] or empty
+  /// What backward adds, whatever the model is. dw [V, D], db [V] or empty; an empty dw is skipped
   template <class T, class B>
   void differentiate(typename B::Context& ctx, const Weights<T, B>& w, In<T, 2, B> y, In<Index, 1, B> target,
                      const Saved<T, B>& saved, Out<T, 2, B> dy, Out<T, 2, B> dw, Out<T, 1, B> db) const {
@@ -280,9 +281,9 @@ struct StreamedCrossEntropy {
       B::for_each(ctx, rows, fn::SubtractLabel<T, B>{label, ignore, first, share, dz});
       const View<const T, 2, B> d = dz;
       B::gemm(ctx, d, false, wv, false, first > 0, dy.rows(row, rows), fn::Store{});
-      B::gemm(ctx, d, true, h, false, true, dw.rows(first, dz.extent(1)), fn::Store{});
+      if (dw.size() > 0) B::gemm(ctx, d, true, h, false, true, dw.rows(first, dz.extent(1)), fn::Store{});
       const auto of_block = ctx.mark();
-      if (bias) B::grouped_sum(ctx, one_group(ctx, rows), d, db.rows(first, dz.extent(1)).as(1, dz.extent(1)));
+      if (db.size() > 0) B::grouped_sum(ctx, one_group(ctx, rows), d, db.rows(first, dz.extent(1)).as(1, dz.extent(1)));
     });
   }
 

@@ -106,23 +106,32 @@ P with_experts(const P& policy, Index experts) {
   }
 }
 
+namespace policy {
+
+struct Always {
+  bool operator()() const { return true; }
+};
+
+}  // namespace policy
+
 /// Let every pack that adapts by a rule of its own do so: calls `params.adapt(ctx, grads)` where a pack has it. What
 /// stands in `grads` there is what backward left, a count of picks for instance. A Trainer calls it after each step.
-template <class C, class P>
-void adapt(C& ctx, P& params, P& grads) {
+/// @param adapts  called once for each such pack, in order: whether it adapts now
+template <class C, class P, class Adapts = policy::Always>
+void adapt(C& ctx, P& params, P& grads, const Adapts& adapts = {}) {
   if constexpr (hook::params::adapt<P, C, P>()) {
-    params.adapt(ctx, grads);
+    if (adapts()) params.adapt(ctx, grads);
   } else if constexpr (pack::is_vector<P>) {
     expect(params.size() == grads.size(), "adapt", "parts", params.size(), grads.size());
-    for (std::size_t i = 0; i < params.size(); ++i) adapt(ctx, params[i], grads[i]);
+    for (std::size_t i = 0; i < params.size(); ++i) adapt(ctx, params[i], grads[i], adapts);
   } else if constexpr (pack::is_tuple<P>) {
     const auto parts = [&]<std::size_t... At>(std::index_sequence<At...>) {
-      (adapt(ctx, std::get<At>(params), std::get<At>(grads)), ...);
+      (adapt(ctx, std::get<At>(params), std::get<At>(grads), adapts), ...);
     };
     parts(std::make_index_sequence<std::tuple_size_v<P>>{});
   } else if constexpr (!pack::is_tensor<P>) {
     if constexpr (pack::check<P>())
-      P::each([&](std::string_view, auto& p, auto& g) { adapt(ctx, p, g); }, params, grads);
+      P::each([&](std::string_view, auto& p, auto& g) { adapt(ctx, p, g, adapts); }, params, grads);
   }
 }
 

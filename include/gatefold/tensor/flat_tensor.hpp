@@ -25,6 +25,7 @@ struct AnyTensor {
   unsigned char* marks = nullptr;  // of the rows of a Table, where not all are touched
   void* table = nullptr;
   void (*touch_all)(void* table) = nullptr;
+  bool skipped = false;  // Tensor.skip
 
   template <class T>
   static const void* type_of() {
@@ -41,6 +42,7 @@ struct AnyTensor {
         rank(Rank),
         extents{} {
     for (int d = 0; d < Rank; ++d) extents[d] = t.extent(d);
+    skipped = t.is_skipped();
   }
   template <class T, class B>
   explicit AnyTensor(Table<T, B>& t, bool = false)
@@ -51,7 +53,9 @@ struct AnyTensor {
         extents{t.extent(0), t.extent(1)},
         marks(t.all_touched() ? nullptr : t.rows().marks),
         table(&t),
-        touch_all([](void* of) { static_cast<Table<T, B>*>(of)->touch_all(); }) {}
+        touch_all([](void* of) { static_cast<Table<T, B>*>(of)->touch_all(); }) {
+    skipped = t.is_skipped();
+  }
   template <class T, class B>
   explicit AnyTensor(FlatTensor<T, B>& t, bool = false) : AnyTensor(t.any_) {}
 };
@@ -92,6 +96,7 @@ class FlatTensor {
 
   /// False for a Table that counts the rows that are touched.
   bool all_touched() const { return !any_.marks; }
+  bool is_skipped() const { return any_.skipped; }
   TableRows<T> rows() const { return {static_cast<T*>(any_.elements), any_.extents[1], any_.marks, all_touched()}; }
 
  private:

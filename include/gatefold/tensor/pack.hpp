@@ -54,6 +54,14 @@ inline constexpr bool is_learned = !requires {
   requires !P::learned;
 };
 
+/// True for a pack that says `static constexpr bool gradient_is_optional = true;`: the backward of its policy skips
+/// each tensor of its gradients that is_skipped, and adds to the others as always. Gradients of other packs are never
+/// skipped. It holds for the tensors that the pack lists itself; packs inside it say their own.
+template <class P>
+inline constexpr bool gradient_is_optional = requires {
+  requires P::gradient_is_optional;
+};
+
 namespace pack {
 
 template <class>
@@ -205,6 +213,7 @@ using FlatOf =
     FlatTensor<std::conditional_t<std::is_const_v<P>, const T, T>, typename Of<std::remove_const_t<P>>::Backend>;
 template <class... P, class F, std::size_t... At>
 void visit_flat(F& f, const Name& at, const AnyTensor* of_each_pack, std::index_sequence<At...>) {
+  if ((of_each_pack[At].skipped || ...)) return;
   const auto lvalues = [&](FlatOf<P>... tensors) { f(at, tensors...); };
   lvalues(FlatOf<P>(of_each_pack[At])...);
 }
@@ -213,6 +222,7 @@ template <class F>
 struct FlattenEach {
   F& f;
   void operator()(const Name& at, auto&... tensors) const {
+    if ((tensors.is_skipped() || ...)) return;
     const auto lvalues = [&](auto... flat) { f(at, flat...); };
     lvalues(FlatTensor(tensors)...);
   }
@@ -221,8 +231,8 @@ struct FlattenEach {
 }  // namespace pack
 
 /// Call f(name, tensor...) for every tensor that an optimizer steps, of one pack or of several in lock step: those of
-/// packs that are learned. Each is a FlatTensor (but to a visitor with `sharded`, see for_each_tensor): elements and
-/// extents, whatever its rank.
+/// packs that are learned, unless one of the tensors is skipped (Tensor.skip). Each is a FlatTensor (but to a visitor
+/// with `sharded`, see for_each_tensor): elements and extents, whatever its rank.
 template <class F, class... P>
 void for_each_learned(F&& f, P&... packs) {
   if constexpr (pack::SeesSharded<std::remove_cvref_t<F>>) {
@@ -258,6 +268,7 @@ struct Extents {
 
 template <class P>
 [[gnu::noinline]] void expect_tensor_like(const char* where, const Name& at, const P& like, const P& other) {
+  if (other.is_skipped()) return;
   const Extents expected(like), got(other);
   expect(got == expected, where, at, expected, got);
 }
@@ -281,7 +292,8 @@ void expect_like(const char* where, const Name& at, const P& like, const P& othe
 
 }  // namespace pack
 
-/// Require of a pack, gradients or moments, the parts and shapes of another, the parameters:
+/// Require of a pack, gradients or moments, the parts and shapes of another, the parameters, but for tensors that are
+/// skipped (Tensor.skip):
 /// `AdamW.step: grads.expert.up: expected [8, 32, 64], got [2, 32, 64]`.
 /// @throws ArgumentError
 /// @cost   a comparison per extent; the message is built on failure only

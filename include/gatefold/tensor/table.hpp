@@ -43,8 +43,15 @@ class Table {
   }
   template <class U, class OtherB>
   void resize_like(const Table<U, OtherB>& other) {
+    if (other.is_skipped()) return skip();
     resize(other.extent(0), other.extent(1));
   }
+  /// As that of a Tensor.
+  void skip() {
+    resize(0, 0);
+    elements_.skip();
+  }
+  bool is_skipped() const { return elements_.is_skipped(); }
 
   View<const T, 2, B> view() const { return elements_; }
   View<T, 2, B> view() {

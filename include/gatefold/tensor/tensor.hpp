@@ -42,11 +42,13 @@ class Tensor {
   Tensor(Tensor&& other) noexcept
       : view_(std::exchange(other.view_, {})),
         capacity_(std::exchange(other.capacity_, 0)),
+        skipped_(std::exchange(other.skipped_, false)),
         zeros_(std::move(other.zeros_)),
         copied_(std::move(other.copied_)) {}
   Tensor& operator=(Tensor&& other) noexcept {
     std::swap(view_, other.view_);
     std::swap(capacity_, other.capacity_);
+    std::swap(skipped_, other.skipped_);
     zeros_ = std::move(other.zeros_);
     copied_ = std::move(other.copied_);
     return *this;
@@ -58,11 +60,22 @@ class Tensor {
     GATEFOLD_REQUIRE(sizeof...(Extent) == Rank, "gatefold: one extent per dimension");
     take({static_cast<Index>(extents)...});
   }
+  /// Takes the extents of another tensor, or is skipped if that is.
   template <class U, class OtherB>
   void resize_like(const Tensor<U, Rank, OtherB>& other) {
+    if (other.is_skipped()) return skip();
     const auto parts = [&]<std::size_t... D>(std::index_sequence<D...>) { resize(other.extent(D)...); };
     parts(std::make_index_sequence<Rank>{});
   }
+  /// Makes the tensor a gradient that nobody needs: empty, without memory, and marked, so that backward passes skip it
+  /// (see gradient_is_optional in tensor/pack.hpp). `resize` takes that back.
+  void skip() {
+    zeros_.take();
+    copied_.forget();
+    outgrow();
+    skipped_ = true;
+  }
+  bool is_skipped() const { return skipped_; }
 
   View<T, Rank, B> view() { return to_write(); }
   View<const T, Rank, B> view() const { return elements(); }
@@ -135,6 +148,7 @@ class Tensor {
 
   View<T, Rank, B> view_;
   Index capacity_ = 0;
+  bool skipped_ = false;
   [[no_unique_address]] std::conditional_t<Rank == 3, DeferredZeros<B>, NoDeferredZeros> zeros_;
   [[no_unique_address]] std::conditional_t<Rank == 3, CopyStamp, NoCopyStamp> copied_;
 };
@@ -156,6 +170,7 @@ void Tensor<T, Rank, B>::take(const std::array<Index, Rank>& extents) {
   const std::size_t bytes = static_cast<std::size_t>(count) * sizeof(T);
   zeros_.take();
   copied_.forget();
+  skipped_ = false;
   T* data = view_.data();
   if (count > capacity_) {
     outgrow();

@@ -31,7 +31,33 @@ namespace gatefold {
 
 namespace checkpoint {
 
-inline constexpr std::string_view version = "1", prefix = "gatefold.", version_key = "gatefold.checkpoint";
+inline constexpr std::string_view version = "1", prefix = "gatefold.", version_key = "gatefold.checkpoint",
+                                  not_trained_key = "gatefold.not_trained";
+
+/// The names of the parameters that a run does not train, a line each.
+template <class R>
+std::string not_trained(const R& run) {
+  std::string lines;
+  if constexpr (requires { run.not_trained(); })
+    for (const std::string& name : run.not_trained()) lines += name + '\n';
+  return lines;
+}
+/// A line that one of two texts has and the other lacks.
+/// @return the line, and whether `a` has it
+inline std::pair<std::string, bool> first_difference(const std::string& a, const std::string& b) {
+  const auto lines = [](const std::string& text) {
+    std::set<std::string> all;
+    for (std::size_t begin = 0, end; (end = text.find('\n', begin)) != text.npos; begin = end + 1)
+      all.insert(text.substr(begin, end - begin));
+    return all;
+  };
+  const std::set<std::string> of_a = lines(a), of_b = lines(b);
+  for (const std::string& line : of_a)
+    if (!of_b.contains(line)) return {line, true};
+  for (const std::string& line : of_b)
+    if (!of_a.contains(line)) return {line, false};
+  return {};
+}
 
 /// @throws ArgumentError where a run holds a part of its experts alone
 template <class R>
@@ -53,6 +79,7 @@ io::Metadata with_counters(io::Metadata metadata, const R& run) {
         metadata[std::string(prefix) + at.str()] = std::to_string(optim::kept(number));
       },
       Name{}, run);
+  if (std::string lines = not_trained(run); !lines.empty()) metadata[std::string(not_trained_key)] = std::move(lines);
   return metadata;
 }
 
@@ -67,12 +94,17 @@ void read_counters(const std::string& path, const io::Metadata& metadata, R& run
   if (found->second != version)
     fail("expected a checkpoint of format " + std::string(version) +
          ", got another format: of another version of gatefold");
-  std::set<std::string> names{std::string(version_key)};
+  std::set<std::string> names{std::string(version_key), std::string(not_trained_key)};
+  const auto selection = metadata.find(std::string(not_trained_key));
+  const auto [name, in_file] = first_difference(selection == metadata.end() ? "" : selection->second, not_trained(run));
+  if (!name.empty())
+    fail("expected a checkpoint of a run with the same NotTrained, got one that " +
+         std::string(in_file ? "does not train \"" : "trains \"") + name.substr(0, 200) + "\"");
   optim::for_each_counter(
       [&](const Name& at, auto& number) {
-        const std::string name = std::string(prefix) + at.str();
-        names.insert(name);
-        const auto entry = metadata.find(name);
+        const std::string key = std::string(prefix) + at.str();
+        names.insert(key);
+        const auto entry = metadata.find(key);
         auto value = optim::kept(number);
         bool good = entry != metadata.end();
         if (good) {
@@ -80,7 +112,7 @@ void read_counters(const std::string& path, const io::Metadata& metadata, R& run
           const auto [stopped, error] = std::from_chars(begin, end, value);
           good = error == std::errc() && stopped == end && std::cmp_greater_equal(value, 0);
         }
-        if (!good) fail("expected a count in \"" + name + "\"");
+        if (!good) fail("expected a count in \"" + key + "\"");
         if (write) number = optim::restored<std::remove_cvref_t<decltype(number)>>(value);
       },
       Name{}, run);
@@ -134,7 +166,7 @@ void save_checkpoint(const std::filesystem::path& path, const R& run, const io::
 /// Go on from what save_checkpoint wrote, a file or parts: what follows has the bits of a run that was never
 /// interrupted, on any number of threads, where data and extra inputs are functions of the run's seed and counters.
 ///
-/// @param run  made of the same model and optimizer; options may differ
+/// @param run  made of the same model, optimizer and NotTrained; options may differ
 /// @return the caller's own metadata
 /// @throws FileError as io::load, naming a tensor that is missing, unexpected or of another shape, and when the file is
 ///         no checkpoint of this format; nothing has changed then

@@ -10,6 +10,7 @@
 #include "gatefold/loss/model_and_loss.hpp"
 #include "gatefold/policy/policy.hpp"
 #include "gatefold/tensor/expect_shape.hpp"
+#include "gatefold/train/not_trained.hpp"
 
 namespace gatefold {
 
@@ -23,9 +24,9 @@ namespace gatefold {
 /// Auxiliary losses of gates have no part in it.
 /// @param params  the model's, or ModelAndLoss where the loss learns; they stay as they are
 /// @throws ArgumentError on shapes that do not fit
-/// @cost   forward and backward, the gradients of the parameters among them, which nobody asks for: as many values as
-///         parameters. No allocation after the first call of as many items, with the same parameters where their
-///         experts' products round (CudaBf16)
+/// @cost   forward and backward, without the gradients of the parameters, unless a policy does not say
+///         `gradient_is_optional`: the gradients of its parameters take as many values. No allocation after the first
+///         call of as many items, with the same parameters where their experts' products round (CudaBf16)
 template <class T, class C, class ModelT, class LossT>
 class InputGradient {
   using B = typename C::Backend;
@@ -52,7 +53,7 @@ class InputGradient {
     dy_.resize(x.extent(0), layer_.out_dim());
     value_.resize(1);
     loss::validate_target<T, B>("InputGradient", loss, x.extent(0), y_, target);
-    if (!begun_) grads_ = zeros_like(ctx_, params);
+    if (!begun_) grads_ = not_trained::no_gradients(ctx_, params);
     begun_ = true;
     rounded_.run(ctx_, params, {.keep = keeps_rounded}, [&] { run(params, x, target, dx, without_auxiliary(extra)); });
   }

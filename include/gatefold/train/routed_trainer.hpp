@@ -13,6 +13,7 @@
 #include "gatefold/routing/sparse_plan.hpp"
 #include "gatefold/tensor/expect_shape.hpp"
 #include "gatefold/train/not_finite.hpp"
+#include "gatefold/train/not_trained.hpp"
 
 namespace gatefold {
 
@@ -64,7 +65,7 @@ class RoutedTrainer {
         weighted_experts(weighted),
         ctx_(ctx),
         params(init_params<T, B>(mixture, ctx, of_run)),
-        grads(zeros_like(ctx, params)),
+        grads(gradients_like(ctx, params)),
         seed(of_run) {
     const auto here = ctx_.here();
     value_.resize(3);

@@ -1,8 +1,10 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include "gatefold/backend/elementwise.hpp"
 #include "gatefold/backend/order.hpp"
@@ -17,6 +19,7 @@
 #include "gatefold/policy/policy.hpp"
 #include "gatefold/tensor/expect_shape.hpp"
 #include "gatefold/train/not_finite.hpp"
+#include "gatefold/train/not_trained.hpp"
 
 namespace gatefold {
 
@@ -44,6 +47,7 @@ namespace gatefold {
 /// before its first part, and before a later one if somebody has asked for weights to write them since. Results have
 /// the same bits without (see `keeps_rounded`).
 /// @param of_run  where the parameters begin; kept as `seed`, of which `noise()` is too
+/// @param except  the parameters that are not trained; without it, all are
 /// @throws ArgumentError on shapes and options that do not fit, NotFiniteError on a loss or gradient that is not finite
 ///         (see `not_finite`); parameters, state and adapted packs are untouched then, and no part waits any more.
 ///         `accumulate` looks at nothing: it returns the loss as it is, and the step that follows throws. After a
@@ -68,14 +72,15 @@ class Trainer {
                    "dist::DataParallel{optimizer, &shard}; see docs/how-to/distributed.md");
 
   Trainer(C& ctx, const ModelT& model, const LossT& of_outputs, const OptimizerT& of_params, Seed of_run,
-          Element<T> = {})
+          Element<T> = {}, const NotTrained& except = {})
       : loss(of_outputs),
         optimizer(of_params),
         ctx_(ctx),
         layer_(as_layer<T, B>(model)),
         params(Loss::init(loss, ctx, of_run.fork(loss_stream), init_params<T, B>(layer_, ctx, of_run))),
-        grads(zeros_like(ctx, params)),
-        state(optimizer.begin(ctx, params)),
+        trained_(params, except),
+        grads(trained_.gradients(ctx, params)),
+        state(trained_.only([&](Params& p) { return optimizer.begin(ctx, p); }, params)),
         seed(of_run) {
     optim::validate_options(optimizer);
     expect(named::reduce<OptimizerT>() || !holds_sharded(params), "Trainer", "optimizer",
@@ -85,6 +90,9 @@ class Trainer {
     const auto here = ctx_.here();
     value_.resize(2);
   }
+  Trainer(C& ctx, const ModelT& model, const LossT& of_outputs, const OptimizerT& of_params, Seed of_run,
+          const NotTrained& except, Element<T> element = {})
+      : Trainer(ctx, model, of_outputs, of_params, of_run, element, except) {}
 
   /// One step on a batch and the parts that wait. Returns the loss (2) before the step, without auxiliary losses (see
   /// `auxiliary`). A batch of no items adds nothing: where no part waits it is no step, returns 0 and changes nothing.
@@ -99,18 +107,22 @@ class Trainer {
 
     auto mark = ctx_.mark();
     optim::reduce_gradients(optimizer, ctx_, grads);
-    const auto measured = optim::measure_gradients(optimizer, ctx_, grads);
-    B::for_each(ctx_, 1, fn::Verdict<T>{measured.total, value_.data() + 1});
-    T found[2];
-    B::to_host(ctx_, 2, std::as_const(value_).data(), found);
-    const double value = taken.mean(static_cast<double>(found[0]));
-    if (!fn::is_finite(value) || found[1] != 0) {
-      if (not_finite == NotFinite::throws) throw_not_finite("Trainer.step", ctx_, value, grads);
-      ++skipped;
-      return value;
-    }
-    optim::measured_step(optimizer, ctx_, params, grads, state, measured);
-    adapt(ctx_, params, grads);
+    double value = 0;
+    const auto step_finite = [&](Params& p, Params& g) {
+      const auto measured = optim::measure_gradients(optimizer, ctx_, g);
+      B::for_each(ctx_, 1, fn::Verdict<T>{measured.total, value_.data() + 1});
+      T found[2];
+      B::to_host(ctx_, 2, std::as_const(value_).data(), found);
+      value = taken.mean(static_cast<double>(found[0]));
+      if (!fn::is_finite(value) || found[1] != 0) {
+        if (not_finite == NotFinite::throws) throw_not_finite("Trainer.step", ctx_, value, g);
+        ++skipped;
+        return false;
+      }
+      optim::measured_step(optimizer, ctx_, p, g, state, measured);
+      return true;
+    };
+    if (trained_.only(step_finite, params, grads)) trained_.adapt(ctx_, params, grads);
     return value;
   }
   /// A part of a batch, whose gradient waits for the next step. Returns its loss. A checkpoint holds what the last step
@@ -206,6 +218,8 @@ class Trainer {
   const auto& model() const { return Loss::model(params); }
   /// The model's output in the last step or evaluation.
   View<const T, 2, B> output() const { return y_; }
+  /// The names of the parameters that are not trained.
+  const std::vector<std::string>& not_trained() const { return trained_.not_trained(); }
   const Layer& layer() const { return layer_; }
   C& context() const { return ctx_; }
 
@@ -225,9 +239,15 @@ class Trainer {
 
  public:
   Params params;
+
+ private:
+  not_trained::Trained<C, Params> trained_;  // of params
+
+ public:
   /// The gradient of the last step, which the optimizer may have clipped or reduced in place; after `accumulate`, that
   /// of the parts that wait: of one part, ∇L as it is; of more, Σ_i n_i ∇L_i / n of the last one. On shards, the terms
-  /// of this shard then, which dist::all_reduce adds up.
+  /// of this shard then, which dist::all_reduce adds up. Of what is not trained: skipped (Tensor.skip), or
+  /// with values that nothing reads if its policy does not say `gradient_is_optional`.
   Params grads;
   decltype(std::declval<const OptimizerT&>().begin(std::declval<C&>(), std::declval<const Params&>())) state;
   gatefold::Saved<Layer, T, B> saved;
@@ -363,5 +383,11 @@ template <class C, class M, class L, class O>
 Trainer(C&, M, L, O, Seed) -> Trainer<float, C, M, L, O>;
 template <class C, class M, class L, class O, class T>
 Trainer(C&, M, L, O, Seed, Element<T>) -> Trainer<T, C, M, L, O>;
+template <class C, class M, class L, class O>
+Trainer(C&, M, L, O, Seed, NotTrained) -> Trainer<float, C, M, L, O>;
+template <class C, class M, class L, class O, class T>
+Trainer(C&, M, L, O, Seed, NotTrained, Element<T>) -> Trainer<T, C, M, L, O>;
+template <class C, class M, class L, class O, class T>
+Trainer(C&, M, L, O, Seed, Element<T>, NotTrained) -> Trainer<T, C, M, L, O>;
 
 }  // namespace gatefold

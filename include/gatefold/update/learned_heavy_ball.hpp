@@ -62,6 +62,7 @@ struct LearnedHeavyBall {
 
   template <class T, class B>
   struct Params {
+    static constexpr bool gradient_is_optional = true;
     Tensor<T, 1, B> mu, gamma;  // [1], or [0] where not learned
     LinearScalar<T, B> linear;  // of (2), or empty
     static void each(auto&& f, auto&... p) {

@@ -44,6 +44,7 @@ namespace update {
 ///     z[n] = ⟨x[n], w⟩ + b                                                                              (1)
 template <class T, class B>
 struct LinearScalar {
+  static constexpr bool gradient_is_optional = true;
   Tensor<T, 2, B> weight;  // [D, 1], or [0, 1]
   Tensor<T, 1, B> bias;    // [1], or [0]
   static void each(auto&& f, auto&... p) {
@@ -68,8 +69,8 @@ struct LinearScalar {
                 LinearScalar& grads) const {
     auto mark = ctx.mark();
     const auto column = dz.as(x.extent(0), 1);
-    B::gemm(ctx, x, true, column, false, true, grads.weight.view(), fn::Store{});
-    B::grouped_sum(ctx, one_group(ctx, x.extent(0)), column, grads.bias.view().as(1, 1));
+    if (!grads.weight.is_skipped()) B::gemm(ctx, x, true, column, false, true, grads.weight.view(), fn::Store{});
+    if (!grads.bias.is_skipped()) B::grouped_sum(ctx, one_group(ctx, x.extent(0)), column, grads.bias.view().as(1, 1));
     B::for_rows(ctx, x.extent(0), fn::LinearScalarBackward<T, B>{dz, weight.data(), dx});
   }
 };

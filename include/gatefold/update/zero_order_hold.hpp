@@ -61,15 +61,15 @@ struct Hold {
     held_values[1] = delta * held(z);
   }
 };
-/// dμ += (dμ_t μ_t + ds Δ φ′(Δ μ)) Δ,   dΔ = dμ_t μ_t μ + ds e^{Δ μ}
+/// dμ += (dμ_t μ_t + ds Δ φ′(Δ μ)) Δ,   dΔ = dμ_t μ_t μ + ds e^{Δ μ}; a null dmu or dstep is skipped
 template <class T>
 struct HoldBackward {
   const T *step, *mu, *dheld;
   T *dstep, *dmu;
   GATEFOLD_HD void operator()(Index) const {
     const T delta = math::softplus(*step), z = delta * *mu, mu_t = std::exp(z);
-    *dmu += delta * (dheld[0] * mu_t + dheld[1] * delta * held_slope(z));
-    *dstep += (dheld[0] * mu_t * *mu + dheld[1] * mu_t) * math::sigmoid(*step);
+    if (dmu) *dmu += delta * (dheld[0] * mu_t + dheld[1] * delta * held_slope(z));
+    if (dstep) *dstep += (dheld[0] * mu_t * *mu + dheld[1] * mu_t) * math::sigmoid(*step);
   }
 };
 
@@ -97,6 +97,7 @@ struct ZeroOrderHold {
 
   template <class T, class B>
   struct Params {
+    static constexpr bool gradient_is_optional = true;
     Tensor<T, 1, B> step, mu;   // [1] s and μ
     LinearScalar<T, B> linear;  // w, b
     static void each(auto&& f, auto&... p) {

@@ -51,6 +51,7 @@ struct TokenSimilarity {
 
   template <class T, class B>
   struct Params {
+    static constexpr bool gradient_is_optional = true;
     Tensor<T, 2, B> metric;  // [D, D], [0, 0] unless learned_metric
     static void each(auto&& f, auto&... p) { f("metric", p.metric...); }
   };
@@ -131,7 +132,8 @@ struct TokenSimilarity {
                                                 visible<T, B>(ctx, saved.r, log_r, extra), saved.r, q,
                                                 saved.log_sum_exp, drank, dq, dr, {one(dqueries), one(dx)});
     if (learned_metric) {
-      B::gemm(ctx, x, true, View<const T, 2, B>(dqueries), false, true, grads.metric.view(), fn::Store{});
+      if (!grads.metric.is_skipped())
+        B::gemm(ctx, x, true, View<const T, 2, B>(dqueries), false, true, grads.metric.view(), fn::Store{});
       B::gemm(ctx, View<const T, 2, B>(dqueries), false, p.metric.view(), true, true, dx, fn::Store{});
     }
     B::for_rows(ctx, z.extent(0), fn::SoftmaxBackward<T, B>{saved.r, dr, dz});

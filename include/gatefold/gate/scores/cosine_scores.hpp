@@ -64,6 +64,7 @@ struct CosineScores {
 
   template <class T, class B>
   struct Params {
+    static constexpr bool gradient_is_optional = true;
     Tensor<T, 2, B> projection;   // [D, dim]
     Tensor<T, 2, B> embedding;    // [E, dim]
     Tensor<T, 1, B> temperature;  // [1], [0] where there is none
@@ -117,14 +118,16 @@ struct CosineScores {
     auto mark = ctx.mark();
     const auto s = sides<T, B>(ctx, p, x);
     const auto ditem = items_backward<T, B>(ctx, p, s, dz, dx);
-    B::gemm(ctx, x, true, ditem.projected, false, true, grads.projection.view(), fn::Store{});
-    if (has_temperature()) {
+    if (!grads.projection.is_skipped())
+      B::gemm(ctx, x, true, ditem.projected, false, true, grads.projection.view(), fn::Store{});
+    if (has_temperature() && !grads.temperature.is_skipped()) {
       auto dinverse = ctx.template scratch<T>(1);
       fill(ctx, dinverse, 0);
       B::template reduce<T>(ctx, x.extent(0), fn::UnitRowsScale<T, B>{s.projected, of_items<T>(), ditem.item},
                             dinverse.data());
       B::for_each(ctx, 1, fn::InverseBackward<T>{s.scale, dinverse.data(), grads.temperature.data()});
     }
+    if (grads.embedding.is_skipped()) return;
     auto dexpert = ctx.template scratch<T>(experts, dim);
     B::gemm(ctx, dz, true, s.item, false, false, dexpert, fn::Store{});
     B::for_rows(ctx, experts,

@@ -22,6 +22,7 @@ struct Fixed {
 
   template <class T, class B>
   struct Params {
+    static constexpr bool gradient_is_optional = true;
     static constexpr bool learned = false;
     gatefold::Params<ScoresT, T, B> scores;
     static void each(auto&& f, auto&... p) { gatefold::Params<ScoresT, T, B>::each(f, p.scores...); }

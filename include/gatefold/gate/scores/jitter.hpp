@@ -51,7 +51,7 @@ struct Jitter {
   template <class T, class B>
   struct Params {
     using Scores = gatefold::Params<ScoresT, T, B>;
-    static constexpr bool learned = is_learned<Scores>;
+    static constexpr bool learned = is_learned<Scores>, gradient_is_optional = gatefold::gradient_is_optional<Scores>;
     Scores scores;
     static void each(auto&& f, auto&... p) { Scores::each(f, p.scores...); }
   };

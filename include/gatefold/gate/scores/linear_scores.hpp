@@ -31,6 +31,7 @@ struct LinearScores {
 
   template <class T, class B>
   struct Params {
+    static constexpr bool gradient_is_optional = true;
     Tensor<T, 2, B> weight;  // [D, E]
     Tensor<T, 1, B> bias;    // [E], [0] without bias
     static void each(auto&& f, auto&... p) {
@@ -85,8 +86,10 @@ struct LinearScores {
   void backward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, In<T, 2, B> dz, Out<T, 2, B> dx,
                 Params<T, B>& grads) const {
     auto mark = ctx.mark();
-    B::gemm(ctx, positions_summed(ctx, x), true, dz, false, true, grads.weight.view(), fn::Store{});
-    if (bias) B::grouped_sum(ctx, one_group(ctx, dz.extent(0)), dz, grads.bias.view().as(1, experts));
+    if (!grads.weight.is_skipped())
+      B::gemm(ctx, positions_summed(ctx, x), true, dz, false, true, grads.weight.view(), fn::Store{});
+    if (bias && !grads.bias.is_skipped())
+      B::grouped_sum(ctx, one_group(ctx, dz.extent(0)), dz, grads.bias.view().as(1, experts));
     if (dx.size() > 0) backward_items(ctx, p, x, dz, dx);
   }
   /// Adds to dx alone.

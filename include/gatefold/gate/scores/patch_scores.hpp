@@ -28,6 +28,7 @@ struct PatchScores {
 
   template <class T, class B>
   struct Params {
+    static constexpr bool gradient_is_optional = true;
     Tensor<T, 3, B> weight;  // [length, D, E]
     static void each(auto&& f, auto&... p) { f("weight", p.weight...); }
   };
@@ -68,7 +69,7 @@ struct PatchScores {
   template <class T, class B>
   void backward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, In<T, 2, B> dz, Out<T, 2, B> dx,
                 Params<T, B>& grads) const {
-    B::gemm(ctx, x, true, dz, false, true, all_patches(grads.weight), fn::Store{});
+    if (!grads.weight.is_skipped()) B::gemm(ctx, x, true, dz, false, true, all_patches(grads.weight), fn::Store{});
     if (dx.size() > 0) backward_items(ctx, p, x, dz, dx);
   }
   /// Adds to dx alone.

@@ -93,6 +93,7 @@ struct NoisyTopK {
 
   template <class T, class B>
   struct Params {
+    static constexpr bool gradient_is_optional = true;
     Tensor<T, 2, B> noise;  // [D, E] W; [0, 0] unless learned
     static void each(auto&& f, auto&... p) { f("noise", p.noise...); }
   };
@@ -182,7 +183,8 @@ struct NoisyTopK {
     B::for_each(ctx, dv.size(),
                 fn::DeviationBackward<NoiseLawT, T>{dvalue.data(), d.noisy.deviation.data(), saved.v.data(),
                                                     fn::draw<NoiseLawT, T>(noise), dv.data()});
-    B::gemm(ctx, c.x, true, View<const T, 2, B>(dv), false, true, grads.noise.view(), fn::Store{});
+    if (!grads.noise.is_skipped())
+      B::gemm(ctx, c.x, true, View<const T, 2, B>(dv), false, true, grads.noise.view(), fn::Store{});
     B::gemm(ctx, View<const T, 2, B>(dv), false, p.noise.view(), true, true, d.x, fn::Store{});
   }
 

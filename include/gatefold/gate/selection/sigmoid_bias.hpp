@@ -195,6 +195,7 @@ struct SigmoidBias {
 
   template <class T, class B>
   struct Params {
+    static constexpr bool gradient_is_optional = true;
     static constexpr bool learned = false;
     Tensor<T, 1, B> bias;   // [E]
     Tensor<T, 1, B> speed;  // [1]
@@ -260,7 +261,7 @@ struct SigmoidBias {
                 Params<T, B>& grads, const Nothing<T, B>&) const {
     expect_picks("SigmoidBias.backward", plan, c.rank.extent(0), k);
     B::for_each(ctx, c.rank.extent(0), fn::SigmoidWeightsBackward<T, B>{weights(c, plan), dplan.weight, d.rank});
-    if (c.first_evaluation)
+    if (c.first_evaluation && !grads.bias.is_skipped())
       B::for_rows(ctx, experts, fn::LoadViolation<T, B>{plan.item, plan.expert, c.valid, grads.bias});
   }
 

@@ -1,0 +1,90 @@
+#pragma once
+
+#include <cstddef>
+#include <string_view>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "gatefold/policy/hooks.hpp"
+#include "gatefold/tensor/pack.hpp"
+
+/// Which gradients need memory. A gradient that nobody reads is skipped (Tensor.skip) if the Params around it say that
+/// their backward passes over it (`gradient_is_optional`, tensor/pack.hpp).
+namespace gatefold::gradient_memory {
+
+/// How the gradient of a tensor is used.
+struct Use {
+  bool optional = false;  // it can be skipped
+  bool learned = true;    // an optimizer reads it
+  bool adapts = false;    // a rule of the pack's own (Params.adapt) reads it
+};
+/// The Use of each tensor of a pack, in the order of for_each_tensor, and the tensors [first, second) of each pack that
+/// adapts.
+struct Uses {
+  std::vector<Use> of_tensors{};
+  std::vector<std::pair<std::size_t, std::size_t>> adapting{};
+};
+
+template <class C, class P>
+void add_uses(const P& pack, Use use, Uses& all);
+template <class C>
+struct AddUsesOfPart {
+  const Use& use;
+  Uses& all;
+  void operator()(std::string_view, const auto& part) const { add_uses<C>(part, use, all); }
+};
+template <class C, class P>
+void add_uses(const P& pack, Use use, Uses& all) {
+  if constexpr (pack::is_tensor<P>) {
+    all.of_tensors.push_back(use);
+  } else if constexpr (pack::is_vector<P>) {
+    for (const auto& part : pack) add_uses<C>(part, use, all);
+  } else if constexpr (pack::is_tuple<P>) {
+    const auto parts = [&]<std::size_t... At>(std::index_sequence<At...>) {
+      (add_uses<C>(std::get<At>(pack), use, all), ...);
+    };
+    parts(std::make_index_sequence<std::tuple_size_v<P>>{});
+  } else if constexpr (pack::check<P>()) {
+    constexpr bool adapts = hook::params::adapt<P, C, P>();
+    const bool outermost = adapts && !use.adapts;  // packs inside one that adapts are its own affair
+    const std::size_t begin = all.of_tensors.size();
+    use = {gradient_is_optional<P>, use.learned && is_learned<P>, use.adapts || adapts};
+    P::each(AddUsesOfPart<C>{use, all}, pack);
+    if (outermost) all.adapting.emplace_back(begin, all.of_tensors.size());
+  }
+}
+/// @tparam C  the context that an `adapt` would take
+template <class C, class P>
+Uses uses(const P& params) {
+  Uses all;
+  add_uses<C>(params, {}, all);
+  return all;
+}
+
+/// Gives a gradient its extents, or skips it if it is not needed.
+struct ShapeGradient {
+  const std::vector<bool>& needed;
+  std::size_t& next;
+  void operator()(auto& gradient, const auto& parameter) const {
+    if (needed[next++])
+      gradient.resize_like(parameter);
+    else
+      gradient.skip();
+  }
+};
+/// Gives gradients the shapes of their parameters. A gradient that can be skipped is skipped if its tensor is selected,
+/// or if nobody reads it: the tensor is not learned and does not adapt.
+/// @param selected  by tensor, in the order of for_each_tensor
+template <class P>
+void shape(P& grads, const P& params, const Uses& uses, const std::vector<bool>& selected) {
+  std::vector<bool> needed;
+  for (std::size_t i = 0; i < selected.size(); ++i) {
+    const Use& use = uses.of_tensors[i];
+    needed.push_back(!use.optional || (!selected[i] && (use.learned || use.adapts)));
+  }
+  std::size_t next = 0;
+  pack::structure_like(grads, params, ShapeGradient{needed, next});
+}
+
+}  // namespace gatefold::gradient_memory
