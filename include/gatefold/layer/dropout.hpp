@@ -51,6 +51,7 @@ struct Dropout {
   static constexpr bool check_parts() {
     return policy::check_branch<BranchT, T, B>();
   }
+  GATEFOLD_BRANCH_CALLS;
   Index in_dim() const { return branch.in_dim(); }
   Index out_dim() const { return branch.out_dim(); }
 

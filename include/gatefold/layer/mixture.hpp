@@ -92,6 +92,7 @@ struct Mixture {
     }
   }
 
+  GATEFOLD_BRANCH_CALLS;
   Index in_dim() const {
     if constexpr (swapped) {
       return 0;

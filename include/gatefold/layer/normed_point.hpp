@@ -82,6 +82,7 @@ struct NormedPoint {
                     "gatefold: norm and layer are swapped: NormedPoint{norm, layer}; see docs/extending.md#branch")
     return policy::fits<Inner<T, B>> && policy::check_norm<NormT, T, B>();
   }
+  GATEFOLD_LAYER_CALLS;
   Index in_dim() const { return layer.in_dim(); }
   Index out_dim() const { return layer.out_dim(); }
 

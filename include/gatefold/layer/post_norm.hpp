@@ -66,6 +66,7 @@ struct PostNorm {
                     "gatefold: layer and norm are swapped: PostNorm{layer, norm}; see docs/extending.md#branch")
     return policy::fits<Inner<T, B>> && policy::check_norm<NormT, T, B>();
   }
+  GATEFOLD_LAYER_CALLS;
   Index in_dim() const { return layer.in_dim(); }
   Index out_dim() const { return layer.out_dim(); }
 

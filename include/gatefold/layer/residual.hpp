@@ -91,6 +91,7 @@ struct Residual {
     }
   }
 
+  GATEFOLD_LAYER_CALLS;
   Index in_dim() const {
     if constexpr (has_branch) {
       return branch.in_dim();
