@@ -5,6 +5,7 @@
 
 #include "gatefold/core/config.hpp"
 #include "gatefold/core/types.hpp"
+#include "gatefold/policy/misuse.hpp"
 #include "gatefold/policy/policy.hpp"
 #include "gatefold/policy/probe.hpp"
 #include "gatefold/routing/sparse_plan.hpp"
@@ -42,7 +43,7 @@ namespace policy {
 template <class G, class T, class B>
 concept GateTypes = requires(const G g) {
   typename G::template Plan<T, B>::Grad;
-  { g.experts() } -> std::convertible_to<Index>;
+  requires CountsExperts<G>;
 };
 template <class G, class T, class B, class Given = Params<G, T, B>>
 concept GateForward = requires(const G g, Probe<T, B> a, const Given& params, typename G::template Plan<T, B>& plan,

@@ -85,10 +85,6 @@ concept HasDims = requires(const L layer) {
   { layer.in_dim() } -> std::convertible_to<Index>;
   { layer.out_dim() } -> std::convertible_to<Index>;
 };
-template <class L>
-concept HasExperts = requires(const L part) {
-  { part.experts() } -> std::convertible_to<Index>;
-};
 /// What a branch takes: Given is its parameters, or something else in their place; More comes after extra.
 template <class L, class T, class B, class Given, class... More>
 concept BranchForwardOf = requires(const L branch, Probe<T, B> a, const Items<L, T, B>& x, const Given& params,

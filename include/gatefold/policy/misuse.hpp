@@ -1,6 +1,9 @@
 #pragma once
 
+#include <concepts>
+
 #include "gatefold/core/config.hpp"
+#include "gatefold/core/types.hpp"
 
 namespace gatefold::policy {
 
@@ -17,6 +20,21 @@ struct Misuse {
   Misuse() = default;
   template <class... V>
   Misuse(const V&...) = delete;
+};
+template <class V>
+inline constexpr bool is_misuse = false;
+template <Sentence says>
+inline constexpr bool is_misuse<Misuse<says>> = true;
+
+/// A part that counts experts: its function `experts()`, or the option `experts` of its scores, for which a gate keeps
+/// the name free (ComposedGate). `expert_count` (gate/scores/expert_count.hpp) reads either.
+template <class P>
+concept CountsExperts = requires(const P part) {
+  { part.experts() } -> std::convertible_to<Index>;
+}
+|| requires(P part) {
+  requires is_misuse<decltype(part.experts)>;
+  part.scores;
 };
 
 }  // namespace gatefold::policy
