@@ -72,7 +72,10 @@ template <class Branch>
 void train() {
   Cpu::Context ctx;
   Residual{update::Plain{}, Branch{}}.template init<float, Cpu>(ctx, Seed{1});
-  Trainer trainer{ctx, Branch{}, MeanSquaredError{}, optim::Sgd{}, Seed{1}};
+  Trainer trainer{ctx, Chain{Branch{}, Residual{update::Plain{}, Branch{}}}, MeanSquaredError{}, optim::Sgd{}, Seed{1}};
+  Tensor<float, 2, Cpu> x(3, 2), y(3, 2);
+  trainer.step(x, y);
+  trainer.infer(x, y);
 }
 
 int main() {

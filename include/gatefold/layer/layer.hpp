@@ -344,7 +344,7 @@ void forward_overlapping(const L& branch, typename B::Context& ctx, const Params
   if constexpr (hook::branch::forward_overlapping<L, T, B>()) {
     branch.forward_overlapping(ctx, p, x, u, saved, extra, fn::NoStep<T>{}, work);
   } else {
-    branch.forward(ctx, p, x, u, saved, extra);
+    branch.forward(ctx, p, x, u, saved, extra, fn::NoStep<T>{});
     work();
   }
 }

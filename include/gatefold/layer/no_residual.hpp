@@ -3,6 +3,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "gatefold/backend/elementwise.hpp"
 #include "gatefold/core/config.hpp"
 #include "gatefold/layer/batch_stamp.hpp"
 #include "gatefold/layer/layer.hpp"
@@ -72,7 +73,7 @@ struct NoResidual {
                Out<T, 2, B> y, Saved<T, B>& saved, const NonDeduced<Extra<T, B>>& extra = {}) const {
     const auto here = ctx.here();
     validate(p, x.extent(0), Nothing<T, B>{}, extra);
-    branch.forward(ctx, p.branch, x, y, saved.branch, extra);
+    branch.forward(ctx, p.branch, x, y, saved.branch, extra, fn::NoStep<T>{});
     saved.batch.take(x);
   }
   template <class T, class B>

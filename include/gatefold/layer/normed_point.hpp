@@ -113,7 +113,7 @@ struct NormedPoint {
     const auto here = ctx.here();
     expect_forward("NormedPoint.forward", *this, p, x, "y", y, carry, extra);
     saved.h.resize(x.extent(0), in_dim());
-    filled_norm<T, B>().forward(ctx, p.norm, x, saved.h, saved.norm, Nothing<T, B>{});
+    filled_norm<T, B>().forward(ctx, p.norm, x, saved.h, saved.norm, Nothing<T, B>{}, fn::NoStep<T>{});
     update::follow_pass(carry, x.data(), saved.h.data());
     as_layer<T, B>(layer).forward(ctx, p.layer, saved.h, carry, y, saved.layer, extra);
     B::for_each(ctx, y.size(), fn::AddWhatChanged<T>{x.data(), saved.h.data(), y.data()});
