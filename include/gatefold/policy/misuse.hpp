@@ -17,24 +17,25 @@ namespace gatefold::policy {
 /// A member needs [[no_unique_address]] and a sentence of its own: two empty members of one type take memory.
 template <Sentence says>
 struct Misuse {
+  static constexpr bool is_misuse = true;
   Misuse() = default;
   template <class... V>
   Misuse(const V&...) = delete;
 };
-template <class V>
-inline constexpr bool is_misuse = false;
-template <Sentence says>
-inline constexpr bool is_misuse<Misuse<says>> = true;
 
-/// A part that counts experts: its function `experts()`, or the option `experts` of its scores, for which a gate keeps
-/// the name free (ComposedGate). `expert_count` (gate/scores/expert_count.hpp) reads either.
+/// A part that counts experts by its function `experts()`.
 template <class P>
-concept CountsExperts = requires(const P part) {
+concept HasExperts = requires(const P part) {
   { part.experts() } -> std::convertible_to<Index>;
-}
-|| requires(P part) {
-  requires is_misuse<decltype(part.experts)>;
+};
+/// A gate whose number of experts is the option `experts` of its scores (ComposedGate). Its own `experts` is a Misuse.
+template <class P>
+concept HasExpertsOfScores = requires(const P part) {
+  part.experts.is_misuse;
   part.scores;
 };
+/// Either; `expert_count` (gate/scores/expert_count.hpp) returns the number.
+template <class P>
+concept CountsExperts = HasExperts<P> || HasExpertsOfScores<P>;
 
 }  // namespace gatefold::policy
