@@ -324,7 +324,7 @@ struct ExpertParallel<NoMixture<M, S>, M, S> {
   GATEFOLD_REQUIRE(std::is_void_v<M>,
                    "gatefold: an ExpertParallel is of a Mixture and the address of a shard, ExpertParallel{mixture, "
                    "&shard}; what is around a mixture goes around that, WithShared{ExpertParallel{...}, ...}; see "
-                   "docs/distributed.md");
+                   "docs/how-to/distributed.md");
 };
 template <class M, class S, class... A>
 ExpertParallel(const M&, const S&, const A&...) -> ExpertParallel<NoMixture<M, S>, M, S>;

@@ -158,7 +158,7 @@ struct GlobalGate {
       (sees == global::Sees::mixed || sees == global::Sees::own ||
        std::same_as<gatefold::WithoutTrace<Extra<GateT, T, B>>, Extra<GateT, T, B>>),
       "gatefold: a gate that follows an attention (AttentionAware) in an ExpertParallel needs scores without extra "
-      "inputs (no Jitter) and a selection that reads logits alone (TopK); see docs/distributed.md");
+      "inputs (no Jitter) and a selection that reads logits alone (TopK); see docs/how-to/distributed.md");
   using Inner = typename global::Inner<GateT, T, B>::Type;
 
   struct Saved {

@@ -140,21 +140,21 @@ constexpr bool check_expert() {
   GATEFOLD_EXPECT(
       (ExpertTypes<E, T, B>),
       "gatefold: an expert needs in_dim(), out_dim() and Params<T, B> init<T, B>(ctx, experts, seed) const; "
-      "see docs/extending.md#expert")
+      "see docs/how-to/extending.md#expert")
   GATEFOLD_EXPECT((ExpertForward<E, T, B>),
                   "gatefold: an expert needs forward(ctx, params, groups, x, z, saved) const; "
-                  "see docs/extending.md#expert")
+                  "see docs/how-to/extending.md#expert")
   GATEFOLD_EXPECT((ExpertBackward<E, T, B>),
                   "gatefold: an expert needs backward(ctx, params, groups, x, saved, dz, dslots, grads) const; "
-                  "see docs/extending.md#expert")
+                  "see docs/how-to/extending.md#expert")
   GATEFOLD_EXPECT((!ExpertForward<E, T, B, Foreign> && !ExpertBackward<E, T, B, Foreign>),
                   "gatefold: forward and backward of an expert take params as const Params<T, B>& (const Nothing<T, "
                   "B>& without any), never as const auto&, which would take those of another model; see "
-                  "docs/extending.md#what-all-policies-share")
+                  "docs/how-to/extending.md#what-all-policies-share")
   GATEFOLD_EXPECT((!hook::expert::stores_slots<E>() || StoresSlots<E, T, B>),
                   "gatefold: an expert that says stores_slots has forward<T, B, Z>, infer<T, B, Z> and "
                   "weighted_backward<T, B, Z>, whose z and dslots are Out<Z, 2, B>; see "
-                  "docs/extending.md#optional-members")
+                  "docs/reference/optional_members.md")
   return hook::expert::all<E, T, B>() && check_inside<E, T, B>();
 }
 

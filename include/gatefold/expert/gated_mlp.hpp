@@ -78,14 +78,14 @@ struct GatedMlp {
   GATEFOLD_REQUIRE(
       std::is_class_v<Act>,
       "gatefold: GatedMlp<Activation> takes an activation, Gelu say; elements are those of its parameters; see "
-      "docs/extending.md#expert");
+      "docs/how-to/extending.md#expert");
   static constexpr bool stores_slots = true;
   Index model_dim = 0, hidden_dim = 0;
   Initial initial{};
   [[no_unique_address]] policy::Misuse<
       "gatefold: a GatedMlp maps items of model_dim to items of model_dim; another width is a Linear behind it, "
       "Chain{mlp, "
-      "Linear{.model_dim = 8, .output_dim = 4}}; see docs/extending.md#expert">
+      "Linear{.model_dim = 8, .output_dim = 4}}; see docs/how-to/extending.md#expert">
       output_dim{};
 
   template <class T, class B>

@@ -45,36 +45,36 @@
 #define GATEFOLD_WRONG_INIT                                                                                      \
   template <class T = float, class B = void, class... A>                                                         \
   void init(::gatefold::policy::Misuse<"gatefold: init names elements and backend, model.init<float, Cpu>(ctx, " \
-                                       "Seed{1}); see docs/extending.md#functions-over-any-policy-and-pack">,    \
+                                       "Seed{1}); see docs/reference/functions.md">,                             \
             A&&...) const
 #define GATEFOLD_LAYER_CALLS                                                                                        \
   GATEFOLD_WRONG_INIT;                                                                                              \
   GATEFOLD_WRONG_COUNT(begin, 3, 3,                                                                                 \
                        "gatefold: begin of a layer takes (ctx, params, items, carry), items the number of items; "  \
-                       "see docs/extending.md#functions-over-any-policy-and-pack");                                 \
+                       "see docs/reference/functions.md");                                                          \
   GATEFOLD_WRONG_COUNT(forward, 5, 6,                                                                               \
                        "gatefold: forward of a layer takes (ctx, params, x, carry, y, saved, extra), extra inputs " \
                        "if it has some: Carry<L, T, B> carry; layer.begin(ctx, params, items, carry) first; see "   \
-                       "docs/extending.md#functions-over-any-policy-and-pack");                                     \
+                       "docs/reference/functions.md");                                                              \
   GATEFOLD_WRONG_COUNT(infer, 4, 5,                                                                                 \
                        "gatefold: infer of a layer takes (ctx, params, x, carry, y, extra), extra inputs if it "    \
                        "has some: Carry<L, T, B> carry; layer.begin(ctx, params, items, carry) first; see "         \
-                       "docs/extending.md#functions-over-any-policy-and-pack");                                     \
+                       "docs/reference/functions.md");                                                              \
   GATEFOLD_WRONG_COUNT(backward, 9, 9,                                                                              \
                        "gatefold: without the adjoint of extra inputs call the free function backward(layer, ctx, " \
                        "params, x, saved, dy, dcarry, dx, grads), or with extra inputs as last argument; the "      \
                        "member takes extra and dextra too; see "                                                    \
-                       "docs/extending.md#functions-over-any-policy-and-pack")
+                       "docs/reference/functions.md")
 #define GATEFOLD_BRANCH_CALLS                                                                                       \
   GATEFOLD_WRONG_INIT;                                                                                              \
   GATEFOLD_WRONG_COUNT(forward, 4, 6,                                                                               \
                        "gatefold: forward of a branch takes (ctx, params, x, u, saved, extra, step), extra inputs " \
                        "if it has some, and a step if there is one; see "                                           \
-                       "docs/extending.md#functions-over-any-policy-and-pack");                                     \
+                       "docs/reference/functions.md");                                                              \
   GATEFOLD_WRONG_COUNT(backward, 8, 8,                                                                              \
                        "gatefold: without the adjoint of extra inputs call the free function backward(branch, "     \
                        "ctx, params, x, saved, du, dx, grads), or with extra inputs as last argument; the member "  \
-                       "takes extra and dextra too; see docs/extending.md#functions-over-any-policy-and-pack")
+                       "takes extra and dextra too; see docs/reference/functions.md")
 
 namespace gatefold {
 
@@ -135,38 +135,38 @@ constexpr bool check_branch() {
       (!Layer<L, T, B> || Branch<L, T, B>),
       "gatefold: this is a layer, and a branch is needed here: Residual{rule, PreNorm{norm, branch}} has the "
       "rule outside and the norm inside, and layers follow each other in a Chain{a, b}; see "
-      "docs/extending.md#branch")
+      "docs/how-to/extending.md#branch")
   GATEFOLD_EXPECT((!GateTypes<L, T, B> || Branch<L, T, B>),
                   "gatefold: this is a gate, and a branch is needed here: Mixture{gate, expert}; see "
-                  "docs/extending.md#branch")
+                  "docs/how-to/extending.md#branch")
   GATEFOLD_EXPECT(
       (!Expert<L, T, B> || Branch<L, T, B>),
       "gatefold: this is an expert, and a branch is needed here: OneExpert{expert}, or Mixture{gate, expert}; "
-      "see docs/extending.md#branch")
+      "see docs/how-to/extending.md#branch")
   GATEFOLD_EXPECT((HasDims<L>),
                   "gatefold: a branch needs Index in_dim() const and Index out_dim() const; see "
-                  "docs/extending.md#branch")
+                  "docs/how-to/extending.md#branch")
   GATEFOLD_EXPECT((HasInit<L, T, B>),
                   "gatefold: a branch with Params needs Params<T, B> init<T, B>(ctx, seed) const; see "
-                  "docs/extending.md#branch")
+                  "docs/how-to/extending.md#branch")
   GATEFOLD_EXPECT((BranchForward<L, T, B> || !ForwardWithoutStep<L, T, B>),
                   "gatefold: forward of this branch lacks its last argument, the step of the update rule: "
                   "forward(ctx, params, x, u, saved, extra, step) const, with const auto& step and at its end "
-                  "run_step(ctx, u, step); see docs/extending.md#branch")
+                  "run_step(ctx, u, step); see docs/how-to/extending.md#branch")
   GATEFOLD_EXPECT((BranchForward<L, T, B>),
                   "gatefold: a branch needs forward(ctx, params, x, u, saved, extra, step) const, with params as "
-                  "const Params<T, B>& (const Nothing<T, B>& without any); see docs/extending.md#branch")
+                  "const Params<T, B>& (const Nothing<T, B>& without any); see docs/how-to/extending.md#branch")
   GATEFOLD_EXPECT((BranchBackward<L, T, B>),
                   "gatefold: a branch needs backward(ctx, params, x, saved, du, dx, grads, extra, dextra) const; see "
-                  "docs/extending.md#branch")
+                  "docs/how-to/extending.md#branch")
   GATEFOLD_EXPECT(
       (!BranchForwardOf<L, T, B, Params<L, T, B>, fn::NoStep<T>, Foreign>),
       "gatefold: forward of a branch takes any number of arguments (auto&&...), and so the step that comes last, "
-      "which it would lose: name it, and run_step(ctx, u, step); see docs/extending.md#branch")
+      "which it would lose: name it, and run_step(ctx, u, step); see docs/how-to/extending.md#branch")
   GATEFOLD_EXPECT((!BranchForwardOf<L, T, B, Foreign, fn::NoStep<T>> && !BranchBackward<L, T, B, Foreign>),
                   "gatefold: forward and backward of a branch take params as const Params<T, B>& (const Nothing<T, B>& "
                   "without any), never as const auto&, which would take those of another model; see "
-                  "docs/extending.md#what-all-policies-share")
+                  "docs/how-to/extending.md#what-all-policies-share")
   return hook::branch::all<L, T, B>() && check_inside<L, T, B>();
 }
 
@@ -175,33 +175,34 @@ template <class L, class T, class B>
 constexpr bool check_layer() {
   GATEFOLD_EXPECT((HasDims<L>),
                   "gatefold: a layer needs Index in_dim() const and Index out_dim() const; see "
-                  "docs/extending.md#branch")
+                  "docs/how-to/extending.md#branch")
   GATEFOLD_EXPECT((HasInit<L, T, B>),
                   "gatefold: a layer with Params needs Params<T, B> init<T, B>(ctx, seed) const; see "
-                  "docs/extending.md#branch")
+                  "docs/how-to/extending.md#branch")
   GATEFOLD_EXPECT((LayerBegin<L, T, B>),
                   "gatefold: a layer needs begin(ctx, params, items, carry) const, with params as const Params<T, B>& "
-                  "(const Nothing<T, B>& without any); see docs/extending.md#branch")
+                  "(const Nothing<T, B>& without any); see docs/how-to/extending.md#branch")
   GATEFOLD_EXPECT((LayerForward<L, T, B>),
                   "gatefold: a layer needs forward(ctx, params, x, carry, y, saved, extra) const, with params as const "
-                  "Params<T, B>& (const Nothing<T, B>& without any); see docs/extending.md#branch")
+                  "Params<T, B>& (const Nothing<T, B>& without any); see docs/how-to/extending.md#branch")
   GATEFOLD_EXPECT(
       (LayerBackward<L, T, B>),
       "gatefold: a layer needs backward(ctx, params, x, saved, dy, dcarry, dx, grads, extra, dextra) const; "
-      "see docs/extending.md#branch")
+      "see docs/how-to/extending.md#branch")
   GATEFOLD_EXPECT((!LayerForward<L, T, B, Foreign> && !LayerBackward<L, T, B, Foreign>),
                   "gatefold: forward and backward of a layer take params as const Params<T, B>& (const Nothing<T, B>& "
                   "without any), never as const auto&, which would take those of another model; see "
-                  "docs/extending.md#what-all-policies-share")
+                  "docs/how-to/extending.md#what-all-policies-share")
   return hook::layer::all<L, T, B>() && check_inside<L, T, B>();
 }
 
 /// The same of the experts of a mixture.
 template <class E, class T, class B>
 constexpr bool check_bank() {
-  GATEFOLD_EXPECT((Expert<E, T, B> || (!Branch<E, T, B> && !Layer<E, T, B>)),
-                  "gatefold: this is a branch or a layer, and experts are needed here, Linear or Mlp<Gelu> say: "
-                  "Mixture{gate, expert}, OneExpert{expert}, WithShared{branch, expert}; see docs/extending.md#expert")
+  GATEFOLD_EXPECT(
+      (Expert<E, T, B> || (!Branch<E, T, B> && !Layer<E, T, B>)),
+      "gatefold: this is a branch or a layer, and experts are needed here, Linear or Mlp<Gelu> say: "
+      "Mixture{gate, expert}, OneExpert{expert}, WithShared{branch, expert}; see docs/how-to/extending.md#expert")
   return check_expert<E, T, B>();
 }
 
@@ -220,14 +221,14 @@ constexpr bool check_reads_rows() {
   GATEFOLD_EXPECT((!reads_ids<L, T, B>),
                   "gatefold: this part reads ids, as the first layer of a Chain may and no other: the layers after it "
                   "read rows, and so does what a Stack, a PerToken and a Residual are made of; see "
-                  "docs/extending.md#branch")
+                  "docs/how-to/extending.md#branch")
   return true;
 }
 template <class L, class T, class B>
 constexpr bool check_items() {
   GATEFOLD_EXPECT((reads_ids<L, T, B> || std::is_same_v<Items<L, T, B>, View<const T, 2, B>>),
                   "gatefold: Items of a branch or layer must be View<const T, 2, B> (rows) or View<const Index, 1, B> "
-                  "(ids); see docs/extending.md#branch")
+                  "(ids); see docs/how-to/extending.md#branch")
   return true;
 }
 
@@ -407,7 +408,7 @@ void infer(const L& branch, typename B::Context& ctx, const ParamsT<T, B>& p, No
   constexpr bool is_layer = !policy::Branch<L, T, B> && policy::Layer<L, T, B>;
   GATEFOLD_REQUIRE(!is_layer,
                    "gatefold: this is a layer, which takes a carry too: Carry<L, T, B> carry; layer.begin(ctx, params, "
-                   "items, carry); infer(layer, ctx, params, x, carry, y); see README.md#serving");
+                   "items, carry); infer(layer, ctx, params, x, carry, y); see docs/how-to/serving.md");
   if constexpr (!is_layer) infer_branch<T, B>(branch, ctx, p, x, u, extra);
 }
 
@@ -440,7 +441,7 @@ void infer(const L&, C&, const ParamsT<T, B>&, A&&...) {
   GATEFOLD_REQUIRE(std::is_void_v<L>,
                    "gatefold: infer takes what belongs to one model, its elements T and its backend B: B::Context, "
                    "Params<L, T, B>, items, Carry<L, T, B> (of a layer), y and Extra<L, T, B>; see "
-                   "docs/extending.md#functions-over-any-policy-and-pack");
+                   "docs/reference/functions.md");
 }
 
 /// The adjoint of a layer where nobody asks for that of its extra inputs: adds to dx and grads, turns dcarry from the
@@ -462,7 +463,7 @@ void backward(const L& branch, typename B::Context& ctx, const ParamsT<T, B>& p,
   GATEFOLD_REQUIRE(!is_layer,
                    "gatefold: this is a layer, whose backward takes the adjoint of its carry too: backward(layer, ctx, "
                    "params, x, saved, dy, dcarry, dx, grads); see "
-                   "docs/extending.md#functions-over-any-policy-and-pack");
+                   "docs/reference/functions.md");
   if constexpr (!is_layer) {
     ExtraGrad<L, T, B> unused{};
     branch.backward(ctx, p, x, saved, du, dx, grads, extra, unused);
@@ -475,7 +476,7 @@ void backward(const L&, C&, const ParamsT<T, B>&, A&&...) {
   GATEFOLD_REQUIRE(std::is_void_v<L>,
                    "gatefold: backward takes backward(layer, ctx, params, x, saved, dy, dcarry, dx, grads) of a layer, "
                    "backward(branch, ctx, params, x, saved, du, dx, grads) of a branch, and extra inputs as last "
-                   "argument; see docs/extending.md#functions-over-any-policy-and-pack");
+                   "argument; see docs/reference/functions.md");
 }
 
 /// Call f(saved) for every mixture inside what a layer saved, in depth order: its plan holds who went where

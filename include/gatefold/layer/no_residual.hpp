@@ -24,7 +24,7 @@ template <class BranchT>
 struct NoResidual {
   GATEFOLD_REQUIRE(!policy::is_misplaced<BranchT>,
                    "gatefold: a NoResidual has one part, NoResidual{branch}: it has no update rule, and Residual{rule, "
-                   "branch} has one; see docs/extending.md#branch");
+                   "branch} has one; see docs/how-to/extending.md#branch");
   BranchT branch;
 
   template <class T, class B>
@@ -126,7 +126,7 @@ constexpr bool check_almost() {
   GATEFOLD_EXPECT(
       (!requires(T v) { L::value(v); }),
       "gatefold: this is an activation, which is no layer: it stands between the two products of an expert, "
-      "Mlp<Gelu>{.model_dim = 8, .hidden_dim = 16}; see docs/extending.md#expert")
+      "Mlp<Gelu>{.model_dim = 8, .hidden_dim = 16}; see docs/how-to/extending.md#expert")
   if constexpr (HasDims<L> && named::begin<L>()) {
     return check_layer<L, T, B>();
   } else if constexpr (ExpertTypes<L, T, B>) {
@@ -163,7 +163,7 @@ auto as_layer(const L& part) {
     GATEFOLD_REQUIRE(
         (policy::Layer<L, T, B>),
         "gatefold: a Stack, Chain, Block, PerToken or Trainer needs a layer, a branch or an expert: something with "
-        "in_dim, out_dim, init, forward and backward of one of these families; see docs/extending.md");
+        "in_dim, out_dim, init, forward and backward of one of these families; see docs/how-to/extending.md");
     return Refused{};
   } else {
     return Refused{};

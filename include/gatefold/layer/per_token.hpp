@@ -23,7 +23,7 @@ template <class LayerT>
 struct PerToken {
   GATEFOLD_REQUIRE(!policy::is_misplaced<LayerT>,
                    "gatefold: a PerToken is a number of tokens and a layer, PerToken{length, layer}; see "
-                   "docs/extending.md#branch");
+                   "docs/how-to/extending.md#branch");
   Index length;
   LayerT layer;
 

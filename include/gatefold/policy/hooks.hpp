@@ -19,7 +19,7 @@
 /// A member that a policy does not name is replaced: a nested type by `Nothing`, a function by what the library does
 /// without it. A member that it names must fit: otherwise the compiler stops with a sentence that quotes what was
 /// expected. A family's `all` asks for each of its members, so that none is overlooked because nobody calls it. The
-/// tables of docs/extending.md are made from the rows below and in nested.hpp (tests/structure/hooks.sh).
+/// tables of docs/how-to/extending.md are made from the rows below and in nested.hpp (tests/structure/hooks.sh).
 namespace gatefold::hook {
 
 // GATEFOLD_FLAG(whose, type, member, without it, what it says): a static constexpr member.
@@ -34,7 +34,7 @@ namespace gatefold::hook {
     } else {                                                                                                       \
       if constexpr (named::member<P>())                                                                            \
         GATEFOLD_REQUIRE(!named::member<P>(), "gatefold: " #member " of " whose " must be static constexpr " #type \
-                                              "; see docs/extending.md#optional-members");                         \
+                                              "; see docs/reference/optional_members.md");                         \
       return otherwise;                                                                                            \
     }                                                                                                              \
   }
@@ -42,7 +42,7 @@ namespace gatefold::hook {
   constexpr bool fits = requires __VA_ARGS__;                                         \
   GATEFOLD_EXPECT(fits || !named::member<std::remove_const_t<P>>(),                   \
                   "gatefold: " #member " of " whose " must be callable as " signature \
-                  "; see docs/extending.md#optional-members")                         \
+                  "; see docs/reference/optional_members.md")                         \
   return fits;
 // GATEFOLD_MEMBER(whose, name, signature, what it is for, call): a function, looked up as name<P, T, B>().
 #define GATEFOLD_MEMBER(whose, member, signature, what, ...)                                                    \

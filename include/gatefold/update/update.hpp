@@ -76,17 +76,17 @@ constexpr bool check_rule() {
   hook::rule::all<U, T, B>();
   GATEFOLD_EXPECT((HasInit<U, T, B> && RuleBegin<U>),
                   "gatefold: an update rule with Params needs init<T, B>(ctx, seed) const, one with Carry needs "
-                  "begin(ctx, items, dim, carry) const; see docs/extending.md#rule")
+                  "begin(ctx, items, dim, carry) const; see docs/how-to/extending.md#rule")
   GATEFOLD_EXPECT((RuleForward<U, T, B>),
                   "gatefold: an update rule needs forward(ctx, params, x, carry, f, y, saved) const, with params as "
-                  "const Params<T, B>& (const Nothing<T, B>& without any); see docs/extending.md#rule")
+                  "const Params<T, B>& (const Nothing<T, B>& without any); see docs/how-to/extending.md#rule")
   GATEFOLD_EXPECT((RuleBackward<U, T, B>),
                   "gatefold: an update rule needs backward(ctx, params, x, saved, df, dy, dcarry, dx, grads) const; "
-                  "see docs/extending.md#rule")
+                  "see docs/how-to/extending.md#rule")
   GATEFOLD_EXPECT((!RuleForward<U, T, B, Foreign> && !RuleBackward<U, T, B, Foreign>),
                   "gatefold: forward and backward of an update rule take params as const Params<T, B>& (const "
                   "Nothing<T, B>& without any), never as const auto&, which would take those of another model; see "
-                  "docs/extending.md#what-all-policies-share")
+                  "docs/how-to/extending.md#what-all-policies-share")
   return true;
 }
 
