@@ -5,7 +5,8 @@ set -uo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-programs=(quickstart papers serving metrics own_gate own_rule own_expert own_selection own_extra own_data written_out)
+programs=(quickstart papers serving metrics own_gate own_rule own_carry own_branch own_loss own_optimizer own_expert
+          own_selection own_extra own_data written_out)
 ln -s /usr/include/nlohmann "$work/nlohmann"  # alone: what else lies there is another system's
 failed=0
 

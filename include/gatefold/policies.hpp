@@ -21,6 +21,7 @@
 #include "gatefold/tensor/pack.hpp"
 #include "gatefold/policy/families.hpp"
 #include "gatefold/policy/initial.hpp"
+#include "gatefold/policy/misuse.hpp"
 #include "gatefold/policy/named.hpp"
 #include "gatefold/policy/nested.hpp"
 #include "gatefold/policy/hooks.hpp"

@@ -2,8 +2,12 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <gatefold/check.hpp>
 #include <gatefold/gatefold.hpp>
+#include <string>
+#include <string_view>
+#include <vector>
 
 using namespace gatefold;
 
@@ -107,6 +111,28 @@ Names names_of(const std::vector<check::NamedHooks>& hooks, const std::string& p
   return {"no such part"};
 }
 
+/// What precedes "weight" in the names of the tensors of a model.
+template <class L>
+Names paths_of_weights(const L& model) {
+  Cpu::Context ctx(1);
+  const auto params = init_params<float, Cpu>(as_layer<float, Cpu>(model), ctx, Seed{1});
+  Names paths;
+  for_each_tensor(
+      [&](const Name& name, const auto&) {
+        const std::string text = name.str();
+        constexpr std::string_view last = "weight";
+        if (text.size() >= last.size() && text.substr(text.size() - last.size()) == last)
+          paths.push_back(text.substr(0, text.size() - last.size()));
+      },
+      params);
+  return paths;
+}
+template <class L>
+bool has_part(const L& model, const std::string& part) {
+  const auto found = check::hooks_of<Cpu>(model);
+  return std::any_of(found.begin(), found.end(), [&](const check::NamedHooks& of) { return of.part == part; });
+}
+
 }  // namespace
 
 TEST_CASE("hooks_of: what a layer and the parts within it name") {
@@ -184,4 +210,29 @@ TEST_CASE("conformance says what it found of members, too, where a misspelt one 
   CHECK_FALSE(report);
   CHECK(report.sentences == Names{"rule has no begin, which was expected: is it misspelt?",
                                   "Refuses.init: model_dim: expected at least 1, got 0"});
+}
+
+TEST_CASE("Names: a stack has one part, and tensors of each layer") {
+  const Stack stack{OneExpert{Linear{2, 2}}, 2};
+  CHECK(has_part(stack, "layer"));
+  CHECK(paths_of_weights(stack) == Names{"layers.0.", "layers.1."});
+  const Chain chain{stack, Linear{2, 2}};
+  CHECK(has_part(chain, "layers.0.layer"));
+  CHECK(has_part(chain, "layers.1"));
+  CHECK(paths_of_weights(chain) == Names{"layers.0.layers.0.", "layers.0.layers.1.", "layers.1."});
+}
+
+TEST_CASE("Names: a composition around one part adds none to tensors") {
+  const Residual layer{update::Plain{}, OneExpert{Linear{2, 2}}};
+  const Names names{"branch."};
+  CHECK(paths_of_weights(layer) == names);
+  CHECK(has_part(layer, "branch.expert"));
+  CHECK(paths_of_weights(PerToken{3, layer}) == names);
+  CHECK(has_part(PerToken{3, layer}, "layer.branch.expert"));
+  CHECK(paths_of_weights(Skip{layer}) == names);
+  CHECK(paths_of_weights(Recompute{layer}) == names);
+  CHECK(paths_of_weights(Residual{update::Plain{}, Dropout{0.5, OneExpert{Linear{2, 2}}}}) == names);
+  CHECK(paths_of_weights(Linear{2, 2}) == Names{""});
+  CHECK(paths_of_weights(OneExpert{Linear{2, 2}}) == Names{""});
+  CHECK(paths_of_weights(NoResidual{OneExpert{Linear{2, 2}}}) == Names{""});
 }

@@ -18,10 +18,12 @@ struct Odd {
   Index out_dim() const { return base.out_dim(); }
   template <class T, class B>
   Params<T, B> init(typename B::Context& ctx, Seed seed) const { return base.init<T, B>(ctx, seed); }
-  void forward(auto& ctx, const auto& p, const auto& x, auto&& u, auto& saved, const auto& extra, const auto& step) const {
+  template <class T, class B>
+  void forward(auto& ctx, const Params<T, B>& p, const auto& x, auto&& u, auto& saved, const auto& extra, const auto& step) const {
     base.forward(ctx, p, x, u, saved, extra, step);
   }
-  void backward(auto& ctx, const auto& p, const auto& x, const auto& saved, const auto& du, auto&& dx, auto& grads,
+  template <class T, class B>
+  void backward(auto& ctx, const Params<T, B>& p, const auto& x, const auto& saved, const auto& du, auto&& dx, auto& grads,
                 const auto& extra, auto& dextra) const {
     base.backward(ctx, p, x, saved, du, dx, grads, extra, dextra);
   }

@@ -105,6 +105,7 @@ struct ExpertParallel {
   template <class T, class B>
   using ExtraGrad = gatefold::ExtraGrad<GateT, T, B>;
 
+  GATEFOLD_BRANCH_CALLS;
   Index in_dim() const { return mixture.in_dim(); }
   Index out_dim() const { return mixture.out_dim(); }
   Index experts() const { return mixture.experts(); }

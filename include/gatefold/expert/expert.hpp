@@ -110,13 +110,13 @@ concept ExpertTypes = requires(const E expert, typename B::Context& ctx) {
   { expert.out_dim() } -> std::convertible_to<Index>;
   { expert.template init<T, B>(ctx, Index(1), Seed{}) } -> std::same_as<Params<E, T, B>>;
 };
-template <class E, class T, class B>
-concept ExpertForward = requires(const E expert, Probe<T, B> a, const Params<E, T, B>& params, Saved<E, T, B>& saved) {
+template <class E, class T, class B, class Given = Params<E, T, B>>
+concept ExpertForward = requires(const E expert, Probe<T, B> a, const Given& params, Saved<E, T, B>& saved) {
   expert.forward(a.ctx, params, a.groups, a.in, a.out, saved);
 };
-template <class E, class T, class B>
-concept ExpertBackward = requires(const E expert, Probe<T, B> a, const Params<E, T, B>& params,
-                                  const Saved<E, T, B>& saved, Params<E, T, B>& grads) {
+template <class E, class T, class B, class Given = Params<E, T, B>>
+concept ExpertBackward = requires(const E expert, Probe<T, B> a, const Given& params, const Saved<E, T, B>& saved,
+                                  Params<E, T, B>& grads) {
   expert.backward(a.ctx, params, a.groups, a.in, saved, a.in, a.out, grads);
 };
 
@@ -147,6 +147,10 @@ constexpr bool check_expert() {
   GATEFOLD_EXPECT((ExpertBackward<E, T, B>),
                   "gatefold: an expert needs backward(ctx, params, groups, x, saved, dz, dslots, grads) const; "
                   "see docs/how-to/extending.md#expert")
+  GATEFOLD_EXPECT((!ExpertForward<E, T, B, Foreign> && !ExpertBackward<E, T, B, Foreign>),
+                  "gatefold: forward and backward of an expert take params as const Params<T, B>& (const Nothing<T, "
+                  "B>& without any), never as const auto&, which would take those of another model; see "
+                  "docs/how-to/extending.md#what-all-policies-share")
   GATEFOLD_EXPECT((!hook::expert::stores_slots<E>() || StoresSlots<E, T, B>),
                   "gatefold: an expert that says stores_slots has forward<T, B, Z>, infer<T, B, Z> and "
                   "weighted_backward<T, B, Z>, whose z and dslots are Out<Z, 2, B>; see "

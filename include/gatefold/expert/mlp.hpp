@@ -13,6 +13,7 @@
 #include "gatefold/expert/activation.hpp"
 #include "gatefold/expert/output_adjoint.hpp"
 #include "gatefold/expert/weight_gradient.hpp"
+#include "gatefold/policy/misuse.hpp"
 #include "gatefold/policy/policy.hpp"
 #include "gatefold/tensor/expect_shape.hpp"
 
@@ -84,6 +85,10 @@ struct Mlp {
   Index model_dim = 0, hidden_dim = 0;
   bool bias = true;
   Initial initial{};
+  [[no_unique_address]] policy::Misuse<
+      "gatefold: an Mlp maps items of model_dim to items of model_dim; another width is a Linear behind it, Chain{mlp, "
+      "Linear{.model_dim = 8, .output_dim = 4}}; see docs/how-to/extending.md#expert">
+      output_dim{};
 
   template <class T, class B>
   struct Params {

@@ -84,22 +84,21 @@ void expect_picks(const char* where, const SparsePlan<T, B>& plan, Index items, 
 
 namespace policy {
 
-template <class S, class T, class B>
-concept ScoresForward = requires(const S scores, Probe<T, B> a, const Params<S, T, B>& params,
-                                 const Extra<S, T, B>& extra) {
+template <class S, class T, class B, class Given = Params<S, T, B>>
+concept ScoresForward = requires(const S scores, Probe<T, B> a, const Given& params, const Extra<S, T, B>& extra) {
   requires requires { scores.forward(a.ctx, params, a.in, a.out); } || requires {
     scores.forward(a.ctx, params, a.in, a.out, extra);
   };
 };
-template <class S, class T, class B>
-concept ScoresBackward = requires(const S scores, Probe<T, B> a, const Params<S, T, B>& params, Params<S, T, B>& grads,
+template <class S, class T, class B, class Given = Params<S, T, B>>
+concept ScoresBackward = requires(const S scores, Probe<T, B> a, const Given& params, Params<S, T, B>& grads,
                                   const Extra<S, T, B>& extra) {
   requires requires { scores.backward(a.ctx, params, a.in, a.in, a.out, grads); } || requires {
     scores.backward(a.ctx, params, a.in, a.in, a.out, grads, extra);
   };
 };
-template <class M, class T, class B>
-concept MixingForward = requires(const M mixing, Probe<T, B> a, const Params<M, T, B>& params, Saved<M, T, B>& saved,
+template <class M, class T, class B, class Given = Params<M, T, B>>
+concept MixingForward = requires(const M mixing, Probe<T, B> a, const Given& params, Saved<M, T, B>& saved,
                                  const Extra<M, T, B>& extra) {
   mixing.forward(a.ctx, params, a.in, a.in, a.out, saved, extra);
   { mixing.rank(a.in, saved) } -> std::convertible_to<View<const T, 2, B>>;
@@ -109,24 +108,21 @@ template <class M, class T, class B>
 concept RanksByTensor = requires(const M mixing, Probe<T, B> a, Saved<M, T, B>& saved) {
   requires pack::is_tensor<decltype(mixing.rank(a.in, saved))>;
 };
-template <class M, class T, class B>
-concept MixingBackward = requires(const M mixing, Probe<T, B> a, const Params<M, T, B>& params,
-                                  const Saved<M, T, B>& saved, Params<M, T, B>& grads, const Extra<M, T, B>& extra,
-                                  ExtraGrad<M, T, B>& dextra) {
+template <class M, class T, class B, class Given = Params<M, T, B>>
+concept MixingBackward = requires(const M mixing, Probe<T, B> a, const Given& params, const Saved<M, T, B>& saved,
+                                  Params<M, T, B>& grads, const Extra<M, T, B>& extra, ExtraGrad<M, T, B>& dextra) {
   mixing.backward(a.ctx, params, a.in, a.in, a.in, saved, a.in, a.in, a.out, a.out, grads, extra, dextra);
 };
-template <class S, class T, class B>
-concept SelectionForward = requires(const S selection, Probe<T, B> a, const Params<S, T, B>& params,
-                                    const Candidates<T, B>& c, SparsePlan<T, B>& plan, Saved<S, T, B>& saved,
-                                    const Extra<S, T, B>& extra) {
+template <class S, class T, class B, class Given = Params<S, T, B>>
+concept SelectionForward = requires(const S selection, Probe<T, B> a, const Given& params, const Candidates<T, B>& c,
+                                    SparsePlan<T, B>& plan, Saved<S, T, B>& saved, const Extra<S, T, B>& extra) {
   selection.forward(a.ctx, params, c, plan, saved, extra);
 };
-template <class S, class T, class B>
-concept SelectionBackward = requires(const S selection, Probe<T, B> a, const Params<S, T, B>& params,
-                                     const Candidates<T, B>& c, const SparsePlan<T, B>& plan,
-                                     const Saved<S, T, B>& saved, const typename SparsePlan<T, B>::Grad& dplan,
-                                     const CandidatesGrad<T, B>& d, Params<S, T, B>& grads,
-                                     const Extra<S, T, B>& extra) {
+template <class S, class T, class B, class Given = Params<S, T, B>>
+concept SelectionBackward = requires(const S selection, Probe<T, B> a, const Given& params, const Candidates<T, B>& c,
+                                     const SparsePlan<T, B>& plan, const Saved<S, T, B>& saved,
+                                     const typename SparsePlan<T, B>::Grad& dplan, const CandidatesGrad<T, B>& d,
+                                     Params<S, T, B>& grads, const Extra<S, T, B>& extra) {
   selection.backward(a.ctx, params, c, plan, saved, dplan, d, grads, extra);
 };
 
@@ -187,6 +183,12 @@ constexpr bool check_parts() {
       (SelectionBackward<SelectionT, T, B>),
       "gatefold: a selection needs backward(ctx, params, candidates, plan, saved, dplan, d, grads, extra) const; "
       "see docs/how-to/extending.md#parts-of-a-gate")
+  GATEFOLD_EXPECT((!ScoresForward<ScoresT, T, B, Foreign> && !ScoresBackward<ScoresT, T, B, Foreign> &&
+                   !MixingForward<MixingT, T, B, Foreign> && !MixingBackward<MixingT, T, B, Foreign> &&
+                   !SelectionForward<SelectionT, T, B, Foreign> && !SelectionBackward<SelectionT, T, B, Foreign>),
+                  "gatefold: forward and backward of scores, mixing and selection take params as const Params<T, B>& "
+                  "(const Nothing<T, B>& without any), never as const auto&, which would take those of another model; "
+                  "see docs/how-to/extending.md#what-all-policies-share")
   return hook::scores::all<ScoresT, T, B>() && hook::mixing::all<MixingT, T, B>() &&
          hook::selection::all<SelectionT, T, B>();
 }

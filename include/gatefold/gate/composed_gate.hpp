@@ -18,6 +18,7 @@
 #include "gatefold/gate/scores/linear_scores.hpp"
 #include "gatefold/gate/selection/dense.hpp"
 #include "gatefold/gate/selection/top_k.hpp"
+#include "gatefold/policy/misuse.hpp"
 #include "gatefold/policy/policy.hpp"
 #include "gatefold/policy/probe.hpp"
 #include "gatefold/routing/sequence.hpp"
@@ -55,7 +56,25 @@ struct ComposedGate {
   Scores scores{};
   Mixing mixing{};
   Selection selection{};
-  std::tuple<AuxiliaryT...> auxiliary{};
+  std::conditional_t<
+      (sizeof...(AuxiliaryT) > 0), std::tuple<AuxiliaryT...>,
+      policy::Misuse<"gatefold: the type of a gate names its auxiliary losses: WithAuxiliary<SoftmaxTopK, "
+                     "Balance>{.scores = {.experts = 8}, .auxiliary = {Balance{.weight = 0.01}}}; see "
+                     "docs/how-to/extending.md#parts-of-a-gate">>
+      auxiliary{};
+  // Options of the parts that look like those of the gate.
+  [[no_unique_address]] policy::Misuse<
+      "gatefold: the number of experts is an option of the scores of a gate, SoftmaxTopK{.scores = {.experts = 8}, "
+      ".selection = {.k = 2}}, which expert_count(gate) returns; see docs/how-to/extending.md#parts-of-a-gate">
+      experts{};
+  [[no_unique_address]] policy::Misuse<
+      "gatefold: model_dim is an option of the scores of a gate, SoftmaxTopK{.scores = {.model_dim = 16, .experts = "
+      "8}}, and 0 where the experts say it; see docs/how-to/extending.md#parts-of-a-gate">
+      model_dim{};
+  [[no_unique_address]] policy::Misuse<
+      "gatefold: k is an option of the selection of a gate, SoftmaxTopK{.scores = {.experts = 8}, .selection = {.k = "
+      "2}}; see docs/how-to/extending.md#parts-of-a-gate">
+      k{};
 
   template <class T, class B>
   using Plan = SparsePlan<T, B>;
@@ -115,7 +134,6 @@ struct ComposedGate {
     void set_trace(const AttentionTrace<T, B>& trace) { gatefold::set_trace(mixing, trace); }
   };
 
-  Index experts() const { return expert_count(scores); }
   ComposedGate with_model_dim(Index model_dim) const {
     ComposedGate filled = *this;
     filled.scores = gatefold::with_model_dim(scores, model_dim);
@@ -163,8 +181,8 @@ struct ComposedGate {
     const auto g = filled();
     auto mark = ctx.mark();
     const View<const T, 2, B> clean = without_padding<T, B>(ctx, x, extra.valid);
-    saved.logits.resize(x.extent(0), experts());
-    saved.probabilities.resize(x.extent(0), experts());
+    saved.logits.resize(x.extent(0), expert_count(scores));
+    saved.probabilities.resize(x.extent(0), expert_count(scores));
     if constexpr (row_by_row<T, B>) {
       route_rows(ctx, g, p, clean, saved.logits.view(), saved.probabilities.view(), plan, extra);
     } else {
@@ -192,8 +210,8 @@ struct ComposedGate {
       validate_items(p, x, extra);
       auto mark = ctx.mark();
       const View<const T, 2, B> clean = without_padding<T, B>(ctx, x, extra.valid);
-      View<T, 2, B> z(nullptr, x.extent(0), experts());
-      if constexpr (!in_one_pass<T, B>) z = ctx.template scratch<T>(x.extent(0), experts());
+      View<T, 2, B> z(nullptr, x.extent(0), expert_count(scores));
+      if constexpr (!in_one_pass<T, B>) z = ctx.template scratch<T>(x.extent(0), expert_count(scores));
       route_rows(ctx, filled(), p, clean, z, z, plan, extra);
     } else {
       auto discarded = ctx.template acquire<Saved<T, B>>();
@@ -207,13 +225,13 @@ struct ComposedGate {
                                   const typename Plan<T, B>::Grad& dplan, Out<T, 2, B> dx, Params<T, B>& grads,
                                   const Extra<T, B>& extra, ExtraGrad<T, B>& dextra) const {
     const Index items = x.extent(0);
-    expect(plan.items() == items && plan.experts() == experts(), "Gate.backward", "saved plan",
-           Joined{items, " items, ", experts(), " experts"}, Joined{plan.items(), ", ", plan.experts()});
-    expect_shape("Gate.backward", "saved.logits", saved.logits, {items, experts()});
-    expect_shape("Gate.backward", "saved.probabilities", saved.probabilities, {items, experts()});
+    expect(plan.items() == items && plan.experts() == expert_count(scores), "Gate.backward", "saved plan",
+           Joined{items, " items, ", expert_count(scores), " experts"}, Joined{plan.items(), ", ", plan.experts()});
+    expect_shape("Gate.backward", "saved.logits", saved.logits, {items, expert_count(scores)});
+    expect_shape("Gate.backward", "saved.probabilities", saved.probabilities, {items, expert_count(scores)});
     auto mark = ctx.mark();
     const View<const T, 2, B> clean = without_padding<T, B>(ctx, x, extra.valid);
-    const auto array = [&] { return ctx.template scratch<T>(x.extent(0), experts()); };
+    const auto array = [&] { return ctx.template scratch<T>(x.extent(0), expert_count(scores)); };
     const auto zeros = [&] {
       auto d = array();
       fill(ctx, d, 0);
@@ -263,12 +281,13 @@ struct ComposedGate {
  private:
   template <class F>
   void for_each_auxiliary(F&& f) const {
-    std::apply(
-        [&](const auto&... loss) {
-          Index i = 0;
-          (f(loss, i++), ...);
-        },
-        auxiliary);
+    if constexpr (sizeof...(AuxiliaryT) > 0)
+      std::apply(
+          [&](const auto&... loss) {
+            Index i = 0;
+            (f(loss, i++), ...);
+          },
+          auxiliary);
   }
   /// Mixing and selection with the dimensions they left 0.
   struct Filled {
@@ -277,15 +296,17 @@ struct ComposedGate {
   };
   Filled filled() const {
     const Index width = item_width(scores);
-    if (width == 0) return {mixing, gatefold::with_experts(selection, experts())};
+    if (width == 0) return {mixing, gatefold::with_experts(selection, expert_count(scores))};
     return {gatefold::with_model_dim(mixing, width),
-            gatefold::with_experts(gatefold::with_model_dim(selection, width), experts())};
+            gatefold::with_experts(gatefold::with_model_dim(selection, width), expert_count(scores))};
   }
   void validate_options() const {
-    expect(experts() >= 1, "Gate", "scores.experts", "at least 1", experts());
-    if constexpr (hook::selection::validate_options<Selection>()) filled().selection.validate_options(experts());
+    expect(expert_count(scores) >= 1, "Gate", "scores.experts", "at least 1", expert_count(scores));
+    if constexpr (hook::selection::validate_options<Selection>())
+      filled().selection.validate_options(expert_count(scores));
     for_each_auxiliary([&](const auto& loss, Index) {
-      if constexpr (hook::auxiliary::validate<std::remove_cvref_t<decltype(loss)>>()) loss.validate(experts());
+      if constexpr (hook::auxiliary::validate<std::remove_cvref_t<decltype(loss)>>())
+        loss.validate(expert_count(scores));
     });
   }
   template <class T, class B>
@@ -339,7 +360,7 @@ struct ComposedGate {
   template <class T, class B>
   View<const T, 2, B> rank(const Saved<T, B>& saved) const {
     const View<const T, 2, B> rank = mixing.rank(saved.logits.view(), saved.mixing);
-    expect_shape("Gate", "rank(z, saved) of the mixing", rank, {saved.logits.extent(0), experts()});
+    expect_shape("Gate", "rank(z, saved) of the mixing", rank, {saved.logits.extent(0), expert_count(scores)});
     return rank;
   }
   template <class T, class B>

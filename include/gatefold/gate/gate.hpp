@@ -5,6 +5,7 @@
 
 #include "gatefold/core/config.hpp"
 #include "gatefold/core/types.hpp"
+#include "gatefold/policy/misuse.hpp"
 #include "gatefold/policy/policy.hpp"
 #include "gatefold/policy/probe.hpp"
 #include "gatefold/routing/sparse_plan.hpp"
@@ -42,16 +43,15 @@ namespace policy {
 template <class G, class T, class B>
 concept GateTypes = requires(const G g) {
   typename G::template Plan<T, B>::Grad;
-  { g.experts() } -> std::convertible_to<Index>;
+  requires CountsExperts<G>;
 };
-template <class G, class T, class B>
-concept GateForward = requires(const G g, Probe<T, B> a, const Params<G, T, B>& params,
-                               typename G::template Plan<T, B>& plan, Saved<G, T, B>& saved,
-                               const Extra<G, T, B>& extra) {
+template <class G, class T, class B, class Given = Params<G, T, B>>
+concept GateForward = requires(const G g, Probe<T, B> a, const Given& params, typename G::template Plan<T, B>& plan,
+                               Saved<G, T, B>& saved, const Extra<G, T, B>& extra) {
   g.forward(a.ctx, params, a.in, plan, saved, extra);
 };
-template <class G, class T, class B>
-concept GateBackward = requires(const G g, Probe<T, B> a, const Params<G, T, B>& params,
+template <class G, class T, class B, class Given = Params<G, T, B>>
+concept GateBackward = requires(const G g, Probe<T, B> a, const Given& params,
                                 const typename G::template Plan<T, B>& plan, const Saved<G, T, B>& saved,
                                 const typename G::template Plan<T, B>::Grad& dplan, Params<G, T, B>& grads,
                                 const Extra<G, T, B>& extra, ExtraGrad<G, T, B>& dextra) {
@@ -76,6 +76,11 @@ constexpr bool check_gate() {
   GATEFOLD_EXPECT((GateBackward<G, T, B>),
                   "gatefold: a gate needs backward(ctx, params, x, plan, saved, dplan, dx, grads, extra, dextra) "
                   "const; see docs/how-to/extending.md#gate")
+  GATEFOLD_EXPECT(
+      (!GateForward<G, T, B, Foreign> && !GateBackward<G, T, B, Foreign>),
+      "gatefold: forward and backward of a gate take params as const Params<T, B>& (const Nothing<T, B>& without any), "
+      "never as const auto&, which would take those of another model; see "
+      "docs/how-to/extending.md#what-all-policies-share")
   return hook::gate::all<G, T, B>() && hook::plan::all<Plan<G, T, B>, T, B>() && check_inside<G, T, B>();
 }
 

@@ -61,6 +61,7 @@ struct Attention {
   template <class T, class B>
   using ExtraGrad = AttentionTrace<T, B>;
 
+  GATEFOLD_BRANCH_CALLS;
   Index in_dim() const { return model_dim; }
   Index out_dim() const { return model_dim; }
   Attention with_model_dim(Index width) const {

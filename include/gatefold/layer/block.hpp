@@ -85,6 +85,7 @@ struct Block {
       return true;
     }
   }
+  GATEFOLD_LAYER_CALLS;
   Index in_dim() const { return attention.in_dim(); }
   Index out_dim() const { return layer.out_dim(); }
 

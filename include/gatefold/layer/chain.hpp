@@ -91,6 +91,7 @@ struct Chain {
   static constexpr bool check_parts() {
     return (policy::fits<AsLayer<L, T, B>> && ...);
   }
+  GATEFOLD_LAYER_CALLS;
   Index in_dim() const { return part<0>().in_dim(); }
   Index out_dim() const { return part<size - 1>().out_dim(); }
 

@@ -52,6 +52,7 @@ struct Dropout {
   static constexpr bool check_parts() {
     return policy::check_branch<BranchT, T, B>();
   }
+  GATEFOLD_BRANCH_CALLS;
   Index in_dim() const { return branch.in_dim(); }
   Index out_dim() const { return branch.out_dim(); }
 
@@ -71,7 +72,7 @@ struct Dropout {
                NonDeduced<Saved<T, B>>& saved, const NonDeduced<Extra<T, B>>& extra = {}, const Step& step = {}) const {
     expect_forward("Dropout.forward", *this, p, x, "u", u, extra);
     if (!drops(extra.noise)) return branch.forward(ctx, p.branch, x, u, saved, extra.branch, step);
-    branch.forward(ctx, p.branch, x, u, saved, extra.branch);
+    branch.forward(ctx, p.branch, x, u, saved, extra.branch, fn::NoStep<T>{});
     for_rows(ctx, u, rows<T, B>(extra.noise, u, u), step);
   }
   template <class T, class B, class Step = fn::NoStep<T>>

@@ -128,6 +128,7 @@ struct Embedding {
   template <class T, class B>
   using Extra = Sequence<T, B>;
 
+  GATEFOLD_BRANCH_CALLS;
   Index in_dim() const { return vocabulary; }
   Index out_dim() const { return model_dim; }
 

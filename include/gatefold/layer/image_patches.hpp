@@ -72,6 +72,7 @@ struct ImagePatches {
   Index rows = 28, columns = 28, channels = 1, patch = 4;
   double mean = 0, deviation = 1;
 
+  GATEFOLD_BRANCH_CALLS;
   Index in_dim() const { return rows * columns * channels; }
   Index out_dim() const { return in_dim(); }
   /// P, and the width of a patch.

@@ -52,7 +52,7 @@ auto jacobian(typename B::Context& ctx, const L& part, const Params<L, std::remo
       part.backward(ctx, params, x, saved, dy, carry, dx, grads, plain, dextra);
     });
   } else {
-    part.forward(ctx, params, x, y, saved, plain);
+    part.forward(ctx, params, x, y, saved, plain, fn::NoStep<U>{});
     backward([&](View<U, 2, B> dx) { part.backward(ctx, params, x, saved, dy, dx, grads, plain, dextra); });
   }
   return j;

@@ -8,6 +8,7 @@
 #include "gatefold/core/types.hpp"
 #include "gatefold/expert/expert.hpp"
 #include "gatefold/gate/gate.hpp"
+#include "gatefold/policy/misuse.hpp"
 #include "gatefold/policy/policy.hpp"
 #include "gatefold/policy/probe.hpp"
 #include "gatefold/tensor/expect_shape.hpp"
@@ -35,6 +36,46 @@
 /// What either may have besides is in policy/hooks.hpp.
 /// Wherever a layer is expected (Stack, Chain, PerToken, Trainer, the checks), a branch stands for NoResidual{branch}
 /// and an expert for NoResidual{OneExpert{expert}}.
+
+// What a layer or branch of the library says of calls with too few or too many arguments, in its own words: a line of
+// the struct. GATEFOLD_WRONG_COUNT(function, fewest, most arguments after ctx, sentence) is one of them.
+#define GATEFOLD_WRONG_COUNT(function, fewest, most, sentence)                                          \
+  template <class... A, class = std::enable_if_t<(sizeof...(A) < (fewest)) || (sizeof...(A) > (most))>> \
+  void function(::gatefold::policy::Misuse<sentence>, A&&...) const
+#define GATEFOLD_WRONG_INIT                                                                                      \
+  template <class T = float, class B = void, class... A>                                                         \
+  void init(::gatefold::policy::Misuse<"gatefold: init names elements and backend, model.init<float, Cpu>(ctx, " \
+                                       "Seed{1}); see docs/reference/functions.md">,                             \
+            A&&...) const
+#define GATEFOLD_LAYER_CALLS                                                                                        \
+  GATEFOLD_WRONG_INIT;                                                                                              \
+  GATEFOLD_WRONG_COUNT(begin, 3, 3,                                                                                 \
+                       "gatefold: begin of a layer takes (ctx, params, items, carry), items the number of items; "  \
+                       "see docs/reference/functions.md");                                                          \
+  GATEFOLD_WRONG_COUNT(forward, 5, 6,                                                                               \
+                       "gatefold: forward of a layer takes (ctx, params, x, carry, y, saved, extra), extra inputs " \
+                       "if it has some: Carry<L, T, B> carry; layer.begin(ctx, params, items, carry) first; see "   \
+                       "docs/reference/functions.md");                                                              \
+  GATEFOLD_WRONG_COUNT(infer, 4, 5,                                                                                 \
+                       "gatefold: infer of a layer takes (ctx, params, x, carry, y, extra), extra inputs if it "    \
+                       "has some: Carry<L, T, B> carry; layer.begin(ctx, params, items, carry) first; see "         \
+                       "docs/reference/functions.md");                                                              \
+  GATEFOLD_WRONG_COUNT(backward, 9, 9,                                                                              \
+                       "gatefold: without the adjoint of extra inputs call the free function backward(layer, ctx, " \
+                       "params, x, saved, dy, dcarry, dx, grads), or with extra inputs as last argument; the "      \
+                       "member takes extra and dextra too; see "                                                    \
+                       "docs/reference/functions.md")
+#define GATEFOLD_BRANCH_CALLS                                                                                       \
+  GATEFOLD_WRONG_INIT;                                                                                              \
+  GATEFOLD_WRONG_COUNT(forward, 4, 6,                                                                               \
+                       "gatefold: forward of a branch takes (ctx, params, x, u, saved, extra, step), extra inputs " \
+                       "if it has some, and a step if there is one; see "                                           \
+                       "docs/reference/functions.md");                                                              \
+  GATEFOLD_WRONG_COUNT(backward, 8, 8,                                                                              \
+                       "gatefold: without the adjoint of extra inputs call the free function backward(branch, "     \
+                       "ctx, params, x, saved, du, dx, grads), or with extra inputs as last argument; the member "  \
+                       "takes extra and dextra too; see docs/reference/functions.md")
+
 namespace gatefold {
 
 namespace policy {
@@ -44,35 +85,48 @@ concept HasDims = requires(const L layer) {
   { layer.in_dim() } -> std::convertible_to<Index>;
   { layer.out_dim() } -> std::convertible_to<Index>;
 };
-template <class L>
-concept HasExperts = requires(const L part) {
-  { part.experts() } -> std::convertible_to<Index>;
+/// What a branch takes: Given is its parameters, or something else in their place; More comes after extra.
+template <class L, class T, class B, class Given, class... More>
+concept BranchForwardOf = requires(const L branch, Probe<T, B> a, const Items<L, T, B>& x, const Given& params,
+                                   Saved<L, T, B>& saved, const Extra<L, T, B>& extra, const More&... more) {
+  branch.forward(a.ctx, params, x, a.out, saved, extra, more...);
 };
 template <class L, class T, class B>
-concept Branch = HasDims<L> && HasInit<L, T, B> &&
-    requires(const L branch, Probe<T, B> a, const Items<L, T, B>& x, ItemsGrad<L, T, B>& dx,
-             const Params<L, T, B>& params, Saved<L, T, B>& saved, Params<L, T, B>& grads, const Extra<L, T, B>& extra,
-             ExtraGrad<L, T, B>& dextra) {
-  branch.forward(a.ctx, params, x, a.out, saved, extra, fn::NoStep<T>{});
+concept BranchForward = BranchForwardOf<L, T, B, Params<L, T, B>, fn::NoStep<T>>;
+template <class L, class T, class B, class Given = Params<L, T, B>>
+concept BranchBackward = requires(const L branch, Probe<T, B> a, const Items<L, T, B>& x, ItemsGrad<L, T, B>& dx,
+                                  const Given& params, const Saved<L, T, B>& saved, Params<L, T, B>& grads,
+                                  const Extra<L, T, B>& extra, ExtraGrad<L, T, B>& dextra) {
   branch.backward(a.ctx, params, x, saved, a.in, dx, grads, extra, dextra);
 };
-struct Surplus {};
 template <class L, class T, class B>
-concept SwallowsArguments = requires(const L branch, Probe<T, B> a, const Items<L, T, B>& x,
-                                     const Params<L, T, B>& params, Saved<L, T, B>& saved,
-                                     const Extra<L, T, B>& extra) {
-  branch.forward(a.ctx, params, x, a.out, saved, extra, fn::NoStep<T>{}, Surplus{});
+concept Branch = HasDims<L> && HasInit<L, T, B> && BranchForward<L, T, B> && BranchBackward<L, T, B>;
+/// One whose forward ends with extra, or with saved.
+template <class L, class T, class B>
+concept ForwardWithoutStep = BranchForwardOf<L, T, B, Params<L, T, B>> ||
+    requires(const L branch, Probe<T, B> a, const Items<L, T, B>& x, const Params<L, T, B>& params,
+             Saved<L, T, B>& saved) {
+  branch.forward(a.ctx, params, x, a.out, saved);
 };
 
 template <class L, class T, class B>
-concept Layer = HasDims<L> && HasInit<L, T, B> &&
-    requires(const L layer, Probe<T, B> a, const Items<L, T, B>& x, ItemsGrad<L, T, B>& dx,
-             const Params<L, T, B>& params, Carry<L, T, B>& carry, Saved<L, T, B>& saved, Params<L, T, B>& grads,
-             const Extra<L, T, B>& extra, ExtraGrad<L, T, B>& dextra) {
+concept LayerBegin = requires(const L layer, Probe<T, B> a, const Params<L, T, B>& params, Carry<L, T, B>& carry) {
   layer.begin(a.ctx, params, Index(1), carry);
-  layer.forward(a.ctx, params, x, carry, a.out, saved, extra);
-  layer.backward(a.ctx, params, x, saved, a.in, carry, dx, grads, extra, dextra);
 };
+template <class L, class T, class B, class Given = Params<L, T, B>>
+concept LayerForward = requires(const L layer, Probe<T, B> a, const Items<L, T, B>& x, const Given& params,
+                                Carry<L, T, B>& carry, Saved<L, T, B>& saved, const Extra<L, T, B>& extra) {
+  layer.forward(a.ctx, params, x, carry, a.out, saved, extra);
+};
+template <class L, class T, class B, class Given = Params<L, T, B>>
+concept LayerBackward = requires(const L layer, Probe<T, B> a, const Items<L, T, B>& x, ItemsGrad<L, T, B>& dx,
+                                 const Given& params, const Saved<L, T, B>& saved, Carry<L, T, B>& dcarry,
+                                 Params<L, T, B>& grads, const Extra<L, T, B>& extra, ExtraGrad<L, T, B>& dextra) {
+  layer.backward(a.ctx, params, x, saved, a.in, dcarry, dx, grads, extra, dextra);
+};
+template <class L, class T, class B>
+concept Layer =
+    HasDims<L> && HasInit<L, T, B> && LayerBegin<L, T, B> && LayerForward<L, T, B> && LayerBackward<L, T, B>;
 
 /// True for a branch; otherwise one sentence says so.
 template <class L, class T, class B>
@@ -89,16 +143,57 @@ constexpr bool check_branch() {
       (!Expert<L, T, B> || Branch<L, T, B>),
       "gatefold: this is an expert, and a branch is needed here: OneExpert{expert}, or Mixture{gate, expert}; "
       "see docs/how-to/extending.md#branch")
-  GATEFOLD_EXPECT((Branch<L, T, B>),
-                  "gatefold: a branch needs in_dim() and out_dim(), init<T, B>(ctx, seed), forward(ctx, params, x, u, "
-                  "saved, extra, "
-                  "step) const and backward(ctx, params, x, saved, du, dx, grads, extra, dextra) const; see "
+  GATEFOLD_EXPECT((HasDims<L>),
+                  "gatefold: a branch needs Index in_dim() const and Index out_dim() const; see "
+                  "docs/how-to/extending.md#branch")
+  GATEFOLD_EXPECT((HasInit<L, T, B>),
+                  "gatefold: a branch with Params needs Params<T, B> init<T, B>(ctx, seed) const; see "
+                  "docs/how-to/extending.md#branch")
+  GATEFOLD_EXPECT((BranchForward<L, T, B> || !ForwardWithoutStep<L, T, B>),
+                  "gatefold: forward of this branch lacks its last argument, the step of the update rule: "
+                  "forward(ctx, params, x, u, saved, extra, step) const, with const auto& step and at its end "
+                  "run_step(ctx, u, step); see docs/how-to/extending.md#branch")
+  GATEFOLD_EXPECT((BranchForward<L, T, B>),
+                  "gatefold: a branch needs forward(ctx, params, x, u, saved, extra, step) const, with params as "
+                  "const Params<T, B>& (const Nothing<T, B>& without any); see docs/how-to/extending.md#branch")
+  GATEFOLD_EXPECT((BranchBackward<L, T, B>),
+                  "gatefold: a branch needs backward(ctx, params, x, saved, du, dx, grads, extra, dextra) const; see "
                   "docs/how-to/extending.md#branch")
   GATEFOLD_EXPECT(
-      (!SwallowsArguments<L, T, B>),
+      (!BranchForwardOf<L, T, B, Params<L, T, B>, fn::NoStep<T>, Foreign>),
       "gatefold: forward of a branch takes any number of arguments (auto&&...), and so the step that comes last, "
       "which it would lose: name it, and run_step(ctx, u, step); see docs/how-to/extending.md#branch")
+  GATEFOLD_EXPECT((!BranchForwardOf<L, T, B, Foreign, fn::NoStep<T>> && !BranchBackward<L, T, B, Foreign>),
+                  "gatefold: forward and backward of a branch take params as const Params<T, B>& (const Nothing<T, B>& "
+                  "without any), never as const auto&, which would take those of another model; see "
+                  "docs/how-to/extending.md#what-all-policies-share")
   return hook::branch::all<L, T, B>() && check_inside<L, T, B>();
+}
+
+/// True for a layer; otherwise one sentence says so.
+template <class L, class T, class B>
+constexpr bool check_layer() {
+  GATEFOLD_EXPECT((HasDims<L>),
+                  "gatefold: a layer needs Index in_dim() const and Index out_dim() const; see "
+                  "docs/how-to/extending.md#branch")
+  GATEFOLD_EXPECT((HasInit<L, T, B>),
+                  "gatefold: a layer with Params needs Params<T, B> init<T, B>(ctx, seed) const; see "
+                  "docs/how-to/extending.md#branch")
+  GATEFOLD_EXPECT((LayerBegin<L, T, B>),
+                  "gatefold: a layer needs begin(ctx, params, items, carry) const, with params as const Params<T, B>& "
+                  "(const Nothing<T, B>& without any); see docs/how-to/extending.md#branch")
+  GATEFOLD_EXPECT((LayerForward<L, T, B>),
+                  "gatefold: a layer needs forward(ctx, params, x, carry, y, saved, extra) const, with params as const "
+                  "Params<T, B>& (const Nothing<T, B>& without any); see docs/how-to/extending.md#branch")
+  GATEFOLD_EXPECT(
+      (LayerBackward<L, T, B>),
+      "gatefold: a layer needs backward(ctx, params, x, saved, dy, dcarry, dx, grads, extra, dextra) const; "
+      "see docs/how-to/extending.md#branch")
+  GATEFOLD_EXPECT((!LayerForward<L, T, B, Foreign> && !LayerBackward<L, T, B, Foreign>),
+                  "gatefold: forward and backward of a layer take params as const Params<T, B>& (const Nothing<T, B>& "
+                  "without any), never as const auto&, which would take those of another model; see "
+                  "docs/how-to/extending.md#what-all-policies-share")
+  return hook::layer::all<L, T, B>() && check_inside<L, T, B>();
 }
 
 /// The same of the experts of a mixture.
@@ -250,7 +345,7 @@ void forward_overlapping(const L& branch, typename B::Context& ctx, const Params
   if constexpr (hook::branch::forward_overlapping<L, T, B>()) {
     branch.forward_overlapping(ctx, p, x, u, saved, extra, fn::NoStep<T>{}, work);
   } else {
-    branch.forward(ctx, p, x, u, saved, extra);
+    branch.forward(ctx, p, x, u, saved, extra, fn::NoStep<T>{});
     work();
   }
 }
@@ -364,8 +459,24 @@ template <class L, template <class, class> class ParamsT, class T, class B>
 void backward(const L& branch, typename B::Context& ctx, const ParamsT<T, B>& p, NonDeduced<Items<L, T, B>> x,
               const Saved<L, T, B>& saved, In<T, 2, B> du, NonDeduced<ItemsGrad<L, T, B>> dx, ParamsT<T, B>& grads,
               const Extra<L, T, B>& extra = {}) {
-  ExtraGrad<L, T, B> unused{};
-  branch.backward(ctx, p, x, saved, du, dx, grads, extra, unused);
+  constexpr bool is_layer = !policy::Branch<L, T, B> && policy::Layer<L, T, B>;
+  GATEFOLD_REQUIRE(!is_layer,
+                   "gatefold: this is a layer, whose backward takes the adjoint of its carry too: backward(layer, ctx, "
+                   "params, x, saved, dy, dcarry, dx, grads); see "
+                   "docs/reference/functions.md");
+  if constexpr (!is_layer) {
+    ExtraGrad<L, T, B> unused{};
+    branch.backward(ctx, p, x, saved, du, dx, grads, extra, unused);
+  }
+}
+/// Too few or too many arguments: one sentence.
+template <class L, class C, template <class, class> class ParamsT, class T, class B, class... A,
+          class = std::enable_if_t<lookup::are_elements<T, B> && (sizeof...(A) < 5 || sizeof...(A) > 7)>>
+void backward(const L&, C&, const ParamsT<T, B>&, A&&...) {
+  GATEFOLD_REQUIRE(std::is_void_v<L>,
+                   "gatefold: backward takes backward(layer, ctx, params, x, saved, dy, dcarry, dx, grads) of a layer, "
+                   "backward(branch, ctx, params, x, saved, du, dx, grads) of a branch, and extra inputs as last "
+                   "argument; see docs/reference/functions.md");
 }
 
 /// Call f(saved) for every mixture inside what a layer saved, in depth order: its plan holds who went where

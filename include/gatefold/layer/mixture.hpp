@@ -7,6 +7,7 @@
 #include "gatefold/core/config.hpp"
 #include "gatefold/expert/expert.hpp"
 #include "gatefold/gate/gate.hpp"
+#include "gatefold/gate/scores/expert_count.hpp"
 #include "gatefold/layer/batch_stamp.hpp"
 #include "gatefold/layer/layer.hpp"
 #include "gatefold/layer/noisy_extra.hpp"
@@ -92,6 +93,7 @@ struct Mixture {
     }
   }
 
+  GATEFOLD_BRANCH_CALLS;
   Index in_dim() const {
     if constexpr (swapped) {
       return 0;
@@ -106,7 +108,7 @@ struct Mixture {
       return expert.out_dim();
     }
   }
-  Index experts() const { return filled_gate().experts(); }
+  Index experts() const { return expert_count(filled_gate()); }
   /// The gate with the dimensions it left 0.
   GateT filled_gate() const {
     if constexpr (hook::any::experts<ExpertT>()) {
@@ -141,7 +143,7 @@ struct Mixture {
       const auto here = ctx.here();
       expect(in_dim() >= 1, "Mixture.init", "expert.in_dim", "at least 1", in_dim());
       const GateT g = filled_gate();
-      return {init_params<T, B>(g, ctx, seed.fork(0)), expert.template init<T, B>(ctx, g.experts(), seed.fork(1))};
+      return {init_params<T, B>(g, ctx, seed.fork(0)), expert.template init<T, B>(ctx, expert_count(g), seed.fork(1))};
     } else {
       return {};
     }
@@ -152,7 +154,7 @@ struct Mixture {
     if constexpr (check_parts<T, B>()) {
       const GateT g = filled_gate();
       if constexpr (hook::gate::validate<GateT, T, B>()) g.validate(p.gate, items, of_gate(extra));
-      if constexpr (hook::expert::validate<ExpertT, T, B>()) expert.validate(p.expert, g.experts());
+      if constexpr (hook::expert::validate<ExpertT, T, B>()) expert.validate(p.expert, expert_count(g));
     }
   }
 

@@ -3,6 +3,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "gatefold/backend/elementwise.hpp"
 #include "gatefold/core/config.hpp"
 #include "gatefold/layer/batch_stamp.hpp"
 #include "gatefold/layer/layer.hpp"
@@ -44,6 +45,7 @@ struct NoResidual {
   template <class T, class B>
   using ExtraGrad = gatefold::ExtraGrad<BranchT, T, B>;
 
+  GATEFOLD_LAYER_CALLS;
   Index in_dim() const { return branch.in_dim(); }
   Index out_dim() const { return branch.out_dim(); }
 
@@ -71,7 +73,7 @@ struct NoResidual {
                Out<T, 2, B> y, Saved<T, B>& saved, const NonDeduced<Extra<T, B>>& extra = {}) const {
     const auto here = ctx.here();
     validate(p, x.extent(0), Nothing<T, B>{}, extra);
-    branch.forward(ctx, p.branch, x, y, saved.branch, extra);
+    branch.forward(ctx, p.branch, x, y, saved.branch, extra, fn::NoStep<T>{});
     saved.batch.take(x);
   }
   template <class T, class B>
@@ -114,11 +116,37 @@ struct Refused {
   void backward(auto&&...) const {}
 };
 
+}  // namespace lookup
+
+namespace policy {
+
+/// False, with one sentence, for what is almost a layer, a branch or an expert, or is inside of one.
+template <class L, class T, class B>
+constexpr bool check_almost() {
+  GATEFOLD_EXPECT(
+      (!requires(T v) { L::value(v); }),
+      "gatefold: this is an activation, which is no layer: it stands between the two products of an expert, "
+      "Mlp<Gelu>{.model_dim = 8, .hidden_dim = 16}; see docs/how-to/extending.md#expert")
+  if constexpr (HasDims<L> && named::begin<L>()) {
+    return check_layer<L, T, B>();
+  } else if constexpr (ExpertTypes<L, T, B>) {
+    return check_expert<L, T, B>();
+  } else if constexpr (HasDims<L> &&
+                       (ForwardWithoutStep<L, T, B> || BranchForward<L, T, B> || BranchBackward<L, T, B>)) {
+    return check_branch<L, T, B>();
+  } else {
+    return true;
+  }
+}
+
+}  // namespace policy
+
+namespace lookup {
+
 template <class L, class T, class B>
 auto as_layer(const L& part) {
   if constexpr (policy::Layer<L, T, B>) {
-    constexpr bool named = hook::layer::all<L, T, B>(), reads = policy::check_items<L, T, B>();
-    if constexpr (named && reads && policy::check_inside<L, T, B>()) {
+    if constexpr (policy::check_items<L, T, B>() && policy::check_layer<L, T, B>()) {
       return part;
     } else {
       return Refused{};
@@ -131,11 +159,13 @@ auto as_layer(const L& part) {
     }
   } else if constexpr (policy::Expert<L, T, B>) {
     return NoResidual<OneExpert<L>>{{part}};
-  } else {
+  } else if constexpr (policy::check_almost<L, T, B>()) {
     GATEFOLD_REQUIRE(
         (policy::Layer<L, T, B>),
         "gatefold: a Stack, Chain, Block, PerToken or Trainer needs a layer, a branch or an expert: something with "
         "in_dim, out_dim, init, forward and backward of one of these families; see docs/how-to/extending.md");
+    return Refused{};
+  } else {
     return Refused{};
   }
 }

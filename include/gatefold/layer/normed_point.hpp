@@ -83,6 +83,7 @@ struct NormedPoint {
         "gatefold: norm and layer are swapped: NormedPoint{norm, layer}; see docs/how-to/extending.md#branch")
     return policy::fits<Inner<T, B>> && policy::check_norm<NormT, T, B>();
   }
+  GATEFOLD_LAYER_CALLS;
   Index in_dim() const { return layer.in_dim(); }
   Index out_dim() const { return layer.out_dim(); }
 
@@ -113,7 +114,7 @@ struct NormedPoint {
     const auto here = ctx.here();
     expect_forward("NormedPoint.forward", *this, p, x, "y", y, carry, extra);
     saved.h.resize(x.extent(0), in_dim());
-    filled_norm<T, B>().forward(ctx, p.norm, x, saved.h, saved.norm, Nothing<T, B>{});
+    filled_norm<T, B>().forward(ctx, p.norm, x, saved.h, saved.norm, Nothing<T, B>{}, fn::NoStep<T>{});
     update::follow_pass(carry, x.data(), saved.h.data());
     as_layer<T, B>(layer).forward(ctx, p.layer, saved.h, carry, y, saved.layer, extra);
     B::for_each(ctx, y.size(), fn::AddWhatChanged<T>{x.data(), saved.h.data(), y.data()});

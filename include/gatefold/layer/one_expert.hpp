@@ -39,6 +39,7 @@ struct OneExpert {
   template <class T, class B>
   using Extra = std::conditional_t<hook::expert::with_noise<ExpertT>(), Noise, Nothing<T, B>>;
 
+  GATEFOLD_BRANCH_CALLS;
   Index in_dim() const { return expert.in_dim(); }
   Index out_dim() const { return expert.out_dim(); }
 

@@ -55,6 +55,7 @@ struct PerToken {
   static constexpr bool check_parts() {
     return policy::fits<Inner<T, B>>;
   }
+  GATEFOLD_LAYER_CALLS;
   Index in_dim() const { return length * layer.in_dim(); }
   Index out_dim() const { return length * layer.out_dim(); }
 

@@ -66,6 +66,7 @@ struct PostNorm {
                     "gatefold: layer and norm are swapped: PostNorm{layer, norm}; see docs/how-to/extending.md#branch")
     return policy::fits<Inner<T, B>> && policy::check_norm<NormT, T, B>();
   }
+  GATEFOLD_LAYER_CALLS;
   Index in_dim() const { return layer.in_dim(); }
   Index out_dim() const { return layer.out_dim(); }
 
@@ -96,7 +97,7 @@ struct PostNorm {
     expect_forward("PostNorm.forward", *this, p, x, "y", y, carry, extra);
     saved.z.resize(x.extent(0), out_dim());
     as_layer<T, B>(layer).forward(ctx, p.layer, x, carry, saved.z, saved.layer, extra);
-    filled_norm<T, B>().forward(ctx, p.norm, saved.z, y, saved.norm, Nothing<T, B>{});
+    filled_norm<T, B>().forward(ctx, p.norm, saved.z, y, saved.norm, Nothing<T, B>{}, fn::NoStep<T>{});
     update::follow_pass(carry, saved.z.data(), y.data());
   }
   template <class T, class B>

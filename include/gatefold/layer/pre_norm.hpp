@@ -65,6 +65,7 @@ struct PreNorm {
       return false;
     }
   }
+  GATEFOLD_BRANCH_CALLS;
   Index in_dim() const { return branch.in_dim(); }
   Index out_dim() const { return branch.out_dim(); }
 
@@ -87,7 +88,7 @@ struct PreNorm {
                const NonDeduced<Extra<T, B>>& extra = {}, const Step& step = {}) const {
     expect_forward("PreNorm.forward", *this, p, x, "u", u, extra);
     saved.normed.resize(x.extent(0), x.extent(1));
-    filled_norm<T, B>().forward(ctx, p.norm, x, saved.normed, saved.norm, Nothing<T, B>{});
+    filled_norm<T, B>().forward(ctx, p.norm, x, saved.normed, saved.norm, Nothing<T, B>{}, fn::NoStep<T>{});
     branch.forward(ctx, p.branch, saved.normed, u, saved.branch, extra, step);
   }
   template <class T, class B, class Step = fn::NoStep<T>>

@@ -92,6 +92,7 @@ struct Recompute {
   static constexpr bool check_parts() {
     return policy::fits<Inner<T, B>>;
   }
+  GATEFOLD_LAYER_CALLS;
   Index in_dim() const { return layer.in_dim(); }
   Index out_dim() const { return layer.out_dim(); }
 

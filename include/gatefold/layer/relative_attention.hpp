@@ -91,6 +91,7 @@ struct RelativeAttention {
     AttentionTrace<T, B> trace{};  // what came back to the trace; empty views where nothing did
   };
 
+  GATEFOLD_BRANCH_CALLS;
   Index in_dim() const { return model_dim; }
   Index out_dim() const { return model_dim; }
   RelativeAttention with_model_dim(Index width) const {

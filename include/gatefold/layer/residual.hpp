@@ -29,7 +29,7 @@ struct Residual {
   static constexpr bool has_branch = policy::HasDims<BranchT>, swapped = !has_branch && policy::HasDims<RuleT>,
                         has_optimizer = policy::IsOptimizer<RuleT>,
                         has_rule = !has_branch ||
-                                   (std::is_class_v<RuleT> && !policy::HasDims<RuleT> && !policy::HasExperts<RuleT>);
+                                   (std::is_class_v<RuleT> && !policy::HasDims<RuleT> && !policy::CountsExperts<RuleT>);
   GATEFOLD_REQUIRE(
       !has_optimizer,
       "gatefold: this is an optimizer (gatefold::optim), which steps parameters; a residual layer needs an "
@@ -91,6 +91,7 @@ struct Residual {
     }
   }
 
+  GATEFOLD_LAYER_CALLS;
   Index in_dim() const {
     if constexpr (has_branch) {
       return branch.in_dim();

@@ -70,6 +70,7 @@ struct Stack {
   static constexpr bool check_parts() {
     return policy::fits<Inner<T, B>>;
   }
+  GATEFOLD_LAYER_CALLS;
   Index in_dim() const { return layer.in_dim(); }
   Index out_dim() const { return layer.out_dim(); }
 

@@ -22,6 +22,7 @@ namespace gatefold {
 struct TokenMean {
   Index length = 0, model_dim = 0, count = 0;
 
+  GATEFOLD_BRANCH_CALLS;
   Index in_dim() const { return length * model_dim; }
   Index out_dim() const { return model_dim; }
 

@@ -64,6 +64,7 @@ struct TokenPlaces {
 
   /// L.
   Index length() const { return tokens + (class_token ? 1 : 0); }
+  GATEFOLD_BRANCH_CALLS;
   Index in_dim() const { return tokens * model_dim; }
   Index out_dim() const { return length() * model_dim; }
 

@@ -77,6 +77,7 @@ struct WithShared {
       return false;
     }
   }
+  GATEFOLD_BRANCH_CALLS;
   Index in_dim() const { return branch.in_dim(); }
   Index out_dim() const { return branch.out_dim(); }
 

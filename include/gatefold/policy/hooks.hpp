@@ -7,6 +7,7 @@
 #include "gatefold/core/config.hpp"
 #include "gatefold/core/types.hpp"
 #include "gatefold/policy/families.hpp"
+#include "gatefold/policy/misuse.hpp"
 #include "gatefold/policy/named.hpp"
 #include "gatefold/policy/nested.hpp"
 #include "gatefold/tensor/view.hpp"
@@ -86,12 +87,9 @@ GATEFOLD_PLAIN_MEMBER("a policy", with_experts, "with_experts(experts) const, wh
                       { policy.with_experts(count) } -> std::same_as<P>)
 GATEFOLD_PLAIN_MEMBER(
     "a policy", experts, "experts() const", "how many experts there are, where it knows",
-    requires requires {
-      { policy.experts() } -> std::convertible_to<Index>;
-    } ||
-        requires {
-          { policy.experts } -> std::convertible_to<Index>;
-        })
+    requires policy::CountsExperts<P> || requires {
+      { policy.experts } -> std::convertible_to<Index>;
+    })
 GATEFOLD_FLAG("a policy", bool, items_adjoint_is_optional, false,
               "backward also takes an empty dx (an expert: empty dslots), and then leaves out the adjoint of the items")
 

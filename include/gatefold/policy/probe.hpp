@@ -24,6 +24,9 @@ struct ProbeCall {
   void operator()(View<const T, 2, B>, View<const T, 2, B>, View<T, 2, B>, int) const {}
 };
 
+/// Nobody's type: an argument that only a parameter of any type (auto, auto&&...) takes.
+struct Foreign {};
+
 /// What the deduction of a composition makes of a number or an order of parts that it does not have, for a sentence.
 template <class... P>
 struct Misplaced {};

@@ -9,6 +9,7 @@
 #include "gatefold/layer/mixture.hpp"
 #include "gatefold/layer/rounded_weights.hpp"
 #include "gatefold/loss/loss.hpp"
+#include "gatefold/policy/misuse.hpp"
 #include "gatefold/policy/policy.hpp"
 #include "gatefold/routing/sparse_plan.hpp"
 #include "gatefold/tensor/expect_shape.hpp"
@@ -87,6 +88,10 @@ class RoutedTrainer {
     forward(x, target, extra);
     return losses(target);
   }
+
+  /// A batch without its target.
+  void gradients(policy::Misuse<"gatefold: gradients takes items and their target, trainer.gradients(x, target)">);
+  void evaluate(policy::Misuse<"gatefold: evaluate takes items and their target, trainer.evaluate(x, target)">);
 
   /// What a checkpoint holds (train/checkpoint.hpp).
   static void each(auto&& f, auto&... r) { f("params", r.params...); }

@@ -9,6 +9,7 @@
 #include "gatefold/optim/normalized_gd.hpp"
 #include "gatefold/optim/optimizer.hpp"
 #include "gatefold/optim/sgd.hpp"
+#include "gatefold/policy/misuse.hpp"
 #include "gatefold/tensor/pack.hpp"
 #include "gatefold/train/in_stages.hpp"
 #include "gatefold/train/not_finite.hpp"
@@ -114,6 +115,8 @@ class ThreeStage {
   /// 1, 2 or 3.
   int stage() const { return stages.of_experts().stage(epoch()); }
 
+  /// A batch without its target.
+  void step(policy::Misuse<"gatefold: step takes items and their target, run.step(x, target)">);
   /// One step of the present stage, on all data or a batch. Returns the losses before it. A batch of no items is no
   /// step: losses of 0, and nothing changes.
   Losses step(In<T, 2, B> x, Target target, const Extra& extra = {}) {

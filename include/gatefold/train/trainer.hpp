@@ -16,6 +16,7 @@
 #include "gatefold/loss/loss.hpp"
 #include "gatefold/loss/model_and_loss.hpp"
 #include "gatefold/optim/optimizer.hpp"
+#include "gatefold/policy/misuse.hpp"
 #include "gatefold/policy/policy.hpp"
 #include "gatefold/tensor/expect_shape.hpp"
 #include "gatefold/train/not_finite.hpp"
@@ -180,6 +181,17 @@ class Trainer {
   void infer(X&&, Y&&, const E& = {}) {
     refuse_batch<X, E>();
   }
+
+  /// A batch without its target, or without memory for the outputs.
+  void step(policy::Misuse<"gatefold: step takes items and their target, trainer.step(x, target); outputs without a "
+                           "target are trainer.infer(x, y); see docs/how-to/your_data.md">);
+  void accumulate(
+      policy::Misuse<"gatefold: accumulate takes items and their target, trainer.accumulate(x, target); see "
+                     "docs/how-to/your_data.md">);
+  void evaluate(policy::Misuse<"gatefold: evaluate takes items and their target, trainer.evaluate(x, target); outputs "
+                               "without a target are trainer.infer(x, y); see docs/how-to/your_data.md">);
+  void infer(policy::Misuse<"gatefold: infer returns nothing and writes y, which stands before the call: "
+                            "Tensor<float, 2, Cpu> y(N, out_dim); trainer.infer(x, y); see docs/how-to/serving.md">);
 
   /// The auxiliary losses of the last batch or part, weighted and summed over all mixtures.
   double auxiliary() const {

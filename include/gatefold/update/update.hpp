@@ -56,13 +56,13 @@ concept IsOptimizer = requires {
 };
 template <class U>
 concept RuleBegin = !named::Carry<U>() || named::begin<U>();
-template <class U, class T, class B>
-concept RuleForward = requires(const U rule, Probe<T, B> a, const Params<U, T, B>& params, Carry<U, T, B>& carry,
+template <class U, class T, class B, class Given = Params<U, T, B>>
+concept RuleForward = requires(const U rule, Probe<T, B> a, const Given& params, Carry<U, T, B>& carry,
                                ProbeCall<T, B> f, Saved<U, T, B>& saved) {
   rule.forward(a.ctx, params, a.in, carry, f, a.out, saved);
 };
-template <class U, class T, class B>
-concept RuleBackward = requires(const U rule, Probe<T, B> a, const Params<U, T, B>& params, Carry<U, T, B>& dcarry,
+template <class U, class T, class B, class Given = Params<U, T, B>>
+concept RuleBackward = requires(const U rule, Probe<T, B> a, const Given& params, Carry<U, T, B>& dcarry,
                                 ProbeCall<T, B> df, const Saved<U, T, B>& saved, Params<U, T, B>& grads) {
   rule.backward(a.ctx, params, a.in, saved, df, a.in, dcarry, a.out, grads);
 };
@@ -83,6 +83,10 @@ constexpr bool check_rule() {
   GATEFOLD_EXPECT((RuleBackward<U, T, B>),
                   "gatefold: an update rule needs backward(ctx, params, x, saved, df, dy, dcarry, dx, grads) const; "
                   "see docs/how-to/extending.md#rule")
+  GATEFOLD_EXPECT((!RuleForward<U, T, B, Foreign> && !RuleBackward<U, T, B, Foreign>),
+                  "gatefold: forward and backward of an update rule take params as const Params<T, B>& (const "
+                  "Nothing<T, B>& without any), never as const auto&, which would take those of another model; see "
+                  "docs/how-to/extending.md#what-all-policies-share")
   return true;
 }
 

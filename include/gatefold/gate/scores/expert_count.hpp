@@ -4,13 +4,16 @@
 
 namespace gatefold {
 
-/// The number of experts of a scores policy: its function `experts()`, or its option of that name.
-template <class S>
-Index expert_count(const S& scores) {
-  if constexpr (requires { scores.experts(); }) {
-    return scores.experts();
+/// The number of experts of a gate or a scores policy: its function `experts()`, its option of that name, or that of
+/// its scores.
+template <class P>
+Index expert_count(const P& policy) {
+  if constexpr (requires { policy.experts(); }) {
+    return policy.experts();
+  } else if constexpr (requires { static_cast<Index>(policy.experts); }) {
+    return policy.experts;
   } else {
-    return scores.experts;
+    return expert_count(policy.scores);
   }
 }
 

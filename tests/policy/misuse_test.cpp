@@ -1,0 +1,75 @@
+#include "gatefold/policy/misuse.hpp"
+
+#include <doctest/doctest.h>
+
+#include <type_traits>
+
+using namespace gatefold;
+
+namespace {
+
+struct Run {
+  int step(int x, int target) const { return x + target; }
+  void step(policy::Misuse<"a step needs a target">) const;
+};
+template <class R, class... A>
+concept Steps = requires(const R run, A... arguments) {
+  run.step(arguments...);
+};
+
+struct Options {
+  double rate = 1;
+  [[no_unique_address]] policy::Misuse<"a momentum belongs elsewhere"> momentum{};
+  [[no_unique_address]] policy::Misuse<"a decay belongs elsewhere"> decay{};
+};
+template <class O>
+concept TakesMomentum = requires(O options) {
+  O{.rate = 2, .momentum = 1};
+};
+template <class O>
+concept TakesRate = requires(O options) {
+  O{.rate = 2};
+};
+
+struct OptionsOfScores {
+  Index experts = 0;
+};
+struct Counts {
+  Index experts() const { return 3; }
+};
+struct CountsByScores {
+  OptionsOfScores scores{};
+  [[no_unique_address]] policy::Misuse<"experts belong to the scores"> experts{};
+};
+
+}  // namespace
+
+TEST_CASE("Misuse: concepts see no function of a call it answers") {
+  CHECK(Steps<Run, int, int>);
+  CHECK_FALSE(Steps<Run, int>);
+  CHECK_FALSE(Steps<Run, Options>);
+  CHECK_FALSE(Steps<Run>);
+  CHECK(Run{}.step(2, 3) == 5);
+}
+
+TEST_CASE("Misuse: a member of options takes no value and no memory") {
+  CHECK(TakesRate<Options>);
+  CHECK_FALSE(TakesMomentum<Options>);
+  CHECK(sizeof(Options) == sizeof(double));
+  CHECK(std::is_aggregate_v<Options>);
+  CHECK(std::is_trivially_copyable_v<Options>);
+  Options options{.rate = 2};
+  const Options copied = options;
+  options = Options{};
+  CHECK(copied.rate == 2);
+  CHECK(options.rate == 1);
+  CHECK_FALSE(std::is_convertible_v<int, decltype(Options::momentum)>);
+  CHECK_FALSE(std::is_constructible_v<decltype(Options::momentum), int, int>);
+}
+
+TEST_CASE("CountsExperts: a function, or the scores of a gate") {
+  CHECK(policy::CountsExperts<Counts>);
+  CHECK(policy::CountsExperts<CountsByScores>);
+  CHECK_FALSE(policy::CountsExperts<OptionsOfScores>);
+  CHECK_FALSE(policy::CountsExperts<Options>);
+}
