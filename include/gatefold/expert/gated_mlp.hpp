@@ -77,7 +77,7 @@ struct GatedMlp {
   GATEFOLD_REQUIRE(
       std::is_class_v<Act>,
       "gatefold: GatedMlp<Activation> takes an activation, Gelu say; elements are those of its parameters; see "
-      "docs/extending.md#expert");
+      "docs/how-to/extending.md#expert");
   static constexpr bool stores_slots = true;
   Index model_dim = 0, hidden_dim = 0;
   Initial initial{};

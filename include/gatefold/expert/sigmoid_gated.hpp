@@ -100,10 +100,10 @@ struct AddScoreAdjoint {
 template <class ExpertT>
 struct SigmoidGated {
   GATEFOLD_REQUIRE(!policy::is_misplaced<ExpertT>,
-                   "gatefold: a SigmoidGated has one part, SigmoidGated{expert}; see docs/extending.md#expert");
+                   "gatefold: a SigmoidGated has one part, SigmoidGated{expert}; see docs/how-to/extending.md#expert");
   GATEFOLD_REQUIRE(!hook::expert::with_noise<ExpertT>(),
                    "gatefold: the expert inside draws numbers, which SigmoidGated does not hand on; see "
-                   "docs/extending.md#expert");
+                   "docs/how-to/extending.md#expert");
   ExpertT expert;
 
   template <class T, class B>

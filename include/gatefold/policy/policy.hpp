@@ -20,7 +20,7 @@ template <class T>
 struct Element {
   GATEFOLD_REQUIRE(std::is_floating_point_v<T>,
                    "gatefold: a model computes in float or double, and these are its elements: init<float, Cpu>(ctx, "
-                   "seed), Trainer{..., Seed{1}, Element<double>{}}; see README.md#your-own-data");
+                   "seed), Trainer{..., Seed{1}, Element<double>{}}; see docs/how-to/your_data.md");
   static constexpr bool fits = std::is_floating_point_v<T>;
 };
 
@@ -38,7 +38,7 @@ struct Required {
     GATEFOLD_REQUIRE(
         (!std::is_same_v<Given, V>),
         "gatefold: an extra input that has no default is missing: name it in the extra, the last argument of "
-        "forward, infer and step; see docs/extending.md#inputs-of-its-own");
+        "forward, infer and step; see docs/reference/inputs.md#inputs-of-its-own");
   }
 };
 
