@@ -161,16 +161,28 @@ double rate_of(const O& optimizer) {
     return rate_of(optimizer.optimizer);
   }
 }
-/// Returns the optimizer with another learning rate.
 template <class O>
-O with_rate(O optimizer, double lr) {
+void set_rate(O& optimizer, double lr) {
   if constexpr (OwnsRate<O>) {
     optimizer.lr = lr;
   } else {
-    optimizer.optimizer = with_rate(optimizer.optimizer, lr);
+    set_rate(optimizer.optimizer, lr);
   }
+}
+/// Returns the optimizer with another learning rate.
+template <class O>
+O with_rate(O optimizer, double lr) {
+  set_rate(optimizer, lr);
   return optimizer;
 }
+
+/// How a step goes over a tensor: all elements at the rate of the optimizer. ExpertRates has another way.
+struct OneRate {
+  template <class C, class G, class StepT>
+  void operator()(C& ctx, const Name&, const G& grad, const StepT& step) const {
+    for_each_touched(ctx, grad, step);
+  }
+};
 
 /// Require a rate, of learning or decay.
 /// @throws ArgumentError unless it is finite and at least 0
