@@ -98,8 +98,8 @@ Task(Index, L, double, MeanOver) -> Task<L>;
 ///     Trainer trainer{ctx, model, losses, optim::AdamW{}, Seed{1}};    // the model's output is [N, 6]
 ///     trainer.step(x, {prices, labels});                               // [N, 1], [N]
 ///
-/// The first task has the first columns, and so on. Source: Caruana 1997, doi:10.1023/A:1007379606734, sec. 2; weights
-/// as Keras' `loss_weights`.
+/// The first task has the first columns, and so on.
+/// Source: Caruana 1997, doi:10.1023/A:1007379606734, sec. 2; weights as Keras' `loss_weights`.
 ///
 /// A label that one task ignores counts in the others. L_t is a mean over the n_t targets that count in task t. With
 /// loss::MeanOver::items the mean is over all N items instead: L_t times n_t / N.
