@@ -191,8 +191,8 @@ void for_each(const F& f, S& state) {
 /// Exchange parameters and their averages, element by element: views of both stay valid. A second call exchanges them
 /// back, to the bit; a step before that throws.
 /// @param state  of an optimizer with an Averaged, at any depth: a group's average is exchanged with that group
-/// @throws ArgumentError where no Averaged is inside the optimizer, or where two of them average one tensor; nothing has
-///         been written then
+/// @throws ArgumentError if no Averaged is inside the optimizer, or if two of them average one tensor; nothing has been
+///         written then
 /// @cost   one pass over parameters and averages
 template <class C, class Pack, class StateT>
 void swap_averages(C& ctx, Pack& params, StateT& state) {

@@ -31,8 +31,8 @@ namespace optim {
 
 namespace expert_rates {
 
-/// Whether the first extent of a tensor is the expert of a mixture: it stands below a part named `expert`, and not below
-/// one named `shared` (WithShared).
+/// Whether the first extent of a tensor is the expert of a mixture: the tensor stands below a part named `expert`, and
+/// not below one named `shared` (WithShared).
 inline bool of_experts(const Name& name) {
   bool found = false;
   for (const Name* at = &name; at; at = at->parent) {
@@ -70,17 +70,17 @@ struct EachExpert {
 ///     // New experts learn, the eight old ones learn slowly.
 ///     optim::ExpertRates{optim::AdamW{.lr = 1e-3}, [](const Name&, Index e) { return e < 8 ? 0.1 : 1.0; }}
 ///
-/// (1) is for the tensors of the experts of each mixture, whose first extent is the expert e, and of which for_each_tensor
-/// has a name like `layers.0.branch.expert.up`. Gates, shared experts and all other tensors are stepped at the
+/// (1) is for the tensors of the experts of each mixture: their first extent is the expert e, and for_each_tensor gives
+/// them a name like `layers.0.branch.expert.up`. Gates, shared experts and all other tensors are stepped at the
 /// optimizer's own rate. Moments do not depend on the rate: with a factor of 0 an expert keeps its weights, and its
-/// moments go on. Where all factors are 1 results have the bits of the optimizer inside.
+/// moments go on. If all factors are 1, results have the bits of the optimizer inside.
 ///
 /// Wrappers go outside: Scheduled{optim::Clipped{optim::ExpertRates{…}}, schedule}, InGroups, Averaged.
 /// @param optimizer  AdamW or Sgd
 /// @param factor     called on the host in every step for each expert of each of these tensors: a function or a lambda;
-///                   what a lambda captures by reference outlives the run
-/// @throws ArgumentError unless all factors are finite and at least 0, where there is no tensor of experts, where experts
-///         are dealt over shards (dist::ExpertParallel), and where the optimizer does; nothing has been written then
+///                   what a lambda captures by reference must outlive the run
+/// @throws ArgumentError unless all factors are finite and at least 0; if there is no tensor of experts; if experts are
+///         dealt over shards (dist::ExpertParallel); and as the optimizer does; nothing has been written then
 /// @cost   that of the optimizer; of each tensor one launch for each run of experts with one factor
 template <Optimizer OptimizerT, class FactorT>
 struct ExpertRates {
