@@ -76,7 +76,7 @@ struct Task {
                    "gatefold: dist::LossOfShards goes around all tasks: dist::LossOfShards{MultiTask{…}, &shard}; see "
                    "docs/distributed.md");
   Index columns = 1;
-  LossT loss{};
+  LossT loss;
   double weight = 1;
   MeanOver mean = MeanOver::targets;
 };
