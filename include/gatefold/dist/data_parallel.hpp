@@ -85,7 +85,7 @@ struct DataParallel {
       norms::Of<OptimizerT>::given,
       "gatefold: DataParallel gives the norm of all gradients to the Clipped right inside it (Scheduled may "
       "stand between); an optimizer further inside would take that of one shard, and so would NormalizedGd "
-      "unless it is SyncNorm{NormalizedGd{...}, &shard}; see docs/distributed.md");
+      "unless it is SyncNorm{NormalizedGd{...}, &shard}; see docs/how-to/distributed.md");
   static_assert(optim::check_inside<OptimizerT>());
   OptimizerT optimizer;
   ShardT* shard;

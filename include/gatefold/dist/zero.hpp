@@ -111,11 +111,11 @@ struct Zero {
   GATEFOLD_REQUIRE(
       norms::Of<OptimizerT>::by_element,
       "gatefold: Zero goes inside what takes a norm of all gradients: Clipped{Zero{optimizer, &shard}}; see "
-      "docs/distributed.md");
+      "docs/how-to/distributed.md");
   GATEFOLD_REQUIRE(norms::Of<OptimizerT>::in_rows,
                    "gatefold: Zero steps the rows of a tensor that belong to one shard, so optim::Averaged goes around "
                    "it, Averaged{Zero{optimizer, &shard}}, and optim::ExpertRates does not go with it; see "
-                   "docs/distributed.md");
+                   "docs/how-to/distributed.md");
   static_assert(optim::check_inside<OptimizerT>());
   OptimizerT optimizer;
   ShardT* shard;

@@ -71,10 +71,10 @@ struct Task {
   GATEFOLD_REQUIRE(
       !named::Params<LossT>(),
       "gatefold: a loss::Task takes a loss without parameters (MeanSquaredError, CrossEntropy, Logistic): the "
-      "weights of a loss that learns belong into the model; see docs/extending.md#loss");
+      "weights of a loss that learns belong into the model; see docs/how-to/extending.md#loss");
   GATEFOLD_REQUIRE(!hook::loss::no_batch<LossT>(),
                    "gatefold: dist::LossOfShards goes around all tasks: dist::LossOfShards{MultiTask{…}, &shard}; see "
-                   "docs/distributed.md");
+                   "docs/how-to/distributed.md");
   Index columns = 1;
   LossT loss;
   double weight = 1;
