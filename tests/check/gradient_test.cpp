@@ -126,6 +126,56 @@ struct Double {
   }
 };
 
+/// y = softmax(x + shift): a shift changes nothing, and its gradient Σ dz is what rounding leaves.
+struct Shifted {
+  Index dim = 5;
+  double wrong = 0;  // what is added to the gradient of the shift
+
+  template <class T, class B>
+  struct Params {
+    Tensor<T, 1, B> shift;
+    static void each(auto&& f, auto&... p) { f("shift", p.shift...); }
+  };
+  Index in_dim() const { return dim; }
+  Index out_dim() const { return dim; }
+  template <class T, class B>
+  Params<T, B> init(typename B::Context& ctx, Seed seed) const {
+    return {uniform_tensor<T>(ctx, seed, 1, 1)};
+  }
+  template <class T, class B>
+  static std::vector<T> softmax(View<const T, 2, B> x, Index n, T shift) {
+    std::vector<T> s;
+    T total = 0;
+    for (Index d = 0; d < x.extent(1); ++d) total += s.emplace_back(std::exp(x(n, d) + shift));
+    for (T& v : s) v /= total;
+    return s;
+  }
+  template <class T, class B, class Step = fn::NoStep<T>>
+  void forward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> u, Nothing<T, B>&,
+               const Nothing<T, B>&, const Step& step = {}) const {
+    for (Index n = 0; n < x.extent(0); ++n) {
+      const auto s = softmax<T, B>(x, n, p.shift(0));
+      for (Index d = 0; d < dim; ++d) u(n, d) = s[static_cast<std::size_t>(d)];
+    }
+    run_step(ctx, u, step);
+  }
+  template <class T, class B>
+  void backward(typename B::Context&, const Params<T, B>& p, In<T, 2, B> x, const Nothing<T, B>&, In<T, 2, B> du,
+                Out<T, 2, B> dx, Params<T, B>& grads, const Nothing<T, B>&, Nothing<T, B>&) const {
+    for (Index n = 0; n < x.extent(0); ++n) {
+      const auto s = softmax<T, B>(x, n, p.shift(0));
+      T mean = 0;
+      for (Index d = 0; d < dim; ++d) mean += s[static_cast<std::size_t>(d)] * du(n, d);
+      for (Index d = 0; d < dim; ++d) {
+        const T dz = s[static_cast<std::size_t>(d)] * (du(n, d) - mean);
+        dx(n, d) += dz;
+        grads.shift(0) += dz;
+      }
+    }
+    grads.shift(0) += static_cast<T>(wrong);
+  }
+};
+
 check::GradientReport report_of(Fault fault, const check::GradientOptions& options = {}) {
   Cpu::Context ctx(1);
   return check::gradients(ctx, Faulty{.dim = 3, .fault = fault}, options);
@@ -225,6 +275,60 @@ TEST_CASE("a gradient that is zero everywhere is named by its owner, or fails") 
   CHECK_FALSE(report_of(Fault::no_bias, {.zero = {"bias"}}));  // zero by claim only: the loss depends on it
 }
 
+TEST_CASE("equation (2): a gradient of rounding is called zero") {
+  Cpu::Context ctx(1);
+  const auto report = check::gradients(ctx, Shifted{});
+  CAPTURE(report.str());
+  CHECK_FALSE(report);
+  REQUIRE(report.sentences.size() == 1);
+  CHECK(report.sentences[0].starts_with("shift: the gradient is zero to rounding (numeric and analytic up to "));
+  CHECK(report.sentences[0].ends_with("; name it in options.zero if it should be"));
+  CHECK(check::gradients(ctx, Shifted{}, {.zero = {"shift"}}));
+}
+
+TEST_CASE("equation (2): a wrong gradient above the floor is found") {
+  Cpu::Context ctx(1);
+  for (const double wrong : {1e-10, -1e-10, 1e-6, 1.0}) {
+    const auto report = check::gradients(ctx, Shifted{.wrong = wrong});
+    CHECK_FALSE(report);
+    CHECK(report.str().find("shift[0]: numeric ") != std::string::npos);
+    CHECK_FALSE(check::gradients(ctx, Shifted{.wrong = wrong}, {.zero = {"shift"}}));
+  }
+  // The other way: no gradient is claimed, of rounding or exactly 0, where there is one.
+  const auto small = [](const std::vector<double>& v) { return 1 + 1e-8 * v[0]; };
+  for (const double claimed : {0.0, 1e-17, -1e-8}) {
+    CHECK_FALSE(Problem{{0.5}, {claimed}}.compare(small));
+    Problem named{{0.5}, {claimed}};
+    named.options.zero = {"v"};
+    CHECK_FALSE(named.compare(small));
+  }
+}
+
+TEST_CASE("equation (2): the floor follows the size of the loss") {
+  // Of a loss of order 1e-14 a gradient of that order is compared, as any other.
+  const auto tiny = [](const std::vector<double>& v) { return 1e-14 * sum_of_sines(v); };
+  CHECK(Problem{{0.3}, {1e-14 * std::cos(0.3)}}.compare(tiny));
+  for (const double factor : {-1.0, 0.0, 1 + 1e-4}) {
+    const auto report = Problem{{0.3}, {factor * 1e-14 * std::cos(0.3)}}.compare(tiny);
+    CHECK_FALSE(report);
+    CHECK(report.str().find("v[0]: numeric ") != std::string::npos);
+  }
+  // Beside a loss of order 1 it is lost in rounding, right or wrong, and does not pass unseen.
+  const auto hidden = [](const std::vector<double>& v) { return 1 + 1e-14 * std::sin(v[0]); };
+  for (const double factor : {-1.0, 1.0}) {
+    const auto report = Problem{{0.3}, {factor * 1e-14 * std::cos(0.3)}}.compare(hidden);
+    CHECK_FALSE(report);
+    CHECK(report.str().find("v: the gradient is zero to rounding") != std::string::npos);
+  }
+  // Terms that cancel leave a loss near 0 whose rounding is theirs.
+  const auto cancelling = [](const std::vector<double>& v) { return (1e3 + v[0]) - v[0] - 1e3; };
+  Problem p{{0.3}, {1e-16}};
+  const std::vector<check::GradientSlot> slots{{"v", p.value.data(), p.gradient.data(), 1}};
+  const auto of_terms = check::compare_gradients(
+      slots, [&] { return cancelling(p.value); }, [] { return std::uint64_t(0); }, {}, 2e3);
+  CHECK(of_terms.str().find("v: the gradient is zero to rounding") != std::string::npos);
+}
+
 TEST_CASE("options: items, seed, scale of the input") {
   CHECK(report_of(Fault::none, {.items = 2, .seed = Seed{77}, .input_scale = 3}).checked == 2 * 3 + 3 + 3 + 2 * 3);
   CHECK(report_of(Fault::none, {.items = 1}));
@@ -260,7 +364,7 @@ TEST_CASE("a router without gradient has to be named") {
   CHECK_MESSAGE(named, named.str());
 }
 
-TEST_CASE("equation (2): auxiliary losses count, and the routing is a hash of who went where") {
+TEST_CASE("equation (3): auxiliary losses count, and the routing is a hash of who went where") {
   Cpu::Context ctx(1);
   using Gate = WithAuxiliary<SoftmaxTopK, Balance, ZLoss>;
   const Stack stack{Residual{update::Plain{}, Mixture{Gate{.scores = {.experts = 4},

@@ -59,6 +59,27 @@ void check_losses() {
   SUBCASE("MeanSquaredError") { check_loss<T>(MeanSquaredError{}, 21, 37, numbers_of<T>(21, 37)); }
   SUBCASE("Logistic, more items than one block sums") { check_loss<T>(Logistic{}, 5000, 1, signs_of<T>(5000)); }
   SUBCASE("CrossEntropy") { check_loss<T>(CrossEntropy{}, 21, 37, labels_of(21, 37)); }
+  SUBCASE("MultiTask") {
+    Backends on;
+    const MultiTask losses{loss::Task{37, MeanSquaredError{}, 0.5}, loss::Task{4, CrossEntropy{.ignore = -1}, 3.0},
+                           loss::Task{5, CrossEntropy{.ignore = -1}, 2.0, loss::MeanOver::items}};
+    const auto numbers = numbers_of<T>(21, 37);
+    auto labels = labels_of(21, 4);
+    labels(3) = labels(4) = -1;
+    const auto run = [&]<class B>(B, auto& ctx, const auto& of_first, const auto& of_others) {
+      const auto y = uniform_tensor<T>(ctx, Seed{2}, 1, 21, 46);
+      Tensor<T, 2, B> dy(21, 46);
+      Tensor<T, 1, B> value(1);
+      forward(losses, ctx, y, {of_first, of_others, of_others}, value);
+      backward(losses, ctx, y, {of_first, of_others, of_others}, dy);
+      return std::pair{std::move(value), std::move(dy)};
+    };
+    const auto [value, dy] = run(Naive{}, on.naive, numbers, labels);
+    const auto [cuda_value, cuda_dy] =
+        run(Cuda{}, on.cuda, on_cuda<Tensor<T, 2, Cuda>>(on, numbers), on_cuda<Tensor<Index, 1, Cuda>>(on, labels));
+    expect_same(on, "value", value, cuda_value, {});
+    expect_same(on, "dy", dy, cuda_dy, {});
+  }
   SUBCASE("of no items") {
     check_loss<T>(MeanSquaredError{}, 0, 3, numbers_of<T>(0, 3), no_items);
     check_loss<T>(Logistic{}, 0, 1, signs_of<T>(0), no_items);

@@ -20,13 +20,19 @@ namespace {
 constexpr Mlp<Gelu> expert{.model_dim = 37, .hidden_dim = 120, .bias = false};
 constexpr Index experts = 2;
 
+/// The parameters of experts below the name that a mixture gives them.
+template <class T, class B>
+struct OfMixture {
+  Params<Mlp<Gelu>, T, B> expert;
+  static void each(auto&& f, auto&... p) { f("expert", p.expert...); }
+};
 /// Three steps with random gradients: parameters and state after each. The first expert gets no gradient in the second.
 template <class T, class OptimizerT>
 void check(const OptimizerT& optimizer) {
-  using P = Params<Mlp<Gelu>, T, Naive>;
-  using CudaP = Params<Mlp<Gelu>, T, Cuda>;
+  using P = OfMixture<T, Naive>;
+  using CudaP = OfMixture<T, Cuda>;
   Backends on;
-  P params = expert.init<T, Naive>(on.naive, experts, Seed{1});
+  P params{expert.init<T, Naive>(on.naive, experts, Seed{1})};
   CudaP cuda_params = on_cuda<CudaP>(on, params);
   auto state = optimizer.begin(on.naive, params);
   auto cuda_state = optimizer.begin(on.cuda, cuda_params);
@@ -54,6 +60,26 @@ void check_optimizers() {
   SUBCASE("NormalizedGd, all together") { check<T>(optim::NormalizedGd{.lr = 0.1, .per_expert = false}); }
   SUBCASE("Clipped, large gradients") { check<T>(optim::Clipped{adamw, 0.1}); }
   SUBCASE("Clipped, small gradients") { check<T>(optim::Clipped{optim::Sgd{}, 1e6}); }
+  SUBCASE("Averaged") {
+    check<T>(optim::Clipped{optim::Averaged{adamw, 0.9}, 0.1});
+    Backends on;
+    Trainer naive{on.naive, OneExpert{expert}, MeanSquaredError{}, optim::Averaged{adamw, 0.5}, Seed{1}, Element<T>{}};
+    Trainer cuda{on.cuda, OneExpert{expert}, MeanSquaredError{}, optim::Averaged{adamw, 0.5}, Seed{1}, Element<T>{}};
+    const auto x = uniform_tensor<T>(on.naive, Seed{2}, 1, 6, 37);
+    const auto cuda_x = on_cuda<Tensor<T, 2, Cuda>>(on, x);
+    for (int step = 0; step < 2; ++step) {
+      naive.step(x, x);
+      cuda.step(cuda_x, cuda_x);
+    }
+    swap_averages(naive);
+    swap_averages(cuda);
+    expect_same(on, "averages", naive.params, cuda.params, {});
+    expect_same(on, "params", naive.state.average, cuda.state.average, {});
+  }
+  SUBCASE("ExpertRates") {
+    check<T>(optim::ExpertRates{adamw, [](const Name&, Index e) { return e == 0 ? 0.5 : 1.0; }});
+    check<T>(optim::ExpertRates{optim::Sgd{.lr = 0.1}, [](const Name&, Index e) { return e == 0 ? 1.0 : 3.0; }});
+  }
   SUBCASE("InGroups") {
     const auto is_up = [](const Name& name) { return name.part == "up"; };
     check<T>(InGroups{is_up, adamw, optim::Sgd{.lr = 0.1, .momentum = 0.9}});

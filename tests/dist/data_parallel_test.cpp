@@ -10,6 +10,7 @@
 
 #include "gatefold/dist/expert_parallel.hpp"
 #include "gatefold/dist/loss_of_shards.hpp"
+#include "gatefold/dist/zero.hpp"
 #include "gatefold/gatefold.hpp"
 #include "support/larger.hpp"
 
@@ -114,6 +115,92 @@ TEST_CASE("a run on shards takes the steps of one process on the whole batch") {
   check_run(optim::Clipped{optim::Sgd{.lr = 0.3}, 0.1});
   check_run(optim::Scheduled{optim::Clipped{optim::AdamW{.lr = 0.01, .epsilon = 1e-4}, 0.05},
                              optim::WarmupCosine{.warmup = 2, .total = 9}});
+}
+
+TEST_CASE("DataParallel: averages are those of one process") {
+  const optim::AdamW adam{.lr = 0.01, .epsilon = 1e-4};
+  check_run(optim::Clipped{optim::Averaged{adam, 0.7}, 0.05});
+  const auto loss_of_averages = [](auto& trainer, const auto& part_of) {
+    for (Index i = 0; i < steps; ++i) {
+      const auto x = ids(i), y = labels(i);
+      trainer.step(part_of(x), part_of(y));
+    }
+    swap_averages(trainer);
+    const auto x = ids(0), y = labels(0);
+    return trainer.evaluate(part_of(x), part_of(y));
+  };
+  Cpu::Context one(1);
+  const optim::Averaged optimizer{optim::Clipped{adam, 0.05}, 0.7};
+  Trainer whole{one, model_of(mixture), CrossEntropy{.ignore = -1}, optimizer, Seed{3}, Element<double>{}};
+  const double expected = loss_of_averages(whole, [](const auto& all) { return View<const Index, 1, Cpu>(all); });
+  for (const bool zero : {false, true}) {
+    std::vector<double> found(3);
+    dist::Alone world;
+    dist::run(world, 3, [&](auto& shard) {
+      Cpu::Context ctx(1);
+      const auto run = [&](const auto& of_shard) {
+        Trainer trainer{ctx,
+                        model_of(dist::ExpertParallel{mixture, &shard}),
+                        dist::LossOfShards{CrossEntropy{.ignore = -1}, &shard},
+                        dist::DataParallel{of_shard, &shard},
+                        Seed{3},
+                        Element<double>{}};
+        found[static_cast<std::size_t>(shard.index())] = loss_of_averages(trainer, [&](const auto& all) {
+          const auto mine = shard.part_of(items);
+          return View<const Index, 1, Cpu>(all).rows(mine.first, mine.count);
+        });
+      };
+      if (zero)
+        run(optim::Clipped{optim::Averaged{dist::Zero{adam, &shard}, 0.7}, 0.05});
+      else
+        run(optimizer);
+    });
+    for (const double loss : found) CHECK(loss == found[0]);
+    CHECK(std::abs(found[0] - expected) <= 1e-12);
+  }
+}
+
+TEST_CASE("DataParallel: rates of experts that all shards hold") {
+  const auto factor = [](const Name&, Index e) { return e < 2 ? 0.5 : 2.0; };
+  const Mixture plain{SoftmaxTopK{.scores = {.experts = experts}, .selection = {.k = 2}},
+                      Mlp<Gelu>{.model_dim = dim, .hidden_dim = 7}};
+  const auto x = ids(0), y = labels(0);
+  Cpu::Context one(1);
+  const optim::Clipped optimizer{optim::ExpertRates{optim::Sgd{.lr = 0.5}, factor}, 0.1};
+  Trainer whole{one, model_of(plain), CrossEntropy{.ignore = -1}, optimizer, Seed{3}, Element<double>{}};
+  whole.step(x, y);
+  dist::Alone world;
+  std::atomic<int> wrong = 0, refused = 0;
+  dist::run(world, 2, [&](auto& shard) {
+    Cpu::Context ctx(1);
+    const auto mine = shard.part_of(items);
+    const auto part_of = [&](const auto& all) { return View<const Index, 1, Cpu>(all).rows(mine.first, mine.count); };
+    const auto trainer_of = [&](const auto& branch) {
+      return Trainer{ctx,
+                     model_of(branch),
+                     dist::LossOfShards{CrossEntropy{.ignore = -1}, &shard},
+                     dist::DataParallel{optimizer, &shard},
+                     Seed{3},
+                     Element<double>{}};
+    };
+    auto trainer = trainer_of(plain);
+    trainer.step(part_of(x), part_of(y));
+    for_each_tensor(
+        [&](const Name&, const auto& a, const auto& b) {
+          for (Index i = 0; i < a.size(); ++i)
+            if (!(std::abs(a.data()[i] - b.data()[i]) <= 1e-13)) ++wrong;
+        },
+        trainer.params, whole.params);
+    try {
+      trainer_of(dist::ExpertParallel{plain, &shard});
+    } catch (const ArgumentError& error) {
+      refused += error.what() == std::string(
+                                     "ExpertRates.begin: params: expected a model that holds all its experts, "
+                                     "got experts dealt over shards");
+    }
+  });
+  CHECK(wrong == 0);
+  CHECK(refused == 2);
 }
 
 TEST_CASE("parts of a batch wait for the step, and the norm that clips is that of all shards") {

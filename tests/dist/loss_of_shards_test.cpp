@@ -75,6 +75,45 @@ TEST_CASE("the mean of all shards' targets, and its adjoint") {
   });
 }
 
+TEST_CASE("LossOfShards: the losses of several tasks") {
+  constexpr Index items = 11;
+  Cpu::Context one(1);
+  const auto y = uniform_tensor<double>(one, Seed{1}, 2, items, 4),
+             numbers = uniform_tensor<double>(one, Seed{2}, 1, items, 1);
+  for (const bool ignores : {false, true}) {
+    std::vector<Index> labels;
+    for (Index n = 0; n < items; ++n) labels.push_back(ignores && n < 5 ? -1 : n % 3);
+    const MultiTask losses{
+        loss::Task{1, MeanSquaredError{}, 0.5},
+        loss::Task{3, CrossEntropy{.ignore = -1}, 2.0, ignores ? loss::MeanOver::items : loss::MeanOver::targets}};
+    Tensor<double, 1, Cpu> value(1);
+    Tensor<double, 2, Cpu> dy(items, 4);
+    forward(losses, one, y, {numbers, labels}, value);
+    backward(losses, one, y, {numbers, labels}, dy);
+    for (Index shards : {1, 2, 4, 15}) {
+      std::atomic<int> wrong = 0;
+      dist::Alone world;
+      dist::run(world, shards, [&](auto& shard) {
+        Cpu::Context ctx(1);
+        const auto mine = shard.part_of(items);
+        const dist::LossOfShards of_all{losses, &shard};
+        const auto some = numbers.view().rows(mine.first, mine.count);
+        const auto some_labels = View<const Index, 1, Cpu>(labels).rows(mine.first, mine.count);
+        Tensor<double, 1, Cpu> v(1);
+        Tensor<double, 2, Cpu> d(mine.count, 4);
+        forward(of_all, ctx, y.view().rows(mine.first, mine.count), {some, some_labels}, v);
+        backward(of_all, ctx, y.view().rows(mine.first, mine.count), {some, some_labels}, d);
+        if (!(std::abs(v(0) - value(0)) <= 1e-14)) ++wrong;
+        for (Index n = 0; n < mine.count; ++n)
+          for (Index c = 0; c < 4; ++c)
+            if (!(std::abs(d(n, c) - dy(mine.first + n, c)) <= 1e-15)) ++wrong;
+      });
+      CAPTURE(shards);
+      CHECK(wrong == 0);
+    }
+  }
+}
+
 TEST_CASE("the gradient of a loss that learns is that of all targets, beside what is there already") {
   constexpr Index items = 10, dim = 3, words = 6;
   const StreamedCrossEntropy loss{.vocabulary = words, .model_dim = dim, .ignore = -1};

@@ -33,6 +33,17 @@ template <class O>
 constexpr bool by_element = dist::norms::Of<O>::by_element;
 static_assert(by_element<AdamW> && by_element<InGroups<AdamW, Scheduled<Sgd>>>);
 static_assert(!by_element<NormalizedGd> && !by_element<Clipped<Sgd>> && !by_element<InGroups<Synced, Sgd>>);
+template <class O>
+constexpr bool in_rows = dist::norms::Of<O>::in_rows;
+using Factor = double (*)(const Name&, Index);
+using Averaged = optim::Averaged<AdamW>;
+using Rates = optim::ExpertRates<AdamW, Factor>;
+static_assert(given<Averaged> && given<Clipped<Averaged>> && given<optim::Averaged<Clipped<AdamW>>> && given<Rates>);
+static_assert(!given<optim::Averaged<NormalizedGd>> && by_element<Averaged> &&
+              !by_element<optim::Averaged<Clipped<Sgd>>>);
+static_assert(in_rows<AdamW> && in_rows<InGroups<AdamW, Scheduled<Sgd>>>);
+static_assert(!in_rows<Averaged> && !in_rows<Rates> && !in_rows<InGroups<Sgd, Scheduled<Rates>>>);
+static_assert(!in_rows<optim::Averaged<Sgd>> && in_rows<dist::Zero<Sgd, Shard>>);
 
 }  // namespace
 

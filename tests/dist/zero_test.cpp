@@ -105,6 +105,7 @@ TEST_CASE("a state that is dealt over the shards: the same bits, and the same ch
   };
   check(optim::AdamW{.lr = 0.02, .decay = 0.1}, [](const auto& o) { return o; });
   check(optim::Sgd{.lr = 0.1, .momentum = 0.9}, [](const auto& o) { return optim::Clipped{o, 0.05}; });
+  check(optim::AdamW{.lr = 0.02}, [](const auto& o) { return optim::Averaged{o, 0.9}; });
   check(groups, [](const auto& o) {
     return optim::Scheduled{optim::Clipped{o, 0.3}, optim::WarmupCosine{.warmup = 2, .total = 9}};
   });

@@ -153,15 +153,23 @@ TEST_CASE("the norm is positive") {
   CHECK_THROWS_WITH_AS(clipped.step(ctx, p, g, state), "Clipped: norm: expected more than 0, got -1", ArgumentError);
 }
 
-TEST_CASE("the learning rate of the wrapper is what counts") {
+TEST_CASE("Clipped: the rate of the optimizer inside counts in each step") {
   Cpu::Context ctx(1);
   Tensor<double, 1, Cpu> p(1), g(1);
   p(0) = 0, g(0) = 0.5;
   optim::Clipped clipped{optim::Sgd{.lr = 0.5}, 1.0};
-  CHECK(clipped.lr == 0.5);
-  clipped.lr = 2;
+  CHECK(optim::rate_of(clipped) == 0.5);
   auto state = clipped.begin(ctx, p);
   clipped.step(ctx, p, g, state);
-  CHECK(p(0) == -1);
+  CHECK(p(0) == -0.25);
+  clipped.optimizer.lr = 2;
+  clipped.step(ctx, p, g, state);
+  CHECK(p(0) == -1.25);
+  clipped.optimizer.lr = 0;
+  clipped.step(ctx, p, g, state);
+  CHECK(p(0) == -1.25);
+  clipped.optimizer.lr = -1;
+  CHECK_THROWS_WITH_AS(clipped.step(ctx, p, g, state), "Sgd: lr: expected a finite number, at least 0, got -1",
+                       ArgumentError);
   CHECK(optim::Clipped{optim::Sgd{}}.norm == 1);
 }

@@ -9,6 +9,7 @@
 #include "gatefold/optim/adamw.hpp"
 #include "gatefold/optim/clip.hpp"
 #include "gatefold/optim/sgd.hpp"
+#include "gatefold/train/in_groups.hpp"
 #include "support/rounded.hpp"
 
 using namespace gatefold;
@@ -64,7 +65,7 @@ TEST_CASE("the end comes after the warm-up") {
 TEST_CASE_TEMPLATE("lr_t = lr · factor(t), t = 1 in the first step", T, float, double) {
   Cpu::Context ctx(1);
   const Scheduled scheduled{Sgd{.lr = 0.5}, Warmup{4}};
-  CHECK(scheduled.lr == 0.5);
+  CHECK(rate_of(scheduled) == 0.5);
   Tensor<T, 1, Cpu> p(1), g(1);
   p(0) = 0, g(0) = 1;
   auto state = scheduled.begin(ctx, p);
@@ -91,6 +92,34 @@ TEST_CASE(
     expected -= 0.125 * std::min(t, 4);
     CHECK(p(0) == expected);
   }
+}
+
+TEST_CASE("Scheduled: a rate set in the middle of a run counts") {
+  // Wrappers in wrappers have one rate, that of the innermost optimizer.
+  const auto check = [](auto optimizer, double& (*rate)(decltype(optimizer)&)) {
+    Cpu::Context ctx(1);
+    Tensor<double, 1, Cpu> p(1), g(1);
+    p(0) = 0;
+    auto state = optimizer.begin(ctx, p);
+    double expected = 0;
+    for (const double lr : {1.0, 0.5, 0.0, 4.0}) {
+      rate(optimizer) = lr;
+      CHECK(rate_of(optimizer) == lr);
+      g(0) = 0.5;
+      auto mark = ctx.mark();
+      measured_step(optimizer, ctx, p, g, state, measure_gradients(optimizer, ctx, g));
+      expected -= 0.5 * lr * std::min(static_cast<double>(state.step) / 2, 1.0);
+      CHECK(p(0) == expected);
+    }
+  };
+  using Inner = Scheduled<Sgd, Warmup>;
+  check(Inner{{}, {2}}, [](Inner& o) -> double& { return o.optimizer.lr; });
+  using Inside = Clipped<Inner>;
+  check(Inside{{{}, {2}}}, [](Inside& o) -> double& { return o.optimizer.optimizer.lr; });
+  using Outside = Scheduled<Clipped<Sgd>, Warmup>;
+  check(Outside{{}, {2}}, [](Outside& o) -> double& { return o.optimizer.optimizer.lr; });
+  using Groups = Scheduled<InGroups<Clipped<Sgd>, Sgd>, Warmup>;
+  static_assert(Optimizer<Groups>);
 }
 
 TEST_CASE("a schedule inside and outside of clipping") {

@@ -32,6 +32,7 @@
 #include "gatefold/model/classifier.hpp"
 #include "gatefold/model/language_model.hpp"
 #include "gatefold/optim/adamw.hpp"
+#include "gatefold/optim/averaged.hpp"
 #include "gatefold/optim/clip.hpp"
 #include "gatefold/optim/normalized_gd.hpp"
 #include "gatefold/optim/schedule.hpp"
@@ -122,6 +123,32 @@ TEST_CASE("a run that goes on at any step, on other threads, has the bits of one
   expect_resumes(optim::Clipped{
       InGroups{is_weight, optim::AdamW{.lr = 0.01, .decay = 0.1}, optim::Sgd{.lr = 0.1, .momentum = 0.9}}, 0.5});
   expect_resumes(optim::NormalizedGd{.per_expert = false});
+  expect_resumes(optim::Clipped{optim::Averaged{optim::AdamW{.lr = 0.01}, 0.8}, 0.5});
+}
+
+TEST_CASE("a checkpoint between two swaps has the averages as parameters") {
+  const Folder folder;
+  Cpu::Context ctx(1);
+  const optim::Averaged optimizer{optim::AdamW{.lr = 0.01}, 0.8};
+  Trainer run{ctx, model(), MeanSquaredError{}, optimizer, Seed{5}};
+  for (int t = 0; t < 3; ++t) step(run);
+  swap_averages(run);
+  save_checkpoint(folder / "averages", run);
+  Trainer tuned{ctx, model(), MeanSquaredError{}, optim::Sgd{}, Seed{6}};
+  load_model(folder / "averages", ctx, tuned.params);
+  const auto x = uniform_tensor<float>(ctx, Seed{7}, 1.0, kItems, kDim);
+  CHECK(tuned.evaluate(x, x) == run.evaluate(x, x));
+  // A run that goes on from it is swapped too.
+  Trainer rest{ctx, model(), MeanSquaredError{}, optimizer, Seed{6}};
+  load_checkpoint(folder / "averages", rest);
+  CHECK(message_of([&] { step(rest); }).starts_with("Averaged.step: params: expected the learned parameters"));
+  for (auto* trainer : {&run, &rest}) {
+    swap_averages(*trainer);
+    step(*trainer);
+  }
+  save_checkpoint(folder / "run", run);
+  save_checkpoint(folder / "rest", rest);
+  CHECK(bytes_of(folder / "run") == bytes_of(folder / "rest"));
 }
 
 TEST_CASE("parts of a batch that no step has taken are in no checkpoint, and a run that loads one forgets them") {

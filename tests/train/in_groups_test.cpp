@@ -150,10 +150,48 @@ TEST_CASE("InGroups: options that do not fit say so, and nothing is stepped") {
   run.optimizer.lr = -1;
   CHECK(message_of([&] { run.step(ids, next); }) == "InGroups: lr: expected a finite number, at least 0, got -1");
   run.optimizer.lr = 1;
+  run.optimizer.belongs = [](const Name&) { return true; };
+  CHECK(message_of([&] { run.step(ids, next); }) ==
+        "InGroups.step: belongs: expected the function that chose the groups in begin, got another function");
   run.optimizer.belongs = nullptr;
   CHECK(message_of([&] { run.step(ids, next); }) == "InGroups: belongs: expected a function of names, got null");
   CHECK(same_bits(values(run.params), before));
   CHECK(run.state.step == 1);
+}
+
+TEST_CASE("InGroups: a group without a tensor is refused") {
+  Cpu::Context ctx(1);
+  const auto refuses = [&](const auto& optimizer, const std::string& message) {
+    CHECK(message_of([&] { trained(ctx, optimizer, 0); }) == message);
+    CHECK(message_of([&] { trained(ctx, optim::Clipped{optimizer}, 0); }) == message);
+  };
+  const auto nothing = [](const Name& name) { return name.str().starts_with("experts."); };
+  const auto everything = [](const Name&) { return true; };
+  const auto of = [&](bool (*belongs)(const Name&)) {  // absent biases count, which have names and no values
+    Index tensors = 0;
+    const auto run = trained(ctx, adam, 0);
+    for_each_tensor([&](const Name& name, const auto&) { tensors += belongs(name); }, run.params);
+    return " for at least one of " + std::to_string(tensors) + " tensors, by the names of for_each_tensor, got none";
+  };
+  refuses(InGroups{nothing, adam, decaying}, "InGroups.begin: belongs: expected true" + of(everything));
+  refuses(InGroups{everything, adam, decaying}, "InGroups.begin: belongs: expected false" + of(everything));
+  // The groups of an InGroups inside are of the tensors that it is given.
+  refuses(InGroups{is_weight, adam, InGroups{is_weight, adam, decaying}},
+          "InGroups.begin: belongs: expected true" + of([](const Name& name) { return !is_weight(name); }));
+  refuses(InGroups{is_weight, optim::Clipped{InGroups{is_weight, adam, decaying}}, decaying},
+          "InGroups.begin: belongs: expected false" + of(is_weight));
+}
+
+TEST_CASE("InGroups: a rate set in the middle of a run counts") {
+  Cpu::Context ctx(1);
+  auto run = trained(ctx, InGroups{is_weight, optim::Clipped{decaying}, adam}, 1);
+  const auto before = values(run.params);
+  run.optimizer.first.optimizer.lr = run.optimizer.rest.lr = 0;
+  run.step(ids, next);
+  CHECK(same_bits(values(run.params), before));
+  run.optimizer.first.optimizer.lr = 0.1;
+  run.step(ids, next);
+  CHECK_FALSE(same_bits(values(run.params), before));
 }
 
 /// Below 0 from step 3 on.

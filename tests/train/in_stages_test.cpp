@@ -211,6 +211,20 @@ TEST_CASE("what does not fit") {
   options.fine.lr = -1;
   CHECK_THROWS_WITH_AS(options.step(ctx, params, grads, state), "Sgd: lr: expected a finite number, at least 0, got -1",
                        ArgumentError);
+  // Other options than begin was given.
+  options.fine.lr = 0.1;
+  options.attends = none;
+  CHECK_THROWS_WITH_AS(options.step(ctx, params, grads, state),
+                       "InStages.step: attends: expected the function that chose the groups in begin, got another "
+                       "function",
+                       ArgumentError);
+  state = named(none, 0);
+  state.epoch = 1;
+  options.second = 1;
+  CHECK_THROWS_WITH_AS(options.step(ctx, params, grads, state),
+                       "InStages.step: stage II: expected tensors of attention, named `key_query` or below a part "
+                       "named `attention` (or as `attends` says), got none",
+                       ArgumentError);
   CHECK(state.step == 0);
   CHECK(same_bits(values(params), values(model(1))));
   CHECK(InStages<>{}.stage(1) == 3);

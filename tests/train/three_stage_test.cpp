@@ -320,6 +320,10 @@ TEST_CASE("what does not fit") {
                          ArgumentError);
     *lr = kept;
   }
+  run.stages.shared_attention = true;
+  CHECK_THROWS_WITH_AS(run.step(s.x, s.target, extra),
+                       "ThreeStage.step: stages.shared_attention: expected 0, as in the constructor, got 1",
+                       ArgumentError);
   CHECK(same_bits(values(run.trainer.params), params));
   CHECK(same_bits(values(run.state), state));
   CHECK(run.state.step == 1);

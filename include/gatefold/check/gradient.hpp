@@ -34,7 +34,7 @@ struct GradientOptions {
   double most_skipped = 0.05;  // share of values that may be skipped because the routing changes inside the step
   double input_scale = 1;      // x ~ U[−input_scale, input_scale)
   double moved = 0;            // parameters are up to this far from where they begin: what begins alike hides gradients
-  std::vector<std::string> zero{};  // tensors whose gradient is zero by design; any other all-zero gradient fails
+  std::vector<std::string> zero{};  // tensors whose gradient is zero, to rounding, by design; others that are zero fail
 };
 
 /// What a check found. `sentences` is empty when everything holds.
@@ -67,12 +67,21 @@ struct GradientSlot {
 /// Where the difference with h = options.step disagrees, those with 10 h and h / 10 are taken too: the error of
 /// rounding falls with h, that of (1) rises. A gradient that is wrong agrees with none of them. A value whose step
 /// changes `routing()` (any hash of the discrete choices of the last call of `loss`) is skipped and counted. NaN fails.
-/// A gradient that is zero everywhere fails unless options.zero names it.
+/// A gradient that is zero everywhere fails unless options.zero names it. So does one that is zero to rounding: all
+/// differences and all analytic values are at most
+///
+///     floor = 2 ε max(|f|, terms) / h,   ε = 2⁻⁵²                                                       (2)
+///
+/// which is the error of (1), (8 + 8 + 1 + 1) / 12 h times that of f, if f is off by ε times its size. Below it (1)
+/// cannot tell a right gradient from a wrong one, so that the two are not compared.
+/// @param terms  Σ of the absolute terms of the loss, where they nearly cancel
 /// @cost four evaluations of the loss per value, up to twelve where the first difference is too coarse
 inline GradientReport compare_gradients(const std::vector<GradientSlot>& slots, const std::function<double()>& loss,
-                                        const std::function<std::uint64_t()>& routing, const GradientOptions& options) {
+                                        const std::function<std::uint64_t()>& routing, const GradientOptions& options,
+                                        double terms = 0) {
   GradientReport report;
-  loss();
+  const double size = std::max(std::abs(loss()), terms);
+  const double floor = 2 * std::numeric_limits<double>::epsilon() * size / options.step;
   const std::uint64_t home = routing();
   // (1), unless the routing changes on the way.
   const auto difference = [&](const GradientSlot& slot, Index i, double h) -> std::optional<double> {
@@ -94,7 +103,7 @@ inline GradientReport compare_gradients(const std::vector<GradientSlot>& slots, 
       double numeric, analytic;
     };
     std::vector<Pair> pairs;
-    double largest = 0;
+    double largest = 0, largest_analytic = 0;
     for (Index i = 0; i < slot.size; ++i) {
       const std::optional<double> numeric = difference(slot, i, options.step);
       if (!numeric) {
@@ -103,17 +112,28 @@ inline GradientReport compare_gradients(const std::vector<GradientSlot>& slots, 
       }
       ++report.checked;
       pairs.push_back({i, *numeric, slot.gradient[i]});
-      largest = std::max({largest, std::abs(pairs.back().numeric), std::abs(pairs.back().analytic)});
+      largest_analytic = std::max(largest_analytic, std::abs(pairs.back().analytic));
+      largest = std::max({largest, std::abs(pairs.back().numeric), largest_analytic});
     }
     if (slot.size > 0 && pairs.empty())
       report.sentences.push_back(slot.name +
                                  ": every value was skipped because the routing changes: another seed or step");
     const bool zero_by_design = std::find(options.zero.begin(), options.zero.end(), slot.name) != options.zero.end();
+    const auto is_rounding = [&](const Pair& p) {  // false for NaN
+      return std::abs(p.numeric) <= floor && std::abs(p.analytic) <= floor;
+    };
+    if (!zero_by_design && largest_analytic > 0 && std::all_of(pairs.begin(), pairs.end(), is_rounding)) {
+      std::ostringstream text = message_stream();
+      text << slot.name << ": the gradient is zero to rounding (numeric and analytic up to " << largest
+           << ", where rounding of the loss gives up to " << floor << "); name it in options.zero if it should be";
+      report.sentences.push_back(text.str());
+      continue;
+    }
     bool any = false;
     for (Pair& p : pairs) {
       const auto error = [&](double numeric) { return std::abs(numeric - p.analytic); };
       const auto fits = [&] {
-        if (zero_by_design) return p.analytic == 0 && std::abs(p.numeric) < 1e-9;
+        if (zero_by_design) return std::abs(p.analytic) <= floor && std::abs(p.numeric) < std::max(1e-9, floor);
         return error(p.numeric) <=
                options.relative * std::max(std::abs(p.numeric), std::abs(p.analytic)) + options.of_largest * largest;
       };
@@ -122,7 +142,7 @@ inline GradientReport compare_gradients(const std::vector<GradientSlot>& slots, 
         const std::optional<double> other = difference(slot, p.at, h);
         if (other && error(*other) < error(p.numeric)) p.numeric = *other;
       }
-      any = any || p.analytic != 0;
+      any = any || !(std::abs(p.analytic) <= (zero_by_design ? floor : 0));
       if (largest > 0) report.worst = std::max(report.worst, error(p.numeric) / largest);
       if (!fits()) {  // also when anything is NaN
         std::ostringstream text = message_stream();
@@ -206,7 +226,7 @@ std::vector<Values::Part> learned_values_of(P& pack) {
 /// Check every gradient of a layer (or branch, or expert) in double: input (where that is no ids), parameters and the
 /// carry it starts from.
 ///
-///     f = ⟨y, c⟩ + ⟨carry after, d⟩ + auxiliary losses,   c and d random                                 (2)
+///     f = ⟨y, c⟩ + ⟨carry after, d⟩ + auxiliary losses,   c and d random                                 (3)
 ///
 /// @param ctx  a context of a host backend
 template <class C, class L>
@@ -255,6 +275,13 @@ GradientReport gradients(
 
   Saved<Layer, double, B> saved, probe;
   evaluate(saved);
+  double terms = std::abs(auxiliary_of(saved));
+  const auto add_terms = [&](const auto& values, const auto& factors) {
+    for (Index i = 0; i < values.size(); ++i) terms += std::abs(values.data()[i] * factors.data()[i]);
+  };
+  add_terms(y, cotangent);
+  const auto after = steps::values_of(carry);
+  for (std::size_t k = 0; k < after.size(); ++k) add_terms(after[k], cotangents[k]);
   copy_pack(ctx, carry_cotangent, dcarry);
   backward(layer, ctx, params, x, saved, cotangent, dcarry, dx, grads, extra);
 
@@ -268,7 +295,7 @@ GradientReport gradients(
   add_slots("", learned, steps::learned_values_of(grads));
   add_slots("carry.", starts, steps::values_of(dcarry));
   return compare_gradients(
-      slots, [&] { return evaluate(probe); }, [&] { return routing_of(probe); }, options);
+      slots, [&] { return evaluate(probe); }, [&] { return routing_of(probe); }, options, terms);
 }
 
 }  // namespace gatefold::check

@@ -89,7 +89,6 @@ struct DataParallel {
   static_assert(optim::check_inside<OptimizerT>());
   OptimizerT optimizer;
   ShardT* shard;
-  double lr = optimizer.lr;
 
   template <class Pack>
   using State = typename OptimizerT::template State<Pack>;
@@ -102,7 +101,7 @@ struct DataParallel {
     validate();
     local::check_gates<typename C::Backend>(params);
     expect_same(*shard, memory_of(ctx), "DataParallel", params);
-    expect_same(*shard, "DataParallel", "lr", lr);
+    expect_same(*shard, "DataParallel", "lr", optim::rate_of(optimizer));
     return optimizer.begin(ctx, params);
   }
   /// The sum (1), before anything is measured or stepped.
@@ -125,7 +124,7 @@ struct DataParallel {
   }
   template <class C, class Pack, class StateT>
   void step(C& ctx, Pack& params, Pack& grads, StateT& state, const optim::Measured& measured) const {
-    optim::measured_step(optim::with_rate(optimizer, lr), ctx, params, grads, state, measured);
+    optim::measured_step(optimizer, ctx, params, grads, state, measured);
   }
 };
 template <class O, class S>

@@ -1,6 +1,8 @@
 #pragma once
 
+#include "gatefold/optim/averaged.hpp"
 #include "gatefold/optim/clip.hpp"
+#include "gatefold/optim/expert_rates.hpp"
 #include "gatefold/optim/optimizer.hpp"
 #include "gatefold/optim/schedule.hpp"
 #include "gatefold/policy/named.hpp"
@@ -21,25 +23,36 @@ struct Of {
   static constexpr bool taken = named::measure<O>();  // it takes one itself
   static constexpr bool given = !taken;               // with that of all gradients it needs no other
   static constexpr bool by_element = !taken;          // an element's step is its own
+  static constexpr bool in_rows = true;               // it can step some rows of a tensor as it steps all
 };
 template <class O>
 struct Of<optim::Clipped<O>> {
-  static constexpr bool taken = true, given = !Of<O>::taken, by_element = false;
+  static constexpr bool taken = true, given = !Of<O>::taken, by_element = false, in_rows = Of<O>::in_rows;
 };
 template <class O, class S>
 struct Of<SyncNorm<O, S>> {
-  static constexpr bool taken = false, given = true, by_element = false;
+  static constexpr bool taken = false, given = true, by_element = false, in_rows = true;
 };
 template <class O, class S>
 struct Of<optim::Scheduled<O, S>> : Of<O> {};
+template <class O>
+struct Of<optim::Averaged<O>> : Of<O> {
+  static constexpr bool in_rows = false;  // swap_averages would have to gather them
+};
+template <class O, class F>
+struct Of<optim::ExpertRates<O, F>> : Of<O> {
+  static constexpr bool in_rows = false;  // row 0 of a shard is another expert
+};
 template <class O, class S>
 struct Of<Zero<O, S>> {
   static constexpr bool taken = Of<O>::taken, given = !taken, by_element = Of<O>::by_element;
+  static constexpr bool in_rows = Of<O>::in_rows;
 };
 template <class F, class R>
 struct Of<InGroups<F, R>> {
   static constexpr bool taken = Of<F>::taken || Of<R>::taken, given = !taken;
   static constexpr bool by_element = Of<F>::by_element && Of<R>::by_element;
+  static constexpr bool in_rows = Of<F>::in_rows && Of<R>::in_rows;
 };
 
 }  // namespace norms

@@ -54,18 +54,17 @@ struct SyncNorm<optim::NormalizedGd, ShardT> {
   using IsOptimizer = void;
   optim::NormalizedGd optimizer;
   ShardT* shard;
-  double lr = optimizer.lr;
 
   template <class Pack>
   using State = optim::StepCount<Pack>;
   void validate() const {
     expect(shard != nullptr, "SyncNorm", "shard", "one of dist::run", "null");
-    optim::validate_options(inner());
+    optim::validate_options(optimizer);
   }
   template <class C, class Pack>
   State<Pack> begin(C& ctx, const Pack& params) const {
     validate();
-    return inner().begin(ctx, params);
+    return optimizer.begin(ctx, params);
   }
   template <class C, class Pack>
   void step(C& ctx, Pack& params, Pack& grads, State<Pack>& state) const {
@@ -82,7 +81,7 @@ struct SyncNorm<optim::NormalizedGd, ShardT> {
           const auto* from = g.data();
           auto* to = p.data();
           const auto step = [&](Index slices, Index slice, const double* of) {
-            inner().step_slices(ctx, slices, slice, from, of, to);
+            optimizer.step_slices(ctx, slices, slice, from, of, to);
             from += slices * slice;
             to += slices * slice;
           };
@@ -99,7 +98,6 @@ struct SyncNorm<optim::NormalizedGd, ShardT> {
     Index slices = 0, count = 0;
   };
 
-  optim::NormalizedGd inner() const { return optim::with_rate(optimizer, lr); }
   /// f(name, tensor, its DealtRows, those of the other packs)
   template <class F, class... P>
   static void each(const F& f, P&... packs) {

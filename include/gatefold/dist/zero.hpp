@@ -112,10 +112,13 @@ struct Zero {
       norms::Of<OptimizerT>::by_element,
       "gatefold: Zero goes inside what takes a norm of all gradients: Clipped{Zero{optimizer, &shard}}; see "
       "docs/how-to/distributed.md");
+  GATEFOLD_REQUIRE(norms::Of<OptimizerT>::in_rows,
+                   "gatefold: Zero steps the rows of a tensor that belong to one shard, so optim::Averaged goes around "
+                   "it, Averaged{Zero{optimizer, &shard}}, and optim::ExpertRates does not go with it; see "
+                   "docs/how-to/distributed.md");
   static_assert(optim::check_inside<OptimizerT>());
   OptimizerT optimizer;
   ShardT* shard;
-  double lr = optimizer.lr;
 
   /// Of the optimizer inside, of this shard's rows, and where these are stepped.
   template <class Pack>
@@ -127,7 +130,7 @@ struct Zero {
   };
   void validate() const {
     expect(shard != nullptr, "Zero", "shard", "one of dist::run", "null");
-    optim::validate_options(inner());
+    optim::validate_options(optimizer);
   }
   template <class C, class Pack>
   State<Pack> begin(C& ctx, const Pack& params) const {
@@ -138,7 +141,7 @@ struct Zero {
     pack::structure_like(mine, params, parts_alone);
     const auto take = take_on(ctx);
     for_each_tensor(rows_of_shard::Shape<decltype(take.memory)>{take}, params, mine);
-    State<Pack> state{{inner().begin(ctx, mine)}, {}, {}};
+    State<Pack> state{{optimizer.begin(ctx, mine)}, {}, {}};
     for (Pack* p : {&state.params, &state.grads}) pack::structure_like(*p, params, parts_alone);
     return state;
   }
@@ -149,7 +152,7 @@ struct Zero {
     for_each_tensor(take_on(ctx), params, state.params);
     for_each_tensor(take_on(ctx), grads, state.grads);
     state.of_shard.part.step = state.step;
-    inner().step(ctx, state.params, state.grads, state.of_shard.part);
+    optimizer.step(ctx, state.params, state.grads, state.of_shard.part);
     ++state.step;
     for_each_tensor(rows_of_shard::Swap{}, params, state.params);
     for_each_tensor(rows_of_shard::Swap{}, grads, state.grads);
@@ -162,7 +165,6 @@ struct Zero {
   auto take_on(C& ctx) const {
     return rows_of_shard::Take{memory_of(ctx), shard->index(), shard->count()};
   }
-  OptimizerT inner() const { return optim::with_rate(optimizer, lr); }
   /// The new rows of all shards.
   template <class T, class C, class Pack>
   void gather(C& ctx, Pack& params, Pack& mine) const {

@@ -84,17 +84,21 @@ struct AdamW {
   }
   template <class C, class Pack>
   void step(C& ctx, Pack& params, Pack& grads, State<Pack>& state) const {
+    step_parts(ctx, params, grads, state, OneRate{});
+  }
+  /// The same, where each(ctx, name, grad, functor) runs the functor of a tensor, in parts that may set its lr.
+  template <class C, class Pack, class EachT>
+  void step_parts(C& ctx, Pack& params, Pack& grads, State<Pack>& state, const EachT& each) const {
     expect_step(params, grads, state);
     const double t = static_cast<double>(++state.step);
     const auto correction = [t](double beta) { return -1 / std::expm1(t * std::log(beta)); };  // 1 / (1 − βᵗ)
     const double correction1 = correction(beta1), correction2 = correction(beta2);
     for_each_learned(
-        [&](const Name&, auto& p, auto& g, auto& m, auto& v) {
+        [&](const Name& name, auto& p, auto& g, auto& m, auto& v) {
           using T = std::remove_cvref_t<decltype(*p.data())>;
-          for_each_touched(
-              ctx, g,
-              fn::AdamWStep<T>{T(lr), T(beta1), T(1 - beta1), T(beta2), T(1 - beta2), T(epsilon), T(decay),
-                               T(correction1), T(correction2), std::as_const(g).data(), p.data(), m.data(), v.data()});
+          each(ctx, name, g,
+               fn::AdamWStep<T>{T(lr), T(beta1), T(1 - beta1), T(beta2), T(1 - beta2), T(epsilon), T(decay),
+                                T(correction1), T(correction2), std::as_const(g).data(), p.data(), m.data(), v.data()});
         },
         params, grads, state.m, state.v);
   }

@@ -77,7 +77,6 @@ void sum_of_squares(C& ctx, const Pack& grads, double* out) {
 /// Source: Pascanu et al. 2012, arXiv:1211.5063, algorithm 1; torch's clip_grad_norm_ adds 1e-6 to ‖g‖. Overwrites
 /// grads. In double a norm beyond 1e154, whose square overflows, scales gradients to 0 here; a Trainer takes it for
 /// what it is, no step of a run that is well, and refuses it as it does NaN.
-/// @param lr  the rate of every step, in place of the optimizer's, from which it is copied here and now
 /// @throws ArgumentError unless norm > 0 and gradients have the shapes of the parameters; nothing has been written then
 template <Optimizer OptimizerT>
 struct Clipped {
@@ -85,24 +84,23 @@ struct Clipped {
   static_assert(check_inside<OptimizerT>());
   OptimizerT optimizer;
   double norm = 1;
-  double lr = optimizer.lr;
 
   template <class Pack>
   using State = typename OptimizerT::template State<Pack>;
   void validate() const {
     expect(norm > 0, "Clipped", "norm", "more than 0", norm);
-    validate_options(with_rate(optimizer, lr));
+    validate_options(optimizer);
   }
   template <class C, class Pack>
   auto begin(C& ctx, const Pack& params) const {
     validate();
-    return with_rate(optimizer, lr).begin(ctx, params);
+    return optimizer.begin(ctx, params);
   }
   template <class Pack, class StateT>
   void expect_step(Pack& params, Pack& grads, StateT& state) const {
     validate();
     expect_like("Clipped.step", "grads", params, grads);
-    optim::expect_step(with_rate(optimizer, lr), params, grads, state);
+    optim::expect_step(optimizer, params, grads, state);
   }
   /// Σ g²
   template <class C, class Pack>
@@ -128,7 +126,7 @@ struct Clipped {
           for_each_touched(ctx, g, fn::ClipStep<T>{factor.data(), g.rows().data});
         },
         grads);
-    with_rate(optimizer, lr).step(ctx, params, grads, state);
+    optimizer.step(ctx, params, grads, state);
   }
 };
 template <class O>

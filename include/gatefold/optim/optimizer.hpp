@@ -15,7 +15,7 @@
 #include "gatefold/tensor/pack.hpp"
 
 /// The family of optimizers: how parameters follow their gradients. An optimizer is an aggregate with a learning rate
-/// `lr` and
+/// `lr`, or a member `optimizer` that has one, and
 ///
 ///     template <class Pack> struct State;                          // a pack, with Index step
 ///     State<Pack> begin(ctx, params) const;
@@ -55,12 +55,28 @@ struct FiniteSum {
 
 namespace optim {
 
-/// What says that it is one, and has a rate.
+/// Whether an optimizer has a member `double lr`.
 template <class O>
-concept Optimizer = requires(const O optimizer) {
-  typename O::IsOptimizer;
+concept OwnsRate = requires(const O optimizer) {
   { optimizer.lr } -> std::convertible_to<double>;
 };
+/// Whether an optimizer has a rate: its own, or that of its member `optimizer`.
+template <class O>
+constexpr bool has_rate() {
+  if constexpr (requires { requires OwnsRate<O>; }) {
+    return true;
+  } else if constexpr (requires(const O wrapper) { wrapper.optimizer; }) {
+    return has_rate<decltype(O::optimizer)>();
+  } else {
+    return false;
+  }
+}
+/// A type that declares itself an optimizer by IsOptimizer, and has a rate.
+template <class O>
+concept Optimizer = requires {
+  typename O::IsOptimizer;
+}
+&&has_rate<O>();
 
 /// What an optimizer keeps of parameters.
 template <class O, class Pack>
@@ -135,12 +151,38 @@ struct NoOptimizer {
 template <class O>
 using OrNoOptimizer = std::conditional_t<Optimizer<O>, O, NoOptimizer<O>>;
 
-/// An optimizer with another learning rate.
+/// Returns the learning rate of an optimizer. A wrapper without an `lr` has that of the optimizer inside it: the rate
+/// stands in one place, so that a change of it in the middle of a run takes effect in the next step.
+template <class O>
+double rate_of(const O& optimizer) {
+  if constexpr (OwnsRate<O>) {
+    return optimizer.lr;
+  } else {
+    return rate_of(optimizer.optimizer);
+  }
+}
+template <class O>
+void set_rate(O& optimizer, double lr) {
+  if constexpr (OwnsRate<O>) {
+    optimizer.lr = lr;
+  } else {
+    set_rate(optimizer.optimizer, lr);
+  }
+}
+/// Returns the optimizer with another learning rate.
 template <class O>
 O with_rate(O optimizer, double lr) {
-  optimizer.lr = lr;
+  set_rate(optimizer, lr);
   return optimizer;
 }
+
+/// How a step goes over a tensor: all elements at the rate of the optimizer. ExpertRates has another way.
+struct OneRate {
+  template <class C, class G, class StepT>
+  void operator()(C& ctx, const Name&, const G& grad, const StepT& step) const {
+    for_each_touched(ctx, grad, step);
+  }
+};
 
 /// Require a rate, of learning or decay.
 /// @throws ArgumentError unless it is finite and at least 0

@@ -45,7 +45,9 @@ struct WarmupCosine {
 };
 
 /// An optimizer whose learning rate follows a schedule: lr_t = lr · factor(t), t = 1 in the first step.
-/// @param lr  the rate that is scheduled, in place of the optimizer's, from which it is copied here and now
+///
+/// lr is the rate of the optimizer inside, read at each step: `trainer.optimizer.optimizer.lr = 1e-4` scales all later
+/// steps.
 template <Optimizer OptimizerT, class ScheduleT>
 struct Scheduled {
   using IsOptimizer = void;
@@ -58,7 +60,6 @@ struct Scheduled {
       "that of a step: Scheduled{optim::AdamW{}, optim::Warmup{1000}}; see docs/how-to/extending.md#optimizer");
   OptimizerT optimizer;
   ScheduleT schedule;
-  double lr = optimizer.lr;
 
   template <class Pack>
   using State = typename OptimizerT::template State<Pack>;
@@ -86,7 +87,7 @@ struct Scheduled {
   }
 
  private:
-  OptimizerT at(Index t) const { return with_rate(optimizer, lr * schedule.factor(t)); }
+  OptimizerT at(Index t) const { return with_rate(optimizer, rate_of(optimizer) * schedule.factor(t)); }
 };
 template <class O, class S>
 Scheduled(O, S) -> Scheduled<O, S>;

@@ -64,13 +64,17 @@ struct Sgd {
   }
   template <class C, class Pack>
   void step(C& ctx, Pack& params, Pack& grads, State<Pack>& state) const {
+    step_parts(ctx, params, grads, state, OneRate{});
+  }
+  /// The same, where each(ctx, name, grad, functor) runs the functor of a tensor, in parts that may set its lr.
+  template <class C, class Pack, class EachT>
+  void step_parts(C& ctx, Pack& params, Pack& grads, State<Pack>& state, const EachT& each) const {
     expect_step(params, grads, state);
     ++state.step;
     for_each_learned(
-        [&](const Name&, auto& p, auto& g, auto& m) {
+        [&](const Name& name, auto& p, auto& g, auto& m) {
           using T = std::remove_cvref_t<decltype(*p.data())>;
-          for_each_touched(ctx, g,
-                           fn::SgdStep<T>{T(lr), T(momentum), T(decay), std::as_const(g).data(), p.data(), m.data()});
+          each(ctx, name, g, fn::SgdStep<T>{T(lr), T(momentum), T(decay), std::as_const(g).data(), p.data(), m.data()});
         },
         params, grads, state.m);
   }

@@ -16,6 +16,17 @@ namespace in_groups {
 /// Stands for an optimizer where InGroups does not begin with a function of names, for a sentence.
 struct NoFunction {};
 
+/// Require a tensor for each group of the InGroups inside an optimizer, if there is one.
+/// @param seen  whether the optimizer is given the tensor of this name
+template <class O, class Pack, class Seen>
+void expect_groups(const O& optimizer, const Pack& params, const Seen& seen) {
+  if constexpr (requires { optimizer.expect_groups(params, seen); }) {
+    optimizer.expect_groups(params, seen);
+  } else if constexpr (requires { optimizer.optimizer; }) {
+    expect_groups(optimizer.optimizer, params, seen);
+  }
+}
+
 }  // namespace in_groups
 
 /// Whether a tensor is one of weights, which decay is meant for: no bias, no gain of a norm, nothing that an update
@@ -38,8 +49,8 @@ inline bool is_weight(const Name& name) {
 /// optimizer does not step is no part of its state. Clipped around this bounds the norm of all gradients together.
 /// @param belongs  asked once for each tensor, by begin; a function, or a lambda that captures nothing
 /// @param lr       times the rates of both, so that Scheduled goes around them
-/// @throws ArgumentError unless lr is finite and at least 0, and on options and gradients that do not fit; nothing has
-///         been written then
+/// @throws ArgumentError unless lr is finite and at least 0, where a group has no tensor, where `belongs` is another
+///         function than begin called, and on options and gradients that do not fit; nothing has been written then
 /// @cost   the steps of both; no allocation after the first. begin copies the groups, one at a time
 template <class FirstT, class RestT>
 struct InGroups {
@@ -59,6 +70,7 @@ struct InGroups {
     typename FirstT::template State<Pack> first;
     typename RestT::template State<Pack> rest;
     ParameterGroup<Pack> of_first, of_rest;
+    bool (*belongs)(const Name&) = nullptr;  // that chose the groups
     Index step = 0;
     static void each(auto&& f, auto&... s) {
       f("first", s.first...);
@@ -77,14 +89,36 @@ struct InGroups {
   template <class C, class Pack>
   State<Pack> begin(C& ctx, const Pack& params) const {
     validate();
+    expect_groups(params, [](const Name&) { return true; });
     ParameterGroup of_first(params, belongs), of_rest(params, [this](const Name&name) { return !belongs(name); });
     auto begun = first.begin(ctx, of_first.copy(ctx, params));
     auto others = rest.begin(ctx, of_rest.copy(ctx, params));
-    return {std::move(begun), std::move(others), std::move(of_first), std::move(of_rest)};
+    return {std::move(begun), std::move(others), std::move(of_first), std::move(of_rest), belongs};
+  }
+  /// @throws ArgumentError where a group of this, or of an InGroups inside, has no tensor
+  template <class Pack, class Seen>
+  void expect_groups(const Pack& params, const Seen& seen) const {
+    const auto of_first = [&](const Name& name) { return seen(name) && belongs(name); };
+    const auto of_rest = [&](const Name& name) { return seen(name) && !belongs(name); };
+    Index tensors = 0, chosen = 0;
+    pack::visit_any(
+        [&](const Name& name, const AnyTensor*) {
+          tensors += seen(name);
+          chosen += of_first(name);
+        },
+        Name{}, false, params);
+    expect(chosen > 0, "InGroups.begin", "belongs",
+           Joined{"true for at least one of ", tensors, " tensors, by the names of for_each_tensor"}, "none");
+    expect(chosen < tensors, "InGroups.begin", "belongs",
+           Joined{"false for at least one of ", tensors, " tensors, by the names of for_each_tensor"}, "none");
+    in_groups::expect_groups(first, params, of_first);
+    in_groups::expect_groups(rest, params, of_rest);
   }
   template <class Pack>
   void expect_step(Pack& params, Pack& grads, State<Pack>& state) const {
     validate();
+    expect(state.belongs == belongs, "InGroups.step", "belongs", "the function that chose the groups in begin",
+           "another function");
     expect_like("InGroups.step", "grads", params, grads);
     state.of_first.only([&](auto& p, auto& g) { optim::expect_step(scaled(first), p, g, state.first); }, params, grads);
     state.of_rest.only([&](auto& p, auto& g) { optim::expect_step(scaled(rest), p, g, state.rest); }, params, grads);
@@ -100,7 +134,7 @@ struct InGroups {
  private:
   template <class O>
   O scaled(const O& optimizer) const {
-    return optim::with_rate(optimizer, optimizer.lr * lr);
+    return optim::with_rate(optimizer, optim::rate_of(optimizer) * lr);
   }
 };
 template <class F, class R>

@@ -34,7 +34,8 @@ inline bool is_attention(const Name& name) {
 ///                 lambda that captures nothing. Where attentions are parts of a Chain, names do not say it
 /// @param state.epoch  t, from 1, which the caller counts: an epoch has any number of steps
 /// @throws ArgumentError unless 0 <= first <= second, where a stage has no tensor, in a step that no epoch has begun,
-///         and where the optimizer of the stage does; nothing has been written then
+///         where `attends` is another function than begin called, and where the optimizer of the stage does; nothing
+///         has been written then
 /// @cost   a step of one optimizer; no allocation after the first step of each stage; begin copies the parameters once
 template <class FfnT = optim::NormalizedGd, class AttentionT = optim::Sgd, class FineT = optim::Sgd>
 struct InStages {
@@ -52,6 +53,7 @@ struct InStages {
     typename AttentionT::template State<Pack> attention;
     typename FineT::template State<Pack> fine;
     ParameterGroup<Pack> of_attention, rest;
+    bool (*attends)(const Name&) = nullptr;  // that chose the groups
     Index step = 0, epoch = 0;
     static void each(auto&& f, auto&... s) {
       f("ffn", s.ffn...);
@@ -82,18 +84,21 @@ struct InStages {
   State<Pack> begin(C& ctx, const Pack& params) const {
     validate();
     ParameterGroup of_attention(params, attends), rest(params, [this](const Name&name) { return !attends(name); });
-    expect(first == second || !of_attention.empty(), "InStages.begin", "stage II",
-           "tensors of attention, named `key_query` or below a part named `attention` (or as `attends` says)", "none");
+    if (first != second) expect_attention("InStages.begin", of_attention);
     expect(!rest.empty(), "InStages.begin", "stages I and III", "tensors that are not of attention", "none");
     const Pack of_rest = rest.copy(ctx, params);
     auto of_ffn = ffn.begin(ctx, of_rest);
     auto of_both = attention.begin(ctx, of_attention.copy(ctx, params));
     auto of_fine = fine.begin(ctx, of_rest);
-    return {std::move(of_ffn), std::move(of_both), std::move(of_fine), std::move(of_attention), std::move(rest)};
+    return {std::move(of_ffn),       std::move(of_both), std::move(of_fine),
+            std::move(of_attention), std::move(rest),    attends};
   }
   template <class Pack>
   void expect_step(Pack& params, Pack& grads, State<Pack>& state) const {
     expect(state.epoch >= 1, "InStages.step", "state.epoch", "at least 1", state.epoch);
+    expect(state.attends == attends, "InStages.step", "attends", "the function that chose the groups in begin",
+           "another function");
+    if (stage(state.epoch) == 2) expect_attention("InStages.step", state.of_attention);
     expect_like("InStages.step", "grads", params, grads);
     of_stage(params, grads, state,
              [](const auto& optimizer, auto& p, auto& g, auto& of) { optim::expect_step(optimizer, p, g, of); });
@@ -107,6 +112,11 @@ struct InStages {
   }
 
  private:
+  template <class Pack>
+  static void expect_attention(const char* where, const ParameterGroup<Pack>& group) {
+    expect(!group.empty(), where, "stage II",
+           "tensors of attention, named `key_query` or below a part named `attention` (or as `attends` says)", "none");
+  }
   /// f(optimizer, params, grads, state) of the present stage and of its tensors alone.
   template <class Pack, class F>
   void of_stage(Pack& params, Pack& grads, State<Pack>& state, const F& f) const {

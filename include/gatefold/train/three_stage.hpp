@@ -69,7 +69,8 @@ Stages(Index, Index, F = {}, A = {}, E = {}, R = {}, bool = {}, bool (*)(const N
 /// Source: paper 000, algorithm 1, eqs. (6), (8) to (10).
 /// @param stages  see Stages; an epoch is one call of begin_epoch and any number of steps
 /// @throws ArgumentError unless 0 <= first <= second, where a stage has no tensor, in a step that no epoch has begun,
-///         and where an optimizer does, before either has stepped; NotFiniteError on a loss or gradient that is not
+///         where `stages.shared_attention` is not what the constructor was given (its copies begin alike there), and
+///         where an optimizer does, before either has stepped; NotFiniteError on a loss or gradient that is not
 ///         finite (see `not_finite`), when nothing has been stepped
 /// @cost   forward and backward of the mixture, one reading of the gradients and two optimizer steps; no allocation
 ///         after the first step of each stage
@@ -100,7 +101,7 @@ class ThreeStage {
   };
 
   ThreeStage(C& ctx, const MixtureT& mixture, const LossT& loss, const StagesT& of_parts, Seed seed, Element<T> = {})
-      : trainer(ctx, mixture, loss, seed), stages(of_parts), state(begin()) {
+      : trainer(ctx, mixture, loss, seed), stages(of_parts), state(begin()), shared_(stages.shared_attention) {
     if (stages.shared_attention)
       for_each_attention(trainer.params.expert, [&](auto& t) {
         if (t.size() > 0) repeat_first(ctx, t.extent(0), t.size() / t.extent(0), t.view());
@@ -121,6 +122,8 @@ class ThreeStage {
   /// step: losses of 0, and nothing changes.
   Losses step(In<T, 2, B> x, Target target, const Extra& extra = {}) {
     expect(epoch() >= 1, "ThreeStage.step", "epoch", "at least 1 (call begin_epoch first)", epoch());
+    expect(stages.shared_attention == shared_, "ThreeStage.step", "stages.shared_attention",
+           Joined{shared_, ", as in the constructor"}, stages.shared_attention);
     C& ctx = trainer.context();
     trainer.backward(x, target, extra);
     if (x.extent(0) == 0) return {};
@@ -166,6 +169,8 @@ class ThreeStage {
   Index skipped = 0;  // steps left out for a loss or gradient that was not finite
 
  private:
+  const bool shared_;
+
   State begin() const {
     stages.of_experts().validate("ThreeStage", "stages.");
     return {stages.of_experts().begin(trainer.context(), trainer.params.expert),

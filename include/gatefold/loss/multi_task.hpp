@@ -1,0 +1,233 @@
+#pragma once
+
+#include <cmath>
+#include <cstddef>
+#include <limits>
+#include <string>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+
+#include "gatefold/backend/elementwise.hpp"
+#include "gatefold/backend/lanes.hpp"
+#include "gatefold/core/config.hpp"
+#include "gatefold/core/error.hpp"
+#include "gatefold/core/types.hpp"
+#include "gatefold/loss/loss.hpp"
+#include "gatefold/policy/policy.hpp"
+#include "gatefold/tensor/expect_shape.hpp"
+
+namespace gatefold {
+
+namespace fn {
+
+/// part[n, j] = y[n, first + j]
+template <class T, class B>
+struct TakeColumns {
+  View<const T, 2, B> y;
+  Index first;
+  View<T, 2, B> part;
+  template <class Lanes>
+  GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
+    each_column<T>(lanes, part.extent(1),
+                   [&](const auto& at, Index j) { at.store(&part(n, j), at.load(&y(n, first + j))); });
+  }
+};
+/// y[n, first + j] = scale · part[n, j]
+template <class T, class B>
+struct PutColumns {
+  View<const T, 2, B> part;
+  T scale;
+  Index first;
+  View<T, 2, B> y;
+  template <class Lanes>
+  GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
+    each_column<T>(lanes, part.extent(1),
+                   [&](const auto& at, Index j) { at.store(&y(n, first + j), at.load(&part(n, j)) * scale); });
+  }
+};
+
+}  // namespace fn
+
+namespace loss {
+
+/// Over how many targets a task takes its mean: over those that count, as its loss does, or over all items.
+enum class MeanOver { targets, items };
+
+/// The targets of several tasks, `{prices, labels}`.
+template <class... Views>
+struct TaskTargets : std::tuple<Views...> {
+  using std::tuple<Views...>::tuple;
+  /// The number of items.
+  Index extent(int) const { return std::get<0>(*this).extent(0); }
+};
+
+/// A loss of some columns of a model's output, one of those of a MultiTask.
+/// @param columns  of the output
+/// @param weight   of this loss in the sum
+/// @param mean     over the targets that count, or over all items: see MultiTask
+template <class LossT>
+struct Task {
+  GATEFOLD_REQUIRE(
+      !named::Params<LossT>(),
+      "gatefold: a loss::Task takes a loss without parameters (MeanSquaredError, CrossEntropy, Logistic): the "
+      "weights of a loss that learns belong into the model; see docs/how-to/extending.md#loss");
+  GATEFOLD_REQUIRE(!hook::loss::no_batch<LossT>(),
+                   "gatefold: dist::LossOfShards goes around all tasks: dist::LossOfShards{MultiTask{…}, &shard}; see "
+                   "docs/how-to/distributed.md");
+  Index columns = 1;
+  LossT loss;
+  double weight = 1;
+  MeanOver mean = MeanOver::targets;
+};
+template <class L>
+Task(Index, L) -> Task<L>;
+template <class L>
+Task(Index, L, double) -> Task<L>;
+template <class L>
+Task(Index, L, double, MeanOver) -> Task<L>;
+
+}  // namespace loss
+
+/// A weighted sum of losses, each of columns of its own and with a target of its own (multi-task learning).
+///
+///     loss = Σ_t w_t L_t(y[:, columns of t], target t)                                                   (1)
+///
+///     // Two outputs: a price, and a class of five. One class is not known: −1.
+///     MultiTask losses{loss::Task{1, MeanSquaredError{}, 0.5}, loss::Task{5, CrossEntropy{.ignore = -1}}};
+///     Trainer trainer{ctx, model, losses, optim::AdamW{}, Seed{1}};    // the model's output is [N, 6]
+///     trainer.step(x, {prices, labels});                               // [N, 1], [N]
+///
+/// The first task has the first columns, and so on.
+/// Source: Caruana 1997, doi:10.1023/A:1007379606734, sec. 2; weights as Keras' `loss_weights`.
+///
+/// A label that one task ignores counts in the others. L_t is a mean over the n_t targets that count in task t. With
+/// loss::MeanOver::items the mean is over all N items instead: L_t times n_t / N.
+///
+/// Parts of a batch (Trainer.accumulate) and shards (dist::LossOfShards) give the loss (1) of the whole batch if the
+/// tasks count alike in each part. A part in which they do not is refused, because one gradient holds all tasks: give
+/// tasks that ignore labels loss::MeanOver::items, with which all tasks count all items.
+/// @param y       [N, Σ columns] in
+/// @param target  one per task: trainer.step(x, {prices, labels})
+/// @throws ArgumentError unless columns add up to those of y, weights are finite, and each target fits its task; in
+///         `counted`, unless the tasks count alike
+/// @cost   of each loss, and two copies of y; with MeanOver::items the host waits for the backend as `counted` does
+template <class... LossT>
+struct MultiTask {
+  std::tuple<loss::Task<LossT>...> tasks;
+
+  explicit constexpr MultiTask(loss::Task<LossT>... of_columns) : tasks(std::move(of_columns)...) {}
+  static constexpr std::size_t size = sizeof...(LossT);
+  GATEFOLD_REQUIRE(size >= 1, "gatefold: a MultiTask needs at least one loss::Task");
+
+  template <class T, class B>
+  using Target = loss::TaskTargets<loss::TargetOf<LossT, T, B>...>;
+
+  template <class T, class B>
+  void validate(In<T, 2, B> y, const Target<T, B>& target) const {
+    Index columns = 0;
+    for_each(
+        [&](const auto& task, Index t, Index first, const auto&) {
+          expect(task.columns >= 1, "MultiTask", Joined{"columns of task ", t}, "at least 1", task.columns);
+          expect(std::abs(task.weight) <= std::numeric_limits<double>::max(), "MultiTask", Joined{"weight of task ", t},
+                 "a finite number", task.weight);
+          columns = first + task.columns;
+        },
+        target);
+    expect(y.extent(1) == columns, "MultiTask", "columns of y", Joined{columns, ", the sum over the tasks"},
+           y.extent(1));
+    for_each(
+        [&](const auto& task, Index t, Index, const auto& of_task) {
+          try {
+            task.loss.template validate<T, B>(View<const T, 2, B>(y.data(), y.extent(0), task.columns), of_task);
+          } catch (const ArgumentError& error) {
+            throw ArgumentError("MultiTask: task " + std::to_string(t) + ": " + error.what());
+          }
+        },
+        target);
+  }
+  /// The number of targets of each task.
+  template <class C, class TargetV>
+  Index counted(C& ctx, const TargetV& target) const {
+    Index of_first = 0;
+    for_each(
+        [&](const auto& task, Index t, Index, const auto& of_task) {
+          const Index found =
+              task.mean == loss::MeanOver::items ? target.extent(0) : count(ctx, task, target.extent(0), of_task);
+          if (t == 0) of_first = found;
+          expect(found == of_first, "MultiTask.counted", Joined{"task ", t},
+                 Joined{of_first,
+                        " targets that count, as task 0 has (parts and shards add up over all items: loss::Task{…, "
+                        "loss::MeanOver::items})"},
+                 found);
+        },
+        target);
+    return of_first;
+  }
+  template <class T, class B>
+  void forward(typename B::Context& ctx, In<T, 2, B> y, const Target<T, B>& target, Out<T, 1, B> value) const {
+    validate<T, B>(y, target);
+    expect_shape("MultiTask.forward", "value", value, {1});
+    auto mark = ctx.mark();
+    const View<T, 1, B> one = ctx.template scratch<T>(1);
+    fill(ctx, value, 0);
+    for_each(
+        [&](const auto& task, Index, Index first, const auto& of_task) {
+          auto inner = ctx.mark();
+          task.loss.template forward<T, B>(ctx, part<T, B>(ctx, y, first, task.columns), of_task, one);
+          add_scaled(ctx, weight<T>(ctx, task, y.extent(0), of_task), one, value);
+        },
+        target);
+  }
+  template <class T, class B>
+  void backward(typename B::Context& ctx, In<T, 2, B> y, const Target<T, B>& target, Out<T, 2, B> dy) const {
+    validate<T, B>(y, target);
+    expect_shape("MultiTask.backward", "dy", dy, {y.extent(0), y.extent(1)});
+    for_each(
+        [&](const auto& task, Index, Index first, const auto& of_task) {
+          auto mark = ctx.mark();
+          const View<T, 2, B> dpart = ctx.template scratch<T>(y.extent(0), task.columns);
+          task.loss.template backward<T, B>(ctx, part<T, B>(ctx, y, first, task.columns), of_task, dpart);
+          B::for_rows(ctx, y.extent(0),
+                      fn::PutColumns<T, B>{dpart, weight<T>(ctx, task, y.extent(0), of_task), first, dy});
+        },
+        target);
+  }
+
+ private:
+  /// f(task, its number, its first column, its target)
+  template <class F, class TargetV>
+  void for_each(const F& f, const TargetV& target) const {
+    Index first = 0;
+    const auto all = [&]<std::size_t... At>(std::index_sequence<At...>) {
+      const auto one = [&](const auto& task, std::size_t t, const auto& of_task) {
+        f(task, static_cast<Index>(t), first, of_task);
+        first += task.columns;
+      };
+      (one(std::get<At>(tasks), At, std::get<At>(target)), ...);
+    };
+    all(std::make_index_sequence<size>{});
+  }
+  template <class C, class TaskT, class TargetV>
+  static Index count(C& ctx, const TaskT& task, Index items, const TargetV& target) {
+    return loss::counted<typename C::Backend>(task.loss, ctx, items, target);
+  }
+  /// What a task's mean is times in the sum.
+  template <class T, class C, class TaskT, class TargetV>
+  static T weight(C& ctx, const TaskT& task, Index items, const TargetV& target) {
+    if (task.mean == loss::MeanOver::targets || items == 0) return static_cast<T>(task.weight);
+    return static_cast<T>(task.weight * static_cast<double>(count(ctx, task, items, target)) /
+                          static_cast<double>(items));
+  }
+  /// The columns of a task, in scratch.
+  template <class T, class B>
+  static View<const T, 2, B> part(typename B::Context& ctx, View<const T, 2, B> y, Index first, Index columns) {
+    const View<T, 2, B> some = ctx.template scratch<T>(y.extent(0), columns);
+    B::for_rows(ctx, y.extent(0), fn::TakeColumns<T, B>{y, first, some});
+    return some;
+  }
+};
+template <class... L>
+MultiTask(loss::Task<L>...) -> MultiTask<L...>;
+
+}  // namespace gatefold

@@ -1,0 +1,238 @@
+#pragma once
+
+#include <cstddef>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "gatefold/backend/elementwise.hpp"
+#include "gatefold/core/config.hpp"
+#include "gatefold/core/error.hpp"
+#include "gatefold/core/types.hpp"
+#include "gatefold/optim/optimizer.hpp"
+#include "gatefold/tensor/pack.hpp"
+
+namespace gatefold {
+
+namespace fn {
+
+/// a ← a + share · (p − a)
+template <class T>
+struct MoveTowards {
+  using Element = T;
+  T share;
+  const T* p;
+  T* a;
+  template <class A>
+  GATEFOLD_HD void operator()(const A& at, Index i) const {
+    const auto ai = at.load(a + i);
+    at.store(a + i, ai + share * (at.load(p + i) - ai));
+  }
+};
+/// a ↔ b
+template <class T>
+struct Exchange {
+  using Element = T;
+  T *a, *b;
+  template <class A>
+  GATEFOLD_HD void operator()(const A& at, Index i) const {
+    const auto ai = at.load(a + i), bi = at.load(b + i);
+    at.store(a + i, bi);
+    at.store(b + i, ai);
+  }
+};
+
+}  // namespace fn
+
+namespace optim {
+
+namespace averages {
+
+/// Copies a tensor of a pack to a tensor without elements.
+template <class C>
+struct CopyTensor {
+  C& ctx;
+  void operator()(const Name&, auto& to, const auto& from) const {
+    to.resize_like(from);
+    copy(ctx, from.view(), to.view());
+  }
+};
+/// Gives a pack its parts, and its tensors no elements.
+struct NoElements {
+  void operator()(auto&, const auto&) const {}
+};
+
+}  // namespace averages
+
+/// An optimizer that also keeps a moving average of the parameters that it steps (EMA), for evaluation.
+///
+///     a₀ = p₀,   a_t = d a_{t−1} + (1−d) p_t   after step t                                              (1)
+///
+///     Trainer trainer{ctx, model, loss, optim::Averaged{optim::AdamW{.lr = 1e-3}, 0.999}, Seed{1}};
+///     …
+///     swap_averages(trainer);                             // trainer.params are the averages now
+///     const double average = trainer.evaluate(x, target);
+///     swap_averages(trainer);                             // and the learned parameters again, to go on
+///
+/// Source: Polyak and Juditsky 1992, doi:10.1137/0330046, with the weights of torch's get_ema_multi_avg_fn. The weights
+/// in (1) sum to 1, so there is no bias to correct; p₀ has the weight dᵗ. Computed as a + (1−d) (p − a): in float a
+/// difference p − a below 2⁻²⁴ |a| / (1−d) does not move a.
+///
+/// Tensors that are not learned are not averaged. Wrappers go inside or outside: Clipped, Scheduled, InGroups (then the
+/// average is that of one group) and dist::DataParallel. dist::Zero goes inside. The average is part of a checkpoint,
+/// below `optimizer`, and so is the fact that a run has been swapped: load_model reads the averages from a checkpoint
+/// that was saved between the two swaps.
+/// @throws ArgumentError unless 0 <= decay < 1, in a step while averages and parameters are exchanged, and where the
+///         optimizer inside does; nothing has been written then
+/// @cost   one more copy of the parameters, and one pass over both per step, of an embedding over all rows
+template <Optimizer OptimizerT>
+struct Averaged {
+  using IsOptimizer = void;
+  static_assert(check_inside<OptimizerT>());
+  OptimizerT optimizer;
+  double decay = 0.999;
+
+  template <class Pack>
+  struct State {
+    using HoldsAverage = Pack;
+    typename OptimizerT::template State<Pack> inner;
+    Pack average;  // of learned tensors; the others have no elements
+    Index step = 0, swapped = 0;
+    static void each(auto&& f, auto&... s) {
+      f("inner", s.inner...);
+      f("average", s.average...);
+    }
+    static void counters(auto&& f, auto&... s) {
+      f("step", s.step...);
+      f("swapped", s.swapped...);
+    }
+  };
+  void validate() const {
+    expect(decay >= 0 && decay < 1, "Averaged", "decay", "0 <= decay < 1", decay);
+    validate_options(optimizer);
+  }
+  template <class C, class Pack>
+  State<Pack> begin(C& ctx, const Pack& params) const {
+    validate();
+    const auto here = ctx.here();
+    State<Pack> state{optimizer.begin(ctx, params), {}};
+    pack::structure_like(state.average, params, averages::NoElements{});
+    averages::CopyTensor<C> visitor{ctx};
+    pack::visit<true>(visitor, Name{}, state.average, params);
+    return state;
+  }
+  template <class Pack>
+  void expect_step(Pack& params, Pack& grads, State<Pack>& state) const {
+    validate();
+    expect(state.swapped == 0, "Averaged.step", "params", "the learned parameters (call swap_averages once more)",
+           "their averages");
+    for_each_learned(
+        [](const Name& name, const auto& p, const auto& a) {
+          expect(a.size() == p.size(), "Averaged.step", Joined{"state.average.", name, ": elements"}, p.size(),
+                 a.size());
+        },
+        std::as_const(params), std::as_const(state.average));
+    optim::expect_step(optimizer, params, grads, state.inner);
+  }
+  template <class C, class Pack>
+  auto measure(C& ctx, const Pack& grads) const {
+    return measure_gradients(optimizer, ctx, grads);
+  }
+  template <class C, class Pack>
+  void step(C& ctx, Pack& params, Pack& grads, State<Pack>& state) const {
+    expect_step(params, grads, state);
+    optimizer.step(ctx, params, grads, state.inner);
+    move(ctx, params, state);
+  }
+  template <class C, class Pack, class MeasuredT>
+  void step(C& ctx, Pack& params, Pack& grads, State<Pack>& state, const MeasuredT& measured) const {
+    expect_step(params, grads, state);
+    measured_step(optimizer, ctx, params, grads, state.inner, measured);
+    move(ctx, params, state);
+  }
+
+ private:
+  /// (1) of all averages.
+  template <class C, class Pack>
+  void move(C& ctx, const Pack& params, State<Pack>& state) const {
+    ++state.step;
+    for_each_learned(
+        [&](const Name&, const auto& p, auto& a) {
+          using T = std::remove_cvref_t<decltype(*a.data())>;
+          C::Backend::for_each(ctx, a.size(), fn::MoveTowards<T>{T(1 - decay), p.data(), a.data()});
+        },
+        params, state.average);
+  }
+};
+template <class O>
+Averaged(O) -> Averaged<O>;
+template <class O>
+Averaged(O, double) -> Averaged<O>;
+template <class First, class... Rest, class = std::enable_if_t<!Optimizer<First>>>
+Averaged(First, Rest...) -> Averaged<NoOptimizer<First>>;
+
+namespace averages {
+
+/// f(state) for each state of an Averaged inside the state of an optimizer of a Pack.
+template <class Pack, class F, class S>
+void for_each(const F& f, S& state) {
+  if constexpr (requires { typename S::HoldsAverage; }) {
+    if constexpr (std::is_same_v<typename S::HoldsAverage, Pack>) f(state);
+    for_each<Pack>(f, state.inner);
+  } else if constexpr (!std::is_same_v<S, Pack> && !pack::is_tensor<S> && !pack::is_vector<S> && !pack::is_tuple<S>) {
+    S::each([&](std::string_view, auto& part) { for_each<Pack>(f, part); }, state);
+  }
+}
+
+}  // namespace averages
+}  // namespace optim
+
+/// Exchange parameters and their averages, element by element: views of both stay valid. A second call exchanges them
+/// back, to the bit; a step before that throws.
+/// @param state  of an optimizer with an Averaged, at any depth: a group's average is exchanged with that group
+/// @throws ArgumentError if no Averaged is inside the optimizer, or if two of them average one tensor; nothing has been
+///         written then
+/// @cost   one pass over parameters and averages
+template <class C, class Pack, class StateT>
+void swap_averages(C& ctx, Pack& params, StateT& state) {
+  const auto here = ctx.here();
+  std::vector<int> averages(count_tensors(params));
+  int found = 0;
+  optim::averages::for_each<Pack>(
+      [&](auto& of) {
+        ++found;
+        std::size_t i = 0;
+        for_each_learned(
+            [&](const Name& name, const auto& a) {
+              expect(a.size() == 0 || ++averages[i] == 1, "swap_averages", name, "one optim::Averaged", "two");
+              ++i;
+            },
+            std::as_const(of.average));
+      },
+      state);
+  expect(found > 0, "swap_averages", "optimizer", "one with an optim::Averaged around or inside it", "one without");
+  optim::averages::for_each<Pack>(
+      [&](auto& of) {
+        for_each_learned(
+            [&](const Name&, auto& p, auto& a) {
+              using T = std::remove_cvref_t<decltype(*a.data())>;
+              if (a.size() > 0) C::Backend::for_each(ctx, a.size(), fn::Exchange<T>{p.data(), a.data()});
+            },
+            params, of.average);
+        of.swapped = 1 - of.swapped;
+      },
+      state);
+}
+/// The same of a Trainer: `swap_averages(trainer)`.
+template <class RunT>
+void swap_averages(RunT& run) {
+  constexpr bool is_trainer = requires { swap_averages(run.context(), run.params, run.state); };
+  GATEFOLD_REQUIRE(
+      is_trainer,
+      "gatefold: swap_averages takes a Trainer, or a context, parameters and the state of their optimizer: "
+      "swap_averages(trainer), swap_averages(ctx, params, state)");
+  if constexpr (is_trainer) swap_averages(run.context(), run.params, run.state);
+}
+
+}  // namespace gatefold

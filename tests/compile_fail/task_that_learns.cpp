@@ -1,0 +1,13 @@
+// expect: gatefold: a loss::Task takes a loss without parameters \(MeanSquaredError, CrossEntropy, Logistic\): the weights of a loss that learns belong into the model; see docs/extending\.md#loss
+#include <gatefold/gatefold.hpp>
+
+using namespace gatefold;
+
+int main() {
+#ifndef GATEFOLD_FAIL
+  const MultiTask losses{loss::Task{1, MeanSquaredError{}, 0.5}, loss::Task{7, CrossEntropy{}}};
+#else
+  const MultiTask losses{loss::Task{1, MeanSquaredError{}, 0.5},
+                         loss::Task{7, StreamedCrossEntropy{.vocabulary = 9, .model_dim = 7}}};
+#endif
+}
