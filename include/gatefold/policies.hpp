@@ -19,6 +19,7 @@
 #include "gatefold/tensor/table.hpp"
 #include "gatefold/tensor/flat_tensor.hpp"
 #include "gatefold/tensor/pack.hpp"
+#include "gatefold/tensor/find.hpp"
 #include "gatefold/policy/families.hpp"
 #include "gatefold/policy/initial.hpp"
 #include "gatefold/policy/named.hpp"
@@ -78,6 +79,7 @@
 #include "gatefold/loss/model_and_loss.hpp"
 #include "gatefold/loss/streamed_cross_entropy.hpp"
 #include "gatefold/optim/counters.hpp"
+#include "gatefold/optim/clone.hpp"
 #include "gatefold/optim/optimizer.hpp"
 #include "gatefold/optim/adamw.hpp"
 #include "gatefold/optim/clip.hpp"
@@ -216,6 +218,7 @@
 #include "gatefold/train/in_groups.hpp"
 #include "gatefold/train/in_stages.hpp"
 #include "gatefold/train/routed_trainer.hpp"
+#include "gatefold/train/select_experts.hpp"
 #include "gatefold/train/three_stage.hpp"
 #include "gatefold/train/trainer.hpp"
 // clang-format on

@@ -13,6 +13,7 @@
 #include "gatefold/layer/rounded_weights.hpp"
 #include "gatefold/loss/loss.hpp"
 #include "gatefold/loss/model_and_loss.hpp"
+#include "gatefold/optim/clone.hpp"
 #include "gatefold/optim/optimizer.hpp"
 #include "gatefold/policy/policy.hpp"
 #include "gatefold/tensor/expect_shape.hpp"
@@ -85,6 +86,9 @@ class Trainer {
     const auto here = ctx_.here();
     value_.resize(2);
   }
+
+  Trainer(const Trainer& other) : Trainer(optim::refuse_copy(other)) {}
+  Trainer(Trainer&&) = default;
 
   /// One step on a batch and the parts that wait. Returns the loss (2) before the step, without auxiliary losses (see
   /// `auxiliary`). A batch of no items adds nothing: where no part waits it is no step, returns 0 and changes nothing.
