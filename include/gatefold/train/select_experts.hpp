@@ -144,8 +144,9 @@ class Selection {
     P::each(
         [&](std::string_view name, auto& a, auto& b) {
           const Name child{&at, name};
-          if constexpr (pack::is_tensor<std::remove_cvref_t<decltype(a)>>) {
-            GATEFOLD_REQUIRE(says_extents<P>,
+          using A = std::remove_cvref_t<decltype(a)>;
+          if constexpr (pack::is_tensor<A>) {
+            GATEFOLD_REQUIRE((says_extents<P> || !pack::is_tensor<A>),
                              "gatefold: select_experts: the Params of this gate do not say which extents of their "
                              "tensors count experts: static constexpr int expert_extents[] = {1, 0}; in the order of "
                              "each, -1 for a tensor without; see docs/extending.md#optional-members");
