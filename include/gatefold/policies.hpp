@@ -221,4 +221,5 @@
 #include "gatefold/train/select_experts.hpp"
 #include "gatefold/train/three_stage.hpp"
 #include "gatefold/train/trainer.hpp"
+#include "gatefold/train/upcycle.hpp"
 // clang-format on

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <type_traits>
 #include <utility>
@@ -7,6 +8,7 @@
 
 #include "gatefold/backend/elementwise.hpp"
 #include "gatefold/core/config.hpp"
+#include "gatefold/core/error.hpp"
 #include "gatefold/core/types.hpp"
 #include "gatefold/optim/counters.hpp"
 #include "gatefold/tensor/pack.hpp"
@@ -21,6 +23,9 @@ void copy_counters(const P& from, Q& to) {
   std::vector<std::uint64_t> bits;
   const auto take = [&](const Name&, const auto& number) { bits.push_back(static_cast<std::uint64_t>(kept(number))); };
   for_each_counter(take, Name{}, from);
+  std::size_t count = 0;
+  for_each_counter([&](const Name&, const auto&) { ++count; }, Name{}, to);
+  expect(count == bits.size(), "copy_counters", "state", Joined{bits.size(), " counts, as the other"}, count);
   auto next = bits.begin();
   const auto give = [&](const Name&, auto& number) {
     using N = std::remove_cvref_t<decltype(number)>;

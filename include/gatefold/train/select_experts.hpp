@@ -14,7 +14,7 @@
 #include "gatefold/core/config.hpp"
 #include "gatefold/core/error.hpp"
 #include "gatefold/core/types.hpp"
-#include "gatefold/optim/counters.hpp"
+#include "gatefold/optim/clone.hpp"
 #include "gatefold/tensor/pack.hpp"
 #include "gatefold/tensor/table.hpp"
 #include "gatefold/tensor/tensor.hpp"
@@ -211,7 +211,7 @@ class Selection {
       const Index experts = from.extent(extent), count = static_cast<Index>(list.size());
       for (const Index e : list)
         expect(0 <= e && e < experts, where, "list", Joined{"experts of ", at, ", 0 to ", experts - 1}, e);
-      std::array<Index, Rank> extents;
+      std::array<Index, static_cast<std::size_t>(Rank)> extents;
       for (int d = 0; d < Rank; ++d) extents[static_cast<std::size_t>(d)] = d == extent ? count : from.extent(d);
       std::apply([&](auto... n) { to.resize(n...); }, extents);
       Index inner = 1;
