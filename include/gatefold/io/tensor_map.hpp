@@ -155,7 +155,7 @@ void transpose(const T* from, std::size_t rows, std::size_t columns, std::size_t
 /// @throws ArgumentError unless the map names every tensor of the pack once, and none besides; FileError with path,
 ///         tensor and reason when one is missing, of another shape or of a type that is not read
 /// @cost   host memory of the tensors' size in the files, and of the largest as T, while it runs
-template <class C, class P>
+template <class C, class P, class = std::enable_if_t<!has_dims<P>>>
 void load(const TensorFiles& files, C& ctx, const TensorMap& map, P& pack) {
   GATEFOLD_REQUIRE(!std::is_const_v<P>, "gatefold: io::load writes into its pack, it cannot be const");
   std::vector<std::vector<std::byte>> bytes;
@@ -192,7 +192,7 @@ void load(const TensorFiles& files, C& ctx, const TensorMap& map, P& pack) {
 }
 
 /// The same from the files of a path, which are opened for this one pack.
-template <class C, class P>
+template <class C, class P, class = std::enable_if_t<!has_dims<P>>>
 void load(const std::filesystem::path& path, C& ctx, const TensorMap& map, P& pack) {
   load(TensorFiles(path), ctx, map, pack);
 }

@@ -12,10 +12,10 @@ namespace gatefold {
 namespace lookup {
 
 /// A part of a model as what has `init`: a layer, branch or expert as a layer, a loss as it is.
-template <class P>
+template <class T, class P>
 auto with_init(const P& part) {
   if constexpr (requires { part.in_dim(); }) {
-    return as_layer<float, Shapes>(part);
+    return as_layer<T, Shapes>(part);
   } else {
     return part;
   }
@@ -33,7 +33,7 @@ auto with_init(const P& part) {
 template <class... L>
 Index count_parameters(const L&... parts) {
   Shapes::Context ctx;
-  return (Index(0) + ... + count_values(init_params<float, Shapes>(lookup::with_init(parts), ctx, Seed{})));
+  return (Index(0) + ... + count_values(init_params<float, Shapes>(lookup::with_init<float>(parts), ctx, Seed{})));
 }
 
 }  // namespace gatefold
