@@ -109,6 +109,7 @@ class Selection {
     } else if constexpr (OfMixture<P>) {
       mixture(at, to, from);
     } else {
+      if constexpr (requires { to.lie_as(from); }) to.lie_as(from);
       P::each([&](std::string_view name, auto& a, auto& b) { part(Name{&at, name}, a, std::as_const(b)); }, to, from);
     }
   }
