@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <initializer_list>
@@ -189,9 +190,8 @@ class Selection {
     Index first = 0;
     std::size_t next = 0;
     each_of_tuple(at, to, from, [&](const Name& name, auto& a, const auto& b) {
-      Index count = -1;
-      for_each_tensor([&](const Name&, const auto& t) { count = t.size() > 0 ? t.extent(0) : count; }, b);
-      expect(count >= 0, where, name, "a kind of experts with values", "none");
+      Index count = 0;
+      for_each_tensor([&](const Name&, const auto& t) { count = std::max(count, t.extent(0)); }, b);
       std::vector<Index> mine;
       for (; next < list.size() && first <= list[next] && list[next] < first + count; ++next)
         mine.push_back(list[next] - first);
@@ -207,8 +207,9 @@ class Selection {
   template <class T, int Rank>
   void tensor(const Name& at, Tensor<T, Rank, B>& to, const Tensor<T, Rank, B>& from, int extent,
               const std::vector<Index>& list) {
-    if (extent < 0 || from.size() == 0) return part(at, to, from);
+    if (extent < 0) return part(at, to, from);
     if (extent < Rank) {
+      if (from.extent(extent) == 0) return part(at, to, from);
       const Index experts = from.extent(extent), count = static_cast<Index>(list.size());
       for (const Index e : list)
         expect(0 <= e && e < experts, where, "list", Joined{"experts of ", at, ", 0 to ", experts - 1}, e);
