@@ -40,9 +40,10 @@ struct Summary {
 
   /// A line for each tensor with values, and the sums:
   ///
-  ///     gate.scores.weight   [8, 4]        32 values    32 active    128 bytes
-  ///     expert.up            [4, 8, 16]   512 values   256 active   2048 bytes
-  ///     total                             544 values   288 active   2176 bytes
+  ///     gate.scores.weight   [8, 4]         32 values    32 active    128 bytes
+  ///     expert.up            [4, 8, 16]    512 values   256 active   2048 bytes
+  ///     expert.down          [4, 16, 8]    512 values   256 active   2048 bytes
+  ///     total                             1056 values   544 active   4224 bytes
   friend std::ostream& operator<<(std::ostream& stream, const Summary& summary) {
     Row total{"total", {}, summary.values, summary.active, summary.bytes, true};
     std::ostringstream text = message_stream();
