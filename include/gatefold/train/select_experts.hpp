@@ -78,6 +78,17 @@ template <class P>
 inline constexpr bool says_extents = requires {
   P::expert_extents[0];
 };
+/// The pack that says it of the tensors that P lists: P, or the scores whose tensors P lists as its own (Jitter, Fixed).
+template <class P>
+auto extents_of(const P& p) {
+  if constexpr (!says_extents<P> && requires { p.scores; }) {
+    return extents_of(p.scores);
+  } else {
+    return std::type_identity<P>{};
+  }
+}
+template <class P>
+using ExtentsOf = typename decltype(extents_of(std::declval<const P&>()))::type;
 template <class>
 inline constexpr bool is_nothing = false;
 template <class T, class B>
@@ -142,20 +153,21 @@ class Selection {
   /// The gate's: its packs say which extents of their tensors count experts.
   template <class P>
   void gate(const Name& at, P& to, const P& from, const std::vector<Index>& list) {
+    using Says = ExtentsOf<P>;
     std::size_t number = 0;
     P::each(
         [&](std::string_view name, auto& a, auto& b) {
           const Name child{&at, name};
           using A = std::remove_cvref_t<decltype(a)>;
           if constexpr (pack::is_tensor<A>) {
-            GATEFOLD_REQUIRE((says_extents<P> || !pack::is_tensor<A>),
+            GATEFOLD_REQUIRE((says_extents<Says> || !pack::is_tensor<A>),
                              "gatefold: select_experts: the Params of this gate do not say which extents of their "
                              "tensors count experts: static constexpr int expert_extents[] = {1, 0}; in the order of "
                              "each, -1 for a tensor without; see docs/extending.md#optional-members");
-            if constexpr (says_extents<P>) {
-              expect(number < std::size(P::expert_extents), where, Joined{at, ".expert_extents"},
-                     "a number for each tensor", std::size(P::expert_extents));
-              const int extent = P::expert_extents[number++];
+            if constexpr (says_extents<Says>) {
+              expect(number < std::size(Says::expert_extents), where, Joined{at, ".expert_extents"},
+                     "a number for each tensor", std::size(Says::expert_extents));
+              const int extent = Says::expert_extents[number++];
               if (extent >= 0) ++selected_;
               tensor(child, a, std::as_const(b), extent, list);
             }

@@ -24,7 +24,7 @@ struct Fixed {
   struct Params {
     static constexpr bool learned = false;
     gatefold::Params<ScoresT, T, B> scores;
-    static void each(auto&& f, auto&... p) { f("", p.scores...); }
+    static void each(auto&& f, auto&... p) { gatefold::Params<ScoresT, T, B>::each(f, p.scores...); }
   };
 
   Index experts() const { return expert_count(scores); }

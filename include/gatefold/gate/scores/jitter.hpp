@@ -53,7 +53,7 @@ struct Jitter {
     using Scores = gatefold::Params<ScoresT, T, B>;
     static constexpr bool learned = is_learned<Scores>;
     Scores scores;
-    static void each(auto&& f, auto&... p) { f("", p.scores...); }
+    static void each(auto&& f, auto&... p) { Scores::each(f, p.scores...); }
   };
   template <class T, class B>
   using Extra = Noise;
