@@ -146,7 +146,7 @@ template <class T = float, class M>
 Summary summary(const M& model) {
   Shapes::Context ctx;
   Summary all;
-  const auto params = init_params<T, Shapes>(lookup::with_init<T>(model), ctx, Seed{});
+  const auto params = init_params<T, Shapes>(lookup::with_init<T, Shapes>(model), ctx, Seed{});
   summing::Rows{all}.part(Name{}, params, true, 1, 1);
   return all;
 }

@@ -13,7 +13,7 @@
 #include "gatefold/core/error.hpp"
 #include "gatefold/core/philox.hpp"
 #include "gatefold/core/types.hpp"
-#include "gatefold/layer/no_residual.hpp"
+#include "gatefold/layer/count_parameters.hpp"
 #include "gatefold/optim/clone.hpp"
 #include "gatefold/policy/options.hpp"
 #include "gatefold/policy/policy.hpp"
@@ -170,7 +170,7 @@ auto upcycle(C& ctx, const M& model, const D& dense, Seed seed, UpcycleOptions o
   const auto here = ctx.here();
   using T = typename pack::Of<D>::Element;
   using B = typename C::Backend;
-  auto params = init_params<T, B>(as_layer<T, B>(model), ctx, seed);
+  auto params = init_params<T, B>(lookup::with_init<T, B>(model), ctx, seed);
   upcycling::Copies copies(ctx, dense, seed.fork(upcycling::noise_stream), options.noise, true);
   copies.fill(params);
   return params;
