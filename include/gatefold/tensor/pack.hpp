@@ -102,7 +102,7 @@ constexpr bool check() {
   GATEFOLD_REQUIRE(lists_tensors,
                    "gatefold: this is no tensor and no pack; a pack (Params, Carry, State) lists its tensors once, in "
                    "static void each(auto&& f, auto&... p) { f(\"weight\", p.weight...); }; see "
-                   "docs/extending.md#what-all-policies-share");
+                   "docs/how-to/extending.md#what-all-policies-share");
   return lists_tensors;
 }
 

@@ -117,7 +117,7 @@ class Selection {
     } else if constexpr (pack::is_sharded<P>) {
       GATEFOLD_REQUIRE(!pack::is_sharded<P>,
                        "gatefold: select_experts works in one process, on a model that holds all its experts; of a "
-                       "model on shards, save the whole and load it into one without (docs/distributed.md)");
+                       "model on shards, save the whole and load it into one without (docs/how-to/distributed.md)");
     } else if constexpr (OfMixture<P>) {
       mixture(at, to, from);
     } else {
@@ -163,7 +163,7 @@ class Selection {
             GATEFOLD_REQUIRE((says_extents<Says> || !pack::is_tensor<A>),
                              "gatefold: select_experts: the Params of this gate do not say which extents of their "
                              "tensors count experts: static constexpr int expert_extents[] = {1, 0}; in the order of "
-                             "each, -1 for a tensor without; see docs/extending.md#optional-members");
+                             "each, -1 for a tensor without; see docs/reference/optional_members.md");
             if constexpr (says_extents<Says>) {
               expect(number < std::size(Says::expert_extents), where, Joined{at, ".expert_extents"},
                      "a number for each tensor", std::size(Says::expert_extents));
