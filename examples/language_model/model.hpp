@@ -2,6 +2,7 @@
 
 #include <filesystem>
 #include <gatefold/core/types.hpp>
+#include <gatefold/layer/summary.hpp>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -28,6 +29,7 @@ class Model {
   /// What each shard has done since the model was made, on the first; all of them ask together. Without shards nothing.
   virtual std::vector<nlohmann::ordered_json> shards() const = 0;
   virtual Index parameters() const = 0;
+  virtual gatefold::Summary summary() const = 0;
   /// Read sequences [N], so that logits can be asked for.
   virtual void read(const Ids& x) = 0;
   /// What its mixtures do with sequences [N], whether or not blocks run again in training.

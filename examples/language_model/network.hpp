@@ -93,6 +93,7 @@ class Network final : public Model {
   Index steps() const override { return trainer_.state.step; }
   std::vector<nlohmann::ordered_json> shards() const override { return place_.lines(); }
   Index parameters() const override { return place_.parameters(trainer_.params); }
+  Summary summary() const override { return gatefold::summary(trainer_.layer()); }
 
   void read(const Ids& x) override {
     const Index count = static_cast<Index>(x.size());

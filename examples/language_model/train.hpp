@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <gatefold/data/corpus.hpp>
+#include <iostream>
 #include <memory>
 #include <span>
 #include <string>
@@ -81,6 +82,7 @@ void train(const Options& o, const training::Role& role, const Make& make) {
     }
   }
   const auto parameters = static_cast<long long>(model->parameters());
+  if (role.reports && role.alone) std::cout << model->summary() << std::flush;
   if (role.reports)
     std::printf("%zu %ss to learn from, %lld different ones; %lld parameters; step %lld of %lld\n", text.train.size(),
                 o.unit.c_str(), static_cast<long long>(text.vocabulary.size()), parameters,

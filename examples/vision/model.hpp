@@ -2,6 +2,7 @@
 
 #include <filesystem>
 #include <gatefold/data/pgd.hpp>
+#include <gatefold/layer/summary.hpp>
 #include <gatefold/policy/noise.hpp>
 #include <map>
 #include <memory>
@@ -32,6 +33,7 @@ class Model {
   virtual double step(ReadPixels x, Labels labels) = 0;
   virtual Index steps() const = 0;
   virtual Index parameters() const = 0;
+  virtual gatefold::Summary summary() const = 0;
   /// Logits [N · 10], as in evaluation: without noise, with room for every pick.
   virtual std::vector<float> classify(ReadPixels x) = 0;
   /// What its mixtures do with images, whose tokens are the items.

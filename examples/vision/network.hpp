@@ -57,6 +57,7 @@ class Network final : public Model {
   }
   Index steps() const override { return trainer_.state.step; }
   Index parameters() const override { return count_values(trainer_.params); }
+  Summary summary() const override { return gatefold::summary(trainer_.layer()); }
 
   std::vector<float> classify(ReadPixels x) override {
     const auto pixels = here(x);

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdio>
 #include <filesystem>
+#include <iostream>
 #include <string>
 #include <vector>
 
@@ -53,6 +54,7 @@ inline void train(const Options& o) {
       load(*model, folder.state(), images, o);
     }
   }
+  std::cout << model->summary() << std::flush;
   std::printf("%lld images to learn from; %lld parameters; step %lld of %lld\n",
               static_cast<long long>(images.train.count()), static_cast<long long>(model->parameters()),
               static_cast<long long>(model->steps()), static_cast<long long>(o.steps));

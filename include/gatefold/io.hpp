@@ -21,6 +21,7 @@
 #include "gatefold/io/published_maps.hpp"
 #include "gatefold/train/checkpoint.hpp"
 #include "gatefold/train/async_checkpoint.hpp"
+#include "gatefold/train/load_parameters.hpp"
 #include "gatefold/dist/tensors_here.hpp"
 #include "gatefold/dist/checkpoint.hpp"
 #include "gatefold/dist/async_checkpoint.hpp"

@@ -1,11 +1,14 @@
-// expect: (use of deleted function .*gatefold::Tensor<float, 2, gatefold::([a-z0-9_]+::)?Cpu>::Tensor\(const|call to implicitly-deleted copy constructor of .Tensor<float, 2, gatefold::([a-z0-9_]+::)?Cpu>)
+// expect: gatefold: copy tensors and packs with clone: auto best = clone\(ctx, trainer\.params\)
 #include <gatefold/gatefold.hpp>
 
 using namespace gatefold;
 
 int main() {
+  Cpu::Context ctx;
   Tensor<float, 2, Cpu> a(2, 3), b = std::move(a);
-#ifdef GATEFOLD_FAIL
+#ifndef GATEFOLD_FAIL
+  Tensor<float, 2, Cpu> c = clone(ctx, b);
+#else
   Tensor<float, 2, Cpu> c = b;
 #endif
 }

@@ -80,6 +80,14 @@ TEST_CASE("what a header says, in the order of the elements") {
   CHECK(a.end == 16);
 }
 
+TEST_CASE("read_header: leading blanks are refused, trailing blanks read") {
+  const std::string header = R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})";
+  for (const std::string blanks : {" ", "   ", "\n", "\t", "\r\n"}) {
+    CHECK(header_of(Written(header + blanks, 4).path).tensors.size() == 1);
+    CHECK(refusal(blanks + "{}") == "offset 8: header: expected '{'");
+  }
+}
+
 TEST_CASE("bytes after the JSON, of any kind but white space, are refused, and so is what is no UTF-8") {
   CHECK(refusal("{}") == "");
   CHECK(refusal("{} \n\t ") == "");

@@ -272,6 +272,119 @@ TEST_CASE("parts of a tensor: gate above up, of each expert") {
       [](Index e, Index h) { return 300 + 100 * e + h; });
 }
 
+/// Where output h of gate (h < H) or up stands if their outputs alternate.
+Index alternate(Index h) { return h < H ? 2 * h : 2 * (h - H) + 1; }
+
+TEST_CASE("interleaved parts: columns of gate and up alternate") {
+  check_fused(
+      numbered({{"gu", {E, D, 2 * H}, {}}, {"down", {E, H, D}, {}}, {"b", {E, 2 * H}, {}}}),
+      {{.ours = "gate", .theirs = "gu", .part = 0, .parts = 2, .interleaved = true},
+       {.ours = "up", .theirs = "gu", .part = 1, .parts = 2, .interleaved = true},
+       {"down", "down"},
+       {.ours = "gate_bias", .theirs = "b", .part = 0, .parts = 2, .interleaved = true},
+       {.ours = "up_bias", .theirs = "b", .part = 1, .parts = 2, .interleaved = true}},
+      [](Index e, Index h, Index d) { return (e * D + d) * 2 * H + alternate(h); },
+      [](Index e, Index h, Index d) { return 100 + (e * H + h) * D + d; },
+      [](Index e, Index h) { return 200 + e * 2 * H + alternate(h); });
+}
+TEST_CASE("interleaved parts: rows of gate and up alternate if transposed") {
+  check_fused(
+      numbered({{"gu", {E, 2 * H, D}, {}}, {"down", {E, D, H}, {}}, {"b", {E, 2 * H}, {}}}),
+      {{.ours = "gate", .theirs = "gu", .layout = turned, .part = 0, .parts = 2, .interleaved = true},
+       {.ours = "up", .theirs = "gu", .layout = turned, .part = 1, .parts = 2, .interleaved = true},
+       {"down", "down", turned},
+       {.ours = "gate_bias", .theirs = "b", .part = 0, .parts = 2, .interleaved = true},
+       {.ours = "up_bias", .theirs = "b", .part = 1, .parts = 2, .interleaved = true}},
+      [](Index e, Index h, Index d) { return (e * 2 * H + alternate(h)) * D + d; },
+      [](Index e, Index h, Index d) { return 100 + (e * D + d) * H + h; },
+      [](Index e, Index h) { return 200 + e * 2 * H + alternate(h); });
+}
+TEST_CASE("interleaved parts: one tensor for each expert") {
+  for (const auto layout : {straight, turned}) {
+    const std::vector<std::uint64_t> shape =
+        layout == turned ? std::vector<std::uint64_t>{2 * H, D} : std::vector<std::uint64_t>{D, 2 * H};
+    check_fused(
+        numbered({{"0.gu", shape, {}},
+                  {"1.gu", shape, {}},
+                  {"down", {E, H, D}, {}},
+                  {"0.b", {2 * H}, {}},
+                  {"1.b", {2 * H}, {}}}),
+        {{.ours = "gate", .theirs = "{}.gu", .layout = layout, .part = 0, .parts = 2, .interleaved = true},
+         {.ours = "up", .theirs = "{}.gu", .layout = layout, .part = 1, .parts = 2, .interleaved = true},
+         {"down", "down"},
+         {.ours = "gate_bias", .theirs = "{}.b", .part = 0, .parts = 2, .interleaved = true},
+         {.ours = "up_bias", .theirs = "{}.b", .part = 1, .parts = 2, .interleaved = true}},
+        [&](Index e, Index h, Index d) {
+          return 100 * e + (layout == turned ? alternate(h) * D + d : d * 2 * H + alternate(h));
+        },
+        [](Index e, Index h, Index d) { return 200 + (e * H + h) * D + d; },
+        [](Index e, Index h) { return 300 + 100 * e + alternate(h); });
+  }
+}
+
+namespace {
+
+/// Query, key and value of one tensor.
+struct Three {
+  Tensor<double, 2, Cpu> q, k, v;
+  static void each(auto&& f, auto&... p) {
+    f("q", p.q...);
+    f("k", p.k...);
+    f("v", p.v...);
+  }
+};
+
+}  // namespace
+
+TEST_CASE("interleaved parts: three of them, in blocks of more than a mebibyte") {
+  const TempDirectory temp;
+  Cpu::Context ctx(1);
+  constexpr Index rows = 700, columns = 313;  // 3 · rows · columns floats are 2.6 MB
+  GivenTensor<float> all{"qkv", {rows, 3 * columns}, {}};
+  for (Index i = 0; i < rows * 3 * columns; ++i) all.elements.push_back(float(i));
+  const std::string text = safetensors_text<float>({all});
+  const TensorFiles files(temp.write(text, "qkv.safetensors"));
+  Three pack{Tensor<double, 2, Cpu>(rows, columns), Tensor<double, 2, Cpu>(rows, columns),
+             Tensor<double, 2, Cpu>(rows, columns)};
+  const auto part = [](std::string ours, Index number, bool interleaved) {
+    return MapEntry{.ours = ours, .theirs = "qkv", .part = number, .parts = 3, .interleaved = interleaved};
+  };
+  for (const bool interleaved : {true, false}) {
+    const io::TensorMap names{part("q", 0, interleaved), part("k", 1, interleaved), part("v", 2, interleaved)};
+    io::load(files, ctx, names, pack);
+    Index wrong = 0;
+    for (Index r = 0; r < rows; ++r)
+      for (Index c = 0; c < columns; ++c)
+        for (Index p = 0; p < 3; ++p) {
+          const auto& tensor = p == 0 ? pack.q : p == 1 ? pack.k : pack.v;
+          wrong += tensor(r, c) != double(r * 3 * columns + (interleaved ? 3 * c + p : p * columns + c));
+        }
+    CHECK(wrong == 0);
+    io::save(temp.file(), ctx, {}, names, pack, io::Stored::f32);
+    CHECK(TensorFiles(temp.file()).read_bytes("qkv") == files.read_bytes("qkv"));
+  }
+}
+
+TEST_CASE("interleaved parts: gate and up of a mixture as gpt-oss keeps them") {
+  const TempDirectory temp;
+  Cpu::Context ctx(1);
+  const Mixture mixture{SoftmaxTopK{.scores = {.experts = 3}, .selection = {.k = 2}}, GatedMlp<Silu>{4, 5}};
+  auto params = mixture.init<float, Cpu>(ctx, Seed{1});
+  const auto path = temp.write(
+      numbered({{"r.w", {3, 4}, {}}, {"r.b", {3}, {}}, {"gate_up", {3, 4, 10}, {}}, {"down", {3, 5, 4}, {}}}),
+      "oss.safetensors");
+  const io::TensorMap names{{"gate.scores.weight", "r.w", turned},
+                            {"gate.scores.bias", "r.b"},
+                            {.ours = "expert.gate", .theirs = "gate_up", .part = 0, .parts = 2, .interleaved = true},
+                            {.ours = "expert.up", .theirs = "gate_up", .part = 1, .parts = 2, .interleaved = true},
+                            {"expert.down", "down"}};
+  io::load(path, ctx, names, params);
+  for (Index h = 0; h < 5; ++h) {
+    CHECK(params.expert.gate(0, 0, h) == float(200 + 2 * h));
+    CHECK(params.expert.up(0, 0, h) == float(200 + 2 * h + 1));
+  }
+}
+
 TEST_CASE("parts of a tensor: what does not fit is refused before anything is written") {
   const TempDirectory temp;
   Cpu::Context ctx(1);
@@ -300,6 +413,8 @@ TEST_CASE("parts of a tensor: what does not fit is refused before anything is wr
   CHECK(loading([](MapEntry& up) { up.part = 2; }) == no_part + "2 of 2");
   CHECK(loading([](MapEntry& up) { up.part = -1; }) == no_part + "-1 of 2");
   CHECK(loading([](MapEntry& up) { up.part = up.parts = 0; }) == no_part + "0 of 0");
+  CHECK(loading([](MapEntry& up) { up.part = 0, up.parts = 1, up.interleaved = true; }) ==
+        "io::load: map: up: expected several parts where they are interleaved, got 1");
 
   const auto saving = [&](std::size_t entry, auto change) {
     io::TensorMap other = names;
@@ -314,6 +429,7 @@ TEST_CASE("parts of a tensor: what does not fit is refused before anything is wr
   CHECK(saving(1, [](MapEntry& up) { up.theirs = ""; }) == lacks + "0 of 2");
   CHECK(saving(0, [](MapEntry& gate) { gate.theirs = ""; }) == lacks + "1 of 2");
   CHECK(saving(1, [](MapEntry& up) { up.layout = straight; }) == lacks + "1 of 2");
+  CHECK(saving(1, [](MapEntry& up) { up.interleaved = true; }) == lacks + "1 of 2");
   CHECK(saving(1, [](MapEntry& up) { up.part = 2, up.parts = 4; }) == lacks + "2 of 4");
 }
 

@@ -127,6 +127,11 @@ struct Zero {
     Pack params, grads;
     Index step = 0;
     static void each(auto&& f, auto&... s) { f("", s.of_shard...); }
+    void lie_as(const State& other) {
+      const auto parts_alone = [](auto&, const auto&) {};
+      pack::structure_like(params, other.params, parts_alone);
+      pack::structure_like(grads, other.grads, parts_alone);
+    }
   };
   void validate() const {
     expect(shard != nullptr, "Zero", "shard", "one of dist::run", "null");

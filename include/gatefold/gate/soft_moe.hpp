@@ -109,6 +109,7 @@ struct SoftMoe {
       f("phi", p.phi...);
       f("scale", p.scale...);
     }
+    static constexpr int expert_extents[] = {0, -1};
   };
 
   Index experts() const { return count; }

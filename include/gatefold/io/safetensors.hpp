@@ -42,6 +42,12 @@ Part(const char*, P&) -> Part<P>;
 template <class P>
 Part(std::string, P&) -> Part<P>;
 
+/// True for a model: a layer, branch or expert, no pack. `load` returns its parameters (train/load_parameters.hpp).
+template <class M>
+inline constexpr bool has_dims = requires(const M& model) {
+  model.in_dim();
+};
+
 namespace safetensors {
 
 /// Where a tensor's elements lie in memory.

@@ -296,9 +296,12 @@ void expect_layout(const RegularFile& from, Header& header) {
 
 /// Read the header of a file, and check all that the format demands of header and file.
 /// @param known  (name) whether a tensor is wanted; others are refused
-/// @throws FileError with path, offset and reason: whatever the reference implementation refuses, and what the format
-/// does
-///         besides (names that appear twice, a header that does not begin with '{', a tensor that is no object)
+/// The header must begin with '{': a leading blank is refused, although the reference implementation reads such a file,
+/// because the format says so: "The header data MUST begin with a { character (0x7B). The header data MAY be trailing
+/// padded with whitespace (0x20)." (README of huggingface/safetensors, section "Format"). Every writer that keeps to the
+/// format can be read; trailing white space is accepted.
+/// @throws FileError with path, offset and reason: whatever the reference implementation refuses, and also names that
+///         appear twice, a header that does not begin with '{', and a tensor that is no object
 /// @cost   O(n log n) time, and besides the text of n bytes about as much memory
 template <class Json = nlohmann::json>
 Header read_header(RegularFile& from, const Known& known) {

@@ -1,7 +1,9 @@
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <filesystem>
 #include <map>
 #include <string>
@@ -81,13 +83,28 @@ class TensorFiles {
     const Place& place = at(name);
     const std::uint64_t elements = count(place.info), size = place.end - place.begin;
     if (elements == 0) return {};
-    const bool whole = part < parts && run > 0 && run <= elements / parts && elements % (run * parts) == 0;
+    const bool whole = part < parts && run > 0 && run <= elements / parts && elements % (run * parts) == 0 &&
+                       size % elements == 0;  // no elements of a part of a byte
     expect(whole, "TensorFiles.read_part", "run, part, parts", Joined{"parts of ", elements, " elements"},
            Joined{run, ", ", part, ", ", parts});
-    const std::uint64_t step = size / elements * run;
+    const std::uint64_t step = size / elements * run, all = parts * step;  // bytes of a run, of one run of every part
     std::vector<std::byte> bytes(static_cast<std::size_t>(size / parts));
-    for (std::uint64_t from = part * step, to = 0; to < bytes.size(); from += parts * step, to += step)
-      place.file->read(bytes.data() + to, step, place.begin + from);
+    // Short runs are read together with the bytes between them, because a system call for each costs more than these.
+    const std::uint64_t at_once = std::max<std::uint64_t>(kReadAtOnce / all, 1);
+    std::vector<std::byte> block(step < kReadAtOnce ? static_cast<std::size_t>(all * at_once) : 0);
+    for (std::uint64_t from = 0, to = 0; to < bytes.size();) {
+      if (block.empty()) {
+        place.file->read(bytes.data() + to, step, place.begin + from + part * step);
+        from += all;
+        to += step;
+        continue;
+      }
+      const std::uint64_t count = std::min<std::uint64_t>(block.size(), size - from);
+      place.file->read(block.data(), count, place.begin + from);
+      for (std::uint64_t run_at = part * step; run_at < count; run_at += all, to += step)
+        std::memcpy(bytes.data() + to, block.data() + run_at, static_cast<std::size_t>(step));
+      from += count;
+    }
     return bytes;
   }
 
@@ -111,6 +128,8 @@ class TensorFiles {
   }
 
  private:
+  static constexpr std::uint64_t kReadAtOnce = std::uint64_t(1) << 20;  // bytes
+
   static bool any(const std::string&) { return true; }
   struct Place {
     TensorInfo info;

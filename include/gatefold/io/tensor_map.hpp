@@ -35,6 +35,13 @@ namespace gatefold::io {
 ///
 ///     {"expert.up", "model.layers.0.mlp.experts.gate_up_proj", MapEntry::transposed, 1, 2}
 ///
+/// If the outputs of the parts alternate (`interleaved`), ours is every output number part, part + parts, … of theirs.
+/// gpt-oss keeps gate in the even and up in the odd columns of one tensor [E, D, 2·H]:
+///
+///     {.ours = "expert.up", .theirs = "experts.gate_up_proj", .part = 1, .parts = 2, .interleaved = true}
+///
+/// Parts side by side and interleaved parts have the same shape, and so have a square matrix and its transpose. No
+/// check can tell them apart: the entry decides which one is read.
 /// With `one_expert` ours is of one expert, and theirs has no extent for it: a shared expert's.
 /// An empty `theirs` leaves the tensor of the pack as it is, and out of what is saved.
 struct MapEntry {
@@ -44,11 +51,14 @@ struct MapEntry {
   Layout layout = as_it_is;
   Index part = 0, parts = 1;
   bool one_expert = false;
+  bool interleaved = false;  // theirs[…, o · parts + part] is ours[…, o]; side by side: theirs[…, part · O + o]
 };
 /// Every tensor of a pack, once. For published architectures: published_maps.hpp.
 using TensorMap = std::vector<MapEntry>;
 
 namespace tensor_map {
+
+inline constexpr std::size_t kWriteAtOnce = std::size_t(1) << 20;  // bytes
 
 /// A tensor of the other library, and the part of ours that it is.
 struct Piece {
@@ -82,11 +92,13 @@ inline std::vector<Piece> pieces(const MapEntry& entry, std::vector<std::uint64_
   expect(0 <= entry.part && entry.part < entry.parts, where, at, "a part of those that there are",
          Joined{"number ", entry.part, " of ", entry.parts});
   const std::size_t part = static_cast<std::size_t>(entry.part), parts = static_cast<std::size_t>(entry.parts);
+  expect(parts > 1 || !entry.interleaved, where, at, "several parts where they are interleaved", parts);
   if (parts == 1) {
     run = count;
   } else {
     expect(!shape.empty(), where, at, "an extent of which there are parts", safetensors::shape_text(shape));
     shape.back() *= parts;
+    if (entry.interleaved) run = rows > 0 ? static_cast<std::size_t>(rows) : 1;
   }
   if (entry.layout == MapEntry::transposed) std::swap(shape[shape.size() - 2], shape.back());
   std::vector<Piece> list;
@@ -143,7 +155,7 @@ void transpose(const T* from, std::size_t rows, std::size_t columns, std::size_t
 /// @throws ArgumentError unless the map names every tensor of the pack once, and none besides; FileError with path,
 ///         tensor and reason when one is missing, of another shape or of a type that is not read
 /// @cost   host memory of the tensors' size in the files, and of the largest as T, while it runs
-template <class C, class P>
+template <class C, class P, class = std::enable_if_t<!has_dims<P>>>
 void load(const TensorFiles& files, C& ctx, const TensorMap& map, P& pack) {
   GATEFOLD_REQUIRE(!std::is_const_v<P>, "gatefold: io::load writes into its pack, it cannot be const");
   std::vector<std::vector<std::byte>> bytes;
@@ -180,7 +192,7 @@ void load(const TensorFiles& files, C& ctx, const TensorMap& map, P& pack) {
 }
 
 /// The same from the files of a path, which are opened for this one pack.
-template <class C, class P>
+template <class C, class P, class = std::enable_if_t<!has_dims<P>>>
 void load(const std::filesystem::path& path, C& ctx, const TensorMap& map, P& pack) {
   load(TensorFiles(path), ctx, map, pack);
 }
@@ -246,7 +258,8 @@ void save(const std::filesystem::path& path, C& ctx, const Metadata& metadata, c
     expect(entry.name != "__metadata__", "io::save", "tensor name", "any other", entry.name);
     expect(!before || before->piece.part != piece.part, "io::save", "tensor names", "different ones",
            "two of \"" + entry.name + "\"");
-    const bool alike = !before || (before->entry.shape == entry.shape && before->element == element);
+    const bool alike = !before || (before->entry.shape == entry.shape && before->element == element &&
+                                   before->piece.parts == piece.parts && before->piece.run == piece.run);
     expect(alike && piece.part == of_name && (!last || piece.part + 1 == piece.parts), "io::save", "map",
            "all parts of \"" + entry.name + "\", alike", Joined{"number ", piece.part, " of ", piece.parts});
   }
@@ -263,8 +276,15 @@ void save(const std::filesystem::path& path, C& ctx, const Metadata& metadata, c
     const std::size_t parts = sources[i].piece.parts, run = sources[i].piece.run * sources[i].element;
     std::vector<std::vector<std::byte>> bytes;
     for (std::size_t part = 0; part < parts; ++part) bytes.push_back(sources[i + part].bytes(ctx, sources[i + part]));
+    std::vector<std::byte> block;  // short runs, which are written together
     for (std::size_t at = 0; at < bytes[0].size(); at += run)
-      for (const std::vector<std::byte>& part : bytes) file.write(part.data() + at, run);
+      for (const std::vector<std::byte>& part : bytes) {
+        block.insert(block.end(), part.data() + at, part.data() + at + run);
+        if (block.size() < tensor_map::kWriteAtOnce) continue;
+        file.write(block.data(), block.size());
+        block.clear();
+      }
+    file.write(block.data(), block.size());
   }
   safetensors::commit_whole(file, path);
 }

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <utility>
+
 #include "gatefold/backend/shapes.hpp"
 #include "gatefold/core/types.hpp"
 #include "gatefold/layer/layer.hpp"
@@ -11,15 +13,18 @@ namespace gatefold {
 
 namespace lookup {
 
-/// A part of a model as what has `init`: a layer, branch or expert as a layer, a loss as it is.
-template <class P>
+/// A part of a model as what has `init`: a layer, a branch or a loss as it is, an expert as a layer.
+template <class T, class B, class P>
 auto with_init(const P& part) {
-  if constexpr (requires { part.in_dim(); }) {
-    return as_layer<float, Shapes>(part);
-  } else {
+  if constexpr (!requires { part.in_dim(); } || policy::Branch<P, T, B>) {
     return part;
+  } else {
+    return as_layer<T, B>(part);
   }
 }
+/// Its parameters.
+template <class P, class T, class B>
+using ParametersOf = Params<decltype(with_init<T, B>(std::declval<const P&>())), T, B>;
 
 }  // namespace lookup
 
@@ -33,7 +38,8 @@ auto with_init(const P& part) {
 template <class... L>
 Index count_parameters(const L&... parts) {
   Shapes::Context ctx;
-  return (Index(0) + ... + count_values(init_params<float, Shapes>(lookup::with_init(parts), ctx, Seed{})));
+  return (Index(0) + ... +
+          count_values(init_params<float, Shapes>(lookup::with_init<float, Shapes>(parts), ctx, Seed{})));
 }
 
 }  // namespace gatefold

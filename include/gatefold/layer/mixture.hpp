@@ -6,6 +6,7 @@
 #include "gatefold/backend/elementwise.hpp"
 #include "gatefold/core/config.hpp"
 #include "gatefold/expert/expert.hpp"
+#include "gatefold/gate/active_experts.hpp"
 #include "gatefold/gate/gate.hpp"
 #include "gatefold/gate/scores/expert_count.hpp"
 #include "gatefold/layer/batch_stamp.hpp"
@@ -63,6 +64,7 @@ struct Mixture {
     using Gate = GateT;
     gatefold::Params<GateT, T, B> gate;
     gatefold::Params<ExpertT, T, B> expert;
+    [[no_unique_address]] ActiveExperts<B> active{};  // for summary
     static void each(auto&& f, auto&... p) {
       f("gate", p.gate...);
       f("expert", p.expert...);
@@ -143,7 +145,8 @@ struct Mixture {
       const auto here = ctx.here();
       expect(in_dim() >= 1, "Mixture.init", "expert.in_dim", "at least 1", in_dim());
       const GateT g = filled_gate();
-      return {init_params<T, B>(g, ctx, seed.fork(0)), expert.template init<T, B>(ctx, expert_count(g), seed.fork(1))};
+      return {init_params<T, B>(g, ctx, seed.fork(0)), expert.template init<T, B>(ctx, expert_count(g), seed.fork(1)),
+              ActiveExperts<B>{active_experts(g, expert_count(g)), expert_count(g)}};
     } else {
       return {};
     }

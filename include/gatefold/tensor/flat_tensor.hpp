@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <type_traits>
 #include <utility>
 
@@ -90,6 +91,15 @@ class FlatTensor {
   }
   View<const T, 1, B> view() const { return {data(), size()}; }
   View<T, 1, B> view() { return {data(), size()}; }
+  /// The elements as a view of the tensor's extents.
+  /// @pre Rank is rank()
+  template <int Rank>
+  View<T, Rank, B> as() {
+    const auto extents = [&]<std::size_t... D>(std::index_sequence<D...>) {
+      return View<T, Rank, B>(data(), any_.extents[D]...);
+    };
+    return extents(std::make_index_sequence<Rank>{});
+  }
   Index size() const { return any_.size; }
   int rank() const { return any_.rank; }
   Index extent(int d) const { return any_.extents[d]; }

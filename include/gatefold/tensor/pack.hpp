@@ -309,7 +309,7 @@ template <class P, class Q, class Leaf>
 [[gnu::noinline]] void visit_leaf(P& to, const Q& from, const Leaf& leaf) {
   leaf(to, from);
 }
-/// Give `to` the parts of `from`, and call leaf(a, b) for every tensor a of `to` and b of `from`.
+/// Give `to` the parts of `from`, and what `lie_as` of a pack takes over beside its tensors, and call leaf(a, b) for every tensor a of `to` and b of `from`.
 template <class P, class Q, class Leaf>
 void structure_like(P& to, const Q& from, const Leaf& leaf) {
   if constexpr (is_tensor<P>) {
@@ -323,7 +323,7 @@ void structure_like(P& to, const Q& from, const Leaf& leaf) {
     };
     parts(std::make_index_sequence<std::tuple_size_v<P>>{});
   } else if constexpr (check<P>()) {
-    if constexpr (is_sharded<P>) to.lie_as(from);
+    if constexpr (is_sharded<P> || requires { to.lie_as(from); }) to.lie_as(from);
     P::each([&](std::string_view, auto& a, auto& b) { structure_like(a, std::as_const(b), leaf); }, to, from);
   }
 }

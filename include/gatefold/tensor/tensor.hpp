@@ -18,6 +18,9 @@ namespace gatefold {
 
 /// An owning, move-only, row-major array on backend B.
 ///
+/// A copy is made by `clone(ctx, tensor)` only. The copy constructor is declared, and calling it stops the compiler with
+/// a sentence: a deleted one would be reported through every pack and std::vector around it, without that sentence.
+///
 /// `resize` keeps the capacity and drops the contents: a loop allocates nothing after its largest step.
 /// Elements are not initialised (debug builds fill them with NaN or -1 bytes).
 /// @throws std::bad_alloc (or DeviceError) when memory is short, ArgumentError on a negative or overflowing size
@@ -39,6 +42,11 @@ class Tensor {
             Sentence says = "gatefold: a Tensor is new memory; View{pointer, extents...} is yours">
   explicit Tensor(const From&,  // gatefold: a Tensor is new memory; View{pointer, extents...} is yours
                   Extent...) = delete;
+  Tensor(const Tensor&) { refuse_copy(); }
+  Tensor& operator=(const Tensor&) {
+    refuse_copy();
+    return *this;
+  }
   Tensor(Tensor&& other) noexcept
       : view_(std::exchange(other.view_, {})),
         capacity_(std::exchange(other.capacity_, 0)),
@@ -130,6 +138,10 @@ class Tensor {
   bool is_copied_by(std::uint64_t pass) const { return copied_.is(pass); }
 
  private:
+  static void refuse_copy() {
+    GATEFOLD_REQUIRE(sizeof(T) == 0,
+                     "gatefold: copy tensors and packs with clone: auto best = clone(ctx, trainer.params)");
+  }
   void take(const std::array<Index, Rank>& extents);
   void release();
   /// Memory that is too small for it: a backend may keep it for who has its address.

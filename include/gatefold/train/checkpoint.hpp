@@ -189,7 +189,7 @@ io::Metadata load_checkpoint(const std::filesystem::path& path, R& run) {
 /// @param params  the model's, with their shapes
 /// @throws FileError as io::load_subset, naming a tensor that is missing or of another type or shape; nothing has
 ///         changed then
-template <class C, class P>
+template <class C, class P, class = std::enable_if_t<!io::has_dims<P>>>
 void load_model(const std::filesystem::path& path, C& ctx, P& params) {
   const std::set<std::string> names = io::read_names(path);
   bool beside_a_loss = false;  // ModelAndLoss

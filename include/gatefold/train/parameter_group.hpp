@@ -72,6 +72,14 @@ class ParameterGroup {
     pack::visit_any(choose, Name{}, false, like);
   }
 
+  /// Choose the tensors that another group has chosen.
+  void lie_as(const ParameterGroup& other) {
+    made_ = other.made_;
+    belongs_ = other.belongs_;
+    count_ = other.count_;
+    aside_.clear();
+  }
+
   /// f(packs...), where the tensors that are not of this part are empty. All packs have the structure of `like`.
   /// @throws ArgumentError of no pack yet, and unless the packs have as many tensors
   template <class F, class... Packs>

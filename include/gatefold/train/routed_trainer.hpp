@@ -9,6 +9,7 @@
 #include "gatefold/layer/mixture.hpp"
 #include "gatefold/layer/rounded_weights.hpp"
 #include "gatefold/loss/loss.hpp"
+#include "gatefold/optim/clone.hpp"
 #include "gatefold/policy/misuse.hpp"
 #include "gatefold/policy/policy.hpp"
 #include "gatefold/routing/sparse_plan.hpp"
@@ -75,6 +76,8 @@ class RoutedTrainer {
   RoutedTrainer(C& ctx, const MixtureT& of_experts, const LossT& of_outputs, Seed of_run, Element<T> element,
                 bool weighted = false)
       : RoutedTrainer(ctx, of_experts, of_outputs, of_run, weighted, element) {}
+  RoutedTrainer(const RoutedTrainer& other) : RoutedTrainer(optim::refuse_copy(other)) {}
+  RoutedTrainer(RoutedTrainer&&) = default;
 
   /// The losses, and `grads`, which are overwritten. A batch of no items has losses and gradients of 0. Who steps asks
   /// all_finite(ctx, grads), as ThreeStage does.

@@ -15,6 +15,7 @@
 #include "gatefold/layer/rounded_weights.hpp"
 #include "gatefold/loss/loss.hpp"
 #include "gatefold/loss/model_and_loss.hpp"
+#include "gatefold/optim/clone.hpp"
 #include "gatefold/optim/optimizer.hpp"
 #include "gatefold/policy/misuse.hpp"
 #include "gatefold/policy/policy.hpp"
@@ -94,6 +95,9 @@ class Trainer {
   Trainer(C& ctx, const ModelT& model, const LossT& of_outputs, const OptimizerT& of_params, Seed of_run,
           const NotTrained& except, Element<T> element = {})
       : Trainer(ctx, model, of_outputs, of_params, of_run, element, except) {}
+
+  Trainer(const Trainer& other) : Trainer(optim::refuse_copy(other)) {}
+  Trainer(Trainer&&) = default;
 
   /// One step on a batch and the parts that wait. Returns the loss (2) before the step, without auxiliary losses (see
   /// `auxiliary`). A batch of no items adds nothing: where no part waits it is no step, returns 0 and changes nothing.

@@ -54,6 +54,7 @@ struct TokenSimilarity {
     static constexpr bool gradient_is_optional = true;
     Tensor<T, 2, B> metric;  // [D, D], [0, 0] unless learned_metric
     static void each(auto&& f, auto&... p) { f("metric", p.metric...); }
+    static constexpr int expert_extents[] = {-1};
   };
   template <class T, class B>
   struct Saved {

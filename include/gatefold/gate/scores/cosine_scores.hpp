@@ -73,6 +73,7 @@ struct CosineScores {
       f("embedding", p.embedding...);
       f("temperature", p.temperature...);
     }
+    static constexpr int expert_extents[] = {-1, 0, -1};
   };
 
   CosineScores with_model_dim(Index width) const {

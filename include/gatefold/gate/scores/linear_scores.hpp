@@ -38,6 +38,7 @@ struct LinearScores {
       f("weight", p.weight...);
       f("bias", p.bias...);
     }
+    static constexpr int expert_extents[] = {1, 0};
   };
 
   /// @throws ArgumentError unless the items' width is length · model_dim (0: deduced)

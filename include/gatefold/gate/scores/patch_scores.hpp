@@ -31,6 +31,7 @@ struct PatchScores {
     static constexpr bool gradient_is_optional = true;
     Tensor<T, 3, B> weight;  // [length, D, E]
     static void each(auto&& f, auto&... p) { f("weight", p.weight...); }
+    static constexpr int expert_extents[] = {2};
   };
 
   /// @throws ArgumentError unless the items' width is length · model_dim (0: deduced)

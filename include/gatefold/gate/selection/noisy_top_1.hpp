@@ -98,6 +98,7 @@ struct NoisyTop1 {
   bool noisy_weight = false;
 
   static constexpr bool items_adjoint_is_optional = true, complete_picks = true;
+  static constexpr Index picks = 1;  // of an item
 
   static NoisyTop1 reference(NoisyTop1 options = {}) {
     options.noisy_weight = true;

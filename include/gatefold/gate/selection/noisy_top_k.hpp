@@ -96,6 +96,7 @@ struct NoisyTopK {
     static constexpr bool gradient_is_optional = true;
     Tensor<T, 2, B> noise;  // [D, E] W; [0, 0] unless learned
     static void each(auto&& f, auto&... p) { f("noise", p.noise...); }
+    static constexpr int expert_extents[] = {1};
   };
   template <class T, class B>
   struct Saved {

@@ -203,6 +203,7 @@ struct SigmoidBias {
       f("bias", p.bias...);
       f("speed", p.speed...);
     }
+    static constexpr int expert_extents[] = {0, -1};
     void adapt(typename B::Context& ctx, const Params& grads) {
       B::for_each(ctx, bias.size(), fn::StepBySign<T, B>{grads.bias, speed, bias});
     }

@@ -1,0 +1,154 @@
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <iomanip>
+#include <ostream>
+#include <sstream>
+#include <string>
+#include <string_view>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "gatefold/backend/shapes.hpp"
+#include "gatefold/core/error.hpp"
+#include "gatefold/core/types.hpp"
+#include "gatefold/layer/count_parameters.hpp"
+#include "gatefold/policy/policy.hpp"
+#include "gatefold/tensor/pack.hpp"
+#include "gatefold/tensor/table.hpp"
+#include "gatefold/tensor/tensor.hpp"
+
+namespace gatefold {
+
+/// The parameters of a model: what `summary` returns, to be read and to be printed.
+struct Summary {
+  /// One tensor. Of a tensor of E experts, of which an item uses K, `active` is K/E of the values.
+  struct Row {
+    std::string name;
+    std::vector<Index> extents;
+    Index values, active, bytes;
+    bool learned;  // false: no optimizer steps it (is_learned)
+  };
+  std::vector<Row> rows{};
+  Index values = 0;   // of all tensors
+  Index active = 0;   // of those that compute for one item
+  Index bytes = 0;    // of all tensors
+  Index learned = 0;  // values that an optimizer steps
+
+  /// A line for each tensor with values, and the sums:
+  ///
+  ///     gate.scores.weight   [8, 4]         32 values    32 active    128 bytes
+  ///     expert.up            [4, 8, 16]    512 values   256 active   2048 bytes
+  ///     expert.down          [4, 16, 8]    512 values   256 active   2048 bytes
+  ///     total                             1056 values   544 active   4224 bytes
+  friend std::ostream& operator<<(std::ostream& stream, const Summary& summary) {
+    Row total{"total", {}, summary.values, summary.active, summary.bytes, true};
+    std::ostringstream text = message_stream();
+    std::size_t name = 0, shape = 0, values = 0, active = 0, bytes = 0;
+    for (const bool write : {false, true}) {
+      const auto line = [&](const Row& row) {
+        const std::string fields[]{shape_text(row), std::to_string(row.values), std::to_string(row.active),
+                                   std::to_string(row.bytes)};
+        if (!write) {
+          name = std::max(name, row.name.size()), shape = std::max(shape, fields[0].size());
+          values = std::max(values, fields[1].size()), active = std::max(active, fields[2].size());
+          bytes = std::max(bytes, fields[3].size());
+          return;
+        }
+        const auto width = [](std::size_t n) { return std::setw(static_cast<int>(n)); };
+        text << std::left << width(name) << row.name << "   " << width(shape) << fields[0] << std::right << "   "
+             << width(values) << fields[1] << " values   " << width(active) << fields[2] << " active   " << width(bytes)
+             << fields[3] << " bytes" << (row.learned ? "" : "   not learned") << '\n';
+      };
+      for (const Row& row : summary.rows)
+        if (row.values > 0) line(row);
+      line(total);
+    }
+    return stream << text.str();
+  }
+
+ private:
+  static std::string shape_text(const Row& row) {
+    std::string text;
+    for (const Index extent : row.extents) text += (text.empty() ? "[" : ", ") + std::to_string(extent);
+    return text.empty() ? text : text + ']';
+  }
+};
+
+namespace summing {
+
+/// Adds the tensors of a pack of shapes.
+struct Rows {
+  Summary& all;
+
+  /// @param active, experts  of an expert's tensors: how many of how many compute for an item; else 1 of 1
+  template <class P>
+  void part(const Name& at, const P& p, bool learned, Index active, Index experts) const {
+    if constexpr (pack::is_tensor<P>) {
+      tensor(at, p, learned, active, experts);
+    } else if constexpr (pack::is_vector<P>) {
+      for (std::size_t i = 0; i < p.size(); ++i)
+        part(Name{&at, {}, static_cast<Index>(i)}, p[i], learned, active, experts);
+    } else if constexpr (pack::is_tuple<P>) {
+      const auto parts = [&]<std::size_t... At>(std::index_sequence<At...>) {
+        (part(Name{&at, {}, static_cast<Index>(At)}, std::get<At>(p), learned, active, experts), ...);
+      };
+      parts(std::make_index_sequence<std::tuple_size_v<P>>{});
+    } else if constexpr (requires {
+                           p.active.count;
+                           p.active.experts;
+                         }) {
+      part(Name{&at, "gate"}, p.gate, learned, active, experts);
+      part(Name{&at, "expert"}, p.expert, learned, active * p.active.count, experts * p.active.experts);
+    } else if constexpr (pack::check<P>()) {
+      P::each(
+          [&](std::string_view name, const auto& of) {
+            part(Name{&at, name}, of, learned && is_learned<P>, active, experts);
+          },
+          p);
+    }
+  }
+
+ private:
+  template <class T>
+  void tensor(const Name& at, const T& t, bool learned, Index active, Index experts) const {
+    using Element = std::remove_cvref_t<decltype(*t.data())>;
+    Summary::Row row{at.str(), {}, t.size(), 0, t.size() * static_cast<Index>(sizeof(Element)), learned};
+    for (int d = 0; d < T::rank; ++d) row.extents.push_back(t.extent(d));
+    row.active = row.values / experts * active + row.values % experts * active / experts;
+    all.values += row.values;
+    all.active += row.active;
+    all.bytes += row.bytes;
+    all.learned += learned ? row.values : 0;
+    all.rows.push_back(std::move(row));
+  }
+};
+
+}  // namespace summing
+
+/// Returns name, shape and size of every tensor in the parameters of a model, and how many values compute for one item.
+/// Nothing is stored: a model of any size is summed up, before it is made.
+///
+///     std::cout << summary(model);                 // of float
+///     summary<double>(model).bytes, summary(model).active, summary(model).rows[0].name
+///
+///     active = Σ values of tensors outside experts + Σ values of tensors of experts · K / E              (1)
+///
+/// K is the number of picks of an item (active_experts), E the number of experts; for Experts of several kinds (1) is
+/// the mean over experts that are picked equally often. The table of an Embedding counts in full.
+/// @param model  a layer, branch, expert, or a loss that learns
+/// @throws ArgumentError on options that do not fit, as init does
+/// @cost   a visit of the tensors
+template <class T = float, class M>
+Summary summary(const M& model) {
+  Shapes::Context ctx;
+  Summary all;
+  const auto params = init_params<T, Shapes>(lookup::with_init<T, Shapes>(model), ctx, Seed{});
+  summing::Rows{all}.part(Name{}, params, true, 1, 1);
+  return all;
+}
+
+}  // namespace gatefold

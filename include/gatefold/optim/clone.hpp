@@ -1,0 +1,67 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "gatefold/backend/elementwise.hpp"
+#include "gatefold/core/config.hpp"
+#include "gatefold/core/error.hpp"
+#include "gatefold/core/types.hpp"
+#include "gatefold/optim/counters.hpp"
+#include "gatefold/tensor/pack.hpp"
+
+namespace gatefold {
+
+namespace optim {
+
+/// Give a state the numbers of another of the same kind that are no tensors: its count of steps.
+template <class P, class Q>
+void copy_counters(const P& from, Q& to) {
+  std::vector<std::uint64_t> bits;
+  const auto take = [&](const Name&, const auto& number) { bits.push_back(static_cast<std::uint64_t>(kept(number))); };
+  for_each_counter(take, Name{}, from);
+  std::size_t count = 0;
+  for_each_counter([&](const Name&, const auto&) { ++count; }, Name{}, to);
+  expect(count == bits.size(), "copy_counters", "state", Joined{bits.size(), " counts, as the other"}, count);
+  auto next = bits.begin();
+  const auto give = [&](const Name&, auto& number) {
+    using N = std::remove_cvref_t<decltype(number)>;
+    number = restored<N>(static_cast<decltype(kept(N()))>(*next++));
+  };
+  for_each_counter(give, Name{}, to);
+}
+
+/// What the copy constructor of the owner of a run calls: stops the compiler with a sentence. A deleted copy constructor
+/// could not say it.
+template <class R>
+R&& refuse_copy(const R& run) {
+  GATEFOLD_REQUIRE(std::is_void_v<R>,
+                   "gatefold: a run (Trainer) is not copied: construct a second one from the same parts, then "
+                   "second.params = clone(ctx, first.params) and second.state = clone(ctx, first.state)");
+  return const_cast<R&&>(run);
+}
+
+}  // namespace optim
+
+/// Returns a copy of a pack: parameters, gradients, a carry, an optimizer's state with its count of steps, one tensor.
+///
+///     auto best = clone(ctx, trainer.params);        // keep the best parameters …
+///     copy_pack(ctx, best, trainer.params);          // … and return to them
+///
+/// The copy shares no memory with the pack. On shards it holds what the pack holds: this process's part.
+/// @throws std::bad_alloc or DeviceError if memory is short
+/// @cost   memory of the pack's size and one copy of its values; allocates
+template <class C, class P>
+P clone(C& ctx, const P& of) {
+  const auto here = ctx.here();
+  P copy{};
+  shape_like(copy, of);
+  for_each_tensor(pack::Copy<C>{ctx}, of, copy);
+  if constexpr (!pack::is_tensor<P>) optim::copy_counters(of, copy);
+  return copy;
+}
+
+}  // namespace gatefold

@@ -1,0 +1,122 @@
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "gatefold/core/config.hpp"
+#include "gatefold/core/error.hpp"
+#include "gatefold/core/types.hpp"
+#include "gatefold/tensor/flat_tensor.hpp"
+#include "gatefold/tensor/pack.hpp"
+#include "gatefold/tensor/view.hpp"
+
+namespace gatefold {
+
+namespace pack {
+
+/// The number of characters to insert, delete or replace until one name is the other.
+inline std::size_t edit_distance(std::string_view a, std::string_view b) {
+  std::vector<std::size_t> row(b.size() + 1);
+  for (std::size_t j = 0; j <= b.size(); ++j) row[j] = j;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    std::size_t diagonal = row[0];
+    row[0] = i + 1;
+    for (std::size_t j = 0; j < b.size(); ++j) {
+      const std::size_t replaced = diagonal + (a[i] != b[j]);
+      diagonal = row[j + 1];
+      row[j + 1] = std::min({replaced, row[j] + 1, row[j + 1] + 1});
+    }
+  }
+  return row[b.size()];
+}
+/// Whether one name is the other but for some parts at its beginning: `branch.up` and `layers.0.branch.up`.
+inline bool same_end(std::string_view a, std::string_view b) {
+  if (a.size() < b.size()) std::swap(a, b);
+  return !b.empty() && a.ends_with(b) && (a.size() == b.size() || a[a.size() - b.size() - 1] == '.');
+}
+/// The names that a misspelt one may mean, best first: those with the same end, then those at the least edit distance.
+inline std::vector<std::string> nearest_names(std::vector<std::string> names, std::string_view name,
+                                              std::size_t count = 3) {
+  const auto rank = [&](const std::string& of) { return std::pair(!same_end(of, name), edit_distance(of, name)); };
+  std::stable_sort(names.begin(), names.end(),
+                   [&](const std::string& a, const std::string& b) { return rank(a) < rank(b); });
+  if (names.size() > count) names.resize(count);
+  return names;
+}
+
+/// Throws the error of an unknown name.
+[[noreturn, gnu::cold]] inline void throw_unknown_name(std::string_view name, std::vector<std::string> names) {
+  std::string nearest;
+  for (const std::string& of : nearest_names(std::move(names), name))
+    nearest += (nearest.empty() ? " (nearest: " : ", ") + of;
+  if (!nearest.empty()) nearest += ')';
+  throw_unexpected("find", "name", Joined{"the name of a tensor of the pack", nearest}, name.empty() ? "\"\"" : name);
+}
+
+/// Keeps the tensor of a name.
+template <class T, class B>
+struct Find {
+  std::string_view name;
+  std::optional<FlatTensor<T, B>>& found;
+  void operator()(const Name& at, auto& tensor) const {
+    if (!found && at.str() == name) found.emplace(AnyTensor(tensor));
+  }
+  template <class E, int Rank, class Of>
+  void operator()(const Name& at, const Tensor<E, Rank, Of>& tensor) const {
+    if (!found && at.str() == name) found.emplace(AnyTensor(const_cast<Tensor<E, Rank, Of>&>(tensor), true));
+  }
+  template <class E, class Of>
+  void operator()(const Name& at, const Table<E, Of>& table) const {
+    if (!found && at.str() == name) found.emplace(AnyTensor(const_cast<Table<E, Of>&>(table), true));
+  }
+};
+
+}  // namespace pack
+
+/// Returns one tensor of a pack (parameters, gradients, a carry, an optimizer's state) by its name, with any rank:
+///
+///     auto weight = find(trainer.params, "layers.0.branch.gate.scores.weight");
+///     weight.rank(), weight.extent(0), weight.size(), weight.data(), weight.view()   // view(): all elements, rank 1
+///
+/// The FlatTensor owns nothing: the pack must outlive it, and a `resize` or a move of the tensor leaves it dangling.
+/// From a const pack its elements are const. On a device, `data()` is device memory.
+/// @throws ArgumentError if no tensor has the name, with the three nearest names; or if the tensor holds other elements
+///         than its pack (Index in a pack of float)
+/// @cost   one visit of the pack, a string for each tensor
+template <class P>
+auto find(P& pack, std::string_view name) {
+  using Of = pack::Of<std::remove_const_t<P>>;
+  GATEFOLD_REQUIRE(
+      Of::known,
+      "gatefold: find(pack, name) looks into a pack whose template arguments are its elements and backend, "
+      "as Params<T, B> and State<Params<T, B>> are");
+  using T = std::conditional_t<std::is_const_v<P>, const typename Of::Element, typename Of::Element>;
+  std::optional<FlatTensor<T, typename Of::Backend>> found;
+  for_each_tensor(pack::Find<T, typename Of::Backend>{name, found}, pack);
+  if (!found) {
+    std::vector<std::string> names;
+    const auto add = [&](const Name& at, const AnyTensor*) { names.push_back(at.str()); };
+    pack::visit_any(add, Name{}, false, std::as_const(pack));
+    pack::throw_unknown_name(name, std::move(names));
+  }
+  return *std::move(found);
+}
+/// Returns the tensor as a View of its rank, for `weight(d, e)` on the host:
+///
+///     View<float, 2, Cpu> weight = find<2>(trainer.params, "layers.0.branch.gate.scores.weight");   // [D, E]
+///
+/// @throws ArgumentError also if the tensor has another rank
+template <int Rank, class P>
+auto find(P& pack, std::string_view name) {
+  auto tensor = find(pack, name);
+  expect(tensor.rank() == Rank, "find", name, Joined{"a tensor of rank ", Rank}, Joined{"rank ", tensor.rank()});
+  return tensor.template as<Rank>();
+}
+
+}  // namespace gatefold

@@ -1,0 +1,93 @@
+#pragma once
+
+#include <algorithm>
+#include <filesystem>
+#include <string>
+#include <type_traits>
+
+#include "gatefold/backend/shapes.hpp"
+#include "gatefold/core/types.hpp"
+#include "gatefold/io/safetensors.hpp"
+#include "gatefold/io/tensor_files.hpp"
+#include "gatefold/io/tensor_map.hpp"
+#include "gatefold/layer/count_parameters.hpp"
+#include "gatefold/policy/policy.hpp"
+#include "gatefold/tensor/pack.hpp"
+#include "gatefold/train/checkpoint.hpp"
+
+/// Parameters made from a file: the model says the shapes, the file the values, and no random number is drawn. Outside
+/// the umbrella: it needs nlohmann-json (gatefold::io).
+namespace gatefold {
+
+namespace io {
+
+/// Parameters of a model on the backend of a context: of a layer or branch what its `init` returns, of an expert those
+/// of the layer that it stands for.
+template <class T, class C, class M>
+using ParametersOf = lookup::ParametersOf<M, T, typename C::Backend>;
+
+/// Returns parameters of a model with the shapes that `init` gives them; elements are not initialised.
+/// @throws ArgumentError on options that do not fit, as init does
+template <class T, class C, class M>
+ParametersOf<T, C, M> uninitialised_parameters(C& ctx, const M& model) {
+  const auto here = ctx.here();
+  Shapes::Context shapes;
+  ParametersOf<T, C, M> params;
+  shape_like(params, init_params<T, Shapes>(lookup::with_init<T, Shapes>(model), shapes, Seed{}));
+  return params;
+}
+
+/// Returns the parameters of a model from a safetensors file that holds these and nothing else:
+///
+///     io::save("model.safetensors", ctx, {}, io::Part{"", params});
+///     auto params = io::load("model.safetensors", ctx, model);              // of float
+///     auto exact = io::load<double>("exact.safetensors", ctx, model);
+///
+/// @param prefix  of the names in the file: "params" for what Part{"params", params} wrote. The parameters inside a
+///                checkpoint are read by `load_model(path, ctx, model)`
+/// @throws FileError as `load` of parts, naming the tensor that is missing, unexpected or of another type or shape;
+///         ArgumentError on options of the model that do not fit, as init does
+/// @cost   as `load` of parts; parameters are allocated once and written once
+template <class T = float, class C, class M, class = std::enable_if_t<has_dims<M>>>
+ParametersOf<T, C, M> load(const std::filesystem::path& path, C& ctx, const M& model, const std::string& prefix = "") {
+  auto params = uninitialised_parameters<T>(ctx, model);
+  load(path, ctx, Part{prefix, params});
+  return params;
+}
+/// Returns the parameters of a model from files of another library, under the names of a map:
+///
+///     auto params = io::load(io::TensorFiles(path), ctx, io::published::mixtral("model.layers.0.mlp."), block);
+///
+/// @param seed  of tensors that the map leaves out (an empty `theirs`): these, and only these, are those of `init`. If
+///              there are some, all parameters are initialised first
+/// @throws ArgumentError, FileError as `load` by a map
+template <class T = float, class C, class M, class = std::enable_if_t<has_dims<M>>>
+ParametersOf<T, C, M> load(const TensorFiles& files, C& ctx, const TensorMap& map, const M& model, Seed seed = {}) {
+  using B = typename C::Backend;
+  const bool all = std::none_of(map.begin(), map.end(), [](const MapEntry& entry) { return entry.theirs.empty(); });
+  auto params =
+      all ? uninitialised_parameters<T>(ctx, model) : init_params<T, B>(lookup::with_init<T, B>(model), ctx, seed);
+  load(files, ctx, map, params);
+  return params;
+}
+template <class T = float, class C, class M, class = std::enable_if_t<has_dims<M>>>
+ParametersOf<T, C, M> load(const std::filesystem::path& path, C& ctx, const TensorMap& map, const M& model,
+                           Seed seed = {}) {
+  return load<T>(TensorFiles(path), ctx, map, model, seed);
+}
+
+}  // namespace io
+
+/// Returns the parameters of a model from a checkpoint of a Trainer, as `load_model` fills them:
+///
+///     auto params = load_model("run.safetensors", ctx, model);
+///
+/// @throws FileError as load_model; ArgumentError on options of the model that do not fit
+template <class T = float, class C, class M, class = std::enable_if_t<io::has_dims<M>>>
+io::ParametersOf<T, C, M> load_model(const std::filesystem::path& path, C& ctx, const M& model) {
+  auto params = io::uninitialised_parameters<T>(ctx, model);
+  load_model(path, ctx, params);
+  return params;
+}
+
+}  // namespace gatefold

@@ -1,0 +1,308 @@
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <initializer_list>
+#include <iterator>
+#include <string_view>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "gatefold/backend/elementwise.hpp"
+#include "gatefold/core/config.hpp"
+#include "gatefold/core/error.hpp"
+#include "gatefold/core/types.hpp"
+#include "gatefold/optim/clone.hpp"
+#include "gatefold/tensor/pack.hpp"
+#include "gatefold/tensor/table.hpp"
+#include "gatefold/tensor/tensor.hpp"
+#include "gatefold/tensor/view.hpp"
+
+/// Remove, add, copy and reorder the experts of a trained model.
+namespace gatefold {
+
+namespace fn {
+
+/// to[o, i, j] = from[o, list[i], j] for tensors [outer, experts, inner]
+template <class T>
+struct SelectExperts {
+  const T* from;
+  const Index* list;
+  Index before, after, inner;  // experts of `from`, experts of `to`, elements of an expert side by side
+  T* to;
+  GATEFOLD_HD void operator()(Index at) const {
+    const Index j = at % inner, i = at / inner % after, o = at / inner / after;
+    to[at] = from[(o * before + list[i]) * inner + j];
+  }
+};
+
+}  // namespace fn
+
+/// Which expert each new expert is a copy of: new expert i is expert list[i]. One list holds for every mixture of a
+/// model; a vector of lists holds one for each mixture, in the order of the model's tensors.
+///
+///     {0, 2, 5}              keep three experts: pruning
+///     {0, 1, 2, 3, 0, 1}     add copies of two experts
+///     {3, 1, 2, 0}           reorder
+class ExpertLists {
+ public:
+  ExpertLists(std::initializer_list<Index> of_all) : lists_{std::vector<Index>(of_all)} {}
+  ExpertLists(std::vector<Index> of_all) : lists_{std::move(of_all)} {}
+  ExpertLists(std::vector<std::vector<Index>> of_each) : lists_(std::move(of_each)) {}
+  Index size() const { return static_cast<Index>(lists_.size()); }
+  const std::vector<Index>& of(Index mixture) const { return lists_[static_cast<std::size_t>(mixture % size())]; }
+
+ private:
+  std::vector<std::vector<Index>> lists_;
+};
+
+namespace select {
+
+/// Parameters of a Mixture.
+template <class P>
+concept OfMixture = requires(P& p) {
+  typename P::Gate;
+  p.gate;
+  p.expert;
+};
+/// Parameters of Experts, of which each kind has its own.
+template <class P>
+concept OfKinds = requires(P& p) {
+  requires pack::is_tuple<std::remove_cvref_t<decltype(p.kinds)>>;
+};
+/// Parameters that say which extents of their tensors count experts.
+template <class P>
+inline constexpr bool says_extents = requires {
+  P::expert_extents[0];
+};
+/// The pack that says it of the tensors that P lists: P, or the scores whose tensors P lists as its own (Jitter, Fixed).
+template <class P>
+auto extents_of(const P& p) {
+  if constexpr (!says_extents<P> && requires { p.scores; }) {
+    return extents_of(p.scores);
+  } else {
+    return std::type_identity<P>{};
+  }
+}
+template <class P>
+using ExtentsOf = typename decltype(extents_of(std::declval<const P&>()))::type;
+template <class>
+inline constexpr bool is_nothing = false;
+template <class T, class B>
+inline constexpr bool is_nothing<Nothing<T, B>> = true;
+
+template <class C>
+class Selection {
+  using B = typename C::Backend;
+
+ public:
+  Selection(C& ctx, const ExpertLists& lists) : ctx_(ctx), lists_(lists) {
+    expect(lists.size() >= 1, where, "list", "at least one list", lists.size());
+  }
+
+  /// Any part of a model or state.
+  template <class P>
+  void part(const Name& at, P& to, const P& from) {
+    if constexpr (pack::is_tensor<P>) {
+      to.resize_like(from);
+      copy(ctx_, from.view(), to.view());
+    } else if constexpr (pack::is_vector<P>) {
+      to.resize(from.size());
+      for (std::size_t i = 0; i < from.size(); ++i) part(Name{&at, {}, static_cast<Index>(i)}, to[i], from[i]);
+    } else if constexpr (pack::is_tuple<P>) {
+      each_of_tuple(at, to, from, [&](const Name& name, auto& a, const auto& b) { part(name, a, b); });
+    } else if constexpr (pack::is_sharded<P>) {
+      GATEFOLD_REQUIRE(!pack::is_sharded<P>,
+                       "gatefold: select_experts works in one process, on a model that holds all its experts; of a "
+                       "model on shards, save the whole and load it into one without (docs/how-to/distributed.md)");
+    } else if constexpr (OfMixture<P>) {
+      mixture(at, to, from);
+    } else {
+      if constexpr (requires { to.lie_as(from); }) to.lie_as(from);
+      P::each([&](std::string_view name, auto& a, auto& b) { part(Name{&at, name}, a, std::as_const(b)); }, to, from);
+    }
+  }
+  /// @throws ArgumentError unless the lists are those of the mixtures that were found
+  void expect_mixtures() const {
+    expect(mixtures_ > 0, where, "pack", "parameters or a state of a model with a Mixture", "no Mixture");
+    expect(mixtures_ % lists_.size() == 0, where, "list", Joined{"one, or one for each mixture, ", mixtures_},
+           lists_.size());
+  }
+
+ private:
+  static constexpr const char* where = "select_experts";
+
+  template <class P>
+  void mixture(const Name& at, P& to, const P& from) {
+    using Gate = std::remove_cvref_t<decltype(from.gate)>;
+    GATEFOLD_REQUIRE(!is_nothing<Gate>,
+                     "gatefold: select_experts: the choice of this gate follows from the number of experts, as that of "
+                     "HashGate, and not from tensors: other experts would get the items, so train a new gate");
+    const std::vector<Index>& list = lists_.of(mixtures_++);
+    expect(!list.empty(), where, "list", "at least one expert", "none");
+    if constexpr (!is_nothing<Gate>) {
+      selected_ = 0;
+      gate(Name{&at, "gate"}, to.gate, from.gate, list);
+      expect(selected_ > 0, where, Joined{at, ".gate"}, "a tensor with an extent of experts", "none");
+    }
+    bank(Name{&at, "expert"}, to.expert, from.expert, list);
+  }
+  /// The gate's: its packs say which extents of their tensors count experts.
+  template <class P>
+  void gate(const Name& at, P& to, const P& from, const std::vector<Index>& list) {
+    using Says = ExtentsOf<P>;
+    std::size_t number = 0;
+    P::each(
+        [&](std::string_view name, auto& a, auto& b) {
+          const Name child{&at, name};
+          using A = std::remove_cvref_t<decltype(a)>;
+          if constexpr (pack::is_tensor<A>) {
+            GATEFOLD_REQUIRE((says_extents<Says> || !pack::is_tensor<A>),
+                             "gatefold: select_experts: the Params of this gate do not say which extents of their "
+                             "tensors count experts: static constexpr int expert_extents[] = {1, 0}; in the order of "
+                             "each, -1 for a tensor without; see docs/reference/optional_members.md");
+            if constexpr (says_extents<Says>) {
+              expect(number < std::size(Says::expert_extents), where, Joined{at, ".expert_extents"},
+                     "a number for each tensor", std::size(Says::expert_extents));
+              const int extent = Says::expert_extents[number++];
+              if (extent >= 0) ++selected_;
+              tensor(child, a, std::as_const(b), extent, list);
+            }
+          } else {
+            gate(child, a, std::as_const(b), list);
+          }
+        },
+        to, from);
+  }
+  /// The experts': the first extent of their tensors.
+  template <class P>
+  void bank(const Name& at, P& to, const P& from, const std::vector<Index>& list) {
+    if constexpr (pack::is_tensor<P>) {
+      tensor(at, to, from, 0, list);
+    } else if constexpr (pack::is_tuple<P>) {
+      each_of_tuple(at, to, from, [&](const Name& name, auto& a, const auto& b) { bank(name, a, b, list); });
+    } else if constexpr (OfKinds<P>) {
+      kinds(Name{&at, "kinds"}, to.kinds, from.kinds, list);
+    } else if constexpr (pack::is_sharded<P>) {
+      part(at, to, from);  // says why not
+    } else {
+      P::each(
+          [&](std::string_view name, auto& a, auto& b) {
+            bank(Name{&at, name}, a, std::as_const(b), list);
+          },
+          to, from);
+    }
+  }
+  /// Experts of several kinds count through; copies of one kind stand side by side.
+  template <class... K>
+  void kinds(const Name& at, std::tuple<K...>& to, const std::tuple<K...>& from, const std::vector<Index>& list) {
+    Index first = 0;
+    std::size_t next = 0;
+    each_of_tuple(at, to, from, [&](const Name& name, auto& a, const auto& b) {
+      Index count = 0;
+      for_each_tensor([&](const Name&, const auto& t) { count = std::max(count, t.extent(0)); }, b);
+      std::vector<Index> mine;
+      for (; next < list.size() && first <= list[next] && list[next] < first + count; ++next)
+        mine.push_back(list[next] - first);
+      bank(name, a, b, mine);
+      first += count;
+    });
+    expect(next == list.size(), where, "list",
+           Joined{"experts below ", first, " of one kind side by side, kinds in their order"},
+           next < list.size() ? list[next] : Index(0));
+  }
+  /// to = the experts of the list along one extent; -1: all of `from`. A tensor without values, as the moments of one
+  /// that is not trained, stays so.
+  template <class T, int Rank>
+  void tensor(const Name& at, Tensor<T, Rank, B>& to, const Tensor<T, Rank, B>& from, int extent,
+              const std::vector<Index>& list) {
+    if (extent < 0) return part(at, to, from);
+    if (extent < Rank) {
+      if (from.extent(extent) == 0) return part(at, to, from);
+      const Index experts = from.extent(extent), count = static_cast<Index>(list.size());
+      for (const Index e : list)
+        expect(0 <= e && e < experts, where, "list", Joined{"experts of ", at, ", 0 to ", experts - 1}, e);
+      std::array<Index, static_cast<std::size_t>(Rank)> extents;
+      for (int d = 0; d < Rank; ++d) extents[static_cast<std::size_t>(d)] = d == extent ? count : from.extent(d);
+      std::apply([&](auto... n) { to.resize(n...); }, extents);
+      Index inner = 1;
+      for (int d = extent + 1; d < Rank; ++d) inner *= from.extent(d);
+      auto mark = ctx_.mark();
+      auto places = ctx_.template scratch<Index>(count);
+      B::from_host(ctx_, count, list.data(), places.data());
+      B::for_each(ctx_, to.size(), fn::SelectExperts<T>{from.data(), places.data(), experts, count, inner, to.data()});
+      return;
+    }
+    expect(false, where, Joined{at, ": expert_extents"}, Joined{"less than its rank, ", Rank}, extent);
+  }
+  template <class P, class F>
+  static void each_of_tuple(const Name& at, P& to, const P& from, const F& f) {
+    const auto parts = [&]<std::size_t... At>(std::index_sequence<At...>) {
+      (f(Name{&at, {}, static_cast<Index>(At)}, std::get<At>(to), std::get<At>(from)), ...);
+    };
+    parts(std::make_index_sequence<std::tuple_size_v<P>>{});
+  }
+
+  C& ctx_;
+  const ExpertLists& lists_;
+  Index mixtures_ = 0, selected_ = 0;
+};
+
+}  // namespace select
+
+/// Returns parameters, or an optimizer's state, of a model with other experts: new expert i is a copy of expert
+/// list[i], in every mixture of the model.
+///
+///     auto params = select_experts(ctx, trainer.params, {0, 2, 5});     // for the same model with 3 experts
+///
+/// Every tensor of an expert, and what the gate holds for an expert (its column of the scores, its bias, the width of
+/// its noise), is copied bit for bit; all other tensors stay. An item of which no pick is removed keeps its output: bit
+/// for bit if the weights of the picks are computed from these alone (SigmoidBias; K = 1, renormalised), else to
+/// rounding if they are renormalised (TopK). Weights that are not renormalised are shares of all experts and change.
+/// Experts with equal scores are taken from the lower index on.
+/// @param pack  parameters, gradients, or a state of a Mixture, or of a model with some
+/// @param list  see ExpertLists; `std::vector<Index>` or, for one list for each mixture,
+///              `std::vector<std::vector<Index>>`
+/// @throws ArgumentError if an entry is no expert, a list is empty, the number of lists is neither 1 nor that of the
+///         mixtures, the pack has no mixture, or copies of one kind of Experts do not stand side by side. It does not
+///         compile for a gate that chooses without tensors (HashGate) and for a model on shards
+/// @cost   memory of the result and one copy; allocates
+template <class C, class P>
+P select_experts(C& ctx, const P& pack, const ExpertLists& list) {
+  const auto here = ctx.here();
+  P to{};
+  select::Selection<C> selection(ctx, list);
+  selection.part(Name{}, to, pack);
+  selection.expect_mixtures();
+  optim::copy_counters(pack, to);
+  return to;
+}
+
+/// Gives a run the experts of another run, which has the same model with another number of experts: parameters,
+/// optimizer state with its count of steps, and the count of skipped steps.
+///
+///     Trainer small{ctx, model(3), loss, optimizer, Seed{1}};
+///     select_experts(trainer, {0, 2, 5}, small);                        // small goes on from where trainer is
+///
+/// The seed of the run `to`, and so its noise, stays its own.
+/// @throws ArgumentError as above, and if a tensor of `to` has another shape than the selection; `to` is unchanged then
+/// @cost   memory of parameters and state while it runs
+template <class R>
+void select_experts(const R& from, const ExpertLists& list, R& to) {
+  auto& ctx = to.context();
+  const auto here = ctx.here();
+  const auto params = select_experts(ctx, from.params, list);
+  const auto state = select_experts(ctx, from.state, list);
+  expect_like("select_experts", "to.params", params, to.params);
+  expect_like("select_experts", "to.state", state, to.state);
+  copy_pack(ctx, params, to.params);
+  copy_pack(ctx, state, to.state);
+  optim::copy_counters(from.state, to.state);
+  to.skipped = from.skipped;
+  to.forget();
+}
+
+}  // namespace gatefold

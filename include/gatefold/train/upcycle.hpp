@@ -1,0 +1,203 @@
+#pragma once
+
+#include <cstddef>
+#include <map>
+#include <string>
+#include <string_view>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "gatefold/core/config.hpp"
+#include "gatefold/core/error.hpp"
+#include "gatefold/core/philox.hpp"
+#include "gatefold/core/types.hpp"
+#include "gatefold/layer/count_parameters.hpp"
+#include "gatefold/optim/clone.hpp"
+#include "gatefold/policy/options.hpp"
+#include "gatefold/policy/policy.hpp"
+#include "gatefold/tensor/flat_tensor.hpp"
+#include "gatefold/tensor/pack.hpp"
+#include "gatefold/train/select_experts.hpp"
+
+/// A mixture whose experts begin as copies of a trained dense branch.
+namespace gatefold {
+
+namespace fn {
+
+/// to[e, i] = from[i] · (1 + noise · r[e, i]),   r ~ N(0, 1)
+template <class T>
+struct RepeatExpert {
+  const T* from;
+  Index count;  // elements of `from`
+  T noise;
+  Seed seed;
+  T* to;
+  GATEFOLD_HD void operator()(Index i) const {
+    const T value = from[i % count];
+    to[i] = noise == 0 ? value : value * (1 + noise * normal<T>(seed, 0, static_cast<std::uint64_t>(i)));
+  }
+};
+
+}  // namespace fn
+
+/// What `upcycle` takes.
+/// @param noise  relative width of the Gaussian noise on the experts' weights; 0: exact copies
+struct UpcycleOptions {
+  double noise = 0;
+};
+
+namespace upcycling {
+
+/// Fills a pack with mixtures from the pack of a dense model, tensor by tensor, by name.
+template <class C, class D>
+class Copies {
+  using B = typename C::Backend;
+  using T = typename pack::Of<D>::Element;
+
+ public:
+  /// @param write  false: only check
+  Copies(C& ctx, const D& dense, Seed seed, double noise, bool write)
+      : ctx_(ctx), seed_(seed), noise_(noise), write_(write) {
+    expect(noise >= 0, where, "noise", "at least 0", noise);
+    expect_finite(where, "noise", noise);
+    const auto add = [&](const Name& at, const AnyTensor* tensor) { dense_.emplace(at.str(), Source{*tensor}); };
+    pack::visit_any(add, Name{}, false, dense);
+  }
+
+  template <class P>
+  void fill(P& to) {
+    part(Name{}, to);
+    expect(mixtures_ > 0, where, "model", "a Mixture", "none");
+    for (const auto& [name, source] : dense_)
+      expect(source.used, where, "dense", "tensors of the model outside gates and experts, or of the experts", name);
+  }
+
+ private:
+  static constexpr const char* where = "upcycle";
+  struct Source {
+    AnyTensor tensor;
+    bool used = false;
+  };
+  struct FillBank {
+    Copies& copies;
+    void operator()(const Name& at, auto& to) const { copies.tensor(at, to, true); }
+  };
+
+  template <class P>
+  void part(const Name& at, P& to) {
+    if constexpr (pack::is_tensor<P>) {
+      tensor(at, to, false);
+    } else if constexpr (pack::is_vector<P>) {
+      for (std::size_t i = 0; i < to.size(); ++i) part(Name{&at, {}, static_cast<Index>(i)}, to[i]);
+    } else if constexpr (pack::is_tuple<P>) {
+      const auto parts = [&]<std::size_t... At>(std::index_sequence<At...>) {
+        (part(Name{&at, {}, static_cast<Index>(At)}, std::get<At>(to)), ...);
+      };
+      parts(std::make_index_sequence<std::tuple_size_v<P>>{});
+    } else if constexpr (select::OfMixture<P>) {
+      ++mixtures_;
+      const FillBank fill{*this};
+      pack::visit<false>(fill, at, to.expert);  // the dense branch has its tensors where the mixture has `expert`
+    } else if constexpr (pack::is_sharded<P>) {
+      GATEFOLD_REQUIRE(!pack::is_sharded<P>,
+                       "gatefold: upcycle works in one process, on a model that holds all its "
+                       "experts; save the result and load it into the model on shards");
+    } else {
+      P::each([&](std::string_view name, auto& of) { part(Name{&at, name}, of); }, to);
+    }
+  }
+  template <class Of>
+  void tensor(const Name& at, Of& to, bool of_experts) {
+    const auto found = dense_.find(at.str());
+    expect(found != dense_.end(), where, "dense", Joined{"a tensor ", at}, "none");
+    found->second.used = true;
+    const AnyTensor& from = found->second.tensor;
+    const AnyTensor is(to, true);
+    bool alike = from.rank == is.rank, one = of_experts && alike && from.extents[0] == 1;
+    for (int d = 0; d < is.rank; ++d) {
+      alike = alike && from.extents[d] == is.extents[d];
+      one = one && (d == 0 || from.extents[d] == is.extents[d]);
+    }
+    pack::Extents wanted(to), got(to);
+    if (of_experts) wanted.of[0] = 1;
+    got.rank = from.rank;
+    for (int d = 0; d < from.rank; ++d) got.of[d] = from.extents[d];
+    expect(alike || one, where, Joined{"dense: ", at}, wanted, got);
+    const std::uint64_t number = tensors_++;
+    if (!write_ || is.size == 0) return;
+    const FlatTensor<T, B> source(from);
+    FlatTensor<T, B> target{AnyTensor(to)};
+    B::for_each(ctx_, is.size,
+                fn::RepeatExpert<T>{std::as_const(source).data(), from.size, static_cast<T>(of_experts ? noise_ : 0),
+                                    seed_.fork(number), target.data()});
+  }
+
+  C& ctx_;
+  Seed seed_;
+  double noise_;
+  bool write_;
+  std::map<std::string, Source> dense_{};
+  Index mixtures_ = 0;
+  std::uint64_t tensors_ = 0;
+};
+
+inline constexpr std::uint64_t noise_stream = 0x75706379;  // "upcy": of the seed, beyond those of `init`
+
+}  // namespace upcycling
+
+/// Returns parameters of a model with mixtures, from those of the same model with a dense branch in the place of each
+/// Mixture. Every expert is a copy of the dense branch, the gates are new, everything else is copied:
+///
+///     const Stack dense{Residual{rule, OneExpert{Mlp<Gelu>{64, 256}}}, 6};
+///     const Stack model{Residual{rule, Mixture{gate, Mlp<Gelu>{64, 256}}}, 6};
+///     auto params = upcycle(ctx, model, dense_params, Seed{1});
+///
+///     expert_e ← branch ⊙ (1 + noise · r_e),   r_e ~ N(0, 1)                                             (1)
+///
+/// Without noise, a mixture whose weights sum to 1 (TopK with `renormalise`) computes what the dense branch does, to
+/// rounding. Experts then differ in their gradients only if the weights of an item differ; noise tells them apart.
+/// Source: Komatsuzaki et al. 2022, "Sparse Upcycling", arXiv:2212.05055; the noise: none.
+/// @param model  the model with mixtures; the experts' policy is that of the dense branch
+/// @param dense  parameters of the dense model, whose branch is OneExpert{expert}
+/// @param seed   of the gates, and of the noise
+/// @throws ArgumentError if a tensor of one model has no counterpart in the other, naming it, or another shape; if the
+///         model has no Mixture; unless noise is finite and at least 0
+/// @cost   an `init` of the model, and one copy
+template <class C, class M, class D>
+auto upcycle(C& ctx, const M& model, const D& dense, Seed seed, UpcycleOptions options = {}) {
+  const auto here = ctx.here();
+  using T = typename pack::Of<D>::Element;
+  using B = typename C::Backend;
+  auto params = init_params<T, B>(lookup::with_init<T, B>(model), ctx, seed);
+  upcycling::Copies copies(ctx, dense, seed.fork(upcycling::noise_stream), options.noise, true);
+  copies.fill(params);
+  return params;
+}
+
+/// Gives a run of the model with mixtures what a run of the dense model has learned: parameters, optimizer state with
+/// its count of steps, and the count of skipped steps. The gates and their moments stay those of `to`.
+///
+///     Trainer trainer{ctx, model, loss, optimizer, Seed{1}};
+///     upcycle(dense_trainer, trainer);
+///
+/// The moments of the gates begin at 0 with a count that does not: the first steps of a gate under AdamW are up to
+/// (1 − β₁) / √(1 − β₂) times lr, 3.2 times with the usual numbers. Take `upcycle` of parameters for a new start.
+/// @throws ArgumentError as above; `to` is unchanged then
+template <class D, class R>
+void upcycle(const D& dense, R& to, UpcycleOptions options = {}) {
+  auto& ctx = to.context();
+  const auto here = ctx.here();
+  for (const bool write : {false, true}) {
+    upcycling::Copies params(ctx, dense.params, to.seed.fork(upcycling::noise_stream), options.noise, write);
+    upcycling::Copies state(ctx, dense.state, Seed{}, 0, write);
+    params.fill(to.params);
+    state.fill(to.state);
+  }
+  optim::copy_counters(dense.state, to.state);
+  to.skipped = dense.skipped;
+  to.forget();
+}
+
+}  // namespace gatefold

@@ -1,0 +1,32 @@
+// expect: gatefold: select_experts: the Params of this gate do not say which extents of their tensors count experts: static constexpr int expert_extents\[\] = \{1, 0\}; in the order of each, -1 for a tensor without; see docs/extending\.md#optional-members
+#include <gatefold/gatefold.hpp>
+
+using namespace gatefold;
+
+/// Scores of a user.
+struct OwnScores : LinearScores {
+  template <class T, class B>
+  struct Params {
+    Tensor<T, 2, B> weight;  // [D, E]
+    static void each(auto&& f, auto&... p) { f("weight", p.weight...); }
+#ifndef GATEFOLD_FAIL
+    static constexpr int expert_extents[] = {1};
+#endif
+  };
+};
+
+/// Parameters of a mixture, as Mixture has them.
+struct OwnMixture {
+  using Gate = OwnScores;
+  OwnScores::Params<float, Cpu> gate;
+  Linear::Params<float, Cpu> expert;
+  static void each(auto&& f, auto&... p) {
+    f("gate", p.gate...);
+    f("expert", p.expert...);
+  }
+};
+
+int main() {
+  Cpu::Context ctx;
+  const auto fewer = select_experts(ctx, OwnMixture{}, {0, 2});
+}

@@ -1,0 +1,127 @@
+#include "gatefold/layer/summary.hpp"
+
+#include <doctest/doctest.h>
+
+#include <cstddef>
+#include <locale>
+#include <sstream>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "gatefold/backend/cpu/cpu.hpp"
+#include "gatefold/core/error.hpp"
+#include "gatefold/expert/experts.hpp"
+#include "gatefold/expert/layer_norm.hpp"
+#include "gatefold/expert/linear.hpp"
+#include "gatefold/expert/mlp.hpp"
+#include "gatefold/gate/gates.hpp"
+#include "gatefold/gate/hash_gate.hpp"
+#include "gatefold/gate/soft_moe.hpp"
+#include "gatefold/layer/attention.hpp"
+#include "gatefold/layer/block.hpp"
+#include "gatefold/layer/chain.hpp"
+#include "gatefold/layer/embedding.hpp"
+#include "gatefold/layer/mixture.hpp"
+#include "gatefold/layer/pre_norm.hpp"
+#include "gatefold/layer/residual.hpp"
+#include "gatefold/layer/stack.hpp"
+#include "gatefold/layer/with_shared.hpp"
+#include "gatefold/loss/streamed_cross_entropy.hpp"
+#include "gatefold/update/heavy_ball.hpp"
+#include "gatefold/update/learned_heavy_ball.hpp"
+#include "gatefold/update/plain.hpp"
+
+using namespace gatefold;
+
+namespace {
+
+std::string printed(const Summary& summary) {
+  std::ostringstream text;
+  text << summary;
+  return text.str();
+}
+template <class G>
+Index active_of(const G& gate) {
+  return summary(Mixture{gate, Linear{.model_dim = 8, .bias = false}}).active;
+}
+
+}  // namespace
+
+TEST_CASE("summary: prints names, shapes, values, active values and bytes") {
+  const Mixture mixture{SoftmaxTopK{.scores = {.experts = 4, .bias = false}, .selection = {.k = 2}},
+                        Mlp<Gelu>{.model_dim = 8, .hidden_dim = 16, .bias = false}};
+  CHECK(printed(summary(mixture)) ==
+        "gate.scores.weight   [8, 4]         32 values    32 active    128 bytes\n"
+        "expert.up            [4, 8, 16]    512 values   256 active   2048 bytes\n"
+        "expert.down          [4, 16, 8]    512 values   256 active   2048 bytes\n"
+        "total                             1056 values   544 active   4224 bytes\n");
+  CHECK(summary<double>(mixture).bytes == 8448);
+}
+
+TEST_CASE("summary: rows are the tensors of init, whatever the model is") {
+  const Chain model{
+      Embedding{.vocabulary = 11, .model_dim = 8},
+      Stack{Block{Residual{update::Plain{}, PreNorm{LayerNorm{}, Attention{.model_dim = 8, .heads = 2}}},
+                  Residual{update::LearnedHeavyBall{},
+                           WithShared{Mixture{SigmoidTopK{.scores = {.experts = 6}, .selection = {.k = 2}},
+                                              Mlp<Gelu>{.model_dim = 8, .hidden_dim = 5}},
+                                      Mlp<Gelu>{.model_dim = 8, .hidden_dim = 3}}}},
+            3}};
+  const Summary all = summary(model);
+  Cpu::Context ctx(1);
+  const auto params = init_params<float, Cpu>(as_layer<float, Cpu>(model), ctx, Seed{1});
+  std::size_t i = 0;
+  for_each_tensor(
+      [&](const Name& at, const auto& t) {
+        REQUIRE(i < all.rows.size());
+        const Summary::Row& row = all.rows[i++];
+        CHECK(row.name == at.str());
+        CHECK(row.values == t.size());
+        CHECK(row.bytes == 4 * t.size());
+        for (int d = 0; d < t.rank; ++d) CHECK(row.extents[std::size_t(d)] == t.extent(d));
+        const bool of_experts = row.name.find(".branch.branch.expert.") != std::string::npos;
+        CHECK(row.active == (of_experts ? row.values / 3 : row.values));
+        CHECK(row.learned == (row.name.find("selection") == std::string::npos));
+      },
+      params);
+  CHECK(i == all.rows.size());
+  CHECK(all.values == count_values(params));
+  CHECK(all.values == count_parameters(model));
+  CHECK(all.bytes == 4 * all.values);
+  CHECK(all.learned == all.values - 3 * (6 + 1));
+  const Index expert = 2 * 8 * 5 + 5 + 8;
+  CHECK(all.active == all.values - 3 * 4 * expert);
+}
+
+TEST_CASE("summary: active experts of every kind of selection") {
+  const Index one = 8 * 8, scores = 8 * 10 + 10;
+  CHECK(active_of(SoftmaxTopK{.scores = {.experts = 10}, .selection = {.k = 3}}) == scores + 3 * one);
+  CHECK(active_of(SoftmaxNoisyTop1{.scores = {.experts = 10}}) == scores + one);
+  CHECK(active_of(VMoe{.scores = {.experts = 10}, .selection = {.selection = {.k = 2}}}) == scores + 80 + 2 * one);
+  CHECK(active_of(SoftmaxExpertChoice{.scores = {.experts = 10}, .selection = {.factor = 1.5}}) == scores + 2 * one);
+  CHECK(active_of(ComposedGate<LinearScores, Independent, Dense>{.scores = {.experts = 10}}) == scores + 10 * one);
+  CHECK(active_of(SoftMoe{.count = 10, .slots = 2}) == 10 * 2 * 8 + 1 + 10 * one);
+  CHECK(active_of(HashGate{.count = 10, .k = 4}) == 4 * one);
+}
+
+TEST_CASE("summary: kinds of experts count as the mean over experts") {
+  const Summary all = summary(Mixture{SoftmaxTopK{.scores = {.bias = false}, .selection = {.k = 2}},
+                                      Experts{std::tuple{Mlp<Gelu>{.model_dim = 4, .hidden_dim = 6, .bias = false},
+                                                         Linear{.model_dim = 4, .bias = false}},
+                                              {3, 1}}});
+  CHECK(all.active == 4 * 4 + (3 * 2 * 4 * 6 + 4 * 4) * 2 / 4);
+}
+
+TEST_CASE("summary: a loss that learns, and a model that no machine could hold") {
+  CHECK(summary(StreamedCrossEntropy{.vocabulary = 9, .model_dim = 4}).values == 9 * 4 + 9);
+  const Index dim = 16384, hidden = 4 * dim, experts = 2048, depth = 128;
+  const Stack model{Residual{update::HeavyBall{}, Mixture{SoftmaxTopK{.scores = {.experts = experts}},
+                                                          Mlp<Gelu>{.model_dim = dim, .hidden_dim = hidden}}},
+                    depth};
+  const Index expert = 2 * dim * hidden + hidden + dim;
+  CHECK(summary(model).active == depth * ((dim + 1) * experts + 2 * expert));
+  CHECK_THROWS_AS(
+      summary(Mixture{SoftmaxTopK{.scores = {.experts = 2}, .selection = {.k = 3}}, Linear{.model_dim = 4}}),
+      ArgumentError);
+}

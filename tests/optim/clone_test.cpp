@@ -1,0 +1,85 @@
+#include "gatefold/optim/clone.hpp"
+
+#include <doctest/doctest.h>
+
+#include <string>
+#include <type_traits>
+#include <vector>
+
+#include "gatefold/backend/cpu/cpu.hpp"
+#include "gatefold/expert/mlp.hpp"
+#include "gatefold/gate/gates.hpp"
+#include "gatefold/layer/chain.hpp"
+#include "gatefold/layer/embedding.hpp"
+#include "gatefold/layer/mixture.hpp"
+#include "gatefold/layer/residual.hpp"
+#include "gatefold/layer/stack.hpp"
+#include "gatefold/loss/cross_entropy.hpp"
+#include "gatefold/optim/adamw.hpp"
+#include "gatefold/optim/clip.hpp"
+#include "gatefold/optim/sgd.hpp"
+#include "gatefold/train/in_groups.hpp"
+#include "gatefold/train/trainer.hpp"
+#include "gatefold/update/heavy_ball.hpp"
+#include "support/pass.hpp"
+
+using namespace gatefold;
+using namespace gatefold::support;
+
+namespace {
+
+auto model() {
+  return Chain{Embedding{.vocabulary = 7, .model_dim = 4},
+               Stack{Residual{update::HeavyBall{}, Mixture{SigmoidTopK{.scores = {.experts = 3}, .selection = {.k = 2}},
+                                                           Mlp<Gelu>{.model_dim = 4, .hidden_dim = 5}}},
+                     2}};
+}
+const std::vector<Index> ids{1, 2, 5, 2, 0, 1}, next{2, 3, 1, 2, 3, 0};
+
+}  // namespace
+
+TEST_CASE("clone: parameters have the same names and bits, in other memory") {
+  Cpu::Context ctx(1);
+  Trainer trainer{ctx, model(), CrossEntropy{}, optim::AdamW{}, Seed{1}};
+  trainer.step(ids, next);
+  const auto best = clone(ctx, trainer.params);
+  static_assert(std::is_same_v<decltype(best), const decltype(trainer.params)>);
+  CHECK(same_bits(values(best), values(trainer.params)));
+  expect_like("test", "best", trainer.params, best);
+  for_each_tensor([](const Name&, const auto& a, const auto& b) { CHECK((a.size() == 0 || a.data() != b.data())); },
+                  best, trainer.params);
+
+  const auto before = values(trainer.params);
+  trainer.step(ids, next);
+  CHECK(!same_bits(values(best), values(trainer.params)));
+  CHECK(same_bits(values(best), before));
+  copy_pack(ctx, best, trainer.params);
+  CHECK(same_bits(values(trainer.params), before));
+}
+
+TEST_CASE("clone: two runs with clones of params and state take the same steps") {
+  Cpu::Context ctx(1);
+  const optim::Clipped optimizer{
+      InGroups{+[](const Name& name) { return name.str().find("gate") != std::string::npos; },
+               optim::Sgd{.lr = 0.1, .momentum = 0.9}, optim::AdamW{.lr = 0.01}}};
+  Trainer first{ctx, model(), CrossEntropy{}, optimizer, Seed{1}};
+  for (int t = 0; t < 3; ++t) first.step(ids, next);
+  Trainer second{ctx, model(), CrossEntropy{}, optimizer, Seed{2}};
+  second.params = clone(ctx, first.params);
+  second.state = clone(ctx, first.state);
+  CHECK(second.state.step == 3);
+  CHECK(same_bits(values(second.state), values(first.state)));
+  for (int t = 0; t < 3; ++t) CHECK(first.step(ids, next) == second.step(ids, next));
+  CHECK(same_bits(values(second.params), values(first.params)));
+}
+
+TEST_CASE("clone: one tensor, an empty one and gradients with deferred zeros") {
+  Cpu::Context ctx(1);
+  const auto x = uniform_tensor<double>(ctx, Seed{4}, 1, 3, 5);
+  CHECK(same_bits(values(clone(ctx, x)), values(x)));
+  CHECK(clone(ctx, Tensor<float, 2, Cpu>{}).size() == 0);
+  Tensor<float, 3, Cpu> zeros(2, 2, 2);
+  fill(ctx, zeros, 3);
+  zeros.defer_zeros(ctx);
+  CHECK(values(clone(ctx, zeros)) == std::vector<double>(8, 0));
+}
