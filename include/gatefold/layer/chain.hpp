@@ -139,6 +139,7 @@ struct Chain {
   template <class T, class B>
   void infer(typename B::Context& ctx, const Params<T, B>& p, NonDeduced<Items<T, B>> x, Carry<T, B>& carry,
              Out<T, 2, B> y, const NonDeduced<Extra<T, B>>& extra = {}) const {
+    const auto here = ctx.here();
     expect_forward("Chain.forward", *this, p, x, "y", y, carry, extra);
     auto mark = ctx.mark();
     View<const T, 2, B> before;
@@ -162,6 +163,7 @@ struct Chain {
   void backward(typename B::Context& ctx, const Params<T, B>& p, NonDeduced<Items<T, B>> x, const Saved<T, B>& saved,
                 In<T, 2, B> dy, Carry<T, B>& dcarry, NonDeduced<ItemsGrad<First<T, B>, T, B>> dx, Params<T, B>& grads,
                 const NonDeduced<Extra<T, B>>& extra, NonDeduced<ExtraGrad<T, B>>& dextra) const {
+    const auto here = ctx.here();
     expect_backward("Chain.backward", *this, p, x, dy, dx, grads, dcarry, extra);
     for_each<T, B>([&]<std::size_t At>(const auto& layer) {
       if constexpr (At + 1 < size)

@@ -68,6 +68,7 @@ struct Dropout {
   template <class T, class B, class Step = fn::NoStep<T>>
   void forward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> u,
                NonDeduced<Saved<T, B>>& saved, const NonDeduced<Extra<T, B>>& extra = {}, const Step& step = {}) const {
+    const auto here = ctx.here();
     expect_forward("Dropout.forward", *this, p, x, "u", u, extra);
     if (!drops(extra.noise)) return branch.forward(ctx, p.branch, x, u, saved, extra.branch, step);
     branch.forward(ctx, p.branch, x, u, saved, extra.branch);
@@ -76,6 +77,7 @@ struct Dropout {
   template <class T, class B, class Step = fn::NoStep<T>>
   void infer(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> u,
              const NonDeduced<Extra<T, B>>& extra = {}, const Step& step = {}) const {
+    const auto here = ctx.here();
     expect_forward("Dropout.forward", *this, p, x, "u", u, extra);
     if (!drops(extra.noise)) return infer_branch<T, B>(branch, ctx, p.branch, x, u, extra.branch, step);
     infer_branch<T, B>(branch, ctx, p.branch, x, u, extra.branch);
@@ -85,6 +87,7 @@ struct Dropout {
   void backward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, const NonDeduced<Saved<T, B>>& saved,
                 In<T, 2, B> du, Out<T, 2, B> dx, Params<T, B>& grads, const NonDeduced<Extra<T, B>>& extra,
                 NonDeduced<ExtraGrad<T, B>>& dextra) const {
+    const auto here = ctx.here();
     expect_backward("Dropout.backward", *this, p, x, du, dx, grads, extra);
     if (!drops(extra.noise))
       return branch.backward(ctx, p.branch, x, saved, du, dx, grads.branch, extra.branch, dextra);

@@ -222,6 +222,7 @@ void expect_backward(const char* where, const L& layer, const P& params, const X
 template <class T, class B, class L, class Step = fn::NoStep<T>>
 void infer_branch(const L& branch, typename B::Context& ctx, const Params<L, T, B>& p, NonDeduced<Items<L, T, B>> x,
                   Out<T, 2, B> u, const Extra<L, T, B>& extra, const Step& step = {}) {
+  const auto here = ctx.here();
   if constexpr (hook::branch::infer<L, T, B>()) {
     branch.infer(ctx, p, x, u, extra, step);
   } else {
@@ -233,6 +234,7 @@ void infer_branch(const L& branch, typename B::Context& ctx, const Params<L, T, 
 template <class T, class B, class L>
 void infer(const L& layer, typename B::Context& ctx, const Params<L, T, B>& p, NonDeduced<Items<L, T, B>> x,
            Carry<L, T, B>& carry, Out<T, 2, B> y, const Extra<L, T, B>& extra = {}) {
+  const auto here = ctx.here();
   if constexpr (hook::layer::infer<L, T, B>()) {
     layer.infer(ctx, p, x, carry, y, extra);
   } else {
@@ -355,6 +357,7 @@ template <class L, template <class, class> class ParamsT, class T, class B>
 void backward(const L& layer, typename B::Context& ctx, const ParamsT<T, B>& p, NonDeduced<Items<L, T, B>> x,
               const Saved<L, T, B>& saved, In<T, 2, B> dy, Carry<L, T, B>& dcarry, NonDeduced<ItemsGrad<L, T, B>> dx,
               ParamsT<T, B>& grads, const Extra<L, T, B>& extra = {}) {
+  const auto here = ctx.here();
   ExtraGrad<L, T, B> unused{};
   layer.backward(ctx, p, x, saved, dy, dcarry, dx, grads, extra, unused);
 }
@@ -363,6 +366,7 @@ template <class L, template <class, class> class ParamsT, class T, class B>
 void backward(const L& branch, typename B::Context& ctx, const ParamsT<T, B>& p, NonDeduced<Items<L, T, B>> x,
               const Saved<L, T, B>& saved, In<T, 2, B> du, NonDeduced<ItemsGrad<L, T, B>> dx, ParamsT<T, B>& grads,
               const Extra<L, T, B>& extra = {}) {
+  const auto here = ctx.here();
   ExtraGrad<L, T, B> unused{};
   branch.backward(ctx, p, x, saved, du, dx, grads, extra, unused);
 }

@@ -62,6 +62,7 @@ struct OneExpert {
   template <class T, class B, class Step = fn::NoStep<T>>
   void forward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> u,
                NonDeduced<Saved<T, B>>& saved, const NonDeduced<Extra<T, B>>& extra = {}, const Step& step = {}) const {
+    const auto here = ctx.here();
     expect_forward("OneExpert.forward", *this, p, x, "u", u, extra);
     auto mark = ctx.mark();
     drawing(extra).forward(ctx, p.expert, one_group(ctx, x.extent(0)), x, u, saved);
@@ -70,6 +71,7 @@ struct OneExpert {
   template <class T, class B, class Step = fn::NoStep<T>>
   void infer(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> u,
              const NonDeduced<Extra<T, B>>& extra = {}, const Step& step = {}) const {
+    const auto here = ctx.here();
     expect_forward("OneExpert.forward", *this, p, x, "u", u, extra);
     auto mark = ctx.mark();
     infer_expert<T, B>(drawing(extra), ctx, p.expert, one_group(ctx, x.extent(0)), x, u);
@@ -79,6 +81,7 @@ struct OneExpert {
   void backward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, const NonDeduced<Saved<T, B>>& saved,
                 In<T, 2, B> du, Out<T, 2, B> dx, Params<T, B>& grads, const NonDeduced<Extra<T, B>>& extra,
                 Nothing<T, B>&) const {
+    const auto here = ctx.here();
     expect_backward("OneExpert.backward", *this, p, x, du, dx, grads, extra);
     auto mark = ctx.mark();
     auto dslots = ctx.template scratch<T>(x.extent(0), in_dim());

@@ -117,6 +117,7 @@ struct Stack {
   template <class T, class B>
   void infer(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, NonDeduced<Carry<T, B>>& carry,
              Out<T, 2, B> y, const NonDeduced<Extra<T, B>>& extra = {}) const {
+    const auto here = ctx.here();
     expect_forward("Stack.forward", *this, p, x, "y", y, carry, extra);
     auto mark = ctx.mark();
     auto even = ctx.template scratch<T>(x.extent(0), out_dim()), odd = ctx.template scratch<T>(x.extent(0), out_dim());
@@ -131,6 +132,7 @@ struct Stack {
   void backward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, const Saved<T, B>& saved,
                 In<T, 2, B> dy, NonDeduced<Carry<T, B>>& dcarry, Out<T, 2, B> dx, Params<T, B>& grads,
                 const NonDeduced<Extra<T, B>>& extra, NonDeduced<ExtraGrad<T, B>>& dextra) const {
+    const auto here = ctx.here();
     expect_backward("Stack.backward", *this, p, x, dy, dx, grads, dcarry, extra);
     expect(saved.depth == depth, "Stack.backward", "saved.depth", depth, saved.depth);
     for (Index l = 0; l + 1 < depth; ++l)

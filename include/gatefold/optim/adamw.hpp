@@ -84,6 +84,7 @@ struct AdamW {
   }
   template <class C, class Pack>
   void step(C& ctx, Pack& params, Pack& grads, State<Pack>& state) const {
+    const auto here = ctx.here();
     expect_step(params, grads, state);
     const double t = static_cast<double>(++state.step);
     const auto correction = [t](double beta) { return -1 / std::expm1(t * std::log(beta)); };  // 1 / (1 − βᵗ)

@@ -64,6 +64,7 @@ struct Sgd {
   }
   template <class C, class Pack>
   void step(C& ctx, Pack& params, Pack& grads, State<Pack>& state) const {
+    const auto here = ctx.here();
     expect_step(params, grads, state);
     ++state.step;
     for_each_learned(

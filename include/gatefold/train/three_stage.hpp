@@ -107,18 +107,28 @@ class ThreeStage {
   }
 
   /// Epochs count from 1.
-  void begin_epoch() { ++state.epoch; }
+  void begin_epoch() {
+    const auto here = context().here();
+    ++state.epoch;
+  }
   /// Go on after `epoch`, when trainer.params and state have been copied back: the run is then what it would have been.
-  void resume_after(Index epoch) { state.epoch = epoch; }
-  Index epoch() const { return state.epoch; }
+  void resume_after(Index epoch) {
+    const auto here = context().here();
+    state.epoch = epoch;
+  }
+  Index epoch() const {
+    const auto here = context().here();
+    return state.epoch;
+  }
   /// 1, 2 or 3.
   int stage() const { return stages.of_experts().stage(epoch()); }
 
   /// One step of the present stage, on all data or a batch. Returns the losses before it. A batch of no items is no
   /// step: losses of 0, and nothing changes.
   Losses step(In<T, 2, B> x, Target target, const Extra& extra = {}) {
-    expect(epoch() >= 1, "ThreeStage.step", "epoch", "at least 1 (call begin_epoch first)", epoch());
     C& ctx = trainer.context();
+    const auto here = ctx.here();
+    expect(epoch() >= 1, "ThreeStage.step", "epoch", "at least 1 (call begin_epoch first)", epoch());
     trainer.backward(x, target, extra);
     if (x.extent(0) == 0) return {};
     if (stages.shared_attention)
