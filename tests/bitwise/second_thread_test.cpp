@@ -1,5 +1,6 @@
 #include <doctest/doctest.h>
 
+#include <atomic>
 #include <cstddef>
 #include <functional>
 #include <memory>
@@ -18,6 +19,7 @@ using support::Interrupted;
 using support::InterruptedLoss;
 using support::Interruption;
 using support::on_second_thread;
+using support::on_this_thread;
 using support::same_bits;
 using support::values;
 
@@ -48,7 +50,7 @@ struct Batch {
 
 using Call = std::function<void()>;
 struct Named {
-  const char* name;
+  std::string name;
   Call call;
 };
 
@@ -79,10 +81,13 @@ void check_second_thread(Interruption& at, const MakeF& make) {
   }
 }
 
-/// An executor that calls between its threads' tasks: in the middle of a primitive.
+/// An executor that reaches the interruption in its call number `place`: in the middle of a primitive.
 struct Calling {
-  Interruption* at;
-  void run(int, cpu::WorkerFunction) { at->reach(); }
+  Interruption at{};
+  int place = 0, calls = 0;
+  void run(int, cpu::WorkerFunction) {
+    if (calls++ == place) at.reach();
+  }
 };
 
 }  // namespace
@@ -92,7 +97,8 @@ TEST_CASE("Trainer: a second thread is refused and changes no step") {
   struct Run {
     Cpu::Context ctx{1};
     Batch b{}, others{};
-    Trainer<float, Cpu::Context, decltype(model(std::declval<Interruption&>())), MeanSquaredError, optim::AdamW> trainer;
+    Trainer<float, Cpu::Context, decltype(model(std::declval<Interruption&>())), MeanSquaredError, optim::AdamW>
+        trainer;
     double value = 0;
 
     explicit Run(Interruption& place)
@@ -274,7 +280,9 @@ TEST_CASE("free functions: a second thread is refused and changes nothing") {
               {"use", [&] { const auto use = ctx.use(frozen.packed); }},
               {"copy_pack", [&] { copy_pack(ctx, params, other_params); }},
               {"step", [&] { adamw.step(ctx, other_params, grads, state); }},
-              {"step", [&] { optim::Clipped{adamw, 1e-9}.step(ctx, other_params, grads, state); }}};
+              {"step", [&] {
+                 optim::Clipped{adamw, 1e-9}.step(ctx, other_params, grads, state);
+               }}};
     }
     std::vector<double> results() {
       auto all = values(b.y, others.y_few, carry, dcarry, other_carry, dx, grads, other_params, state);
@@ -286,23 +294,58 @@ TEST_CASE("free functions: a second thread is refused and changes nothing") {
 }
 
 TEST_CASE("Trainer: an executor that lets a second thread in changes no step") {
-  Interruption in_run, unused;
+  Interruption unused;
   Batch b;
-  const auto losses = [&](auto& executor, bool interrupt) {
+  const auto train = [&](Calling executor, bool interrupt, std::string& said) {
     Cpu::Context ctx(executor, 2, true);
     Trainer trainer{ctx, model(unused), MeanSquaredError{}, optim::AdamW{.lr = 0.1}, Seed{1}};
-    std::vector<double> all;
-    for (int i = 0; i < 3; ++i) {
-      std::string said = "not reached";
-      if (interrupt) in_run.f = [&] { said = on_second_thread([&] { trainer.infer(b.few, b.y_few); }); };
-      all.push_back(trainer.step(b.x, b.target));
-      if (interrupt) CHECK(said == refused);
-    }
+    executor.calls = 0;
+    if (interrupt) executor.at.f = [&] { said = on_second_thread([&] { trainer.infer(b.few, b.y_few); }); };
+    const double loss = trainer.step(b.x, b.target);
+    auto all = values(trainer.params);
+    all.push_back(loss);
     return all;
   };
-  Calling executor{&in_run};
-  const auto expected = losses(executor, false);
-  CHECK(same_bits(losses(executor, true), expected));
+  std::string said;
+  const auto expected = train({}, false, said);
+  int place = 0;
+  for (;; ++place) {
+    CAPTURE(place);
+    said = "not reached";
+    CHECK(same_bits(train({.place = place}, true, said), expected));
+    if (said == "not reached") break;
+    CHECK(said == refused);
+  }
+  CHECK(place > 20);
+}
+
+TEST_CASE("Trainer: threads that call at any time race with no step") {
+  Interruption unused;
+  Batch b, others;
+  const auto train = [&](bool disturbed) {
+    Cpu::Context ctx(1);
+    Trainer trainer{ctx, model(unused), MeanSquaredError{}, optim::AdamW{.lr = 0.1}, Seed{1}};
+    std::atomic<bool> done = false;
+    const auto call = [&] {
+      trainer.infer(others.few, others.y_few);
+      trainer.evaluate(others.few, others.target.view().rows(0, kFew));
+      trainer.output();
+      trainer.waiting();
+      trainer.auxiliary();
+    };
+    std::thread other([&] {
+      while (disturbed && !done) {
+        on_this_thread(call);
+        std::this_thread::yield();
+      }
+    });
+    std::vector<double> losses;
+    while (losses.size() < 20) on_this_thread([&] { losses.push_back(trainer.step(b.x, b.target)); });
+    done = true;
+    other.join();
+    return losses;
+  };
+  CHECK(same_bits(train(true), train(false)));
 }
 
 TEST_CASE("contexts of several threads share parameters, plain and frozen") {

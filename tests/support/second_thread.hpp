@@ -17,19 +17,20 @@ inline const std::string second_thread_refused =
     "Context: thread: expected one at a time (each thread needs a context of its own), got a second one while the "
     "first is at work";
 
-/// The message of the ArgumentError that f() throws on a thread of its own, or "none".
+/// The message of the ArgumentError that f() throws, or "none".
+template <class F>
+std::string on_this_thread(const F& f) {
+  try {
+    f();
+  } catch (const ArgumentError& error) {
+    return error.what();
+  }
+  return "none";
+}
+/// The same on a thread of its own.
 template <class F>
 std::string on_second_thread(const F& f) {
-  return std::async(std::launch::async,
-                    [&]() -> std::string {
-                      try {
-                        f();
-                      } catch (const ArgumentError& error) {
-                        return error.what();
-                      }
-                      return "none";
-                    })
-      .get();
+  return std::async(std::launch::async, [&] { return on_this_thread(f); }).get();
 }
 
 /// A place at which the first thread calls f, once after each setting.
