@@ -25,7 +25,7 @@ namespace gatefold {
 /// @param extra  `.noise` (forked per layer of a stack) and `.branch`; other parts that are given the same Random draw
 ///               the same numbers
 /// @param saved  the branch's: backward draws ξ again
-/// @throws ArgumentError unless 0 <= rate < 1
+/// @throws ArgumentError unless 0 <= rate < 1, and in a Trainer's step without noise unless rate is 0
 /// @cost   N·out_dim random numbers, forward and backward
 /// @order  element (n, d) of ξ is number n·out_dim + d of the stream: the same on any number of threads
 template <class BranchT>
@@ -62,6 +62,7 @@ struct Dropout {
   template <class T, class B>
   void validate(const Params<T, B>& p, Index items, const NonDeduced<Extra<T, B>>& extra) const {
     expect_options();
+    extra.noise.expect_given("Dropout", rate);
     gatefold::validate(branch, p.branch, items, extra.branch);
   }
 

@@ -352,14 +352,19 @@ void infer(const L&, C&, const ParamsT<T, B>&, A&&...) {
 
 /// The adjoint of a layer where nobody asks for that of its extra inputs: adds to dx and grads, turns dcarry from the
 /// adjoint of the carry after the layer into that of the carry before it.
-/// @throws ArgumentError unless shapes fit, before anything is written
+/// @throws ArgumentError unless shapes fit, and if dcarry is unchanged since a forward, or since another backward with
+///         these arguments (update/pass.hpp), before anything is written
 template <class L, template <class, class> class ParamsT, class T, class B>
 void backward(const L& layer, typename B::Context& ctx, const ParamsT<T, B>& p, NonDeduced<Items<L, T, B>> x,
               const Saved<L, T, B>& saved, In<T, 2, B> dy, Carry<L, T, B>& dcarry, NonDeduced<ItemsGrad<L, T, B>> dx,
               ParamsT<T, B>& grads, const Extra<L, T, B>& extra = {}) {
   const auto here = ctx.here();
+  update::enter_backward(dcarry, &p, &saved, dy.data());
   ExtraGrad<L, T, B> unused{};
   layer.backward(ctx, p, x, saved, dy, dcarry, dx, grads, extra, unused);
+  const void* written = nullptr;
+  if constexpr (!policy::reads_ids<L, T, B>) written = dx.data();
+  update::leave_backward(dcarry, written);
 }
 /// The same of a branch: `backward(branch, ctx, params, x, saved, du, dx, grads)`.
 template <class L, template <class, class> class ParamsT, class T, class B>

@@ -152,7 +152,7 @@ struct Mixture {
     if constexpr (check_parts<T, B>()) {
       const GateT g = filled_gate();
       if constexpr (hook::gate::validate<GateT, T, B>()) g.validate(p.gate, items, of_gate(extra));
-      if constexpr (hook::expert::validate<ExpertT, T, B>()) expert.validate(p.expert, g.experts());
+      if constexpr (hook::expert::validate<ExpertT, T, B>()) drawing_experts(extra).validate(p.expert, g.experts());
     }
   }
 

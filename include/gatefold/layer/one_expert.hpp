@@ -55,8 +55,8 @@ struct OneExpert {
     return policy::check_bank<ExpertT, T, B>();
   }
   template <class T, class B>
-  void validate(const Params<T, B>& p, Index, const NonDeduced<Extra<T, B>>&) const {
-    if constexpr (hook::expert::validate<ExpertT, T, B>()) expert.validate(p.expert, Index(1));
+  void validate(const Params<T, B>& p, Index, const NonDeduced<Extra<T, B>>& extra) const {
+    if constexpr (hook::expert::validate<ExpertT, T, B>()) drawing(extra).validate(p.expert, Index(1));
   }
 
   template <class T, class B, class Step = fn::NoStep<T>>

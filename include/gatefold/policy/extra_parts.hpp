@@ -55,4 +55,14 @@ void for_each_extra(E& extra, F&& f) {
 }
 
 }  // namespace lookup
+
+/// Extra inputs of a training step: dropout without numbers is an error. A Trainer calls it; evaluation does not.
+template <class E>
+E for_training(E extra) {
+  lookup::for_each_extra(extra, []<class P>(P& part) {
+    if constexpr (std::is_same_v<P, Noise>) part.training = true;
+  });
+  return extra;
+}
+
 }  // namespace gatefold

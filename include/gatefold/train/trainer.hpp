@@ -14,6 +14,7 @@
 #include "gatefold/loss/loss.hpp"
 #include "gatefold/loss/model_and_loss.hpp"
 #include "gatefold/optim/optimizer.hpp"
+#include "gatefold/policy/extra_parts.hpp"
 #include "gatefold/policy/policy.hpp"
 #include "gatefold/tensor/expect_shape.hpp"
 #include "gatefold/train/not_finite.hpp"
@@ -291,7 +292,7 @@ class Trainer {
   /// Forward, and backward to what waits. Leaves the loss on the backend.
   void add_part(const Items& x, const Target& target, const Extra& extra, double weight) {
     rounded_.run(ctx_, params, {.keep = keeps_rounded, .written = waiting_.parts == 0},
-                 [&] { run_part(x, target, extra, weight); });
+                 [&] { run_part(x, target, for_training(extra), weight); });
   }
   void run_part(const Items& x, const Target& target, const Extra& extra, double weight) {
     y_.resize(x.extent(0), layer_.out_dim());
