@@ -11,6 +11,7 @@
 #include "gatefold/policy/policy.hpp"
 #include "gatefold/policy/probe.hpp"
 #include "gatefold/tensor/expect_shape.hpp"
+#include "gatefold/update/pass.hpp"
 #include "gatefold/update/update.hpp"
 
 /// Branches and layers. Both map items [N, in_dim] to items [N, out_dim] and have init(ctx, seed). One that reads ids
