@@ -11,15 +11,12 @@
 #include "gatefold/check/gradient.hpp"
 #include "gatefold/data/signal_mixture.hpp"
 #include "gatefold/expert/attention_expert.hpp"
-#include "gatefold/expert/hidden_dropout.hpp"
 #include "gatefold/expert/linear.hpp"
-#include "gatefold/expert/mlp.hpp"
 #include "gatefold/expert/patch_cnn.hpp"
 #include "gatefold/expert/patch_mlp.hpp"
 #include "gatefold/gate/gates.hpp"
 #include "gatefold/loss/cross_entropy.hpp"
 #include "gatefold/loss/logistic.hpp"
-#include "gatefold/loss/mean_squared_error.hpp"
 #include "support/allocations.hpp"
 
 using namespace gatefold;
@@ -324,19 +321,6 @@ TEST_CASE("no items, and shapes that do not fit") {
   const View<const double, 2, Cpu> negative(s.x.data(), -24, s.x.extent(1));
   CHECK_THROWS_WITH_AS(run.gradients(negative, s.target), "RoutedTrainer: x: expected [?, 32], got [-24, 32]",
                        ArgumentError);
-}
-
-TEST_CASE("RoutedTrainer: dropout without noise is refused in gradients") {
-  Cpu::Context ctx(1);
-  const auto x = uniform_tensor<float>(ctx, Seed{1}, 1, 6, 4);
-  const Mixture mixture{SoftmaxTopK{.scores = {.experts = 2}}, HiddenDropout{0.5, Mlp<Gelu>{4, 5}}};
-  RoutedTrainer run{ctx, mixture, MeanSquaredError{}, Seed{7}};
-  CHECK_THROWS_WITH_AS(run.gradients(x, x),
-                       "HiddenDropout: extra.noise: expected numbers in a training step (for example "
-                       "trainer.noise()), or rate 0, got none",
-                       ArgumentError);
-  run.evaluate(x, x);
-  run.gradients(x, x, {.noise = {Random{Seed{2}, 1}}});
 }
 
 #if GATEFOLD_TEST_COUNTS

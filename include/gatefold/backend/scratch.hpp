@@ -43,9 +43,9 @@ class Scratch : public OneThread {
   };
   [[nodiscard]] Mark mark() { return Mark(*this); }
 
-  /// While the returned object lives, other threads are refused (OneThread), and this thread allocates where the context
-  /// works. A function that writes more than one primitive does, or state beside the context, takes it first. Backends
-  /// of several devices have a `here` of their own.
+  /// While the returned object lives, other threads are refused (OneThread), and this thread allocates where the
+  /// context works. A function that calls several primitives, or writes state next to the context, takes it first.
+  /// Backends of several devices have a `here` of their own.
   /// @throws ArgumentError if another thread works in the context
   [[nodiscard]] OneThread::Scope here() { return OneThread::Scope(*this); }
 

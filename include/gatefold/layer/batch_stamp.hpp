@@ -13,8 +13,8 @@
 namespace gatefold {
 
 /// Tells the batch x that forward has seen from another one: by its extents and, on host backends, by its contents.
-/// Builds with assertions read all elements. Others read a sample (SampledHash), which finds another batch, or an x that
-/// was overwritten, but may not find a few changed elements. The memory of x may be another one.
+/// Builds with assertions read all elements. Others read a sample (SampledHash), which finds another batch, or an x
+/// that was overwritten, but may not find a few changed elements. The memory of x may be another one.
 /// @cost  one read of the elements in builds with assertions, of at most 17 words in others
 struct BatchStamp {
   std::uint64_t hash = 0;      // 0: not taken, or on a device

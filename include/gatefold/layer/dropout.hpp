@@ -25,7 +25,7 @@ namespace gatefold {
 /// @param extra  `.noise` (forked per layer of a stack) and `.branch`; other parts that are given the same Random draw
 ///               the same numbers
 /// @param saved  the branch's: backward draws ξ again
-/// @throws ArgumentError unless 0 <= rate < 1, and in a Trainer's step without noise unless rate is 0
+/// @throws ArgumentError unless 0 <= rate < 1, and in Trainer.step and ThreeStage.step without noise unless rate is 0
 /// @cost   N·out_dim random numbers, forward and backward
 /// @order  element (n, d) of ξ is number n·out_dim + d of the stream: the same on any number of threads
 template <class BranchT>

@@ -9,7 +9,6 @@
 #include "gatefold/layer/mixture.hpp"
 #include "gatefold/layer/rounded_weights.hpp"
 #include "gatefold/loss/loss.hpp"
-#include "gatefold/policy/extra_parts.hpp"
 #include "gatefold/policy/policy.hpp"
 #include "gatefold/routing/sparse_plan.hpp"
 #include "gatefold/tensor/expect_shape.hpp"
@@ -125,7 +124,7 @@ class RoutedTrainer {
 
   void backward(View<const T, 2, B> x, Target target, const Extra& extra) {
     expect_like("RoutedTrainer.gradients", "grads", params, grads);
-    rounded_.run(ctx_, params, {.keep = keeps_rounded}, [&] { run_backward(x, target, for_training(extra)); });
+    rounded_.run(ctx_, params, {.keep = keeps_rounded}, [&] { run_backward(x, target, extra); });
   }
   void run_backward(View<const T, 2, B> x, Target target, const Extra& extra) {
     forward(x, target, extra);

@@ -9,6 +9,7 @@
 #include "gatefold/optim/normalized_gd.hpp"
 #include "gatefold/optim/optimizer.hpp"
 #include "gatefold/optim/sgd.hpp"
+#include "gatefold/policy/extra_parts.hpp"
 #include "gatefold/tensor/pack.hpp"
 #include "gatefold/train/in_stages.hpp"
 #include "gatefold/train/not_finite.hpp"
@@ -129,7 +130,7 @@ class ThreeStage {
     C& ctx = trainer.context();
     const auto here = ctx.here();
     expect(epoch() >= 1, "ThreeStage.step", "epoch", "at least 1 (call begin_epoch first)", epoch());
-    trainer.backward(x, target, extra);
+    trainer.backward(x, target, for_training(extra));
     if (x.extent(0) == 0) return {};
     if (stages.shared_attention)
       for_each_attention(trainer.grads.expert, [&](auto& t) {

@@ -97,7 +97,7 @@ class Trainer {
   double step(Items x, Target target, const Extra& extra = {}) {
     const auto here = ctx_.here();
     if (!expect_batch("Trainer.step", x, target) && waiting_.parts == 0) return 0;
-    add_part(x, target, extra, waiting_.parts == 0 ? 1 : weight_of(x, target));
+    add_part(x, target, for_training(extra), waiting_.parts == 0 ? 1 : weight_of(x, target));
     const Waiting taken = std::exchange(waiting_, {});
     if (taken.weight != taken.unit) scale_grads(taken.unit / taken.weight);
 
@@ -292,7 +292,7 @@ class Trainer {
   /// Forward, and backward to what waits. Leaves the loss on the backend.
   void add_part(const Items& x, const Target& target, const Extra& extra, double weight) {
     rounded_.run(ctx_, params, {.keep = keeps_rounded, .written = waiting_.parts == 0},
-                 [&] { run_part(x, target, for_training(extra), weight); });
+                 [&] { run_part(x, target, extra, weight); });
   }
   void run_part(const Items& x, const Target& target, const Extra& extra, double weight) {
     y_.resize(x.extent(0), layer_.out_dim());
