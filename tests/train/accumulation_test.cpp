@@ -312,7 +312,7 @@ TEST_CASE("what throws leaves the parts that wait; NaN in one of them leaves the
 TEST_CASE("no step after the first allocates") {
   Cpu::Context ctx(2);
   const auto parts = parts_of({5, 9, 4});
-  auto run = trainer<float>(ctx, optim::Clipped{optim::AdamW{.lr = 0.01}, 0.5});
+  auto run = trainer<float>(ctx, optim::Clipped{optim::AdamW{.lr = 0.01}, 0.5}, 0);
   const auto all = [&] {
     for (std::size_t i = 0; i < 2; ++i) run.accumulate(parts[i].ids, parts[i].next);
     run.step(parts[2].ids, parts[2].next);
