@@ -111,7 +111,7 @@ struct Zero {
   GATEFOLD_REQUIRE(
       norms::Of<OptimizerT>::by_element,
       "gatefold: Zero goes inside what takes a norm of all gradients: Clipped{Zero{optimizer, &shard}}; see "
-      "docs/distributed.md");
+      "docs/how-to/distributed.md");
   static_assert(optim::check_inside<OptimizerT>());
   OptimizerT optimizer;
   ShardT* shard;

@@ -56,7 +56,7 @@ constexpr bool check_takes_factor() {
   GATEFOLD_EXPECT((TakesFactor<E, T, B>),
                   "gatefold: the expert in a HiddenDropout, an Mlp or a GatedMlp, takes what its hidden values are "
                   "multiplied by, factor [S, hidden_dim], as the last argument of forward, infer, backward and "
-                  "weighted_backward; see docs/extending.md#expert")
+                  "weighted_backward; see docs/how-to/extending.md#expert")
   return true;
 }
 
@@ -80,10 +80,10 @@ template <class ExpertT>
 struct HiddenDropout {
   GATEFOLD_REQUIRE(!policy::is_misplaced<ExpertT>,
                    "gatefold: a HiddenDropout is a rate and an expert, HiddenDropout{rate, expert}; see "
-                   "docs/extending.md#expert");
+                   "docs/how-to/extending.md#expert");
   GATEFOLD_REQUIRE(
       policy::is_misplaced<ExpertT> || requires(ExpertT e) { e.hidden_dim; },
-      "gatefold: HiddenDropout drops the hidden values of an Mlp or a GatedMlp; see docs/extending.md#expert");
+      "gatefold: HiddenDropout drops the hidden values of an Mlp or a GatedMlp; see docs/how-to/extending.md#expert");
   static constexpr bool stores_slots = hook::expert::stores_slots<ExpertT>();
   double rate = 0.1;
   ExpertT expert;

@@ -30,7 +30,7 @@ namespace gatefold {
 template <class AttentionT, class LayerT>
 struct Block {
   GATEFOLD_REQUIRE(!policy::is_misplaced<LayerT>,
-                   "gatefold: a Block has two parts, Block{attention, layer}; see docs/extending.md#branch");
+                   "gatefold: a Block has two parts, Block{attention, layer}; see docs/how-to/extending.md#branch");
   AttentionT attention;
   LayerT layer;
 
@@ -75,11 +75,11 @@ struct Block {
       constexpr bool first = policy::HasTrace<First<T, B>, T, B>, second = policy::HasTrace<Second<T, B>, T, B>;
       GATEFOLD_EXPECT(
           first || !second,
-          "gatefold: attention and layer are swapped: Block{attention, layer}; see docs/extending.md#branch")
+          "gatefold: attention and layer are swapped: Block{attention, layer}; see docs/how-to/extending.md#branch")
       GATEFOLD_EXPECT(first,
                       "gatefold: a Block begins with attention, whose trace its layer may follow: Block{Residual{"
                       "update::Plain{}, Attention{...}}, layer}; other layers follow each other in a Chain{a, b}; see "
-                      "docs/extending.md#branch")
+                      "docs/how-to/extending.md#branch")
       GATEFOLD_EXPECT((std::is_same_v<gatefold::Carry<First<T, B>, T, B>, Nothing<T, B>>),
                       "gatefold: the attention of a Block has no momentum; use update::Plain around it")
       return true;

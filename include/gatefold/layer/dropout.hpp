@@ -30,8 +30,9 @@ namespace gatefold {
 /// @order  element (n, d) of ξ is number n·out_dim + d of the stream: the same on any number of threads
 template <class BranchT>
 struct Dropout {
-  GATEFOLD_REQUIRE(!policy::is_misplaced<BranchT>,
-                   "gatefold: a Dropout is a rate and a branch, Dropout{rate, branch}; see docs/extending.md#branch");
+  GATEFOLD_REQUIRE(
+      !policy::is_misplaced<BranchT>,
+      "gatefold: a Dropout is a rate and a branch, Dropout{rate, branch}; see docs/how-to/extending.md#branch");
   double rate = 0.1;
   BranchT branch;
 

@@ -82,32 +82,33 @@ constexpr bool check_branch() {
       (!Layer<L, T, B> || Branch<L, T, B>),
       "gatefold: this is a layer, and a branch is needed here: Residual{rule, PreNorm{norm, branch}} has the "
       "rule outside and the norm inside, and layers follow each other in a Chain{a, b}; see "
-      "docs/extending.md#branch")
+      "docs/how-to/extending.md#branch")
   GATEFOLD_EXPECT((!GateTypes<L, T, B> || Branch<L, T, B>),
                   "gatefold: this is a gate, and a branch is needed here: Mixture{gate, expert}; see "
-                  "docs/extending.md#branch")
+                  "docs/how-to/extending.md#branch")
   GATEFOLD_EXPECT(
       (!Expert<L, T, B> || Branch<L, T, B>),
       "gatefold: this is an expert, and a branch is needed here: OneExpert{expert}, or Mixture{gate, expert}; "
-      "see docs/extending.md#branch")
+      "see docs/how-to/extending.md#branch")
   GATEFOLD_EXPECT((Branch<L, T, B>),
                   "gatefold: a branch needs in_dim() and out_dim(), init<T, B>(ctx, seed), forward(ctx, params, x, u, "
                   "saved, extra, "
                   "step) const and backward(ctx, params, x, saved, du, dx, grads, extra, dextra) const; see "
-                  "docs/extending.md#branch")
+                  "docs/how-to/extending.md#branch")
   GATEFOLD_EXPECT(
       (!SwallowsArguments<L, T, B>),
       "gatefold: forward of a branch takes any number of arguments (auto&&...), and so the step that comes last, "
-      "which it would lose: name it, and run_step(ctx, u, step); see docs/extending.md#branch")
+      "which it would lose: name it, and run_step(ctx, u, step); see docs/how-to/extending.md#branch")
   return hook::branch::all<L, T, B>() && check_inside<L, T, B>();
 }
 
 /// The same of the experts of a mixture.
 template <class E, class T, class B>
 constexpr bool check_bank() {
-  GATEFOLD_EXPECT((Expert<E, T, B> || (!Branch<E, T, B> && !Layer<E, T, B>)),
-                  "gatefold: this is a branch or a layer, and experts are needed here, Linear or Mlp<Gelu> say: "
-                  "Mixture{gate, expert}, OneExpert{expert}, WithShared{branch, expert}; see docs/extending.md#expert")
+  GATEFOLD_EXPECT(
+      (Expert<E, T, B> || (!Branch<E, T, B> && !Layer<E, T, B>)),
+      "gatefold: this is a branch or a layer, and experts are needed here, Linear or Mlp<Gelu> say: "
+      "Mixture{gate, expert}, OneExpert{expert}, WithShared{branch, expert}; see docs/how-to/extending.md#expert")
   return check_expert<E, T, B>();
 }
 
@@ -126,14 +127,14 @@ constexpr bool check_reads_rows() {
   GATEFOLD_EXPECT((!reads_ids<L, T, B>),
                   "gatefold: this part reads ids, as the first layer of a Chain may and no other: the layers after it "
                   "read rows, and so does what a Stack, a PerToken and a Residual are made of; see "
-                  "docs/extending.md#branch")
+                  "docs/how-to/extending.md#branch")
   return true;
 }
 template <class L, class T, class B>
 constexpr bool check_items() {
   GATEFOLD_EXPECT((reads_ids<L, T, B> || std::is_same_v<Items<L, T, B>, View<const T, 2, B>>),
                   "gatefold: Items of a branch or layer must be View<const T, 2, B> (rows) or View<const Index, 1, B> "
-                  "(ids); see docs/extending.md#branch")
+                  "(ids); see docs/how-to/extending.md#branch")
   return true;
 }
 
@@ -315,7 +316,7 @@ void infer(const L& branch, typename B::Context& ctx, const ParamsT<T, B>& p, No
   constexpr bool is_layer = !policy::Branch<L, T, B> && policy::Layer<L, T, B>;
   GATEFOLD_REQUIRE(!is_layer,
                    "gatefold: this is a layer, which takes a carry too: Carry<L, T, B> carry; layer.begin(ctx, params, "
-                   "items, carry); infer(layer, ctx, params, x, carry, y); see README.md#serving");
+                   "items, carry); infer(layer, ctx, params, x, carry, y); see docs/how-to/serving.md");
   if constexpr (!is_layer) infer_branch<T, B>(branch, ctx, p, x, u, extra);
 }
 
@@ -348,7 +349,7 @@ void infer(const L&, C&, const ParamsT<T, B>&, A&&...) {
   GATEFOLD_REQUIRE(std::is_void_v<L>,
                    "gatefold: infer takes what belongs to one model, its elements T and its backend B: B::Context, "
                    "Params<L, T, B>, items, Carry<L, T, B> (of a layer), y and Extra<L, T, B>; see "
-                   "docs/extending.md#functions-over-any-policy-and-pack");
+                   "docs/reference/functions.md");
 }
 
 /// The adjoint of a layer where nobody asks for that of its extra inputs: adds to dx and grads, turns dcarry from the

@@ -46,12 +46,12 @@ struct Mixture {
   /// A gate has a plan, experts have dimensions.
   static constexpr bool swapped = policy::HasDims<GateT> && !policy::HasDims<ExpertT>;
   GATEFOLD_REQUIRE(!swapped,
-                   "gatefold: gate and expert are swapped: Mixture{gate, expert}; see docs/extending.md#expert");
+                   "gatefold: gate and expert are swapped: Mixture{gate, expert}; see docs/how-to/extending.md#expert");
   GATEFOLD_REQUIRE(
       !policy::is_misplaced<GateT>,
       "gatefold: a Mixture has two parts, Mixture{gate, expert}: the update rule stands around it, "
       "Residual{rule, Mixture{gate, expert}}, and unlike experts are one part, Experts{std::tuple{a, b}}; see "
-      "docs/extending.md#expert");
+      "docs/how-to/extending.md#expert");
   /// Whether its experts take noise.
   static constexpr bool draws = hook::expert::with_noise<ExpertT>();
   GateT gate;

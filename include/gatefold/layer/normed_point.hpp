@@ -44,7 +44,7 @@ template <class NormT, class LayerT>
 struct NormedPoint {
   GATEFOLD_REQUIRE(!policy::is_misplaced<NormT>,
                    "gatefold: a NormedPoint has two parts, NormedPoint{norm, layer}: LayerNorm{} and Residual{rule, "
-                   "branch}, say; see docs/extending.md#branch");
+                   "branch}, say; see docs/how-to/extending.md#branch");
   NormT norm;
   LayerT layer;
 
@@ -78,8 +78,9 @@ struct NormedPoint {
 
   template <class T, class B>
   static constexpr bool check_parts() {
-    GATEFOLD_EXPECT((!policy::Layer<NormT, T, B>),
-                    "gatefold: norm and layer are swapped: NormedPoint{norm, layer}; see docs/extending.md#branch")
+    GATEFOLD_EXPECT(
+        (!policy::Layer<NormT, T, B>),
+        "gatefold: norm and layer are swapped: NormedPoint{norm, layer}; see docs/how-to/extending.md#branch")
     return policy::fits<Inner<T, B>> && policy::check_norm<NormT, T, B>();
   }
   Index in_dim() const { return layer.in_dim(); }

@@ -26,7 +26,7 @@ template <class ExpertT>
 struct OneExpert {
   GATEFOLD_REQUIRE(!policy::is_misplaced<ExpertT>,
                    "gatefold: a OneExpert has one part, OneExpert{expert}: Mlp<Gelu>{...} say; several experts and a "
-                   "gate are a Mixture{gate, expert}; see docs/extending.md#expert");
+                   "gate are a Mixture{gate, expert}; see docs/how-to/extending.md#expert");
   ExpertT expert;
 
   template <class T, class B>
@@ -108,7 +108,7 @@ template <class N, class T, class B>
 constexpr bool check_norm() {
   GATEFOLD_EXPECT((Expert<N, T, B> || Branch<N, T, B>),
                   "gatefold: a norm is an expert or a branch, LayerNorm{} or RmsNorm{} say: PreNorm{norm, branch}, "
-                  "PostNorm{layer, norm}, NormedPoint{norm, layer}; see docs/extending.md#branch")
+                  "PostNorm{layer, norm}, NormedPoint{norm, layer}; see docs/how-to/extending.md#branch")
   return true;
 }
 

@@ -28,7 +28,7 @@ template <class LayerT, class NormT>
 struct PostNorm {
   GATEFOLD_REQUIRE(!policy::is_misplaced<NormT>,
                    "gatefold: a PostNorm has two parts, PostNorm{layer, norm}: Residual{rule, branch} and LayerNorm{}, "
-                   "say; see docs/extending.md#branch");
+                   "say; see docs/how-to/extending.md#branch");
   LayerT layer;
   NormT norm;
 
@@ -63,7 +63,7 @@ struct PostNorm {
   template <class T, class B>
   static constexpr bool check_parts() {
     GATEFOLD_EXPECT((!policy::Layer<NormT, T, B>),
-                    "gatefold: layer and norm are swapped: PostNorm{layer, norm}; see docs/extending.md#branch")
+                    "gatefold: layer and norm are swapped: PostNorm{layer, norm}; see docs/how-to/extending.md#branch")
     return policy::fits<Inner<T, B>> && policy::check_norm<NormT, T, B>();
   }
   Index in_dim() const { return layer.in_dim(); }

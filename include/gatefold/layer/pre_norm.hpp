@@ -27,7 +27,7 @@ struct PreNorm {
   GATEFOLD_REQUIRE(
       !policy::is_misplaced<NormT>,
       "gatefold: a PreNorm has two parts, PreNorm{norm, branch}: LayerNorm{} and Mixture{gate, expert}, say; "
-      "see docs/extending.md#branch");
+      "see docs/how-to/extending.md#branch");
   NormT norm;
   BranchT branch;
 
@@ -58,7 +58,7 @@ struct PreNorm {
   template <class T, class B>
   static constexpr bool check_parts() {
     GATEFOLD_EXPECT((!policy::Expert<BranchT, T, B> || !policy::Branch<NormT, T, B>),
-                    "gatefold: norm and branch are swapped: PreNorm{norm, branch}; see docs/extending.md#branch")
+                    "gatefold: norm and branch are swapped: PreNorm{norm, branch}; see docs/how-to/extending.md#branch")
     if constexpr (policy::check_norm<NormT, T, B>()) {
       return policy::check_branch<BranchT, T, B>();
     } else {

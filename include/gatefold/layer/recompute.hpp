@@ -33,7 +33,7 @@ void copy_layers_done(const C& from, C& to) {
     if constexpr (requires { requires std::is_arithmetic_v<decltype(to.layer)>; }) {
       GATEFOLD_REQUIRE((std::is_same_v<decltype(to.layer), Index>),
                        "gatefold: layer of a Carry must be an Index: the number of layers done, which Recompute keeps; "
-                       "see docs/extending.md#optional-members");
+                       "see docs/reference/optional_members.md");
       to.layer = from.layer;
     }
     C::each([](std::string_view, const auto& a, auto& b) { copy_layers_done(a, b); }, from, to);
@@ -61,7 +61,7 @@ template <class LayerT>
 struct Recompute {
   GATEFOLD_REQUIRE(!policy::is_misplaced<LayerT>,
                    "gatefold: a Recompute is a layer, and whether it is on, if that is said: Recompute{layer}, "
-                   "Recompute{layer, enabled}; see docs/extending.md#branch");
+                   "Recompute{layer, enabled}; see docs/how-to/extending.md#branch");
   LayerT layer;
   bool enabled = true;
 

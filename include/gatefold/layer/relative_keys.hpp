@@ -49,7 +49,7 @@ template <class LayerT>
 struct RelativeKeys {
   GATEFOLD_REQUIRE(!policy::is_misplaced<LayerT>,
                    "gatefold: a RelativeKeys is two numbers and a layer, RelativeKeys{window, head_dim, layer}; see "
-                   "docs/extending.md#branch");
+                   "docs/how-to/extending.md#branch");
   Index window = 0, head_dim = 0;
   LayerT layer;
 

@@ -33,20 +33,20 @@ struct Residual {
   GATEFOLD_REQUIRE(
       !has_optimizer,
       "gatefold: this is an optimizer (gatefold::optim), which steps parameters; a residual layer needs an "
-      "update rule (gatefold::update); see docs/extending.md#rule");
+      "update rule (gatefold::update); see docs/how-to/extending.md#rule");
   GATEFOLD_REQUIRE(!swapped,
-                   "gatefold: rule and branch are swapped: Residual{rule, branch}; see docs/extending.md#rule");
+                   "gatefold: rule and branch are swapped: Residual{rule, branch}; see docs/how-to/extending.md#rule");
   GATEFOLD_REQUIRE(
       has_rule,
       "gatefold: this is no update rule: a gate, an expert, a norm, a branch or a layer stands in its place; "
       "Residual{rule, branch}: update::HeavyBall{} and Mixture{gate, expert}, say; see "
-      "docs/extending.md#rule");
+      "docs/how-to/extending.md#rule");
   GATEFOLD_REQUIRE(!policy::is_misplaced<RuleT>,
                    "gatefold: a Residual has two parts, Residual{rule, branch}: update::HeavyBall{} and Mixture{gate, "
-                   "expert}, say; see docs/extending.md#branch");
+                   "expert}, say; see docs/how-to/extending.md#branch");
   GATEFOLD_REQUIRE(has_branch || swapped || policy::is_misplaced<RuleT>,
                    "gatefold: a Residual needs a branch behind its rule, with in_dim() and out_dim(): Mixture{gate, "
-                   "expert}, say, or Attention; see docs/extending.md#branch");
+                   "expert}, say, or Attention; see docs/how-to/extending.md#branch");
   RuleT rule;
   BranchT branch;
 
@@ -82,7 +82,7 @@ struct Residual {
     } else if constexpr (policy::ExpertTypes<BranchT, T, B> && !policy::Branch<BranchT, T, B>) {
       GATEFOLD_REQUIRE((!policy::ExpertTypes<BranchT, T, B>),
                        "gatefold: this is an expert, and a Residual needs a branch: Residual{rule, OneExpert{expert}}; "
-                       "see docs/extending.md#expert");
+                       "see docs/how-to/extending.md#expert");
       return false;
     } else if constexpr (!policy::check_reads_rows<BranchT, T, B>() || !policy::check_rule<RuleT, T, B>()) {
       return false;

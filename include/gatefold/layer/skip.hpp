@@ -23,7 +23,7 @@ template <class LayerT>
 struct Skip {
   GATEFOLD_REQUIRE(!policy::is_misplaced<LayerT>,
                    "gatefold: a Skip has one part, Skip{layer}; layers that follow each other are a Chain{a, b}; see "
-                   "docs/extending.md#branch");
+                   "docs/how-to/extending.md#branch");
   LayerT layer;
 
   template <class T, class B>

@@ -39,7 +39,7 @@ struct Stack {
   GATEFOLD_REQUIRE(
       !policy::is_misplaced<LayerT>,
       "gatefold: a Stack is a layer and how often, Stack{layer, depth}; unlike layers are a Chain{a, b}; see "
-      "docs/extending.md#branch");
+      "docs/how-to/extending.md#branch");
   LayerT layer;
   Index depth = 1;
 

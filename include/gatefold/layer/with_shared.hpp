@@ -38,10 +38,10 @@ template <class BranchT, class SharedT>
 struct WithShared {
   GATEFOLD_REQUIRE(!policy::is_misplaced<BranchT>,
                    "gatefold: a WithShared has a branch, an expert and a number, if any: WithShared{Mixture{gate, "
-                   "expert}, shared}; see docs/extending.md#branch");
+                   "expert}, shared}; see docs/how-to/extending.md#branch");
   GATEFOLD_REQUIRE(!hook::expert::with_noise<SharedT>(),
                    "gatefold: the shared expert draws numbers, which WithShared does not hand on; see "
-                   "docs/extending.md#expert");
+                   "docs/how-to/extending.md#expert");
   BranchT branch;
   SharedT shared;
   double weight = 1;
@@ -70,7 +70,7 @@ struct WithShared {
   static constexpr bool check_parts() {
     GATEFOLD_EXPECT((!policy::Expert<BranchT, T, B> || !policy::Branch<SharedT, T, B>),
                     "gatefold: branch and shared expert are swapped: WithShared{branch, expert}; see "
-                    "docs/extending.md#branch")
+                    "docs/how-to/extending.md#branch")
     if constexpr (policy::check_branch<BranchT, T, B>()) {
       return policy::check_bank<SharedT, T, B>();
     } else {

@@ -13,14 +13,14 @@ namespace gatefold {
 /// Whether an Extra has a data member that takes a V: one of the name that takes none stops the compiler.
 namespace hook::input {
 
-#define GATEFOLD_INPUT(member, type)                                                                           \
-  template <class E, class V>                                                                                  \
-  constexpr bool member() {                                                                                    \
-    constexpr bool fits = requires(std::remove_const_t<E> & extra, const V& value) { extra.member = value; };  \
-    GATEFOLD_EXPECT(fits || !named::member<std::remove_const_t<E>>(),                                          \
-                    "gatefold: " #member " of an Extra must be " type                                          \
-                    ", of the elements and backend of what fills it; see docs/extending.md#inputs-of-its-own") \
-    return fits;                                                                                               \
+#define GATEFOLD_INPUT(member, type)                                                                                  \
+  template <class E, class V>                                                                                         \
+  constexpr bool member() {                                                                                           \
+    constexpr bool fits = requires(std::remove_const_t<E> & extra, const V& value) { extra.member = value; };         \
+    GATEFOLD_EXPECT(fits || !named::member<std::remove_const_t<E>>(),                                                 \
+                    "gatefold: " #member " of an Extra must be " type                                                 \
+                    ", of the elements and backend of what fills it; see docs/reference/inputs.md#inputs-of-its-own") \
+    return fits;                                                                                                      \
   }
 GATEFOLD_INPUT(length, "Index")
 GATEFOLD_INPUT(valid, "View<const T, 1, B>")

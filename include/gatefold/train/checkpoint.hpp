@@ -94,7 +94,7 @@ template <class R>
 constexpr bool check_run() {
   GATEFOLD_EXPECT((requires(const R run) { run.context(); }),
                   "gatefold: a checkpoint is of a run, a Trainer say: save_checkpoint(path, trainer); parameters alone "
-                  "go into io::save(path, ctx, metadata, Part{prefix, params}); see docs/checkpoints.md")
+                  "go into io::save(path, ctx, metadata, Part{prefix, params}); see docs/how-to/checkpoints.md")
   return true;
 }
 

@@ -31,8 +31,9 @@ class InputGradient {
   using B = typename C::Backend;
   using Layer = AsLayer<ModelT, T, B>;
   using Loss = loss::Of<LossT, gatefold::Params<Layer, T, B>, T, B>;
-  GATEFOLD_REQUIRE((!policy::reads_ids<Layer, T, B>),
-                   "gatefold: a model that reads ids has no gradient of its items; see docs/extending.md#branch");
+  GATEFOLD_REQUIRE(
+      (!policy::reads_ids<Layer, T, B>),
+      "gatefold: a model that reads ids has no gradient of its items; see docs/how-to/extending.md#branch");
 
  public:
   using Params = typename Loss::Learned;

@@ -40,7 +40,7 @@ class RoutedTrainer {
   GATEFOLD_REQUIRE(
       requires(const MixtureT& of_experts) { of_experts.filled_gate(); },
       "gatefold: a RoutedTrainer or ThreeStage takes a Mixture{gate, expert}, in one process; a branch on shards "
-      "(dist::ExpertParallel) is trained by a Trainer; see docs/distributed.md");
+      "(dist::ExpertParallel) is trained by a Trainer; see docs/how-to/distributed.md");
   GATEFOLD_REQUIRE(
       requires(gatefold::Plan<decltype(std::declval<const MixtureT&>().filled_gate()), T, B> plan) { plan.item_slots; },
       "gatefold: a RoutedTrainer or ThreeStage takes a gate that picks experts for each item; one that mixes items, as "

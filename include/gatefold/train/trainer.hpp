@@ -69,7 +69,7 @@ class Trainer {
   static_assert(optim::check<OptimizerT, C, Params>());
   GATEFOLD_REQUIRE((hook::loss::no_batch<LossT>() == hook::optimizer::reduce<const OptimizerT, C, Params>()),
                    "gatefold: on shards a Trainer takes both, dist::LossOfShards{loss, &shard} and "
-                   "dist::DataParallel{optimizer, &shard}; see docs/distributed.md");
+                   "dist::DataParallel{optimizer, &shard}; see docs/how-to/distributed.md");
 
   Trainer(C& ctx, const ModelT& model, const LossT& of_outputs, const OptimizerT& of_params, Seed of_run,
           Element<T> = {})
@@ -253,12 +253,12 @@ class Trainer {
   static double refuse_batch() {
     GATEFOLD_REQUIRE((std::is_convertible_v<const E&, const Extra&>),
                      "gatefold: these extra inputs are of another model, element or backend: a Trainer takes its own, "
-                     "decltype(trainer)::Extra; see docs/extending.md#inputs-of-its-own");
+                     "decltype(trainer)::Extra; see docs/reference/inputs.md#inputs-of-its-own");
     GATEFOLD_REQUIRE(
         (!std::is_convertible_v<const E&, const Extra&> || std::is_void_v<X>),
         "gatefold: what a Trainer takes are views of its own elements and backend, in memory that has a name: rows x "
         "[N, in_dim] of float (of double after Element<double>{}), ids and labels of gatefold::Index (std::int64_t), "
-        "on a device what transfer has copied there; infer writes a y that is not const; see README.md#your-own-data");
+        "on a device what transfer has copied there; infer writes a y that is not const; see docs/how-to/your_data.md");
     return 0;
   }
   /// Parts of a batch, whose gradient stands in `grads`: Σ_i n_i ∇L_i / unit.
@@ -362,7 +362,7 @@ class Trainer<lookup::NoTrainer<A...>, void, void, void, void> {
       sizeof...(A) == 0,
       "gatefold: a Trainer is made of these, in this order: Trainer{ctx, model, loss, optimizer, Seed{1}}, ctx a "
       "context with a name, and Element<double>{} after the seed where it computes in double; see "
-      "README.md#your-own-data");
+      "docs/how-to/your_data.md");
 
  public:
   explicit Trainer(const A&...) {}

@@ -97,7 +97,7 @@ void begin_pass(C& carry) {
     carry.pass = {};
   } else {
     GATEFOLD_REQUIRE(!named::pass<C>(),
-                     "gatefold: pass of a Carry must be an update::Pass; see docs/extending.md#optional-members");
+                     "gatefold: pass of a Carry must be an update::Pass; see docs/reference/optional_members.md");
   }
 }
 /// Also of the carries within.
