@@ -15,6 +15,7 @@
 #include "gatefold/tensor/deferred_zeros.hpp"
 #include "gatefold/tensor/expect_shape.hpp"
 #include "gatefold/tensor/view.hpp"
+#include "gatefold/tensor/sampled_hash.hpp"
 #include "gatefold/tensor/tensor.hpp"
 #include "gatefold/tensor/table.hpp"
 #include "gatefold/tensor/flat_tensor.hpp"

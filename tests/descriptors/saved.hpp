@@ -17,12 +17,12 @@ namespace gatefold::rows {
 /// Give what layers and mixtures keep of their x the right extents, so that backward goes on to what their parts kept.
 template <class S>
 void restamp(S& saved, const BatchStamp& as) {
+  if constexpr (requires { saved.batch; }) saved.batch = as;
   if constexpr (requires { saved.layers[0]; }) {
     for (auto& layer : saved.layers) restamp(layer, as);
   } else if constexpr (requires { saved.layer; }) {
     restamp(saved.layer, as);
   } else {
-    if constexpr (requires { saved.batch; }) saved.batch = as;
     for_each_mixture(saved, [&](const auto& of) { const_cast<BatchStamp&>(of.batch) = as; });
   }
 }

@@ -48,7 +48,7 @@ TEST_CASE("a classifier learns its labels; with a softmax too many its loss stay
   for (const bool twice : {false, true}) {
     CAPTURE(twice);
     Cpu::Context ctx(1);
-    Trainer trainer{ctx, classifier(Embedding{.vocabulary = 6, .model_dim = 4}, 2),
+    Trainer trainer{ctx, classifier(Embedding{.vocabulary = 6, .model_dim = 4}, 2, 0),
                     twice ? CrossEntropy::reference({.ignore = -1}) : CrossEntropy{.ignore = -1},
                     optim::AdamW{.lr = 0.05, .decay = 0}, Seed{3}};
     const std::vector<Index> ids{0, 1, 2, 3, 4, 5}, target = labels_of_last({1, 0, 1}, 2);

@@ -40,12 +40,12 @@ namespace {
 constexpr Index vocabulary = 9, dim = 4, ignored = -1;
 
 /// A sparse gradient, a carry, dropout, experts; no item sees another.
-auto model() {
+auto model(double rate) {
   return Chain{
       Embedding{.vocabulary = vocabulary, .model_dim = dim},
       Residual{update::HeavyBall{.mu = 0.5},
-               Dropout{0.3, PreNorm{LayerNorm{}, Mixture{SoftmaxTopK{.scores = {.experts = 3}, .selection = {.k = 2}},
-                                                         Mlp<Gelu>{.model_dim = dim, .hidden_dim = 5}}}}},
+               Dropout{rate, PreNorm{LayerNorm{}, Mixture{SoftmaxTopK{.scores = {.experts = 3}, .selection = {.k = 2}},
+                                                          Mlp<Gelu>{.model_dim = dim, .hidden_dim = 5}}}}},
       LayerNorm{dim}};
 }
 const StreamedCrossEntropy loss{.vocabulary = vocabulary, .model_dim = dim, .ignore = ignored};
@@ -80,8 +80,8 @@ double counted(const Part& part) {
 }
 
 template <class T, class O = optim::AdamW>
-auto trainer(Cpu::Context& ctx, const O& optimizer = {}) {
-  return Trainer{ctx, model(), loss, optimizer, Seed{3}, Element<T>{}};
+auto trainer(Cpu::Context& ctx, const O& optimizer = {}, double rate = 0.3) {
+  return Trainer{ctx, model(rate), loss, optimizer, Seed{3}, Element<T>{}};
 }
 template <class R>
 using Value = std::remove_cvref_t<decltype(std::declval<R>().output()(0, 0))>;
@@ -172,7 +172,7 @@ TEST_CASE("parts are the whole batch, where no item sees another: any sizes, sum
        std::vector<std::vector<Index>>{{26}, {13, 13}, {1, 25}, {7, 7, 7, 5}, {2, 3, 5, 7, 9}}) {
     const auto parts = parts_of(sizes);
     const optim::Clipped clipped{optim::AdamW{.lr = 1e-2, .epsilon = 1e-3}, 0.05};
-    auto run = trainer<double>(ctx, clipped), batch = trainer<double>(ctx, clipped);
+    auto run = trainer<double>(ctx, clipped, 0), batch = trainer<double>(ctx, clipped, 0);
     for (int t = 0; t < 3; ++t) {
       const double value = step(run, parts), expected = step(batch, {whole(parts)});
       // Sums of at most 52 rows of the experts, whose terms are no larger than a hundred times their sum.
@@ -235,7 +235,7 @@ TEST_CASE("a gradient without a step: accumulate leaves it, and nothing of it is
   check_gradient(run, value);
   run.forget();
   CHECK(run.waiting() == 0);
-  CHECK(step(run, {parts[1]}) == step(expected, {parts[1]}));
+  CHECK(step(run, {parts[1]}, 0) == step(expected, {parts[1]}, 0));
   CHECK(same_bits(values(run.params), values(expected.params)));
   CHECK(run.state.step == 1);
 }
@@ -244,17 +244,17 @@ TEST_CASE("a part without a target that counts, or without items, adds nothing, 
   Cpu::Context ctx(1);
   const auto parts = parts_of({5, 9});
   const Part none{{1, 2, 8}, {ignored, ignored, ignored}}, empty{};
-  auto expected = trainer<float>(ctx);
+  auto expected = trainer<float>(ctx, {}, 0);
   const double value = step(expected, parts);
   for (const Part& nothing : {none, empty})
     for (std::size_t place = 0; place <= parts.size(); ++place) {
       auto with = parts;
       with.insert(with.begin() + static_cast<std::ptrdiff_t>(place), nothing);
-      auto run = trainer<float>(ctx);
+      auto run = trainer<float>(ctx, {}, 0);
       CHECK(step(run, with) == value);
       CHECK(same_bits(values(run.params), values(expected.params)));
     }
-  auto run = trainer<float>(ctx);
+  auto run = trainer<float>(ctx, {}, 0);
   CHECK(step(run, {none, none}) == 0);
   CHECK(values(run.grads) == std::vector<double>(values(run.grads).size()));
   CHECK(run.accumulate(empty.ids, empty.next) == 0);
@@ -279,7 +279,7 @@ TEST_CASE("the bits do not depend on the threads") {
 TEST_CASE("what throws leaves the parts that wait; NaN in one of them leaves the step out") {
   Cpu::Context ctx(1);
   const auto parts = parts_of({5, 9});
-  auto expected = trainer<float>(ctx), run = trainer<float>(ctx);
+  auto expected = trainer<float>(ctx, {}, 0), run = trainer<float>(ctx, {}, 0);
   step(expected, parts);
   run.accumulate(parts[0].ids, parts[0].next);
   const Part wrong{{1, vocabulary}, {1, 2}}, unlike{{1, 2}, {1}};
@@ -312,7 +312,7 @@ TEST_CASE("what throws leaves the parts that wait; NaN in one of them leaves the
 TEST_CASE("no step after the first allocates") {
   Cpu::Context ctx(2);
   const auto parts = parts_of({5, 9, 4});
-  auto run = trainer<float>(ctx, optim::Clipped{optim::AdamW{.lr = 0.01}, 0.5});
+  auto run = trainer<float>(ctx, optim::Clipped{optim::AdamW{.lr = 0.01}, 0.5}, 0);
   const auto all = [&] {
     for (std::size_t i = 0; i < 2; ++i) run.accumulate(parts[i].ids, parts[i].next);
     run.step(parts[2].ids, parts[2].next);

@@ -352,7 +352,7 @@ TEST_CASE("a language model's weights go from its checkpoint into a classifier, 
   for (int t = 0; t < 2; ++t) trained.step(ids, next);
   save_checkpoint(path, trained);
 
-  Trainer tuned{ctx, classifier(language, 3), CrossEntropy{.ignore = -1}, optim::AdamW{}, Seed{2}};
+  Trainer tuned{ctx, classifier(language, 3, 0), CrossEntropy{.ignore = -1}, optim::AdamW{}, Seed{2}};
   const auto& [model, hidden, head] = tuned.params.layers;
   const auto values = [](const auto& pack) {
     std::vector<float> all;

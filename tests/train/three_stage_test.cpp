@@ -11,6 +11,8 @@
 #include "gatefold/backend/cpu/cpu.hpp"
 #include "gatefold/data/signal_mixture.hpp"
 #include "gatefold/expert/attention_expert.hpp"
+#include "gatefold/expert/hidden_dropout.hpp"
+#include "gatefold/expert/mlp.hpp"
 #include "gatefold/expert/patch_cnn.hpp"
 #include "gatefold/expert/transformer_expert.hpp"
 #include "gatefold/gate/gates.hpp"
@@ -384,4 +386,19 @@ TEST_CASE("a loss or gradient that is not finite steps neither experts nor route
       CHECK(run.state.step == 2);
       CHECK_FALSE(same_bits(values(run.trainer.params), params));
     }
+}
+
+TEST_CASE("ThreeStage: dropout without noise is refused in steps") {
+  Cpu::Context ctx(1);
+  const auto x = uniform_tensor<float>(ctx, Seed{1}, 1, 6, 4);
+  const Mixture mixture{SoftmaxTopK{.scores = {.experts = 2}}, HiddenDropout{0.5, Mlp<Gelu>{4, 5}}};
+  ThreeStage run{ctx, mixture, MeanSquaredError{}, Stages<>{.first = 1, .second = 1}, Seed{7}};
+  run.begin_epoch();
+  const auto before = values(run.trainer.params);
+  CHECK(support::message_of([&] { run.step(x, x); }) ==
+        "HiddenDropout: extra.noise: expected numbers in a training step (for example trainer.noise()), or rate 0, got "
+        "none");
+  CHECK(same_bits(values(run.trainer.params), before));
+  run.step(x, x, {.noise = {Random{Seed{2}, 1}}});
+  run.trainer.gradients(x, x);
 }

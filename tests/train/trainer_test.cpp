@@ -16,13 +16,17 @@
 #include "gatefold/backend/cpu/cpu.hpp"
 #include "gatefold/expert/activation.hpp"
 #include "gatefold/expert/gated_mlp.hpp"
+#include "gatefold/expert/hidden_dropout.hpp"
 #include "gatefold/expert/layer_norm.hpp"
 #include "gatefold/expert/linear.hpp"
 #include "gatefold/expert/mlp.hpp"
 #include "gatefold/gate/composed_gate.hpp"
 #include "gatefold/layer/chain.hpp"
+#include "gatefold/layer/dropout.hpp"
 #include "gatefold/layer/mixture.hpp"
+#include "gatefold/layer/one_expert.hpp"
 #include "gatefold/layer/pre_norm.hpp"
+#include "gatefold/layer/relative_attention.hpp"
 #include "gatefold/layer/residual.hpp"
 #include "gatefold/layer/stack.hpp"
 #include "gatefold/loss/cross_entropy.hpp"
@@ -34,6 +38,7 @@
 #include "gatefold/update/heavy_ball.hpp"
 #include "gatefold/update/plain.hpp"
 #include "support/counted_allocations.hpp"
+#include "support/pass.hpp"
 
 using namespace gatefold;
 
@@ -376,6 +381,43 @@ TEST_CASE("a batch without items is no step") {
   CHECK(same_bits(flat<float>(trainer.state), state));
   CHECK(trainer.state.step == 1);
   CHECK(trainer.evaluate(none.x, none.target) == 0);
+}
+
+TEST_CASE("Trainer: dropout without noise is refused in steps") {
+  Cpu::Context ctx(1);
+  const Batch<float> batch;
+  const auto message = [](const char* where) {
+    return std::string(where) +
+           ": extra.noise: expected numbers in a training step (for example trainer.noise()), or rate 0, got none";
+  };
+  const auto check = [&](const char* where, const auto& layer, auto&& set_noise) {
+    Trainer trainer{ctx, layer, MeanSquaredError{}, optim::Sgd{}, Seed{4}};
+    const auto params = flat<float>(trainer.params);
+    typename decltype(trainer)::Extra extra{};
+    Tensor<float, 2, Cpu> y(kItems, kDim);
+    const std::string expected = where ? message(where) : "no ArgumentError";
+    CHECK(support::message_of([&] { trainer.step(batch.x, batch.target, extra); }) == expected);
+    if (where) CHECK(same_bits(flat<float>(trainer.params), params));
+    trainer.accumulate(batch.x, batch.target, extra);  // gradients without a step are evaluation
+    CHECK(support::message_of([&] { trainer.step(batch.x, batch.target, extra); }) == expected);
+    CHECK(trainer.waiting() == (where ? 1 : 0));
+    trainer.infer(batch.x, y, extra);
+    trainer.evaluate(batch.x, batch.target, extra);
+    set_noise(extra, trainer.noise());
+    trainer.step(batch.x, batch.target, extra);
+  };
+  const auto with_rate = [](double rate) {
+    return Stack{Residual{update::Plain{}, Dropout{rate, OneExpert{Linear{.model_dim = kDim}}}}, 2};
+  };
+  const auto of_branch = [](auto& extra, Random random) { extra.noise.random = random; };
+  const auto of_expert = [](auto& extra, Random random) { extra.random = random; };
+  const Mlp<Gelu> mlp{.model_dim = kDim, .hidden_dim = 8};
+  check("Dropout", with_rate(0.5), of_branch);
+  check(nullptr, with_rate(0), of_branch);
+  check("HiddenDropout", HiddenDropout{0.5, mlp}, of_expert);
+  check("HiddenDropout", Mixture{SoftmaxTopK{.scores = {.experts = 4}}, HiddenDropout{0.5, mlp}}, of_branch);
+  check(nullptr, Mixture{SoftmaxTopK{.scores = {.experts = 4}}, HiddenDropout{0, mlp}}, of_branch);
+  check("RelativeAttention", RelativeAttention{.model_dim = kDim, .heads = 2, .window = 4, .dropout = 0.1}, of_branch);
 }
 
 TEST_CASE("float unless another element type is asked for") {

@@ -2,7 +2,11 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
 #include <utility>
+#include <vector>
 
 #include "gatefold/backend/cpu/cpu.hpp"
 #include "gatefold/expert/layer_norm.hpp"
@@ -16,6 +20,7 @@
 #include "gatefold/layer/one_expert.hpp"
 #include "gatefold/layer/per_token.hpp"
 #include "gatefold/layer/post_norm.hpp"
+#include "gatefold/layer/recompute.hpp"
 #include "gatefold/layer/residual.hpp"
 #include "gatefold/layer/stack.hpp"
 #include "gatefold/update/adam.hpp"
@@ -165,6 +170,106 @@ TEST_CASE("layers that share parameters may do more than their carry sees") {
   shared(NormedPoint{LayerNorm{}, residual(update::HeavyBall{})});
   shared(Chain{LayerNorm{.model_dim = kDim}, residual(update::HeavyBall{}), LayerNorm{.model_dim = kDim}});
   shared(Stack{Chain{LayerNorm{.model_dim = kDim}, residual(update::HeavyBall{})}, 2});
+}
+
+namespace {
+
+const char* const not_zeroed =
+    "backward: dcarry: expected zeros, or the adjoint of the carry, got the carry that forward left";
+const char* const used_before =
+    "backward: dcarry: expected zeros, or the adjoint of the carry, got the one that the last backward left";
+
+/// The carry of a forward as dcarry, and a dcarry used for two backwards, are refused before anything is written.
+template <class L>
+void check_dcarry(const L& layer) {
+  Cpu::Context ctx(1);
+  auto p = support::pass<float>(ctx, layer, kItems);
+  p.forward();
+  const auto before = values(p.dx, p.grads, p.carry);
+  std::swap(p.carry, p.dcarry);
+  CHECK(message_of([&] { p.backward(); }) == not_zeroed);
+  std::swap(p.carry, p.dcarry);
+  CHECK(support::same_bits(values(p.dx, p.grads, p.carry), before));
+
+  p.backward();
+  const auto after = values(p.dx, p.grads, p.dcarry);
+  CHECK(message_of([&] { p.backward(); }) == used_before);
+  // The next batch, whose forward writes the same saved.
+  auto other = uniform_tensor<float>(ctx, Seed{8}, 1, kItems, layer.in_dim());
+  std::swap(p.x, other);
+  p.layer.begin(ctx, p.params, kItems, p.carry);
+  p.forward();
+  CHECK(message_of([&] { p.backward(); }) == used_before);
+  CHECK(support::same_bits(values(p.dx, p.grads, p.dcarry), after));
+
+  // Zeros and other values may come into the same object by any way.
+  for_each_tensor([](const Name&, auto& t) { std::fill(t.data(), t.data() + t.size(), 0.0f); }, p.dcarry);
+  p.backward();
+  for_each_tensor([](const Name&, auto& t) { std::fill(t.data(), t.data() + t.size(), 0.5f); }, p.dcarry);
+  p.backward();
+  set_zero(ctx, p.carry);
+  std::swap(p.carry, p.dcarry);
+  p.backward();
+}
+
+}  // namespace
+
+TEST_CASE("dcarry: what forward or another backward left is refused") {
+  check_dcarry(residual(update::HeavyBall{}));
+  check_dcarry(residual(update::Adam{.epsilon = 0.1}));
+  check_dcarry(residual(update::ComplexMomentum{}));
+  check_dcarry(residual(update::First{update::Adam{.epsilon = 0.1}, update::HeavyBall{}}));
+  check_dcarry(Stack{residual(update::HeavyBall{}), 3});
+  check_dcarry(Chain{LayerNorm{.model_dim = kDim}, residual(update::HeavyBall{}), LayerNorm{.model_dim = kDim}});
+  check_dcarry(Chain{Stack{residual(update::HeavyBall{}), 2}, Linear{.model_dim = kDim}});
+  check_dcarry(Recompute{residual(update::HeavyBall{})});
+  check_dcarry(Stack{Recompute{residual(update::HeavyBall{})}, 3});
+  check_dcarry(PerToken{3, residual(update::HeavyBall{})});
+  check_dcarry(
+      Block{Residual{update::Plain{}, Attention{.model_dim = kDim, .heads = 2}}, residual(update::HeavyBall{})});
+}
+
+TEST_CASE("dcarry: layers called one by one, shared or run again, may use the same") {
+  Cpu::Context ctx(1);
+  auto p = support::pass<double>(ctx, residual(update::HeavyBall{}), kItems);
+  using L = decltype(p.layer);
+  constexpr int depth = 3;
+  // Of layers with the parameters of p, or with their own; with a copy between two layers, or without.
+  for (const bool shared : {true, false})
+    for (const bool copied : {true, false})
+      for (const bool again : {true, false}) {
+        if (shared && copied && again) continue;  // indistinguishable from a second backward
+        std::vector<Params<L, double, Cpu>> params;
+        for (std::uint64_t l = 0; l < depth; ++l) params.push_back(p.layer.template init<double, Cpu>(ctx, Seed{l}));
+        const auto of = [&](int l) -> auto& { return params[shared ? 0 : static_cast<std::size_t>(l)]; };
+        std::vector<Saved<L, double, Cpu>> saved(depth);
+        std::vector<Tensor<double, 2, Cpu>> x;
+        x.push_back(uniform_tensor<double>(ctx, Seed{9}, 1, kItems, kDim));
+        std::vector<Carry<L, double, Cpu>> before(depth);
+        p.layer.begin(ctx, of(0), kItems, p.carry);
+        for (int l = 0; l < depth; ++l) {
+          const auto at = static_cast<std::size_t>(l);
+          p.layer.begin(ctx, of(l), kItems, before[at]);
+          copy_pack(ctx, p.carry, before[at]);
+          x.emplace_back(kItems, kDim);
+          p.layer.forward(ctx, of(l), x[at], p.carry, x[at + 1], saved[at]);
+        }
+        auto dy = uniform_tensor<double>(ctx, Seed{7}, 1, kItems, kDim);
+        Tensor<double, 2, Cpu> dx(kItems, kDim);
+        p.layer.begin(ctx, of(0), kItems, p.dcarry);
+        for (int l = depth; l-- > 0;) {
+          const auto at = static_cast<std::size_t>(l);
+          Saved<L, double, Cpu>& kept = again ? saved[0] : saved[at];
+          if (again) p.layer.forward(ctx, of(l), x[at], before[at], x[at + 1], kept);
+          fill(ctx, dx, 0);
+          CHECK(message_of([&] { backward(p.layer, ctx, of(l), x[at], kept, dy, p.dcarry, dx, p.grads); }) ==
+                "no ArgumentError");
+          if (copied)
+            copy(ctx, dx, dy.view());
+          else
+            std::swap(dx, dy);
+        }
+      }
 }
 
 TEST_CASE("begin says which count of items is wrong") {

@@ -242,6 +242,7 @@ class SegmentMemory {
   /// Forget: start a stream anew, with nothing before it, or with rows of zeros (the reference code of papers 001 and
   /// 002, whose `most` zeros are keys like others).
   void begin(typename B::Context& ctx, Index zeros = 0) {
+    const auto here = ctx.here();
     expect(zeros >= 0 && zeros <= size_.most, "SegmentMemory.begin", "zeros", Joined{"0 to ", size_.most}, zeros);
     resize(past_, zeros);
     fill(ctx, past_.rows.view(), 0);

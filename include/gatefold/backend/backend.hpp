@@ -111,8 +111,9 @@ concept Products = requires(typename B::Context& ctx, Groups<B> g, View<const do
 ///     copy_bytes(ctx, bytes, from, to), ctx.synchronize()     of a device whose contexts are shards (dist/memory.hpp):
 ///                                        a copy in the order of ctx, from memory of any context or of the host to
 ///                                        any, and the wait for what was asked of ctx
-///     ctx.here()                         while what it returns lives, `allocate` takes memory where ctx works: held by
-///                                        whoever makes tensors for a context (layers, trainers, zeros_like)
+///     ctx.here()                         while the returned object lives, other threads are refused with an
+///                                        ArgumentError, and `allocate` takes memory where ctx works: layers, trainers
+///                                        and zeros_like hold it from their first line
 ///
 /// @order  results are bitwise the same for any number of threads, and an element of a product depends on its own row
 ///         and the weights alone

@@ -325,6 +325,7 @@ P zeros_like(C& ctx, const P& like) {
 /// @throws ArgumentError, before anything is written, unless all shapes agree
 template <class C, class P, class Q>
 void copy_pack(C& ctx, const P& from, Q& to) {
+  const auto here = ctx.here();
   for_each_tensor(pack::ExpectSameExtents{}, from, to);
   for_each_tensor(pack::Copy<C>{ctx}, from, to);
 }

@@ -43,12 +43,11 @@ class Scratch : public OneThread {
   };
   [[nodiscard]] Mark mark() { return Mark(*this); }
 
-  /// While the returned object lives, what this thread allocates is where the context works. For backends of several
-  /// devices, which say so in a `here` of their own; elsewhere there is one place.
-  struct Everywhere {
-    ~Everywhere() {}  // NOLINT(modernize-use-equals-default): compilers warn of unused trivial variables
-  };
-  [[nodiscard]] Everywhere here() const { return {}; }
+  /// While the returned object lives, other threads are refused (OneThread), and this thread allocates where the
+  /// context works. A function that calls several primitives, or writes state next to the context, takes it first.
+  /// Backends of several devices have a `here` of their own.
+  /// @throws ArgumentError if another thread works in the context
+  [[nodiscard]] OneThread::Scope here() { return OneThread::Scope(*this); }
 
   /// Uninitialised elements, aligned as B::allocate aligns (256 bytes at most).
   template <class T, class... Extent>

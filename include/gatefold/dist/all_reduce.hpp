@@ -97,6 +97,7 @@ void sum_elements(ShardT& shard, C& ctx, P& pack) {
 /// @order  that of Shard::sum
 template <class ShardT, class C, class P>
 void all_reduce(ShardT& shard, C& ctx, P& pack) {
+  const auto here = ctx.here();
   if (shard.count() == 1) return;
   reducing::sum_elements<float>(shard, ctx, pack);
   reducing::sum_elements<double>(shard, ctx, pack);

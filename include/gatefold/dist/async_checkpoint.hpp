@@ -7,6 +7,7 @@
 #include <memory>
 #include <utility>
 
+#include "gatefold/backend/one_thread.hpp"
 #include "gatefold/dist/checkpoint.hpp"
 #include "gatefold/io/snapshot.hpp"
 
@@ -41,10 +42,11 @@ class AsyncCheckpoint {
   template <class R>
   void save(const std::filesystem::path& path, const R& run, const io::Metadata& metadata = {},
             const io::SaveOptions& options = {}) {
+    const OneThread::Scope alone(alone_);
     static_assert(gatefold::checkpoint::check_run<R>());
     using C = std::remove_cvref_t<decltype(run.context())>;
-    wait();
     const auto device = run.context().here();
+    wait();
     expect_same(shard_, memory_of(run.context()), "AsyncCheckpoint.save", run);
     saving::expect_same_options(shard_, "AsyncCheckpoint.save", options);
     TensorsHere<C> here(shard_, "AsyncCheckpoint.save", run, TensorsHere<C>::Takes::part);
@@ -56,6 +58,7 @@ class AsyncCheckpoint {
   }
   /// Whether none is on its way any more, on any shard.
   bool poll() {
+    const OneThread::Scope alone(alone_);
     if (!begun_.save) return true;
     const bool written = writing_.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
     if (shard_.sum(Index(written)) < shard_.count()) return false;
@@ -66,6 +69,7 @@ class AsyncCheckpoint {
   /// @throws as dist::save_checkpoint, and ArgumentError where a shard waits for another checkpoint: what was there is
   ///         untouched then
   void wait() {
+    const OneThread::Scope alone(alone_);
     if (!begun_.save) return;
     const auto begun = std::move(begun_);  // whatever comes: it is no longer on its way
     writing_.wait();                       // its thread uses what is begun
@@ -73,6 +77,7 @@ class AsyncCheckpoint {
   }
 
  private:
+  OneThread alone_{"AsyncCheckpoint", "one"};
   int exceptions_ = std::uncaught_exceptions();
   ShardT& shard_;
   io::safetensors::Snapshot snapshot_{};

@@ -216,6 +216,8 @@ std::vector<Placement> placements(const R& run) {
 ///         optimizer's state twice in memory meanwhile
 template <class ShardT, class R>
 Index move_experts(ShardT& shard, R& run, const std::vector<Placement>& to) {
+  auto& ctx = run.context();
+  const auto here = ctx.here();
   const auto changes = moving::changes_of(shard, "move_experts", deals_of(run.params), to);
   if constexpr (requires { run.waiting(); })
     expect(run.waiting() == 0, "move_experts", "run", "no part of a batch that waits for a step", run.waiting());
@@ -227,8 +229,6 @@ Index move_experts(ShardT& shard, R& run, const std::vector<Placement>& to) {
   }
   if (moved == 0) return 0;
   const std::vector<bool> held = moving::held(shard, changes, run);
-  auto& ctx = run.context();
-  const auto here = ctx.here();
   moving::Move<ShardT, std::remove_reference_t<decltype(ctx)>> move(shard, ctx);
   move.bring(changes, run, held);
   if constexpr (requires { run.grads; }) move.shape(changes, run.grads);

@@ -31,8 +31,8 @@ namespace gatefold::dist {
 ///         From then on each forward has one more exchange, of E numbers
 template <class ShardT, class C, class P>
 Index replicate_experts(ShardT& shard, C& ctx, P& params, const std::vector<Placement>& to) {
-  const auto changes = moving::changes_of(shard, "replicate_experts", deals_of(params), to);
   const auto here = ctx.here();
+  const auto changes = moving::changes_of(shard, "replicate_experts", deals_of(params), to);
   moving::Move<ShardT, C> move(shard, ctx);
   move.bring(changes, params, moving::held(shard, changes, params));
   shard.barrier();  // all shards have theirs

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "gatefold/backend/one_thread.hpp"
 #include "gatefold/core/error.hpp"
 #include "gatefold/core/types.hpp"
 #include "gatefold/dist/group.hpp"
@@ -23,7 +24,8 @@ namespace gatefold::dist {
 /// One shard of a run, in the hands of the program that it runs: the communicator of `dist`.
 ///
 /// Every function below is called by all shards, in the same order and with sizes that agree.
-/// @throws DeviceError where another shard or process has failed, stands still or runs another program
+/// @throws ArgumentError if another thread is in such a function of this shard; DeviceError where another shard or
+///         process has failed, stands still or runs another program
 template <World W>
 class Shard {
  public:
@@ -49,6 +51,7 @@ class Shard {
   /// @cost  on a device its context waits for it twice, with work three times
   template <class M, class Work = NoWork>
   void exchange(const M& memory, std::span<const Bytes> out, std::span<const Room> in, const Work& work = {}) {
+    const OneThread::Scope alone(alone_);
     if constexpr (M::is_host || DeviceWorld<W>) {
       group_.exchange(memory, index_, out, in, traffic_, work);
     } else {
@@ -58,6 +61,7 @@ class Shard {
     }
   }
   void barrier() {
+    const OneThread::Scope alone(alone_);
     clear();
     exchange(out_, in_);
   }
@@ -69,6 +73,7 @@ class Shard {
   }
   template <class M, class T>
   void all_gather(const M& memory, const T* mine, std::span<const Index> counts, T* all) {
+    const OneThread::Scope alone(alone_);
     for (std::size_t j = 0; j < counts.size(); ++j) {
       out_[j] = bytes(mine, counts[static_cast<std::size_t>(index_)]);
       in_[j] = room(all, counts[j]);
@@ -86,6 +91,7 @@ class Shard {
   /// The same on shard 0 alone.
   template <class M, class T>
   void gather(const M& memory, const T* mine, std::span<const Index> counts, T* all) {
+    const OneThread::Scope alone(alone_);
     clear();
     out_[0] = bytes(mine, counts[static_cast<std::size_t>(index_)]);
     if (index_ == 0)
@@ -101,6 +107,7 @@ class Shard {
   /// @order  ((0 + 1) + (2 + 3)) + …: a binary tree over the shards, whoever runs them
   template <class T>
   void sum(T* values, Index n) {
+    const OneThread::Scope alone(alone_);
     parts_.resize(static_cast<std::size_t>(part_of(n).count * count()) * sizeof(T));
     sum(HostMemory{}, values, n, reinterpret_cast<T*>(parts_.data()));
   }
@@ -131,6 +138,7 @@ class Shard {
   /// values ← Σ over the shards, with room for count() parts.
   template <class M, class T>
   void sum(const M& memory, T* values, Index n, T* parts) {
+    const OneThread::Scope alone(alone_);
     if (count() == 1) return;
     const Range mine = part_of(n);
     for (Index j = 0; j < count(); ++j) {
@@ -160,6 +168,7 @@ class Shard {
     }
   }
 
+  OneThread alone_{"Shard", "a shard"};
   group::Group<W>& group_;
   const Index index_;
   Traffic traffic_{};

@@ -68,10 +68,10 @@ struct SyncNorm<optim::NormalizedGd, ShardT> {
   }
   template <class C, class Pack>
   void step(C& ctx, Pack& params, Pack& grads, State<Pack>& state) const {
+    const auto here = ctx.here();
     validate();
     expect_like("NormalizedGd.step", "grads", params, grads);
     const Terms terms = terms_of(grads);
-    const auto here = ctx.here();
     auto mark = ctx.mark();
     const double* sums = norms(ctx, grads, terms);
     ++state.step;

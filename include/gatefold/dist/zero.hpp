@@ -152,8 +152,8 @@ struct Zero {
   }
   template <class C, class Pack>
   void step(C& ctx, Pack& params, Pack& grads, State<Pack>& state) const {
-    expect_like("Zero.step", "grads", params, grads);
     const auto here = ctx.here();
+    expect_like("Zero.step", "grads", params, grads);
     for_each_tensor(take_on(ctx), params, state.params);
     for_each_tensor(take_on(ctx), grads, state.grads);
     state.of_shard.part.step = state.step;

@@ -72,7 +72,7 @@ constexpr bool check_takes_factor() {
 /// @param x [N, D] in items, z [S, D] out
 /// @param noise  of a call: a Mixture or OneExpert around it takes it as extra input and gives it to each evaluation
 /// @param saved  the expert's: backward draws ξ again
-/// @throws ArgumentError unless 0 <= rate < 1
+/// @throws ArgumentError unless 0 <= rate < 1, and in Trainer.step and ThreeStage.step without noise unless rate is 0
 /// @cost   S·H random numbers and values of scratch, forward and backward
 /// @order  ξ of hidden value j of item n at expert e is number (n·E + e)·H + j of the stream, wherever its slot stands:
 ///         the same on any number of threads and shards and for any choice of the other items
@@ -113,6 +113,7 @@ struct HiddenDropout {
   template <class T, class B>
   void validate(const Params<T, B>& p, Index experts) const {
     expect_options();
+    noise.expect_given("HiddenDropout", rate);
     expert.validate(p.expert, experts);
   }
 

@@ -88,6 +88,7 @@ struct Attention {
   template <class T, class B, class Step = fn::NoStep<T>>
   void forward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> u, Saved<T, B>& saved,
                const Sequence<T, B>& extra = {}, const Step& step = {}) const {
+    const auto here = ctx.here();
     expect_shape("Attention.forward", "x", x, {any_extent, model_dim});
     expect_shape("Attention.forward", "u", u, {x.extent(0), model_dim});
     expect_apart("Attention.forward", "u", u, "x", x);
@@ -110,6 +111,7 @@ struct Attention {
   void backward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, const Saved<T, B>& saved,
                 In<T, 2, B> du, Out<T, 2, B> dx, Params<T, B>& grads, const Sequence<T, B>& extra,
                 AttentionTrace<T, B>& dtrace) const {
+    const auto here = ctx.here();
     expect_backward("Attention.backward", *this, p, x, du, dx, grads, extra);
     attending::expect_saved("Attention.backward", saved, x.extent(0), x.extent(0), model_dim, heads);
     expect(saved.length == extra.of(x.extent(0)), "Attention.backward", "saved.length", extra.of(x.extent(0)),

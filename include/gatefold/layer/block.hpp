@@ -128,6 +128,7 @@ struct Block {
   template <class T, class B>
   void infer(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, NonDeduced<Carry<T, B>>& carry,
              Out<T, 2, B> y, const NonDeduced<Extra<T, B>>& extra = {}) const {
+    const auto here = ctx.here();
     expect_forward("Block.forward", *this, p, x, "y", y, carry, extra);
     auto mark = ctx.mark();
     auto between = ctx.template scratch<T>(x.extent(0), attention.out_dim());
@@ -141,6 +142,7 @@ struct Block {
   void backward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, const Saved<T, B>& saved,
                 In<T, 2, B> dy, NonDeduced<Carry<T, B>>& dcarry, Out<T, 2, B> dx, Params<T, B>& grads,
                 const NonDeduced<Extra<T, B>>& extra, const NonDeduced<ExtraGrad<T, B>>& dextra) const {
+    const auto here = ctx.here();
     expect_backward("Block.backward", *this, p, x, dy, dx, grads, dcarry, extra);
     expect_shape("Block.backward", "saved.between", saved.between, {x.extent(0), attention.out_dim()});
     auto mark = ctx.mark();

@@ -9,6 +9,7 @@
 #include "gatefold/backend/elementwise.hpp"
 #include "gatefold/core/config.hpp"
 #include "gatefold/core/error.hpp"
+#include "gatefold/layer/batch_stamp.hpp"
 #include "gatefold/layer/layer.hpp"
 #include "gatefold/layer/no_residual.hpp"
 #include "gatefold/policy/policy.hpp"
@@ -69,6 +70,7 @@ struct Chain {
   struct Saved {
     std::tuple<gatefold::Saved<AsLayer<L, T, B>, T, B>...> layers;
     std::array<Tensor<T, 2, B>, size - 1> between;
+    BatchStamp batch;
     void mixtures(auto&& f) const {
       std::apply([&](const auto&... saved) { (for_each_mixture(saved, f), ...); }, layers);
     }
@@ -125,6 +127,7 @@ struct Chain {
                Out<T, 2, B> y, Saved<T, B>& saved, const NonDeduced<Extra<T, B>>& extra = {}) const {
     const auto here = ctx.here();
     expect_forward("Chain.forward", *this, p, x, "y", y, carry, extra);
+    saved.batch.take(x);
     for_each<T, B>([&]<std::size_t At>(const auto& layer) {
       const auto in = input<At>(x, saved);
       View<T, 2, B> out = y;
@@ -140,6 +143,7 @@ struct Chain {
   template <class T, class B>
   void infer(typename B::Context& ctx, const Params<T, B>& p, NonDeduced<Items<T, B>> x, Carry<T, B>& carry,
              Out<T, 2, B> y, const NonDeduced<Extra<T, B>>& extra = {}) const {
+    const auto here = ctx.here();
     expect_forward("Chain.forward", *this, p, x, "y", y, carry, extra);
     auto mark = ctx.mark();
     View<const T, 2, B> before;
@@ -163,7 +167,9 @@ struct Chain {
   void backward(typename B::Context& ctx, const Params<T, B>& p, NonDeduced<Items<T, B>> x, const Saved<T, B>& saved,
                 In<T, 2, B> dy, Carry<T, B>& dcarry, NonDeduced<ItemsGrad<First<T, B>, T, B>> dx, Params<T, B>& grads,
                 const NonDeduced<Extra<T, B>>& extra, NonDeduced<ExtraGrad<T, B>>& dextra) const {
+    const auto here = ctx.here();
     expect_backward("Chain.backward", *this, p, x, dy, dx, grads, dcarry, extra);
+    saved.batch.expect_same("Chain.backward", x);  // before the last layer writes gradients
     for_each<T, B>([&]<std::size_t At>(const auto& layer) {
       if constexpr (At + 1 < size)
         expect_shape("Chain.backward", "saved.between", saved.between[At], {x.extent(0), layer.out_dim()});

@@ -25,7 +25,7 @@ namespace gatefold {
 /// @param extra  `.noise` (forked per layer of a stack) and `.branch`; other parts that are given the same Random draw
 ///               the same numbers
 /// @param saved  the branch's: backward draws ξ again
-/// @throws ArgumentError unless 0 <= rate < 1
+/// @throws ArgumentError unless 0 <= rate < 1, and in Trainer.step and ThreeStage.step without noise unless rate is 0
 /// @cost   N·out_dim random numbers, forward and backward
 /// @order  element (n, d) of ξ is number n·out_dim + d of the stream: the same on any number of threads
 template <class BranchT>
@@ -64,12 +64,14 @@ struct Dropout {
   template <class T, class B>
   void validate(const Params<T, B>& p, Index items, const NonDeduced<Extra<T, B>>& extra) const {
     expect_options();
+    extra.noise.expect_given("Dropout", rate);
     gatefold::validate(branch, p.branch, items, extra.branch);
   }
 
   template <class T, class B, class Step = fn::NoStep<T>>
   void forward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> u,
                NonDeduced<Saved<T, B>>& saved, const NonDeduced<Extra<T, B>>& extra = {}, const Step& step = {}) const {
+    const auto here = ctx.here();
     expect_forward("Dropout.forward", *this, p, x, "u", u, extra);
     if (!drops(extra.noise)) return branch.forward(ctx, p.branch, x, u, saved, extra.branch, step);
     branch.forward(ctx, p.branch, x, u, saved, extra.branch, fn::NoStep<T>{});
@@ -78,6 +80,7 @@ struct Dropout {
   template <class T, class B, class Step = fn::NoStep<T>>
   void infer(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> u,
              const NonDeduced<Extra<T, B>>& extra = {}, const Step& step = {}) const {
+    const auto here = ctx.here();
     expect_forward("Dropout.forward", *this, p, x, "u", u, extra);
     if (!drops(extra.noise)) return infer_branch<T, B>(branch, ctx, p.branch, x, u, extra.branch, step);
     infer_branch<T, B>(branch, ctx, p.branch, x, u, extra.branch);
@@ -87,6 +90,7 @@ struct Dropout {
   void backward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, const NonDeduced<Saved<T, B>>& saved,
                 In<T, 2, B> du, Out<T, 2, B> dx, Params<T, B>& grads, const NonDeduced<Extra<T, B>>& extra,
                 NonDeduced<ExtraGrad<T, B>>& dextra) const {
+    const auto here = ctx.here();
     expect_backward("Dropout.backward", *this, p, x, du, dx, grads, extra);
     if (!drops(extra.noise))
       return branch.backward(ctx, p.branch, x, saved, du, dx, grads.branch, extra.branch, dextra);

@@ -154,6 +154,7 @@ struct Embedding {
   template <class T, class B, class Step = fn::NoStep<T>>
   void forward(typename B::Context& ctx, const Params<T, B>& p, In<Index, 1, B> x, Out<T, 2, B> u, Nothing<T, B>&,
                const NonDeduced<Sequence<T, B>>& extra = {}, const Step& step = {}) const {
+    const auto here = ctx.here();
     expect_forward("Embedding.forward", *this, p, x, "u", u, extra);
     for_rows(ctx, u, fn::TakeById<T, B>{x, p.weight, p.place, extra.of(x.extent(0)), u}, step);
   }
@@ -161,6 +162,7 @@ struct Embedding {
   void backward(typename B::Context& ctx, const Params<T, B>& p, In<Index, 1, B> x, const Nothing<T, B>&,
                 In<T, 2, B> du, Nothing<T, B> dx, Params<T, B>& grads, const NonDeduced<Sequence<T, B>>& extra,
                 Nothing<T, B>&) const {
+    const auto here = ctx.here();
     expect_backward("Embedding.backward", *this, p, x, du, dx, grads, extra);
     if (!grads.weight.is_skipped()) {
       if (!sparse) grads.weight.touch_all();

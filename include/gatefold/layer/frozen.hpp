@@ -61,6 +61,7 @@ FrozenParams<std::remove_reference_t<P>, typename C::Backend> freeze(C& ctx, P&&
       "gatefold: freeze takes parameters over: freeze(ctx, std::move(params)); see docs/explanation/performance.md");
   using B = typename C::Backend;
   if constexpr (!std::is_lvalue_reference_v<P>) {
+    const auto here = ctx.here();
     FrozenParams<P, B> frozen{std::move(params), {}};
     const auto pack = [&]<class T, int Rank, class Of>(const View<const T, Rank, Of>& weights) {
       GATEFOLD_REQUIRE((std::is_same_v<Of, B>), "gatefold: parameters and context are of different backends");

@@ -27,13 +27,13 @@ auto jacobian(typename B::Context& ctx, const L& part, const Params<L, std::remo
   using U = std::remove_const_t<T>;
   GATEFOLD_REQUIRE((policy::Branch<L, U, B> || policy::Layer<L, U, B>),
                    "gatefold: jacobian needs a branch or a layer; an expert is a branch as OneExpert{expert}");
+  const auto here = ctx.here();
   expect_shape("jacobian", "x", x, {1, part.in_dim()});
   const Index out = part.out_dim(), in = part.in_dim();
   const auto plain = without_auxiliary(extra);
   Params<L, U, B> grads = zeros_like(ctx, params);
   Saved<L, U, B> saved;
   ExtraGrad<L, U, B> dextra{};
-  const auto here = ctx.here();
   Tensor<U, 2, B> y(1, out), dy(1, out), j(out, in);
   const auto backward = [&](auto&& run) {
     set_zero(ctx, j);

@@ -12,6 +12,7 @@
 #include "gatefold/policy/policy.hpp"
 #include "gatefold/policy/probe.hpp"
 #include "gatefold/tensor/expect_shape.hpp"
+#include "gatefold/update/pass.hpp"
 #include "gatefold/update/update.hpp"
 
 /// Branches and layers. Both map items [N, in_dim] to items [N, out_dim] and have init(ctx, seed). One that reads ids
@@ -318,6 +319,7 @@ void expect_backward(const char* where, const L& layer, const P& params, const X
 template <class T, class B, class L, class Step = fn::NoStep<T>>
 void infer_branch(const L& branch, typename B::Context& ctx, const Params<L, T, B>& p, NonDeduced<Items<L, T, B>> x,
                   Out<T, 2, B> u, const Extra<L, T, B>& extra, const Step& step = {}) {
+  const auto here = ctx.here();
   if constexpr (hook::branch::infer<L, T, B>()) {
     branch.infer(ctx, p, x, u, extra, step);
   } else {
@@ -329,6 +331,7 @@ void infer_branch(const L& branch, typename B::Context& ctx, const Params<L, T, 
 template <class T, class B, class L>
 void infer(const L& layer, typename B::Context& ctx, const Params<L, T, B>& p, NonDeduced<Items<L, T, B>> x,
            Carry<L, T, B>& carry, Out<T, 2, B> y, const Extra<L, T, B>& extra = {}) {
+  const auto here = ctx.here();
   if constexpr (hook::layer::infer<L, T, B>()) {
     layer.infer(ctx, p, x, carry, y, extra);
   } else {
@@ -446,13 +449,19 @@ void infer(const L&, C&, const ParamsT<T, B>&, A&&...) {
 
 /// The adjoint of a layer where nobody asks for that of its extra inputs: adds to dx and grads, turns dcarry from the
 /// adjoint of the carry after the layer into that of the carry before it.
-/// @throws ArgumentError unless shapes fit, before anything is written
+/// @throws ArgumentError unless shapes fit, and if dcarry is unchanged since a forward, or since another backward with
+///         these arguments (update/pass.hpp), before anything is written
 template <class L, template <class, class> class ParamsT, class T, class B>
 void backward(const L& layer, typename B::Context& ctx, const ParamsT<T, B>& p, NonDeduced<Items<L, T, B>> x,
               const Saved<L, T, B>& saved, In<T, 2, B> dy, Carry<L, T, B>& dcarry, NonDeduced<ItemsGrad<L, T, B>> dx,
               ParamsT<T, B>& grads, const Extra<L, T, B>& extra = {}) {
+  const auto here = ctx.here();
+  update::enter_backward(dcarry, &p, &saved, dy.data());
   ExtraGrad<L, T, B> unused{};
   layer.backward(ctx, p, x, saved, dy, dcarry, dx, grads, extra, unused);
+  const void* written = nullptr;
+  if constexpr (!policy::reads_ids<L, T, B>) written = dx.data();
+  update::leave_backward(dcarry, written);
 }
 /// The same of a branch: `backward(branch, ctx, params, x, saved, du, dx, grads)`.
 template <class L, template <class, class> class ParamsT, class T, class B>
@@ -465,6 +474,7 @@ void backward(const L& branch, typename B::Context& ctx, const ParamsT<T, B>& p,
                    "params, x, saved, dy, dcarry, dx, grads); see "
                    "docs/reference/functions.md");
   if constexpr (!is_layer) {
+    const auto here = ctx.here();
     ExtraGrad<L, T, B> unused{};
     branch.backward(ctx, p, x, saved, du, dx, grads, extra, unused);
   }

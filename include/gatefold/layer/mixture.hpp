@@ -157,7 +157,7 @@ struct Mixture {
     if constexpr (check_parts<T, B>()) {
       const GateT g = filled_gate();
       if constexpr (hook::gate::validate<GateT, T, B>()) g.validate(p.gate, items, of_gate(extra));
-      if constexpr (hook::expert::validate<ExpertT, T, B>()) expert.validate(p.expert, expert_count(g));
+      if constexpr (hook::expert::validate<ExpertT, T, B>()) drawing_experts(extra).validate(p.expert, expert_count(g));
     }
   }
 

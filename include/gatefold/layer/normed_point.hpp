@@ -122,6 +122,7 @@ struct NormedPoint {
   template <class T, class B>
   void infer(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, NonDeduced<Carry<T, B>>& carry,
              Out<T, 2, B> y, const NonDeduced<Extra<T, B>>& extra = {}) const {
+    const auto here = ctx.here();
     expect_forward("NormedPoint.forward", *this, p, x, "y", y, carry, extra);
     auto mark = ctx.mark();
     auto h = ctx.template scratch<T>(x.extent(0), in_dim());
@@ -134,6 +135,7 @@ struct NormedPoint {
   void backward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, const Saved<T, B>& saved,
                 In<T, 2, B> dy, NonDeduced<Carry<T, B>>& dcarry, Out<T, 2, B> dx, Params<T, B>& grads,
                 const NonDeduced<Extra<T, B>>& extra, NonDeduced<ExtraGrad<T, B>>& dextra) const {
+    const auto here = ctx.here();
     expect_backward("NormedPoint.backward", *this, p, x, dy, dx, grads, dcarry, extra);
     expect_shape("NormedPoint.backward", "saved.h", saved.h, {x.extent(0), in_dim()});
     add(ctx, dy, dx);

@@ -56,13 +56,14 @@ struct OneExpert {
     return policy::check_bank<ExpertT, T, B>();
   }
   template <class T, class B>
-  void validate(const Params<T, B>& p, Index, const NonDeduced<Extra<T, B>>&) const {
-    if constexpr (hook::expert::validate<ExpertT, T, B>()) expert.validate(p.expert, Index(1));
+  void validate(const Params<T, B>& p, Index, const NonDeduced<Extra<T, B>>& extra) const {
+    if constexpr (hook::expert::validate<ExpertT, T, B>()) drawing(extra).validate(p.expert, Index(1));
   }
 
   template <class T, class B, class Step = fn::NoStep<T>>
   void forward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> u,
                NonDeduced<Saved<T, B>>& saved, const NonDeduced<Extra<T, B>>& extra = {}, const Step& step = {}) const {
+    const auto here = ctx.here();
     expect_forward("OneExpert.forward", *this, p, x, "u", u, extra);
     auto mark = ctx.mark();
     drawing(extra).forward(ctx, p.expert, one_group(ctx, x.extent(0)), x, u, saved);
@@ -71,6 +72,7 @@ struct OneExpert {
   template <class T, class B, class Step = fn::NoStep<T>>
   void infer(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> u,
              const NonDeduced<Extra<T, B>>& extra = {}, const Step& step = {}) const {
+    const auto here = ctx.here();
     expect_forward("OneExpert.forward", *this, p, x, "u", u, extra);
     auto mark = ctx.mark();
     infer_expert<T, B>(drawing(extra), ctx, p.expert, one_group(ctx, x.extent(0)), x, u);
@@ -80,6 +82,7 @@ struct OneExpert {
   void backward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, const NonDeduced<Saved<T, B>>& saved,
                 In<T, 2, B> du, Out<T, 2, B> dx, Params<T, B>& grads, const NonDeduced<Extra<T, B>>& extra,
                 Nothing<T, B>&) const {
+    const auto here = ctx.here();
     expect_backward("OneExpert.backward", *this, p, x, du, dx, grads, extra);
     auto mark = ctx.mark();
     auto dslots = ctx.template scratch<T>(x.extent(0), in_dim());

@@ -103,6 +103,7 @@ struct PostNorm {
   template <class T, class B>
   void infer(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, NonDeduced<Carry<T, B>>& carry,
              Out<T, 2, B> y, const NonDeduced<Extra<T, B>>& extra = {}) const {
+    const auto here = ctx.here();
     expect_forward("PostNorm.forward", *this, p, x, "y", y, carry, extra);
     auto mark = ctx.mark();
     auto z = ctx.template scratch<T>(x.extent(0), out_dim());
@@ -114,6 +115,7 @@ struct PostNorm {
   void backward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, const Saved<T, B>& saved,
                 In<T, 2, B> dy, NonDeduced<Carry<T, B>>& dcarry, Out<T, 2, B> dx, Params<T, B>& grads,
                 const NonDeduced<Extra<T, B>>& extra, NonDeduced<ExtraGrad<T, B>>& dextra) const {
+    const auto here = ctx.here();
     expect_backward("PostNorm.backward", *this, p, x, dy, dx, grads, dcarry, extra);
     expect_shape("PostNorm.backward", "saved.z", saved.z, {x.extent(0), out_dim()});
     auto mark = ctx.mark();

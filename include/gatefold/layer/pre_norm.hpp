@@ -86,6 +86,7 @@ struct PreNorm {
   template <class T, class B, class Step = fn::NoStep<T>>
   void forward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> u, Saved<T, B>& saved,
                const NonDeduced<Extra<T, B>>& extra = {}, const Step& step = {}) const {
+    const auto here = ctx.here();
     expect_forward("PreNorm.forward", *this, p, x, "u", u, extra);
     saved.normed.resize(x.extent(0), x.extent(1));
     filled_norm<T, B>().forward(ctx, p.norm, x, saved.normed, saved.norm, Nothing<T, B>{}, fn::NoStep<T>{});
@@ -94,6 +95,7 @@ struct PreNorm {
   template <class T, class B, class Step = fn::NoStep<T>>
   void infer(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> u,
              const NonDeduced<Extra<T, B>>& extra = {}, const Step& step = {}) const {
+    const auto here = ctx.here();
     expect_forward("PreNorm.forward", *this, p, x, "u", u, extra);
     auto mark = ctx.mark();
     auto normed = ctx.template scratch<T>(x.extent(0), x.extent(1));
@@ -104,6 +106,7 @@ struct PreNorm {
   void backward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, const Saved<T, B>& saved,
                 In<T, 2, B> du, Out<T, 2, B> dx, Params<T, B>& grads, const NonDeduced<Extra<T, B>>& extra,
                 NonDeduced<ExtraGrad<T, B>>& dextra) const {
+    const auto here = ctx.here();
     expect_backward("PreNorm.backward", *this, p, x, du, dx, grads, extra);
     expect_shape("PreNorm.backward", "saved.normed", saved.normed, {x.extent(0), in_dim()});
     auto mark = ctx.mark();

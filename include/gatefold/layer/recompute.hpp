@@ -15,6 +15,7 @@
 #include "gatefold/policy/policy.hpp"
 #include "gatefold/policy/probe.hpp"
 #include "gatefold/tensor/pack.hpp"
+#include "gatefold/update/pass.hpp"
 
 namespace gatefold {
 
@@ -121,6 +122,7 @@ struct Recompute {
     shape_like(saved.carry, carry);
     copy_carry(ctx, carry, saved.carry);
     gatefold::infer<T, B>(as_layer<T, B>(layer), ctx, p.layer, x, carry, y, extra);
+    update::leave_pass(carry);
   }
   template <class T, class B>
   void infer(typename B::Context& ctx, const Params<T, B>& p, NonDeduced<Items<T, B>> x, NonDeduced<Carry<T, B>>& carry,

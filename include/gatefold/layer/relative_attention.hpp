@@ -278,6 +278,7 @@ struct RelativeAttention {
   template <class T, class B>
   void validate_call(const Params<T, B>& p, Index items, const Extra<T, B>& extra, bool wide) const {
     expect_options();
+    extra.noise.expect_given("RelativeAttention", dropout);
     attending::expect_projections("RelativeAttention", p, {model_dim, model_dim});
     Sequence<T, B>{extra.length, extra.valid}.validate("RelativeAttention.forward", items);
     if (extra.relative.data())

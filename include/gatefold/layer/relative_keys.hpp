@@ -115,6 +115,7 @@ struct RelativeKeys {
   void backward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, const NonDeduced<Saved<T, B>>& saved,
                 In<T, 2, B> dy, NonDeduced<Carry<T, B>>& dcarry, Out<T, 2, B> dx, Params<T, B>& grads,
                 const NonDeduced<Extra<T, B>>& extra, NonDeduced<ExtraGrad<T, B>>& dextra) const {
+    const auto here = ctx.here();
     expect_backward("RelativeKeys.backward", *this, p, x, dy, dx, grads, dcarry, extra);
     ExtraGrad<T, B> to = dextra;
     if (!grads.relative.is_skipped()) lookup::set_relative(to, grads.relative.view());

@@ -148,6 +148,7 @@ struct Residual {
                        call == 0 ? extra : without_auxiliary(extra), step);
       });
       filled_rule().forward(ctx, p.rule, x, carry, f, y, saved.rule);
+      update::leave_pass(carry);
     }
   }
   template <class T, class B>

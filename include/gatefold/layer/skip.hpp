@@ -69,6 +69,7 @@ struct Skip {
   template <class T, class B>
   void forward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, NonDeduced<Carry<T, B>>& carry,
                Out<T, 2, B> y, NonDeduced<Saved<T, B>>& saved, const NonDeduced<Extra<T, B>>& extra = {}) const {
+    const auto here = ctx.here();
     expect_forward("Skip.forward", *this, p, x, "y", y, carry, extra);
     as_layer<T, B>(layer).forward(ctx, p.layer, x, carry, y, saved, extra);
     add(ctx, x, y);
@@ -76,6 +77,7 @@ struct Skip {
   template <class T, class B>
   void infer(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, NonDeduced<Carry<T, B>>& carry,
              Out<T, 2, B> y, const NonDeduced<Extra<T, B>>& extra = {}) const {
+    const auto here = ctx.here();
     expect_forward("Skip.forward", *this, p, x, "y", y, carry, extra);
     gatefold::infer<T, B>(as_layer<T, B>(layer), ctx, p.layer, x, carry, y, extra);
     add(ctx, x, y);
@@ -84,6 +86,7 @@ struct Skip {
   void backward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, const NonDeduced<Saved<T, B>>& saved,
                 In<T, 2, B> dy, NonDeduced<Carry<T, B>>& dcarry, Out<T, 2, B> dx, Params<T, B>& grads,
                 const NonDeduced<Extra<T, B>>& extra, NonDeduced<ExtraGrad<T, B>>& dextra) const {
+    const auto here = ctx.here();
     expect_backward("Skip.backward", *this, p, x, dy, dx, grads, dcarry, extra);
     add(ctx, dy, dx);
     as_layer<T, B>(layer).backward(ctx, p.layer, x, saved, dy, dcarry, dx, grads.layer, extra, dextra);

@@ -7,6 +7,7 @@
 #include "gatefold/backend/elementwise.hpp"
 #include "gatefold/core/config.hpp"
 #include "gatefold/core/error.hpp"
+#include "gatefold/layer/batch_stamp.hpp"
 #include "gatefold/layer/layer.hpp"
 #include "gatefold/layer/no_residual.hpp"
 #include "gatefold/policy/policy.hpp"
@@ -54,7 +55,8 @@ struct Stack {
   struct Saved {
     std::vector<gatefold::Saved<Inner<T, B>, T, B>> layers;
     std::vector<Tensor<T, 2, B>> between;  // [N, D], after each layer but the last
-    Index depth = 0;                       // of the last forward; there may be more, of deeper ones before
+    BatchStamp batch;
+    Index depth = 0;  // of the last forward; there may be more, of deeper ones before
     void mixtures(auto&& f) const {
       for (Index l = 0; l < depth; ++l) for_each_mixture(at(layers, l), f);
     }
@@ -101,6 +103,7 @@ struct Stack {
                Out<T, 2, B> y, Saved<T, B>& saved, const NonDeduced<Extra<T, B>>& extra = {}) const {
     const auto here = ctx.here();
     expect_forward("Stack.forward", *this, p, x, "y", y, carry, extra);
+    saved.batch.take(x);
     saved.depth = depth;
     grow(saved.layers, depth);
     grow(saved.between, depth - 1);
@@ -118,6 +121,7 @@ struct Stack {
   template <class T, class B>
   void infer(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, NonDeduced<Carry<T, B>>& carry,
              Out<T, 2, B> y, const NonDeduced<Extra<T, B>>& extra = {}) const {
+    const auto here = ctx.here();
     expect_forward("Stack.forward", *this, p, x, "y", y, carry, extra);
     auto mark = ctx.mark();
     auto even = ctx.template scratch<T>(x.extent(0), out_dim()), odd = ctx.template scratch<T>(x.extent(0), out_dim());
@@ -132,7 +136,9 @@ struct Stack {
   void backward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, const Saved<T, B>& saved,
                 In<T, 2, B> dy, NonDeduced<Carry<T, B>>& dcarry, Out<T, 2, B> dx, Params<T, B>& grads,
                 const NonDeduced<Extra<T, B>>& extra, NonDeduced<ExtraGrad<T, B>>& dextra) const {
+    const auto here = ctx.here();
     expect_backward("Stack.backward", *this, p, x, dy, dx, grads, dcarry, extra);
+    saved.batch.expect_same("Stack.backward", x);  // before the last layer writes gradients
     expect(saved.depth == depth, "Stack.backward", "saved.depth", depth, saved.depth);
     for (Index l = 0; l + 1 < depth; ++l)
       expect_shape("Stack.backward", "saved.between", at(saved.between, l), {x.extent(0), out_dim()});

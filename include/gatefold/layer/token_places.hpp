@@ -84,6 +84,7 @@ struct TokenPlaces {
   template <class T, class B, class Step = fn::NoStep<T>>
   void forward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> u, Nothing<T, B>&,
                const Nothing<T, B>& extra = {}, const Step& step = {}) const {
+    const auto here = ctx.here();
     expect_forward("TokenPlaces.forward", *this, p, x, "u", u, extra);
     B::for_rows(ctx, x.extent(0), fn::AddPlaces<T, B>{x, p.first, p.place, u});
     run_step(ctx, u, step);
@@ -91,6 +92,7 @@ struct TokenPlaces {
   template <class T, class B>
   void backward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, const Nothing<T, B>&, In<T, 2, B> du,
                 Out<T, 2, B> dx, Params<T, B>& grads, const Nothing<T, B>& extra, Nothing<T, B>&) const {
+    const auto here = ctx.here();
     expect_backward("TokenPlaces.backward", *this, p, x, du, dx, grads, extra);
     auto mark = ctx.mark();
     const Groups<B> items = one_group(ctx, x.extent(0));

@@ -100,6 +100,7 @@ struct WithShared {
   template <class T, class B, class Step = fn::NoStep<T>>
   void forward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> u, Saved<T, B>& saved,
                const NonDeduced<Extra<T, B>>& extra = {}, const Step& step = {}) const {
+    const auto here = ctx.here();
     expect_forward("WithShared.forward", *this, p, x, "u", u, extra);
     auto mark = ctx.mark();
     auto from_shared = ctx.template scratch<T>(x.extent(0), out_dim());
@@ -111,6 +112,7 @@ struct WithShared {
   template <class T, class B, class Step = fn::NoStep<T>>
   void infer(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> u,
              const NonDeduced<Extra<T, B>>& extra = {}, const Step& step = {}) const {
+    const auto here = ctx.here();
     expect_forward("WithShared.forward", *this, p, x, "u", u, extra);
     auto mark = ctx.mark();
     auto from_shared = ctx.template scratch<T>(x.extent(0), out_dim());
@@ -123,6 +125,7 @@ struct WithShared {
   void backward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, const Saved<T, B>& saved,
                 In<T, 2, B> du, Out<T, 2, B> dx, Params<T, B>& grads, const NonDeduced<Extra<T, B>>& extra,
                 NonDeduced<ExtraGrad<T, B>>& dextra) const {
+    const auto here = ctx.here();
     expect_backward("WithShared.backward", *this, p, x, du, dx, grads, extra);
     auto mark = ctx.mark();
     auto dshared = ctx.template scratch<T>(x.extent(0), out_dim());

@@ -18,7 +18,7 @@ namespace gatefold {
 /// Source: the code of papers 001 and 002 on SST-2, SST-5 and Banking-77. The language model is the first layer of the
 /// chain, so that its learned parameters go to `std::get<0>(params.layers)`. Its loss is `CrossEntropy{.ignore = −1}`
 /// with labels_of_last; the code's has a softmax too many, `CrossEntropy::reference({.ignore = −1})`. Sequences are
-/// padded on the left.
+/// padded on the left. Steps of a Trainer pass noise, unless dropout is 0.
 /// @throws ArgumentError unless there is a class
 template <class ModelT>
 auto classifier(const ModelT& model, Index classes, double dropout = 0.1) {

@@ -89,6 +89,7 @@ struct AdamW {
   /// The same, where each(ctx, name, grad, functor) runs the functor of a tensor, in parts that may set its lr.
   template <class C, class Pack, class EachT>
   void step_parts(C& ctx, Pack& params, Pack& grads, State<Pack>& state, const EachT& each) const {
+    const auto here = ctx.here();
     expect_step(params, grads, state);
     const double t = static_cast<double>(++state.step);
     const auto correction = [t](double beta) { return -1 / std::expm1(t * std::log(beta)); };  // 1 / (1 − βᵗ)

@@ -116,6 +116,7 @@ struct Clipped {
   }
   template <class C, class Pack, class StateT>
   void step(C& ctx, Pack& params, Pack& grads, StateT& state, const Measured& squares) const {
+    const auto here = ctx.here();
     expect_step(params, grads, state);
     auto mark = ctx.mark();
     auto factor = ctx.template scratch<double>(1);

@@ -108,6 +108,7 @@ struct NormalizedGd {
   }
   template <class C, class Pack>
   void step(C& ctx, Pack& params, Pack& grads, State<Pack>& state, const Norms& norms) const {
+    const auto here = ctx.here();
     validate();
     expect_like("NormalizedGd.step", "grads", params, grads);
     ++state.step;

@@ -79,10 +79,12 @@ struct Scheduled {
   }
   template <class C, class Pack, class StateT>
   void step(C& ctx, Pack& params, Pack& grads, StateT& state) const {
+    const auto here = ctx.here();
     at(state.step + 1).step(ctx, params, grads, state);
   }
   template <class C, class Pack, class StateT, class MeasuredT>
   void step(C& ctx, Pack& params, Pack& grads, StateT& state, const MeasuredT& measured) const {
+    const auto here = ctx.here();
     measured_step(at(state.step + 1), ctx, params, grads, state, measured);
   }
 

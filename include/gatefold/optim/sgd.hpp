@@ -69,6 +69,7 @@ struct Sgd {
   /// The same, where each(ctx, name, grad, functor) runs the functor of a tensor, in parts that may set its lr.
   template <class C, class Pack, class EachT>
   void step_parts(C& ctx, Pack& params, Pack& grads, State<Pack>& state, const EachT& each) const {
+    const auto here = ctx.here();
     expect_step(params, grads, state);
     ++state.step;
     for_each_learned(

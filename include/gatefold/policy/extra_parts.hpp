@@ -55,4 +55,15 @@ void for_each_extra(E& extra, F&& f) {
 }
 
 }  // namespace lookup
+
+/// Extra inputs of a training step, in which dropout without numbers is an error. Gradients without a step
+/// (Trainer.accumulate) and evaluation do not use it.
+template <class E>
+E for_training(E extra) {
+  lookup::for_each_extra(extra, []<class P>(P& part) {
+    if constexpr (std::is_same_v<P, Noise>) part.training = true;
+  });
+  return extra;
+}
+
 }  // namespace gatefold

@@ -6,6 +6,7 @@
 #include <type_traits>
 
 #include "gatefold/core/config.hpp"
+#include "gatefold/core/error.hpp"
 #include "gatefold/core/philox.hpp"
 #include "gatefold/core/types.hpp"
 
@@ -18,9 +19,19 @@ namespace gatefold {
 /// policy needs a training flag.
 struct Noise {
   std::optional<Random> random{};
+  bool training = false;  // set by for_training: dropout without numbers is an error
 
   /// The noise of layer l of a stack: every layer has a stream of its own.
-  Noise at(Index layer) const { return random ? Noise{random->at(layer)} : Noise{}; }
+  Noise at(Index layer) const {
+    Noise noise = *this;
+    if (random) noise.random = random->at(layer);
+    return noise;
+  }
+  /// @throws ArgumentError if values are dropped at this rate and a training step brings no numbers
+  void expect_given(const char* where, double rate) const {
+    expect(rate == 0 || random || !training, where, "extra.noise",
+           "numbers in a training step (for example trainer.noise()), or rate 0", "none");
+  }
 };
 
 /// U[0, 1): papers 000 and 003.

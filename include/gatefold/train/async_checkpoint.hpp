@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "gatefold/backend/one_thread.hpp"
 #include "gatefold/io/safetensors.hpp"
 #include "gatefold/io/snapshot.hpp"
 #include "gatefold/train/checkpoint.hpp"
@@ -42,9 +43,11 @@ class AsyncCheckpoint {
   template <class R>
   void save(const std::filesystem::path& path, const R& run, const io::Metadata& metadata = {},
             const io::SaveOptions& options = {}) {
+    const OneThread::Scope alone(alone_);
     using C = std::remove_cvref_t<decltype(run.context())>;
     namespace files = io::safetensors;
     static_assert(checkpoint::check_run<R>());
+    const auto here = run.context().here();
     checkpoint::expect_whole("AsyncCheckpoint.save", run);
     wait();
     const io::Part<const R> part{"", run};
@@ -62,15 +65,18 @@ class AsyncCheckpoint {
   }
   /// Whether one is being written.
   bool writing() const {
+    const OneThread::Scope alone(alone_);
     return writing_.valid() && writing_.wait_for(std::chrono::seconds(0)) != std::future_status::ready;
   }
   /// Until it is written.
   /// @throws FileError as save_checkpoint: a file that was there is untouched then
   void wait() {
+    const OneThread::Scope alone(alone_);
     if (writing_.valid()) writing_.get();
   }
 
  private:
+  mutable OneThread alone_{"AsyncCheckpoint", "one"};
   int exceptions_ = std::uncaught_exceptions();
   io::safetensors::Snapshot snapshot_{};
   std::future<void> writing_{};  // the last: its thread reads the others

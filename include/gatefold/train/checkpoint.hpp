@@ -159,6 +159,7 @@ template <class R>
 void save_checkpoint(const std::filesystem::path& path, const R& run, const io::Metadata& metadata = {},
                      const io::SaveOptions& options = {}) {
   static_assert(checkpoint::check_run<R>());
+  const auto here = run.context().here();
   checkpoint::expect_whole("save_checkpoint", run);
   io::save(path, run.context(), checkpoint::with_counters(metadata, run), options, io::Part{"", run});
 }
@@ -174,6 +175,7 @@ void save_checkpoint(const std::filesystem::path& path, const R& run, const io::
 template <class R>
 io::Metadata load_checkpoint(const std::filesystem::path& path, R& run) {
   static_assert(checkpoint::check_run<R>());
+  const auto here = run.context().here();
   checkpoint::expect_whole("load_checkpoint", run);
   checkpoint::expect_counters(path, run);
   return checkpoint::take_counters(path, io::load(path, run.context(), io::Part{"", run}), run);

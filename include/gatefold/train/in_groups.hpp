@@ -125,6 +125,7 @@ struct InGroups {
   }
   template <class C, class Pack>
   void step(C& ctx, Pack& params, Pack& grads, State<Pack>& state) const {
+    const auto here = ctx.here();
     expect_step(params, grads, state);
     ++state.step;
     state.of_first.only([&](auto& p, auto& g) { scaled(first).step(ctx, p, g, state.first); }, params, grads);

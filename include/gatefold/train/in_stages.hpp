@@ -105,6 +105,7 @@ struct InStages {
   }
   template <class C, class Pack>
   void step(C& ctx, Pack& params, Pack& grads, State<Pack>& state) const {
+    const auto here = ctx.here();
     expect_step(params, grads, state);
     ++state.step;
     of_stage(params, grads, state,

@@ -46,9 +46,9 @@ class InputGradient {
 
   /// Writes dx.
   void operator()(const Params& params, In<T, 2, B> x, Target target, Out<T, 2, B> dx, const Extra& extra = {}) {
+    const auto here = ctx_.here();
     expect_items("InputGradient", layer_, x);
     expect_shape("InputGradient", "dx", dx, {x.extent(0), layer_.in_dim()});
-    const auto here = ctx_.here();
     y_.resize(x.extent(0), layer_.out_dim());
     dy_.resize(x.extent(0), layer_.out_dim());
     value_.resize(1);

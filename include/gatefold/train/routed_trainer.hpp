@@ -82,12 +82,14 @@ class RoutedTrainer {
   /// The losses, and `grads`, which are overwritten. A batch of no items has losses and gradients of 0. Who steps asks
   /// all_finite(ctx, grads), as ThreeStage does.
   Losses gradients(In<T, 2, B> x, Target target, const Extra& extra = {}) {
+    const auto here = ctx_.here();
     backward(x, target, extra);
     return losses(target);
   }
 
   /// The losses alone. Leaves the outputs and the plan.
   Losses evaluate(In<T, 2, B> x, Target target, const Extra& extra = {}) {
+    const auto here = ctx_.here();
     forward(x, target, extra);
     return losses(target);
   }
@@ -100,8 +102,16 @@ class RoutedTrainer {
   static void each(auto&& f, auto&... r) { f("params", r.params...); }
   static void counters(auto&& f, auto&... r) { f("seed", r.seed.value...); }
 
-  View<const T, 2, B> output() const { return y_; }         // [N, out_dim] π f of the last batch
-  View<const T, 2, B> expert_output() const { return f_; }  // [N, out_dim] f
+  /// [N, out_dim] π f of the last batch. The next one overwrites or moves it.
+  View<const T, 2, B> output() const {
+    const auto here = ctx_.here();
+    return y_;
+  }
+  /// [N, out_dim] f, likewise.
+  View<const T, 2, B> expert_output() const {
+    const auto here = ctx_.here();
+    return f_;
+  }
   C& context() const { return ctx_; }
 
   MixtureT mixture;
@@ -123,7 +133,6 @@ class RoutedTrainer {
 
   void backward(View<const T, 2, B> x, Target target, const Extra& extra) {
     expect_like("RoutedTrainer.gradients", "grads", params, grads);
-    const auto here = ctx_.here();
     rounded_.run(ctx_, params, {.keep = keeps_rounded}, [&] { run_backward(x, target, extra); });
   }
   void run_backward(View<const T, 2, B> x, Target target, const Extra& extra) {
@@ -156,7 +165,6 @@ class RoutedTrainer {
   }
   void forward(View<const T, 2, B> x, Target target, const Extra& extra) {
     expect_shape("RoutedTrainer", "x", x, {any_extent, mixture.in_dim()});
-    const auto here = ctx_.here();
     y_.resize(x.extent(0), mixture.out_dim());
     f_.resize(x.extent(0), mixture.out_dim());
     loss::validate_target<T, B>("RoutedTrainer", loss, x.extent(0), y_, target);

@@ -9,6 +9,7 @@
 #include "gatefold/optim/normalized_gd.hpp"
 #include "gatefold/optim/optimizer.hpp"
 #include "gatefold/optim/sgd.hpp"
+#include "gatefold/policy/extra_parts.hpp"
 #include "gatefold/policy/misuse.hpp"
 #include "gatefold/tensor/pack.hpp"
 #include "gatefold/train/in_stages.hpp"
@@ -109,10 +110,19 @@ class ThreeStage {
   }
 
   /// Epochs count from 1.
-  void begin_epoch() { ++state.epoch; }
+  void begin_epoch() {
+    const auto here = context().here();
+    ++state.epoch;
+  }
   /// Go on after `epoch`, when trainer.params and state have been copied back: the run is then what it would have been.
-  void resume_after(Index epoch) { state.epoch = epoch; }
-  Index epoch() const { return state.epoch; }
+  void resume_after(Index epoch) {
+    const auto here = context().here();
+    state.epoch = epoch;
+  }
+  Index epoch() const {
+    const auto here = context().here();
+    return state.epoch;
+  }
   /// 1, 2 or 3.
   int stage() const { return stages.of_experts().stage(epoch()); }
 
@@ -121,11 +131,12 @@ class ThreeStage {
   /// One step of the present stage, on all data or a batch. Returns the losses before it. A batch of no items is no
   /// step: losses of 0, and nothing changes.
   Losses step(In<T, 2, B> x, Target target, const Extra& extra = {}) {
+    C& ctx = trainer.context();
+    const auto here = ctx.here();
     expect(epoch() >= 1, "ThreeStage.step", "epoch", "at least 1 (call begin_epoch first)", epoch());
     expect(stages.shared_attention == shared_, "ThreeStage.step", "stages.shared_attention",
            Joined{shared_, ", as in the constructor"}, stages.shared_attention);
-    C& ctx = trainer.context();
-    trainer.backward(x, target, extra);
+    trainer.backward(x, target, for_training(extra));
     if (x.extent(0) == 0) return {};
     if (stages.shared_attention)
       for_each_attention(trainer.grads.expert, [&](auto& t) {

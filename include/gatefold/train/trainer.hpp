@@ -17,6 +17,7 @@
 #include "gatefold/loss/model_and_loss.hpp"
 #include "gatefold/optim/clone.hpp"
 #include "gatefold/optim/optimizer.hpp"
+#include "gatefold/policy/extra_parts.hpp"
 #include "gatefold/policy/misuse.hpp"
 #include "gatefold/policy/policy.hpp"
 #include "gatefold/tensor/expect_shape.hpp"
@@ -48,6 +49,9 @@ namespace gatefold {
 /// Where products of experts round their factors (CudaBf16), the weights are rounded once for all products of a step:
 /// before its first part, and before a later one if somebody has asked for weights to write them since. Results have
 /// the same bits without (see `keeps_rounded`).
+/// One thread at a time uses a Trainer: while one of its functions runs, a call of any of them on another thread throws
+/// ArgumentError and changes nothing. The same holds for all that uses the same context. Public members and returned
+/// views are not guarded. To serve while training runs, give the serving thread its own context and a copy of `params`.
 /// @param of_run  where the parameters begin; kept as `seed`, of which `noise()` is too
 /// @param except  the parameters that are not trained; without it, all are
 /// @throws ArgumentError on shapes and options that do not fit, NotFiniteError on a loss or gradient that is not finite
@@ -106,7 +110,7 @@ class Trainer {
   double step(Items x, Target target, const Extra& extra = {}) {
     const auto here = ctx_.here();
     if (!expect_batch("Trainer.step", x, target) && waiting_.parts == 0) return 0;
-    add_part(x, target, extra, waiting_.parts == 0 ? 1 : weight_of(x, target));
+    add_part(x, target, for_training(extra), waiting_.parts == 0 ? 1 : weight_of(x, target));
     const Waiting taken = std::exchange(waiting_, {});
     if (taken.weight != taken.unit) scale_grads(taken.unit / taken.weight);
 
@@ -143,21 +147,27 @@ class Trainer {
     return value;
   }
   /// Drop the parts that wait: of a gradient without a step, after `accumulate`, this is the end.
-  void forget() { waiting_ = {}; }
+  void forget() {
+    const auto here = ctx_.here();
+    waiting_ = {};
+  }
   /// How many parts wait for the next step.
-  Index waiting() const { return waiting_.parts; }
+  Index waiting() const {
+    const auto here = ctx_.here();
+    return waiting_.parts;
+  }
 
   /// y = model(x), keeping nothing.
   void infer(Items x, Out<T, 2, B> y, const Extra& extra = {}) {
-    expect_items("Trainer.infer", layer_, x);
     const auto here = ctx_.here();
+    expect_items("Trainer.infer", layer_, x);
     layer_.begin(ctx_, model(), x.extent(0), carry_);
     gatefold::infer<T, B>(layer_, ctx_, model(), x, carry_, y, extra);
   }
   /// The loss on a batch, without a step.
   double evaluate(Items x, Target target, const Extra& extra = {}) {
-    expect_items("Trainer.evaluate", layer_, x);
     const auto here = ctx_.here();
+    expect_items("Trainer.evaluate", layer_, x);
     y_.resize(x.extent(0), layer_.out_dim());
     loss::validate_target<T, B>("Trainer.evaluate", loss, x.extent(0), y_, target);
     infer(x, y_, extra);
@@ -199,6 +209,7 @@ class Trainer {
 
   /// The auxiliary losses of the last batch or part, weighted and summed over all mixtures.
   double auxiliary() const {
+    const auto here = ctx_.here();
     double total = 0;
     for_each_mixture(saved, [&](const auto& mixture) {
       if constexpr (requires { mixture.gate.auxiliary.data(); }) {
@@ -227,13 +238,17 @@ class Trainer {
   /// with, and other ones for each step, taken or skipped, and part. The same on all shards: `.at(shard.index())` has
   /// numbers of a shard's own.
   Random noise() const {
+    const auto here = ctx_.here();
     const Seed of_try = seed.fork(noise_stream).fork(static_cast<std::uint64_t>(skipped));
     return {of_try.fork(static_cast<std::uint64_t>(waiting_.parts)), static_cast<std::uint64_t>(state.step)};
   }
   /// The model's parameters, those of a loss that learns apart.
   const auto& model() const { return Loss::model(params); }
-  /// The model's output in the last step or evaluation.
-  View<const T, 2, B> output() const { return y_; }
+  /// The model's output in the last step or evaluation. The next one overwrites or moves it.
+  View<const T, 2, B> output() const {
+    const auto here = ctx_.here();
+    return y_;
+  }
   /// The names of the parameters that are not trained.
   const std::vector<std::string>& not_trained() const { return trained_.not_trained(); }
   const Layer& layer() const { return layer_; }

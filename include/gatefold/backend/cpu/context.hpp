@@ -52,12 +52,13 @@ class BasicContext : public Scratch<B>, public ObjectPool {
   /// @throws ArgumentError if they were packed by a file compiled for registers of another width
   [[nodiscard]] auto use(const PackedWeights& packed) {
     struct Use {
+      OneThread::Scope alone;
       BasicContext& ctx;
       const PackedWeights* before;
       ~Use() { ctx.packed_ = before; }
     };
     packed.expect_readable();
-    return Use{*this, std::exchange(packed_, &packed)};
+    return Use{this->here(), *this, std::exchange(packed_, &packed)};
   }
   void use(PackedWeights&&) = delete;
   /// The packed form of weights in use, for products of P, or null.

@@ -35,9 +35,15 @@ class BasicContext : public Scratch<B>, public ObjectPool {
 
   const Options& options() const { return options_; }
   int device() const { return stream_.device(); }
-  /// While the returned object lives, the device of the context is the current one of this thread: what it allocates
-  /// and launches is there.
-  [[nodiscard]] OnDevice here() const { return OnDevice(stream_.device()); }
+  /// While the returned object lives, other threads are refused, and the device of the context is the current one of
+  /// this thread: what it allocates and launches is there.
+  [[nodiscard]] auto here() {
+    struct Here {
+      OneThread::Scope alone;
+      OnDevice device;
+    };
+    return Here{OneThread::Scope(*this), OnDevice(stream_.device())};
+  }
   template <class T, class... Extent>
   auto scratch(Extent... extents) {
     const auto here = this->here();
@@ -78,12 +84,13 @@ class BasicContext : public Scratch<B>, public ObjectPool {
   /// While the returned object lives, grouped products all of whose weights `packed` holds read them there; transposed
   /// ones and cuBLAS's read the plain ones. Those that round their factors read there each matrix that it holds.
   [[nodiscard]] auto use(const PackedWeights& packed) {
-    struct Scope {
+    struct Use {
+      OneThread::Scope alone;
       BasicContext& ctx;
       const PackedWeights* before;
-      ~Scope() { ctx.packed_ = before; }
+      ~Use() { ctx.packed_ = before; }
     };
-    return Scope{*this, std::exchange(packed_, &packed)};
+    return Use{OneThread::Scope(*this), *this, std::exchange(packed_, &packed)};
   }
   void use(PackedWeights&&) = delete;
   /// The rounded form of weights in use that have so many columns, or null.

@@ -1,0 +1,78 @@
+#pragma once
+
+#include <functional>
+#include <future>
+#include <string>
+#include <utility>
+
+#include "gatefold/backend/elementwise.hpp"
+#include "gatefold/core/error.hpp"
+#include "gatefold/layer/layer.hpp"
+#include "gatefold/loss/mean_squared_error.hpp"
+
+/// Calls of a second thread in the middle of a call of the first, at a place that does not depend on timing.
+namespace gatefold::support {
+
+inline const std::string second_thread_refused =
+    "Context: thread: expected one at a time (each thread needs a context of its own), got a second one while the "
+    "first is at work";
+
+/// The message of the ArgumentError that f() throws, or "none".
+template <class F>
+std::string on_this_thread(const F& f) {
+  try {
+    f();
+  } catch (const ArgumentError& error) {
+    return error.what();
+  }
+  return "none";
+}
+/// The same on a thread of its own.
+template <class F>
+std::string on_second_thread(const F& f) {
+  return std::async(std::launch::async, [&] { return on_this_thread(f); }).get();
+}
+
+/// A place at which the first thread calls f, once after each setting.
+struct Interruption {
+  std::function<void()> f{};
+  void reach() {
+    if (f) std::exchange(f, nullptr)();
+  }
+};
+
+/// u = x, a branch that reaches the interruption between the primitives of a forward or backward.
+struct Interrupted {
+  Index model_dim = 0;
+  Interruption* at = nullptr;
+
+  Index in_dim() const { return model_dim; }
+  Index out_dim() const { return model_dim; }
+  template <class T, class B, class Step = fn::NoStep<T>>
+  void forward(typename B::Context& ctx, const Nothing<T, B>&, In<T, 2, B> x, Out<T, 2, B> u, Nothing<T, B>&,
+               const Nothing<T, B>& = {}, const Step& step = {}) const {
+    copy(ctx, x, u);
+    at->reach();
+    run_step(ctx, u, step);
+  }
+  template <class T, class B>
+  void backward(typename B::Context& ctx, const Nothing<T, B>&, In<T, 2, B>, const Nothing<T, B>&, In<T, 2, B> du,
+                Out<T, 2, B> dx, Nothing<T, B>&, const Nothing<T, B>&, Nothing<T, B>&) const {
+    at->reach();
+    add(ctx, du, dx);
+  }
+};
+
+/// A loss that reaches the interruption before its forward.
+struct InterruptedLoss : MeanSquaredError {
+  Interruption* at = nullptr;
+
+  explicit InterruptedLoss(Interruption& place) : at(&place) {}
+  template <class T, class B>
+  void forward(typename B::Context& ctx, In<T, 2, B> y, In<T, 2, B> target, Out<T, 1, B> value) const {
+    at->reach();
+    MeanSquaredError::forward<T, B>(ctx, y, target, value);
+  }
+};
+
+}  // namespace gatefold::support
