@@ -129,6 +129,9 @@ const char gatefold_probe[] = TEXT(JOINED(gatefold_instruction_set_is_, GATEFOLD
   set(names)
   foreach(march IN LISTS ARGN)
     file(READ ${build}/${march}.txt object)
+    if(NOT EXISTS "${object}")
+      return()
+    endif()
     file(STRINGS "${object}" line REGEX "gatefold_instruction_set_is_" LIMIT_COUNT 1)
     if(NOT line MATCHES "gatefold_instruction_set_is_([a-z0-9_]+)")
       return()
@@ -140,8 +143,9 @@ endfunction()
 
 # gatefold_instruction_sets(<out> <configuration> <march>...)
 # Sets <out> to the name of the instruction set of each <march>: of a file of this directory that is compiled with
-# -march=<march>, or only with the project's flags if <march> is `own`. The name is `none` if the compiler refuses the
-# flag. The first call takes 0.7 s for five of them, a later one reads the cache.
+# -march=<march>, or only with the project's flags if <march> is `own`. The name is `none` if the compiler refuses that
+# march; <out> is empty if it does not compile anything. The first call takes 1 s for five of them, a later one reads the
+# cache.
 function(gatefold_instruction_sets out configuration)
   gatefold_write_probe(project "${configuration}")
   get_property(folders TARGET gatefold::gatefold PROPERTY HEADER_DIRS)
@@ -154,18 +158,19 @@ function(gatefold_instruction_sets out configuration)
   string(MD5 key "${project} ${header} ${configuration} ${ARGN} ${CMAKE_CXX_COMPILER_VERSION}")
   if(NOT DEFINED CACHE{GATEFOLD_INSTRUCTION_SETS_${key}})
     gatefold_run_probe(names "${project}" "${configuration}" ${ARGN})
-    if(NOT names)  # one by one, because a build stops at the first error
-      foreach(march IN LISTS ARGN)
+    if(NOT names)
+      gatefold_run_probe(own "${project}" "${configuration}" own)
+      if(NOT own)  # not the fault of a march; not remembered either, because for example the headers may come later
+        set(${out} "" PARENT_SCOPE)
+        return()
+      endif()
+      foreach(march IN LISTS ARGN)  # one by one, because a build stops at the first error
         gatefold_run_probe(name "${project}" "${configuration}" ${march})
         if(NOT name)
           set(name none)
         endif()
         list(APPEND names ${name})
       endforeach()
-    endif()
-    if(names MATCHES "^(none;?)+$")  # for example a compiler that was not installed completely: try again
-      set(${out} ${names} PARENT_SCOPE)
-      return()
     endif()
     set(GATEFOLD_INSTRUCTION_SETS_${key} "${names}" CACHE INTERNAL "")
   endif()
@@ -203,7 +208,7 @@ function(gatefold_add_kernels)
     gatefold_instruction_sets(sets "${type}" ${candidates})
     set(of_one)
     foreach(march set IN ZIP_LISTS candidates sets)
-      if(NOT set STREQUAL "none" AND NOT set IN_LIST of_one)
+      if(sets AND NOT set STREQUAL "none" AND NOT set IN_LIST of_one)
         list(APPEND of_one ${set})
         list(APPEND marches ${march})
       endif()
