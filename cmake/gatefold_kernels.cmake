@@ -17,8 +17,8 @@ cmake_policy(VERSION 3.25)
 function(gatefold_write_probe out configuration)
   string(TOUPPER "${configuration}" type)
   set(flags CMAKE_CXX_FLAGS CMAKE_CXX_FLAGS_${type} CMAKE_CXX_STANDARD_INCLUDE_DIRECTORIES)
-  set(toolchain CMAKE_TOOLCHAIN_FILE CMAKE_SYSROOT CMAKE_SYSROOT_COMPILE CMAKE_CXX_COMPILER_TARGET CMAKE_CXX_COMPILER_EXTERNAL_TOOLCHAIN
-      CMAKE_OSX_SYSROOT CMAKE_OSX_ARCHITECTURES CMAKE_OSX_DEPLOYMENT_TARGET CMAKE_TRY_COMPILE_TARGET_TYPE
+  set(toolchain CMAKE_TOOLCHAIN_FILE CMAKE_SYSROOT CMAKE_SYSROOT_COMPILE CMAKE_CXX_COMPILER_TARGET
+      CMAKE_CXX_COMPILER_EXTERNAL_TOOLCHAIN CMAKE_OSX_SYSROOT CMAKE_OSX_ARCHITECTURES CMAKE_OSX_DEPLOYMENT_TARGET CMAKE_TRY_COMPILE_TARGET_TYPE
       ${CMAKE_TRY_COMPILE_PLATFORM_VARIABLES})
   if(CMAKE_CROSSCOMPILING)
     list(APPEND toolchain CMAKE_SYSTEM_NAME CMAKE_SYSTEM_PROCESSOR CMAKE_SYSTEM_VERSION)
@@ -144,8 +144,8 @@ endfunction()
 # gatefold_instruction_sets(<out> <configuration> <march>...)
 # Sets <out> to the name of the instruction set of each <march>: of a file of this directory that is compiled with
 # -march=<march>, or only with the project's flags if <march> is `own`. The name is `none` if the compiler refuses that
-# march; <out> is empty if it does not compile anything. The first call takes 1 s for five of them, a later one reads the
-# cache.
+# march; <out> is empty if it does not compile anything. The first call takes 1 s for five marches, a later call reads
+# the cache.
 function(gatefold_instruction_sets out configuration)
   gatefold_write_probe(project "${configuration}")
   get_property(folders TARGET gatefold::gatefold PROPERTY HEADER_DIRS)
@@ -247,7 +247,8 @@ ${CMAKE_CURRENT_BINARY_DIR}/CMakeFiles/gatefold_probe/log.txt")
   endif()
 endfunction()
 
-# gatefold_add_objects(<target> <source> <library>): a part of gatefold_kernels, compiled as a file that links <library>.
+# gatefold_add_objects(<target> <source> <library>)
+# Adds a part of gatefold_kernels, which is compiled as a file that links <library>.
 function(gatefold_add_objects target source library)
   add_library(${target} OBJECT EXCLUDE_FROM_ALL ${CMAKE_CURRENT_FUNCTION_LIST_DIR}/${source})
   set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE ON EXPORT_COMPILE_COMMANDS OFF)

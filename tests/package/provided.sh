@@ -48,7 +48,7 @@ fails() {
   tr -s '\n ' ' ' <"$work/$name.log" | grep -q "$sentence" ||
     { cat "$work/$name.log"; echo "FAILED: expected: $sentence"; exit 1; }
 }
-# sets NAME CONFIGURATION FLAGS...: gatefold::kernels was built for exactly the sets of the FLAGS, asked of the compiler.
+# sets NAME CONFIGURATION FLAGS...: gatefold::kernels is built for the instruction sets of the FLAGS and no others.
 sets() {
   local file=$work/$1/sets_$2 expected="" flags words set
   shift 2
@@ -67,13 +67,14 @@ without=()
 for package in ZLIB MPI Threads; do without+=("-DCMAKE_DISABLE_FIND_PACKAGE_$package=ON"); done
 
 succeeds fetched -G Ninja -DWAY=fetched "${sources[@]}" "${without[@]:0:2}" -DSOURCE="$source" \
-  "-DCOMPONENTS=io;kernels" -DGATEFOLD_INSTALL=ON "-DGATEFOLD_KERNELS_FOR=x86-64-v3;no-such-processor" -DCMAKE_BUILD_TYPE=Debug
+  "-DCOMPONENTS=io;kernels" "-DGATEFOLD_KERNELS_FOR=x86-64-v3;no-such-processor" -DCMAKE_BUILD_TYPE=Debug \
+  -DGATEFOLD_INSTALL=ON
 sets fetched Debug -march=x86-64-v3 ""
 cmake --build "$work/fetched"
 cmake --install "$work/fetched" --prefix "$work/prefix" >/dev/null
 
-succeeds overridden -G Ninja -DWAY=overridden "${sources[@]}" "${without[@]:0:2}" -DSOURCE="$source" "-DCOMPONENTS=io;kernels" \
-  -DGATEFOLD_KERNELS_FOR= -DOPTIONS=-march=x86-64-v3
+succeeds overridden -G Ninja -DWAY=overridden "${sources[@]}" "${without[@]:0:2}" -DSOURCE="$source" \
+  "-DCOMPONENTS=io;kernels" -DGATEFOLD_KERNELS_FOR= -DOPTIONS=-march=x86-64-v3
 sets overridden "" -march=x86-64-v3
 
 succeeds imported -G "Ninja Multi-Config" "-DCMAKE_CONFIGURATION_TYPES=Debug;Release" -DWAY=imported "${folders[@]}" \
