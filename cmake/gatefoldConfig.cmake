@@ -45,6 +45,7 @@ function(gatefold_find_components)
       gatefold_find_target(${${component}})
       list(GET ${component} 0 dependency)
       if(component STREQUAL "nccl" AND TARGET ${dependency})
+        gatefold_find_package(CUDAToolkit QUIET)  # again, for its variables: NCCL may be in a folder of the toolkit
         include(${folder}/gatefold_nccl.cmake)
         include(${folder}/gatefold_cudaTargets.cmake)
         set(dependency NCCL::nccl)
