@@ -4,7 +4,6 @@ option(GATEFOLD_CUDA_HARDWARE "Build our CUDA programs for a real device, not fo
        OFF)
 set(GATEFOLD_CUDA_ARCHITECTURES native CACHE STRING "Architectures of our CUDA programs on hardware")
 
-include(${CMAKE_CURRENT_LIST_DIR}/gatefold_find_package.cmake)
 set(CUDAToolkit_FOUND FALSE)
 if(GATEFOLD_CUDA STREQUAL "AUTO")
   gatefold_find_package(CUDAToolkit 13.0 QUIET GLOBAL)

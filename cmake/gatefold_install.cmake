@@ -14,13 +14,11 @@ foreach(component io data mpi cuda nccl)
   install(EXPORT gatefold_${component}Targets NAMESPACE gatefold:: DESTINATION ${package_dir})
 endforeach()
 
-configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/gatefoldConfig.cmake.in gatefoldConfig.cmake
-                              INSTALL_DESTINATION ${package_dir} NO_SET_AND_CHECK_MACRO)
 # Before 1.0 a minor version may break users.
 write_basic_package_version_file(gatefoldConfigVersion.cmake COMPATIBILITY SameMinorVersion ARCH_INDEPENDENT)
 configure_file(${PROJECT_SOURCE_DIR}/cmake/gatefold.pc.in gatefold.pc @ONLY)
-install(FILES ${CMAKE_CURRENT_BINARY_DIR}/gatefoldConfig.cmake ${CMAKE_CURRENT_BINARY_DIR}/gatefoldConfigVersion.cmake
-              ${PROJECT_SOURCE_DIR}/cmake/gatefold_find_package.cmake ${PROJECT_SOURCE_DIR}/cmake/gatefold_nccl.cmake
+install(FILES ${PROJECT_SOURCE_DIR}/cmake/gatefoldConfig.cmake ${CMAKE_CURRENT_BINARY_DIR}/gatefoldConfigVersion.cmake
+              ${PROJECT_SOURCE_DIR}/cmake/gatefold_dependencies.cmake ${PROJECT_SOURCE_DIR}/cmake/gatefold_nccl.cmake
         DESTINATION ${package_dir})
 # gatefold::kernels is built where it is used.
 install(FILES ${PROJECT_SOURCE_DIR}/cmake/gatefold_kernels.cmake ${PROJECT_SOURCE_DIR}/cmake/gatefold_kernels.cpp

@@ -48,7 +48,8 @@ if [[ -n $gpu ]]; then
   echo "== gpu: $device, $(nvcc --version | sed -n 's/.*release/CUDA/p'), $(date +%F), commit ${commit:-unknown}"
 else
   install_packages g++ clang libclang-rt-14-dev lld cmake ninja-build pkg-config doctest-dev libeigen3-dev \
-    nlohmann-json3-dev zlib1g-dev libcli11-dev librapidcheck-dev libopenmpi-dev openmpi-bin clang-format || exit 1
+    nlohmann-json3-dev zlib1g-dev libcli11-dev librapidcheck-dev libopenmpi-dev openmpi-bin clang-format \
+    python3-pip || exit 1
 fi
 if [[ -n $platforms ]]; then
   install_packages clang-22 clang-19 libc++-19-dev libc++abi-19-dev g++-mingw-w64-x86-64-posix libeigen3-dev \

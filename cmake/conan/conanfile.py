@@ -1,12 +1,14 @@
-"""Conan 2: the headers, over the system's Eigen (Debian: libeigen3-dev). From the root of the repository:
+"""Conan 2: the headers, with Eigen 3.4 or 5 of the system (Debian: libeigen3-dev). From the root of the repository:
 
     conan create cmake/conan
 """
 
+import os
 import pathlib
 import re
 
 from conan import ConanFile
+from conan.errors import ConanException
 from conan.tools.files import copy
 
 
@@ -42,4 +44,8 @@ class Gatefold(ConanFile):
         self.cpp_info.bindirs = self.cpp_info.libdirs = []
         self.cpp_info.set_property("cmake_target_name", "gatefold::gatefold")
         self.cpp_info.system_libs = ["pthread"]
-        self.cpp_info.includedirs.append("/usr/include/eigen3")
+        prefixes = ("/usr", "/usr/local", "/opt/homebrew")
+        folders = [folder for folder in (f"{prefix}/include/eigen3" for prefix in prefixes) if os.path.isdir(folder)]
+        if not folders:
+            raise ConanException(f"gatefold: Eigen: expected include/eigen3 in one of {prefixes}, found none")
+        self.cpp_info.includedirs.append(folders[0])

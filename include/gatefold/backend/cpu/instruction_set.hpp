@@ -8,6 +8,9 @@
 #endif
 #include <Eigen/Core>
 #pragma GCC diagnostic pop
+#if !EIGEN_VERSION_AT_LEAST(3, 4, 0)
+#error "gatefold: Eigen: expected version 3.4 or 5, got an older one"
+#endif
 
 /// The instruction set that a file is compiled for, and whether for -ffast-math, as the name of an inline namespace
 /// around the CPU backend.

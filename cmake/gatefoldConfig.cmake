@@ -1,0 +1,73 @@
+# find_package(gatefold [COMPONENTS io data mpi cuda nccl kernels])
+#
+# Defines gatefold::gatefold, which needs Eigen 3.4 or 5, and a target for each component:
+#   gatefold::io       needs nlohmann_json
+#   gatefold::data     needs ZLIB
+#   gatefold::mpi      needs MPI
+#   gatefold::cuda     needs CUDAToolkit
+#   gatefold::nccl     needs CUDAToolkit and NCCL (NCCL_ROOT names its folder)
+#   gatefold::kernels  is compiled in the tree of the project that finds it
+cmake_policy(VERSION 3.25)  # the project may ask for less
+include(${CMAKE_CURRENT_LIST_DIR}/gatefold_dependencies.cmake)
+
+# Does its work in a function, because every variable of this file is a variable of the project that finds the package.
+function(gatefold_find_components)
+  set(folder ${CMAKE_CURRENT_FUNCTION_LIST_DIR})
+  gatefold_find_eigen(reason)
+  if(NOT reason)
+    gatefold_find_target(Threads::Threads Threads)
+    if(NOT TARGET Threads::Threads)
+      set(reason "gatefold: Threads: expected a library of threads, found none")
+    endif()
+  endif()
+  if(NOT reason)
+    include(${folder}/gatefoldTargets.cmake)
+  endif()
+
+  set(io nlohmann_json::nlohmann_json nlohmann_json)
+  set(data ZLIB::ZLIB ZLIB)
+  set(mpi MPI::MPI_CXX MPI COMPONENTS CXX)
+  set(cuda CUDA::cublas CUDAToolkit)
+  set(nccl CUDA::cublas CUDAToolkit)
+  set(components ${gatefold_FIND_COMPONENTS})
+  if("kernels" IN_LIST components)  # the last: it holds functions of io, if io is found
+    list(REMOVE_ITEM components kernels)
+    list(APPEND components kernels)
+  endif()
+  foreach(component IN LISTS components)
+    set(missing "component ${component} is not installed")
+    if(reason)
+      set(missing "${reason}")
+    elseif(component STREQUAL "kernels")
+      include(${folder}/gatefold_kernels.cmake)
+      get_property(missing GLOBAL PROPERTY gatefold_no_kernels)
+    elseif(EXISTS ${folder}/gatefold_${component}Targets.cmake)
+      gatefold_find_target(${${component}})
+      list(GET ${component} 0 dependency)
+      if(component STREQUAL "nccl" AND TARGET ${dependency})
+        gatefold_find_package(CUDAToolkit QUIET)  # again, for its variables: NCCL may be in a folder of the toolkit
+        include(${folder}/gatefold_nccl.cmake)
+        include(${folder}/gatefold_cudaTargets.cmake)
+        set(dependency NCCL::nccl)
+      endif()
+      set(missing "component ${component} needs ${dependency}, which was not found")
+      if(TARGET ${dependency})
+        include(${folder}/gatefold_${component}Targets.cmake)
+        set(missing)
+      endif()
+    endif()
+    if(NOT missing)
+      set(gatefold_${component}_FOUND TRUE PARENT_SCOPE)
+      continue()
+    endif()
+    set(gatefold_${component}_FOUND FALSE PARENT_SCOPE)
+    if(gatefold_FIND_REQUIRED_${component} AND NOT reason)
+      set(reason "gatefold: ${missing}")
+    endif()
+  endforeach()
+  if(reason)
+    set(gatefold_FOUND FALSE PARENT_SCOPE)
+    set(gatefold_NOT_FOUND_MESSAGE "${reason}" PARENT_SCOPE)
+  endif()
+endfunction()
+gatefold_find_components()
