@@ -1,4 +1,4 @@
-// expect: a selection needs backward\(ctx, params, candidates, plan, saved, dplan, d, grads, extra\) const; see docs/how-to/extending.md#parts-of-a-gate
+// expect: a selection needs backward\(ctx, params, candidates, plan, saved, dplan, d, grads, extra\) const; see docs/how-to/extending_parts.md#parts-of-a-gate
 #include <gatefold/gatefold.hpp>
 
 using namespace gatefold;

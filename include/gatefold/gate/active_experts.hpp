@@ -10,8 +10,8 @@
 namespace gatefold {
 
 /// How many of the experts compute for an item: `k` of a gate or of its selection, the constant `picks` of a selection
-/// without `k`, `factor` of ExpertChoice (a mean, rounded up), and all experts of any other (Dense, SoftMoe). A capacity
-/// may drop some.
+/// without `k`, `factor` of ExpertChoice (a mean, rounded up), and all experts of any other (Dense, SoftMoe). A
+/// capacity may drop some.
 /// @param part  a gate or a selection
 template <class P>
 Index active_experts(const P& part, Index experts) {

@@ -153,36 +153,36 @@ constexpr bool check_parts() {
   GATEFOLD_EXPECT(
       (HasInit<ScoresT, T, B> && HasInit<MixingT, T, B> && HasInit<SelectionT, T, B>),
       "gatefold: scores, mixing and selection with Params need Params<T, B> init<T, B>(ctx, seed) const; see "
-      "docs/how-to/extending.md#parts-of-a-gate")
+      "docs/how-to/extending_parts.md#parts-of-a-gate")
   GATEFOLD_EXPECT(
       !named::Saved<ScoresT>() && !named::ExtraGrad<ScoresT>(),
       "gatefold: scores keep nothing for backward, which is given x again, and send no adjoint to their Extra: they "
-      "have no Saved or ExtraGrad of their own; see docs/how-to/extending.md#parts-of-a-gate")
+      "have no Saved or ExtraGrad of their own; see docs/how-to/extending_parts.md#parts-of-a-gate")
   GATEFOLD_EXPECT((ScoresForward<ScoresT, T, B>),
                   "gatefold: scores need forward(ctx, params, x, z) const, with an extra as last argument if they have "
-                  "Extra; see docs/how-to/extending.md#parts-of-a-gate")
+                  "Extra; see docs/how-to/extending_parts.md#parts-of-a-gate")
   GATEFOLD_EXPECT(
       (ScoresBackward<ScoresT, T, B>),
       "gatefold: scores need backward(ctx, params, x, dz, dx, grads) const, with an extra as last argument if "
-      "they have Extra; see docs/how-to/extending.md#parts-of-a-gate")
+      "they have Extra; see docs/how-to/extending_parts.md#parts-of-a-gate")
   GATEFOLD_EXPECT(
       (MixingForward<MixingT, T, B>),
       "gatefold: a mixing needs forward(ctx, params, x, z, q, saved, extra) const and rank(z, saved) const; "
-      "see docs/how-to/extending.md#parts-of-a-gate")
+      "see docs/how-to/extending_parts.md#parts-of-a-gate")
   GATEFOLD_EXPECT((!RanksByTensor<MixingT, T, B>),
                   "gatefold: rank of a mixing returns a view of what lives on, of z or of saved: a tensor of its own "
-                  "ends with the call; see docs/how-to/extending.md#parts-of-a-gate")
+                  "ends with the call; see docs/how-to/extending_parts.md#parts-of-a-gate")
   GATEFOLD_EXPECT(
       (MixingBackward<MixingT, T, B>),
       "gatefold: a mixing needs backward(ctx, params, x, z, q, saved, drank, dq, dz, dx, grads, extra, dextra) "
-      "const; see docs/how-to/extending.md#parts-of-a-gate")
+      "const; see docs/how-to/extending_parts.md#parts-of-a-gate")
   GATEFOLD_EXPECT((SelectionForward<SelectionT, T, B>),
                   "gatefold: a selection needs forward(ctx, params, candidates, plan, saved, extra) const; see "
-                  "docs/how-to/extending.md#parts-of-a-gate")
+                  "docs/how-to/extending_parts.md#parts-of-a-gate")
   GATEFOLD_EXPECT(
       (SelectionBackward<SelectionT, T, B>),
       "gatefold: a selection needs backward(ctx, params, candidates, plan, saved, dplan, d, grads, extra) const; "
-      "see docs/how-to/extending.md#parts-of-a-gate")
+      "see docs/how-to/extending_parts.md#parts-of-a-gate")
   GATEFOLD_EXPECT((!ScoresForward<ScoresT, T, B, Foreign> && !ScoresBackward<ScoresT, T, B, Foreign> &&
                    !MixingForward<MixingT, T, B, Foreign> && !MixingBackward<MixingT, T, B, Foreign> &&
                    !SelectionForward<SelectionT, T, B, Foreign> && !SelectionBackward<SelectionT, T, B, Foreign>),

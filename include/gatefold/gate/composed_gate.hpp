@@ -41,7 +41,7 @@ template <class ScoresT, class MixingT = policy::Misplaced<>, class SelectionT =
 struct ComposedGate {
   GATEFOLD_REQUIRE(!policy::is_misplaced<SelectionT>,
                    "gatefold: a ComposedGate has scores, mixing, selection and auxiliary losses, if any: ComposedGate<"
-                   "LinearScores, Independent, TopK>, say; see docs/how-to/extending.md#parts-of-a-gate");
+                   "LinearScores, Independent, TopK>, say; see docs/how-to/extending_parts.md#parts-of-a-gate");
   GATEFOLD_REQUIRE(
       (auxiliary::fits<AuxiliaryT, SelectionT> && ...),
       "gatefold: this auxiliary loss does not fit the selection: Load needs noise (NoisyTopK), GShard and Load need "
@@ -60,20 +60,20 @@ struct ComposedGate {
       (sizeof...(AuxiliaryT) > 0), std::tuple<AuxiliaryT...>,
       policy::Misuse<"gatefold: the type of a gate names its auxiliary losses: WithAuxiliary<SoftmaxTopK, "
                      "Balance>{.scores = {.experts = 8}, .auxiliary = {Balance{.weight = 0.01}}}; see "
-                     "docs/how-to/extending.md#parts-of-a-gate">>
+                     "docs/how-to/extending_parts.md#parts-of-a-gate">>
       auxiliary{};
   // Options of the parts that look like those of the gate.
   [[no_unique_address]] policy::Misuse<
       "gatefold: the number of experts is an option of the scores of a gate, SoftmaxTopK{.scores = {.experts = 8}, "
-      ".selection = {.k = 2}}, which expert_count(gate) returns; see docs/how-to/extending.md#parts-of-a-gate">
+      ".selection = {.k = 2}}, which expert_count(gate) returns; see docs/how-to/extending_parts.md#parts-of-a-gate">
       experts{};
   [[no_unique_address]] policy::Misuse<
       "gatefold: model_dim is an option of the scores of a gate, SoftmaxTopK{.scores = {.model_dim = 16, .experts = "
-      "8}}, and 0 where the experts say it; see docs/how-to/extending.md#parts-of-a-gate">
+      "8}}, and 0 where the experts say it; see docs/how-to/extending_parts.md#parts-of-a-gate">
       model_dim{};
   [[no_unique_address]] policy::Misuse<
       "gatefold: k is an option of the selection of a gate, SoftmaxTopK{.scores = {.experts = 8}, .selection = {.k = "
-      "2}}; see docs/how-to/extending.md#parts-of-a-gate">
+      "2}}; see docs/how-to/extending_parts.md#parts-of-a-gate">
       k{};
 
   template <class T, class B>
@@ -397,7 +397,7 @@ template <class Base, class... AuxiliaryT>
 struct WithAuxiliary {
   GATEFOLD_REQUIRE(std::is_void_v<Base>,
                    "gatefold: WithAuxiliary takes a ComposedGate, scores x mixing x selection, and its losses, one or "
-                   "more: WithAuxiliary<SoftmaxTopK, Balance>; see docs/how-to/extending.md#parts-of-a-gate");
+                   "more: WithAuxiliary<SoftmaxTopK, Balance>; see docs/how-to/extending_parts.md#parts-of-a-gate");
   using Type = Base;
 };
 template <class Base, class... AuxiliaryT>

@@ -82,7 +82,7 @@ struct WithMixing {
   GATEFOLD_REQUIRE(
       std::is_void_v<Base>,
       "gatefold: SimilarityAware, AttentionAware and WithMixing take a ComposedGate, scores x mixing x "
-      "selection, and change its mixing; this gate has none; see docs/how-to/extending.md#parts-of-a-gate");
+      "selection, and change its mixing; this gate has none; see docs/how-to/extending_parts.md#parts-of-a-gate");
   using Type = Base;
 };
 template <class ScoresT, class OldT, class SelectionT, class... AuxiliaryT, class MixingT>

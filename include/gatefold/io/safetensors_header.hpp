@@ -298,8 +298,8 @@ void expect_layout(const RegularFile& from, Header& header) {
 /// @param known  (name) whether a tensor is wanted; others are refused
 /// The header must begin with '{': a leading blank is refused, although the reference implementation reads such a file,
 /// because the format says so: "The header data MUST begin with a { character (0x7B). The header data MAY be trailing
-/// padded with whitespace (0x20)." (README of huggingface/safetensors, section "Format"). Every writer that keeps to the
-/// format can be read; trailing white space is accepted.
+/// padded with whitespace (0x20)." (README of huggingface/safetensors, section "Format"). Every writer that keeps to
+/// the format can be read; trailing white space is accepted.
 /// @throws FileError with path, offset and reason: whatever the reference implementation refuses, and also names that
 ///         appear twice, a header that does not begin with '{', and a tensor that is no object
 /// @cost   O(n log n) time, and besides the text of n bytes about as much memory

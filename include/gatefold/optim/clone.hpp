@@ -34,8 +34,8 @@ void copy_counters(const P& from, Q& to) {
   for_each_counter(give, Name{}, to);
 }
 
-/// What the copy constructor of the owner of a run calls: stops the compiler with a sentence. A deleted copy constructor
-/// could not say it.
+/// What the copy constructor of the owner of a run calls: stops the compiler with a sentence. A deleted copy
+/// constructor could not say it.
 template <class R>
 R&& refuse_copy(const R& run) {
   GATEFOLD_REQUIRE(std::is_void_v<R>,

@@ -102,16 +102,16 @@ constexpr bool check() {
   GATEFOLD_EXPECT((requires { typename O::IsOptimizer; }),
                   "gatefold: a Trainer needs an optimizer (gatefold::optim) that steps parameters; update rules "
                   "(gatefold::update) belong into a Residual, and an optimizer of your own says using IsOptimizer = "
-                  "void; see docs/how-to/extending.md#optimizer")
+                  "void; see docs/how-to/extending_parts.md#optimizer")
   GATEFOLD_EXPECT((KeepsState<O, Pack>),
                   "gatefold: an optimizer has template <class Pack> struct State, a pack with a member Index step; see "
-                  "docs/how-to/extending.md#optimizer")
+                  "docs/how-to/extending_parts.md#optimizer")
   GATEFOLD_EXPECT((BeginsState<O, C, Pack>),
                   "gatefold: an optimizer has State<Pack> begin(ctx, params) const, with params const Pack&; see "
-                  "docs/how-to/extending.md#optimizer")
+                  "docs/how-to/extending_parts.md#optimizer")
   GATEFOLD_EXPECT((StepsParameters<O, C, Pack>),
                   "gatefold: an optimizer has step(ctx, params, grads, state) const, with both packs Pack& and state "
-                  "State<Pack>&; see docs/how-to/extending.md#optimizer")
+                  "State<Pack>&; see docs/how-to/extending_parts.md#optimizer")
   return pack::check<typename O::template State<Pack>>();
 }
 
@@ -138,11 +138,11 @@ struct NoOptimizer {
   GATEFOLD_REQUIRE(!is_without_rate,
                    "gatefold: this wrapper needs an optimizer with a rate, .lr, and this one has none (the parts of an "
                    "InStages have: wrap those, InStages{1, 2, optim::Clipped{ffn, 1.0}, attention, fine}); see "
-                   "docs/how-to/extending.md#optimizer");
+                   "docs/how-to/extending_parts.md#optimizer");
   GATEFOLD_REQUIRE(std::is_void_v<P> || is_without_rate,
                    "gatefold: this wrapper is around an optimizer (gatefold::optim), which comes first: "
                    "optim::Clipped{optim::AdamW{}, 1.0}, optim::Scheduled{optim::AdamW{}, schedule}; see "
-                   "docs/how-to/extending.md#optimizer");
+                   "docs/how-to/extending_parts.md#optimizer");
   using IsOptimizer = void;
   double lr = 0;
   template <class Pack>

@@ -309,7 +309,8 @@ template <class P, class Q, class Leaf>
 [[gnu::noinline]] void visit_leaf(P& to, const Q& from, const Leaf& leaf) {
   leaf(to, from);
 }
-/// Give `to` the parts of `from`, and what `lie_as` of a pack takes over beside its tensors, and call leaf(a, b) for every tensor a of `to` and b of `from`.
+/// Give `to` the parts of `from`, and what `lie_as` of a pack takes over beside its tensors, and call leaf(a, b) for
+/// every tensor a of `to` and b of `from`.
 template <class P, class Q, class Leaf>
 void structure_like(P& to, const Q& from, const Leaf& leaf) {
   if constexpr (is_tensor<P>) {

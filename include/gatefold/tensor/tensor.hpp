@@ -18,8 +18,9 @@ namespace gatefold {
 
 /// An owning, move-only, row-major array on backend B.
 ///
-/// A copy is made by `clone(ctx, tensor)` only. The copy constructor is declared, and calling it stops the compiler with
-/// a sentence: a deleted one would be reported through every pack and std::vector around it, without that sentence.
+/// A copy is made by `clone(ctx, tensor)` only. The copy constructor is declared, and calling it stops the compiler
+/// with a sentence: a deleted one would be reported through every pack and std::vector around it, without that
+/// sentence.
 ///
 /// `resize` keeps the capacity and drops the contents: a loop allocates nothing after its largest step.
 /// Elements are not initialised (debug builds fill them with NaN or -1 bytes).

@@ -54,9 +54,10 @@ inline bool is_weight(const Name& name) {
 /// @cost   the steps of both; no allocation after the first. begin copies the groups, one at a time
 template <class FirstT, class RestT>
 struct InGroups {
-  GATEFOLD_REQUIRE((!std::is_same_v<FirstT, in_groups::NoFunction>),
-                   "gatefold: InGroups{belongs, first, rest} begins with which tensors are the first optimizer's: a "
-                   "function of names, or a lambda that captures nothing; see docs/how-to/extending.md#optimizer");
+  GATEFOLD_REQUIRE(
+      (!std::is_same_v<FirstT, in_groups::NoFunction>),
+      "gatefold: InGroups{belongs, first, rest} begins with which tensors are the first optimizer's: a "
+      "function of names, or a lambda that captures nothing; see docs/how-to/extending_parts.md#optimizer");
   using IsOptimizer = void;
   static_assert(optim::check_inside<FirstT>() && optim::check_inside<RestT>());
   bool (*belongs)(const Name&) = is_weight;

@@ -78,7 +78,8 @@ template <class P>
 inline constexpr bool says_extents = requires {
   P::expert_extents[0];
 };
-/// The pack that says it of the tensors that P lists: P, or the scores whose tensors P lists as its own (Jitter, Fixed).
+/// The pack that says it of the tensors that P lists: P, or the scores whose tensors P lists as its own (Jitter,
+/// Fixed).
 template <class P>
 auto extents_of(const P& p) {
   if constexpr (!says_extents<P> && requires { p.scores; }) {

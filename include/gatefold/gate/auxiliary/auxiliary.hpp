@@ -75,18 +75,18 @@ constexpr bool check_gate_parts() {
        (!Elsewhere<AuxiliaryT, AuxiliaryForward<AuxiliaryT, T, B>, T, B> && ...)),
       "gatefold: the parts of this gate are in another order: ComposedGate<scores, mixing, selection, auxiliary "
       "losses...>, ComposedGate<LinearScores, Independent, TopK, Balance> say; see "
-      "docs/how-to/extending.md#parts-of-a-gate")
+      "docs/how-to/extending_parts.md#parts-of-a-gate")
   GATEFOLD_EXPECT((AuxiliaryForward<AuxiliaryT, T, B> && ...),
                   "gatefold: this is no auxiliary loss of a gate, Balance or ZLoss say, which needs forward<T, B>(ctx, "
-                  "a, value) const of a GateOutcome a; see docs/how-to/extending.md#parts-of-a-gate")
+                  "a, value) const of a GateOutcome a; see docs/how-to/extending_parts.md#parts-of-a-gate")
   GATEFOLD_EXPECT((AuxiliaryBackward<AuxiliaryT, T, B> && ...),
                   "gatefold: an auxiliary loss needs backward<T, B>(ctx, a, d) const, which adds to what d, a "
-                  "GateOutcomeGrad, has; see docs/how-to/extending.md#parts-of-a-gate")
+                  "GateOutcomeGrad, has; see docs/how-to/extending_parts.md#parts-of-a-gate")
   GATEFOLD_EXPECT(
       (!named::Params<AuxiliaryT>() && ...) && (!named::Saved<AuxiliaryT>() && ...) &&
           (!named::Extra<AuxiliaryT>() && ...),
       "gatefold: an auxiliary loss is options and what it computes of a GateOutcome: it has no Params, Saved "
-      "or Extra of its own; see docs/how-to/extending.md#parts-of-a-gate")
+      "or Extra of its own; see docs/how-to/extending_parts.md#parts-of-a-gate")
   return check_parts<ScoresT, MixingT, SelectionT, T, B>() && (hook::auxiliary::all<AuxiliaryT>() && ...);
 }
 
