@@ -38,20 +38,20 @@ auto network(const Options& o, const LanguageSizes& s, const RuleT& rule, const 
   return gatefold::language::model_of<gatefold::language::PreNormed>(s, Recompute{block, recompute});
 }
 
-/// Whether weight decay moves the tensor of this name.
+/// Whether weight decay moves the tensor of this name; if all tensors decay, those of the second group do too.
 inline auto decays(const Options& o) -> bool (*)(const Name&) {
-  if (o.decayed == "all") return [](const Name&) { return true; };
-  if (o.decayed == "weights") return is_weight;
+  if (o.decayed != "no-embedding") return is_weight;
   return [](const Name& name) { return is_weight(name) && name.str() != "model.layers.0.weight"; };
 }
 
 template <class ContextT, class RuleT, class PlaceT>
 auto trainer(ContextT& ctx, const Options& o, Index vocabulary, const RuleT& rule, const PlaceT& place) {
   const LanguageSizes s = sizes(o, vocabulary);
-  const optim::AdamW adam{.lr = o.lr, .beta2 = 0.99}, decaying{.lr = o.lr, .beta2 = 0.99, .decay = o.decay};
+  const optim::AdamW decaying{.lr = o.lr, .beta2 = 0.99, .decay = o.decay};
+  const optim::AdamW others{.lr = o.lr, .beta2 = 0.99, .decay = o.decayed == "all" ? o.decay : 0};
   return Trainer{
       ctx, network(o, s, rule, place, o.recompute), place.loss(s.loss()),
-      place.optimizer(optim::Scheduled{optim::Clipped{InGroups{decays(o), decaying, adam}, o.clip},
+      place.optimizer(optim::Scheduled{optim::Clipped{InGroups{decays(o), decaying, others}, o.clip},
                                        optim::WarmupCosine{.warmup = o.warmup, .total = o.steps, .floor = 0.02}}),
       Seed{o.seed}};
 }

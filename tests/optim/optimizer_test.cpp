@@ -114,7 +114,10 @@ TEST_CASE("wrappers are optimizers, in any order") {
   static_assert(optim::Optimizer<optim::Clipped<optim::AdamW>>);
   static_assert(optim::Optimizer<optim::Scheduled<optim::Clipped<optim::Sgd>, optim::Warmup>>);
   static_assert(optim::Optimizer<optim::Clipped<optim::Scheduled<optim::Sgd, optim::Warmup>>>);
-  CHECK(optim::Clipped<optim::Sgd>{{.lr = 0.5}}.lr == 0.5);
+  const optim::Clipped<optim::Scheduled<optim::Sgd, optim::Warmup>> wrapped{{{.lr = 0.5}, {}}};
+  CHECK(optim::rate_of(wrapped) == 0.5);
+  CHECK(optim::with_rate(wrapped, 2).optimizer.optimizer.lr == 2);
+  CHECK(wrapped.optimizer.optimizer.lr == 0.5);
 }
 
 TEST_CASE("a step count holds no tensors") {
