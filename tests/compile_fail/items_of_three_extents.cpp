@@ -14,8 +14,10 @@ struct Layer {
   Index in_dim() const { return 1; }
   Index out_dim() const { return 1; }
   void begin(auto&&...) const {}
-  void forward(auto&&...) const {}
-  void backward(auto&&...) const {}
+  template <class T, class B>
+  void forward(auto&, const Nothing<T, B>&, auto&&...) const {}
+  template <class T, class B>
+  void backward(auto&, const Nothing<T, B>&, auto&&...) const {}
 };
 
 int main() { [[maybe_unused]] const auto layer = as_layer<float, Cpu>(Layer{}); }

@@ -37,13 +37,13 @@ struct KeepsOutputs {
   Params<T, B> init(typename B::Context& ctx, Index experts, Seed seed) const {
     return expert.template init<T, B>(ctx, experts, seed);
   }
-  template <class P, class G, class X, class Z, class S>
-  void forward(auto& ctx, const P& p, const G& groups, const X& x, const Z& z, S& saved) const {
+  template <template <class, class> class P, class T, class B, class G, class X, class Z, class S>
+  void forward(auto& ctx, const P<T, B>& p, const G& groups, const X& x, const Z& z, S& saved) const {
     expert.forward(ctx, p, groups, x, z, saved);
   }
-  template <class P, class G, class X, class S, class Z, class D>
-  void backward(auto& ctx, const P& p, const G& groups, const X& x, const S& saved, const Z& dz, const D& dslots,
-                P& grads) const {
+  template <template <class, class> class P, class T, class B, class G, class X, class S, class Z, class D>
+  void backward(auto& ctx, const P<T, B>& p, const G& groups, const X& x, const S& saved, const Z& dz, const D& dslots,
+                P<T, B>& grads) const {
     expert.backward(ctx, p, groups, x, saved, dz, dslots, grads);
   }
 };
