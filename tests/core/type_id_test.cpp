@@ -11,7 +11,7 @@ namespace {
 
 struct Empty {};
 struct AlsoEmpty {};
-using gatefold::detail::type_id;
+using gatefold::detail_::type_id;
 
 /// Not inline: the addresses reach the comparison from the memory, as they do in an AnyTensor.
 [[gnu::noinline]] std::set<const void*> of_five_types() {

@@ -39,7 +39,7 @@ class ObjectPool {
   template <class S>
   [[nodiscard]] Borrowed<S> acquire() {
     return Borrowed<S>(*this, lend(
-                                  detail::type_id<S>(), []() -> void* { return new S(); },
+                                  detail_::type_id<S>(), []() -> void* { return new S(); },
                                   [](void* object) { delete static_cast<S*>(object); }));
   }
 

@@ -2,7 +2,7 @@
 
 #include "gatefold/core/config.hpp"
 
-namespace gatefold::detail {
+namespace gatefold::detail_ {
 
 template <class T>
 GATEFOLD_UNIQUE inline char type_mark = 0;  // never const: see type_id
@@ -19,4 +19,4 @@ const void* type_id() {
   return &type_mark<T>;
 }
 
-}  // namespace gatefold::detail
+}  // namespace gatefold::detail_

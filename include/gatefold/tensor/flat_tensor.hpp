@@ -29,7 +29,7 @@ struct AnyTensor {
 
   template <class T>
   static const void* type_of() {
-    return detail::type_id<std::remove_const_t<T>>();
+    return detail_::type_id<std::remove_const_t<T>>();
   }
   /// @param constant  it will not be written through this
   template <class T, int Rank, class B>

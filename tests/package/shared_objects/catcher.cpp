@@ -48,7 +48,7 @@ int check() {
   expect(caught_again, "ArgumentError is not caught after std::rethrow_exception");
 
   const thrower::Identities here{AnyTensor::type_of<float>(), AnyTensor::type_of<double>(), AnyTensor::type_of<Index>(),
-                                 AnyTensor::type_of<Bfloat16>(), &gatefold::detail::writing_zeros};
+                                 AnyTensor::type_of<Bfloat16>(), &gatefold::detail_::writing_zeros};
   expect(here == thrower::identities(), "shared objects disagree on the identity of a type or on a mutex");
   const std::uint64_t first = thrower::next_stamp();
   expect(CopyStamp::next() == first + 1 && thrower::next_stamp() == first + 2, "shared objects count stamps apart");

@@ -30,7 +30,7 @@ void throw_pointer(std::exception_ptr& to) {
 Identities identities() {
   return {gatefold::AnyTensor::type_of<float>(), gatefold::AnyTensor::type_of<double>(),
           gatefold::AnyTensor::type_of<gatefold::Index>(), gatefold::AnyTensor::type_of<gatefold::Bfloat16>(),
-          &gatefold::detail::writing_zeros};
+          &gatefold::detail_::writing_zeros};
 }
 std::uint64_t next_stamp() { return gatefold::CopyStamp::next(); }
 
