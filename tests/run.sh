@@ -47,9 +47,9 @@ if [[ -n $gpu ]]; then
   commit=$(git -C "$root" rev-parse --short HEAD 2>/dev/null)
   echo "== gpu: $device, $(nvcc --version | sed -n 's/.*release/CUDA/p'), $(date +%F), commit ${commit:-unknown}"
 else
-  install_packages g++ clang libclang-rt-14-dev lld cmake ninja-build pkg-config doctest-dev libeigen3-dev \
-    nlohmann-json3-dev zlib1g-dev libcli11-dev librapidcheck-dev libopenmpi-dev openmpi-bin clang-format \
-    python3-pip || exit 1
+  install_packages g++ clang libclang-rt-14-dev libc++-14-dev libc++abi-14-dev lld cmake ninja-build pkg-config \
+    doctest-dev libeigen3-dev nlohmann-json3-dev zlib1g-dev libcli11-dev librapidcheck-dev libopenmpi-dev openmpi-bin \
+    clang-format python3-pip || exit 1
 fi
 if [[ -n $platforms ]]; then
   install_packages clang-22 clang-19 libc++-19-dev libc++abi-19-dev g++-mingw-w64-x86-64-posix libeigen3-dev \
@@ -169,10 +169,10 @@ else
       "-DCMAKE_CXX_FLAGS_RELEASE=-O2 -DNDEBUG" "-DCMAKE_CUDA_FLAGS_RELEASE=-O1 -DNDEBUG")
   else
     # A header's own test is built once, under the sanitizers; where cases are left out there (slow_build), here too.
-    # Those of MPI too: they are also run by mpirun.
+    # Those of MPI too: they are also run by mpirun. Tests that name --icf=all run under both: preset test links so.
     once=$(cd tests && find check core data dist expert gate io layer loss metric model optim policy routing tensor \
       train update -name '*_test.cpp' ! -name 'golden_*' ! -name 'mpi*' \
-      -exec grep -LE 'slow_build|__OPTIMIZE__' {} + | tr '\n' '|')
+      -exec grep -LE 'slow_build|__OPTIMIZE__|icf=all' {} + | tr '\n' '|')
     # Studies repeat papers with what the tests of the library look at: --full, or --only examples/studies.
     studies='^examples/studies/'
     test=("$unity" "-DGATEFOLD_TESTS_LEFT_OUT=^(${once%|})\$|$studies") sanitize=() tsan=() v3=() cuda=()

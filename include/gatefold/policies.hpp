@@ -9,6 +9,7 @@
 #include "gatefold/core/config.hpp"
 #include "gatefold/core/bfloat16.hpp"
 #include "gatefold/core/error.hpp"
+#include "gatefold/core/type_id.hpp"
 #include "gatefold/core/types.hpp"
 #include "gatefold/core/philox.hpp"
 #include "gatefold/tensor/copy_stamp.hpp"

@@ -37,3 +37,20 @@ TEST_CASE("objects are destroyed with their lender") {
   }
   CHECK(alive == 0);
 }
+
+// Preset test links with --icf=all --ignore-data-address-equality: types must stay apart there too.
+TEST_CASE("ObjectPool: an idle object is lent only as its own type") {
+  struct Small {
+    int value = 1;
+  };
+  struct Large {
+    int values[1000] = {2};
+  };
+  ObjectPool lender;
+  for (int i = 0; i < 2; ++i) {
+    CHECK(lender.acquire<Small>()->value == 1);
+    CHECK(lender.acquire<Large>()->values[0] == 2);
+    CHECK(lender.acquire<std::vector<double>>()->empty());
+    CHECK(lender.acquire<std::vector<float>>()->empty());
+  }
+}

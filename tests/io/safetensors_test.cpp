@@ -223,6 +223,7 @@ TEST_CASE("a tensor longer than one piece of a copy") {
   CHECK(bits(a) == bits(b));
 }
 
+// Preset test runs this file too, because it links with --icf=all: types of elements must stay apart.
 TEST_CASE("byte for byte") {
   TempDirectory temp;
   Cpu::Context ctx;

@@ -100,6 +100,7 @@ TEST_CASE("of a table: reading touches nothing, taking elements to write them al
   CHECK(table.all_touched());
 }
 
+// Preset test runs this file too, because it links with --icf=all: types must stay apart.
 TEST_CASE("elements of another type are refused") {
   Tensor<double, 1, Cpu> t(2);
   CHECK_THROWS_WITH_AS((FlatTensor<float, Cpu>{AnyTensor(t)}),

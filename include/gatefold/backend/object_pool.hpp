@@ -3,6 +3,8 @@
 #include <cstddef>
 #include <vector>
 
+#include "gatefold/core/type_id.hpp"
+
 namespace gatefold {
 
 /// Objects that a context keeps between calls, so that what one call discards the next one finds with its memory: the
@@ -37,22 +39,20 @@ class ObjectPool {
   template <class S>
   [[nodiscard]] Borrowed<S> acquire() {
     return Borrowed<S>(*this, lend(
-                                  &type_of<S>, []() -> void* { return new S(); },
+                                  detail_::type_id<S>(), []() -> void* { return new S(); },
                                   [](void* object) { delete static_cast<S*>(object); }));
   }
 
  private:
   struct Entry {
-    const char* type;
+    const void* type;  // its type_id
     void* object;
     void (*destroy)(void*);
     bool lent;
   };
-  template <class S>
-  static constexpr char type_of = 0;
 
   /// One function for all types.
-  [[gnu::noinline]] std::size_t lend(const char* type, void* (*make)(), void (*destroy)(void*)) {
+  [[gnu::noinline]] std::size_t lend(const void* type, void* (*make)(), void (*destroy)(void*)) {
     std::size_t i = 0;
     while (i < entries_.size() && (entries_[i].lent || entries_[i].type != type)) ++i;
     if (i == entries_.size()) {

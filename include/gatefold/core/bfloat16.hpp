@@ -8,7 +8,7 @@
 namespace gatefold {
 
 /// A float's upper half: 8 bits of mantissa, the sign and the exponent of a float.
-struct Bfloat16 {
+struct GATEFOLD_UNIQUE Bfloat16 {
   std::uint16_t bits;
 
   Bfloat16() = default;

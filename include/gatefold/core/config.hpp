@@ -14,6 +14,15 @@
 /// they do.
 #define GATEFOLD_INLINE [[gnu::always_inline]] inline
 
+/// Marks a type or variable that a process must have once, also if several of its shared objects were compiled with
+/// -fvisibility=hidden. Without the mark, each of them has its own: an exception is then not caught by its type, and a
+/// counter counts several times. (A program for Windows has one per DLL. Exceptions are compared by name there.)
+#if defined(__ELF__) || defined(__APPLE__)
+#define GATEFOLD_UNIQUE [[gnu::visibility("default")]]
+#else
+#define GATEFOLD_UNIQUE
+#endif
+
 /// O(n) checks of data (index in range, finite): on unless NDEBUG is defined.
 #define GATEFOLD_ASSERT(condition, sentence) assert((condition) && sentence)
 /// The same where stop(), a function of the host that does not return, says more than a sentence can.

@@ -7,31 +7,33 @@
 #include <stdexcept>
 #include <string>
 
+#include "gatefold/core/config.hpp"
+
 namespace gatefold {
 
 /// Base of everything the library throws, std::bad_alloc apart.
-struct Error : std::runtime_error {
+struct GATEFOLD_UNIQUE Error : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
 /// A shape or option that does not fit. Thrown by a policy before it writes anything; where it stands in others, those
 /// that ran before it have written what is theirs (a forward its saved, a backward gradients of later layers).
-struct ArgumentError : Error {
+struct GATEFOLD_UNIQUE ArgumentError : Error {
   using Error::Error;
 };
 
 /// A file that is missing, truncated or not what it claims to be.
-struct FileError : Error {
+struct GATEFOLD_UNIQUE FileError : Error {
   using Error::Error;
 };
 
 /// A call into a driver or communication library that failed.
-struct DeviceError : Error {
+struct GATEFOLD_UNIQUE DeviceError : Error {
   using Error::Error;
 };
 
 /// A loss or gradient that is NaN or infinite. Thrown before a parameter is written.
-struct NotFiniteError : Error {
+struct GATEFOLD_UNIQUE NotFiniteError : Error {
   using Error::Error;
 };
 

@@ -61,7 +61,7 @@ inline std::string sentence_of(const std::exception_ptr& failure) {
 }
 
 /// Thrown where a shard waits for one that has failed; run() throws what the first one threw.
-struct Stopped : Error {
+struct GATEFOLD_UNIQUE Stopped : Error {
   Stopped() : Error("dist: another shard has failed") {}
 };
 

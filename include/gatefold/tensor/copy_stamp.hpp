@@ -3,6 +3,8 @@
 #include <atomic>
 #include <cstdint>
 
+#include "gatefold/core/config.hpp"
+
 namespace gatefold {
 
 /// Which copy there is of the elements of a tensor as they are, by the number of the pass that made it. It is forgotten
@@ -11,10 +13,7 @@ namespace gatefold {
 class CopyStamp {
  public:
   /// The number of a pass: that of no other, wherever its copies are moved.
-  static std::uint64_t next() {
-    static std::atomic<std::uint64_t> last{0};
-    return last.fetch_add(1, std::memory_order_relaxed) + 1;
-  }
+  static std::uint64_t next() { return last_.fetch_add(1, std::memory_order_relaxed) + 1; }
 
   CopyStamp() = default;
   CopyStamp(CopyStamp&& other) noexcept { other.forget(); }
@@ -33,6 +32,7 @@ class CopyStamp {
   }
 
  private:
+  GATEFOLD_UNIQUE static inline std::atomic<std::uint64_t> last_{0};
   mutable std::atomic<std::uint64_t> pass_{0};
 };
 

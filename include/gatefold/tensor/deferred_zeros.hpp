@@ -4,7 +4,16 @@
 #include <cstddef>
 #include <mutex>
 
+#include "gatefold/core/config.hpp"
+
 namespace gatefold {
+
+namespace detail_ {
+
+/// Held while the zeros of a tensor are written.
+GATEFOLD_UNIQUE inline std::mutex writing_zeros;
+
+}  // namespace detail_
 
 /// That all elements of a tensor are 0 and none of them is written yet. Whoever asks for the elements has them written
 /// first, on whatever thread; a product that stores all of them takes that duty over instead.
@@ -33,8 +42,7 @@ class DeferredZeros {
 
  private:
   [[gnu::noinline, gnu::cold]] void write_now(void* data, std::size_t bytes) const {
-    static std::mutex one_at_a_time;
-    const std::lock_guard lock(one_at_a_time);
+    const std::lock_guard lock(detail_::writing_zeros);
     void* const ctx = ctx_.load(std::memory_order_relaxed);
     if (ctx == nullptr) return;
     B::write_zeros(*static_cast<typename B::Context*>(ctx), data, bytes);

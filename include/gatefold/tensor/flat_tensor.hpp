@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "gatefold/core/error.hpp"
+#include "gatefold/core/type_id.hpp"
 #include "gatefold/core/types.hpp"
 #include "gatefold/tensor/table.hpp"
 #include "gatefold/tensor/tensor.hpp"
@@ -30,9 +31,7 @@ struct AnyTensor {
 
   template <class T>
   static const void* type_of() {
-    if constexpr (std::is_const_v<T>) return type_of<std::remove_const_t<T>>();
-    static constexpr char own = 0;
-    return &own;
+    return detail_::type_id<std::remove_const_t<T>>();
   }
   /// @param constant  it will not be written through this
   template <class T, int Rank, class B>

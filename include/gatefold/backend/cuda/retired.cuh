@@ -5,6 +5,8 @@
 #include <utility>
 #include <vector>
 
+#include "gatefold/core/config.hpp"
+
 namespace gatefold::device {
 
 /// Device memory that graphs may use and the objects of a pool have outgrown: it stays until the context ends.
@@ -36,7 +38,7 @@ class Retired {
   }
 
  private:
-  static inline thread_local Retired* current_ = nullptr;
+  GATEFOLD_UNIQUE static inline thread_local Retired* current_ = nullptr;
   std::vector<void*> kept_;
 };
 

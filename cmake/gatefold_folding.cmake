@@ -1,0 +1,14 @@
+# Link tests and examples as release builds of other programs are linked: functions and constants with identical bytes
+# share one address (the default of link.exe, /OPT:ICF; here lld). Code that identifies something by the address of a
+# constant or of a function fails in these programs.
+include(CheckCXXSourceCompiles)
+set(options -fuse-ld=lld LINKER:--icf=all LINKER:--ignore-data-address-equality)
+set(CMAKE_REQUIRED_LINK_OPTIONS ${options})
+check_cxx_source_compiles("int main() {}" GATEFOLD_LINKER_FOLDS)
+unset(CMAKE_REQUIRED_LINK_OPTIONS)
+if(GATEFOLD_LINKER_FOLDS)
+  add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-ffunction-sections> $<$<COMPILE_LANGUAGE:CXX>:-fdata-sections>)
+  add_link_options(${options})
+else()
+  message(STATUS "gatefold: lld was not found, identical functions and constants stay apart")
+endif()

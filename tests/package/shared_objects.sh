@@ -1,0 +1,25 @@
+#!/usr/bin/env bash
+# shared_objects.sh SOURCE WORK EIGEN COMPILER...: two shared objects of one process that hide all names but their own
+# interface (-fvisibility=hidden) and contain gatefold. Types that are thrown, identities of types and counters must
+# have one definition in the process. libc++ compares the addresses of type descriptions, libstdc++ their names: by
+# clang++ the test uses libc++.
+set -euo pipefail
+source=$1 work=$2 eigen=$3
+shift 3
+rm -rf "$work"
+mkdir -p "$work"
+for compiler; do
+  flags=(-std=c++20 -O0 -fvisibility=hidden -fvisibility-inlines-hidden -I"$source/include" -isystem "$eigen" -pthread)
+  if [[ $("$compiler" --version) == *clang* ]]; then
+    flags+=(-stdlib=libc++)
+    "$compiler" "${flags[@]}" -fsyntax-only -include stdexcept -x c++ - </dev/null 2>/dev/null ||
+      { echo "$compiler has no libc++ (Debian: libc++-14-dev, libc++abi-14-dev)"; exit 77; }
+  fi
+  for library in thrower catcher; do
+    "$compiler" "${flags[@]}" -fPIC -shared "$source/tests/package/shared_objects/$library.cpp" \
+      -o "$work/lib$library.so"
+  done
+  "$compiler" "${flags[@]}" "$source/tests/package/shared_objects/main.cpp" "$work/libcatcher.so" \
+    "$work/libthrower.so" -Wl,-rpath,"$work" -o "$work/main"
+  "$work/main" || { echo "$compiler: $? expectations failed"; exit 1; }
+done

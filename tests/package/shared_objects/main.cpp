@@ -1,0 +1,3 @@
+#include "interface.hpp"
+
+int main() { return catcher::check(); }
