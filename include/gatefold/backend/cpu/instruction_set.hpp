@@ -1,13 +1,6 @@
 #pragma once
 
-// g++ 12 takes the undefined operands inside its own AVX-512 header for mistakes (GCC bug 105593).
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wuninitialized"
-#if !defined(__clang__)
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
-#endif
 #include <Eigen/Core>
-#pragma GCC diagnostic pop
 
 /// The instruction set that a file is compiled for, and whether for -ffast-math, as the name of an inline namespace
 /// around the CPU backend.

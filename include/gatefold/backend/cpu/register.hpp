@@ -81,7 +81,8 @@ class Register {
   GATEFOLD_INLINE friend Register reciprocal(Register v) {
 #if defined(EIGEN_VECTORIZE_AVX512)
     if constexpr (packet::is<T, float, 64>) {  // a division takes four times as long
-      const __m512 r = _mm512_rcp14_ps(v.packet_), error = _mm512_fnmadd_ps(v.packet_, r, _mm512_set1_ps(1));
+      const __m512 r = _mm512_maskz_rcp14_ps(packet::all16, v.packet_),
+                   error = _mm512_fnmadd_ps(v.packet_, r, _mm512_set1_ps(1));
       return Register(
           _mm512_mask_fmadd_ps(r, _mm512_cmp_ps_mask(_mm512_abs_ps(error), _mm512_set1_ps(1), _CMP_LT_OQ), error, r));
     }
