@@ -63,14 +63,14 @@ class TensorFiles {
     const Place& place = at(name);
     expect_reads_as<T>(place.info);
     const std::vector<std::byte> bytes = read_bytes(name);
-    std::vector<T> elements(static_cast<std::size_t>(count(place.info)));
+    std::vector<T> elements(count(place.info));
     safetensors::decode(place.info.dtype, bytes.data(), elements.size(), elements.data());
     return elements;
   }
   /// Its bytes as they lie in the file.
   std::vector<std::byte> read_bytes(std::string_view name) const {
     const Place& place = at(name);
-    std::vector<std::byte> bytes(static_cast<std::size_t>(place.end - place.begin));
+    std::vector<std::byte> bytes(place.end - place.begin);
     place.file->read(bytes.data(), bytes.size(), place.begin);
     return bytes;
   }
@@ -85,7 +85,7 @@ class TensorFiles {
     expect(whole, "TensorFiles.read_part", "run, part, parts", Joined{"parts of ", elements, " elements"},
            Joined{run, ", ", part, ", ", parts});
     const std::uint64_t step = size / elements * run;
-    std::vector<std::byte> bytes(static_cast<std::size_t>(size / parts));
+    std::vector<std::byte> bytes(size / parts);
     for (std::uint64_t from = part * step, to = 0; to < bytes.size(); from += parts * step, to += step)
       place.file->read(bytes.data() + to, step, place.begin + from);
     return bytes;

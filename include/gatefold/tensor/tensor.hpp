@@ -61,7 +61,7 @@ class Tensor {
   template <class U, class OtherB>
   void resize_like(const Tensor<U, Rank, OtherB>& other) {
     const auto parts = [&]<std::size_t... D>(std::index_sequence<D...>) { resize(other.extent(D)...); };
-    parts(std::make_index_sequence<Rank>{});
+    parts(std::make_index_sequence<std::size_t{Rank}>{});
   }
 
   View<T, Rank, B> view() { return to_write(); }
@@ -117,7 +117,9 @@ class Tensor {
   bool is_copied_by(std::uint64_t pass) const { return copied_.is(pass); }
 
  private:
-  void take(const std::array<Index, Rank>& extents);
+  using Extents = std::array<Index, std::size_t{Rank}>;
+
+  void take(const Extents& extents);
   void release();
   /// Memory that is too small for it: a backend may keep it for who has its address.
   void outgrow() {
@@ -145,7 +147,7 @@ Tensor<T, Rank, B>::~Tensor() {
   release();
 }
 template <class T, int Rank, class B>
-void Tensor<T, Rank, B>::take(const std::array<Index, Rank>& extents) {
+void Tensor<T, Rank, B>::take(const Extents& extents) {
   Index count = 1;
   for (Index n : extents) {
     expect(n >= 0, "Tensor.resize", "extent", "at least 0", n);

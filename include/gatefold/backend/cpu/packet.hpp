@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cmath>
+#include <cstddef>
 #include <type_traits>
 #include <utility>
 
@@ -332,7 +333,7 @@ void transpose(Of<T>* rows) {
 #if defined(EIGEN_VECTORIZE_SSE2) || (defined(EIGEN_VECTORIZE_NEON) && defined(__aarch64__))
   if constexpr (n > 1) {
     constexpr int part = 16 / sizeof(T), parts = n / part;
-    Of<T> t[n];
+    Of<T> t[std::size_t{n}];
     for (int i = 0; i < n; i += 2) {
       t[i] = low(rows[i], rows[i + 1]);
       t[i + 1] = high(rows[i], rows[i + 1]);
