@@ -310,7 +310,7 @@ void refuse() {
       std::is_void_v<C>,
       "gatefold: files hold Parts, a pack and the prefix of its names, and metadata, {} say: "
       "io::save(path, ctx, metadata, Part{prefix, params}), io::load(path, ctx, Part{prefix, params}); see "
-      "docs/checkpoints.md");
+      "docs/how-to/checkpoints.md");
 }
 
 }  // namespace safetensors
