@@ -16,8 +16,10 @@ usage: bash tests/run.sh [--only WORD | --full | --neon | --platforms | --gpu [W
   --full       every test in every preset, and the test cases marked as slow too; the programs of bench/ compile: hours
   --neon       the tests of the CPU backend compiled for aarch64 and run by qemu: installs a cross compiler and
                qemu-user
-  --platforms  the programs of examples/ by other compilers and standard libraries, which it installs: newer clang,
-               libc++, and mingw-w64 for Windows, whose programs are linked, not run
+  --platforms  the programs of examples/ with other compilers and standard libraries, which it installs: newer clang,
+               libc++, and mingw-w64. Then examples and the tests of core, tensor and backend/cpu for macOS, Windows
+               and musl with PyPI's ziglang; musl runs here and under qemu, Windows under wine. Restartable: a second
+               call continues an interrupted one
   --gpu [WORD] the tests of the CUDA backend (those that match WORD) on this machine's GPU, with NVIDIA's own libraries;
                needs nvcc, cmake, ninja, g++ and doctest's header, installs nothing. Options for cmake:
                CMAKE_OPTIONS="-D..."
@@ -53,7 +55,7 @@ else
 fi
 if [[ -n $platforms ]]; then
   install_packages clang-22 clang-19 libc++-19-dev libc++abi-19-dev g++-mingw-w64-x86-64-posix libeigen3-dev \
-    nlohmann-json3-dev || exit 1
+    nlohmann-json3-dev python3-venv qemu-user wine64 || exit 1
   exec bash "$root/tests/platforms.sh"
 fi
 command -v ccache >/dev/null && export CMAKE_CXX_COMPILER_LAUNCHER=ccache CMAKE_CUDA_COMPILER_LAUNCHER=ccache \

@@ -1,16 +1,18 @@
 #pragma once
 
+#if !defined(_WIN32)
 #include <sys/wait.h>
 #include <unistd.h>
+#endif
 
 #include <exception>
 #include <string>
 
 namespace gatefold::support {
 
-/// Whether a child of a process with threads may start threads: ThreadSanitizer does not let it, and qemu-user stops at
-/// an assertion of its own.
-#if defined(__SANITIZE_THREAD__) || defined(GATEFOLD_TESTS_EMULATED)
+/// Whether a child of a process with threads may start threads: ThreadSanitizer does not let it, qemu-user stops at an
+/// assertion of its own, and Windows has no fork.
+#if defined(_WIN32) || defined(__SANITIZE_THREAD__) || defined(GATEFOLD_TESTS_EMULATED)
 inline constexpr bool may_fork = false;
 #elif defined(__has_feature)
 inline constexpr bool may_fork = !__has_feature(thread_sanitizer);
@@ -29,7 +31,10 @@ inline constexpr bool may_limit_memory = true;
 
 /// What f() returns, or throws, in a child process, which has twenty seconds for it.
 template <class F>
-std::string in_child(const F& f) {
+std::string in_child([[maybe_unused]] const F& f) {
+#if defined(_WIN32)
+  return "no fork";
+#else
   int ends[2];
   if (pipe(ends) != 0) return "no pipe";
   const pid_t child = fork();
@@ -52,6 +57,7 @@ std::string in_child(const F& f) {
   waitpid(child, &status, 0);
   if (WIFSIGNALED(status)) said += " (killed by signal " + std::to_string(WTERMSIG(status)) + ")";
   return said;
+#endif
 }
 
 }  // namespace gatefold::support

@@ -18,10 +18,10 @@ namespace gatefold {
 template <class B, class Context, class T, class C>
 [[nodiscard]] auto rounded_once(Context& ctx, const Groups<B>& groups, View<const T, 2, B> a, View<C, 2, B> room) {
   if constexpr (std::is_same_v<T, Multiplied<T, B>>) {
-    struct AsTheyAre {
-      ~AsTheyAre() {}  // NOLINT(modernize-use-equals-default): compilers warn of unused trivial variables
+    struct Nothing {
+      ~Nothing() {}  // NOLINT(modernize-use-equals-default): compilers warn of unused trivial variables
     };
-    return AsTheyAre{};
+    return Nothing{};
   } else {
     return B::rounded_once(ctx, groups, a, room);
   }

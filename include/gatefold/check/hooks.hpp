@@ -1,6 +1,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -109,7 +110,7 @@ inline std::string to_string(const std::vector<NamedHooks>& hooks) {
   for (const NamedHooks& of : hooks) {
     if (of.names.empty()) continue;
     text += "\n  " + (of.part.empty() ? std::string("itself") : of.part) + ": ";
-    for (std::size_t i = 0; i < of.names.size(); ++i) text += (i ? ", " : "") + of.names[i];
+    for (std::size_t i = 0; i < of.names.size(); ++i) text.append(i ? ", " : "").append(of.names[i]);
   }
   return text;
 }
@@ -128,7 +129,7 @@ inline std::vector<std::string> compare_hooks(const std::vector<NamedHooks>& fou
     if (part == found.end()) {
       std::string parts;
       for (const NamedHooks& f : found)
-        if (!f.part.empty()) parts += (parts.empty() ? "" : ", ") + f.part;
+        if (!f.part.empty()) parts.append(parts.empty() ? "" : ", ").append(f.part);
       sentences.push_back("there is no part " + of.part + (parts.empty() ? "" : "; the parts are " + parts));
       continue;
     }

@@ -61,7 +61,11 @@ struct Optimized {
   void run(C& ctx, const O& optimizer, Seed seed, Index first, Index count) {
     for (Index i = first; i < first + count; ++i) {
       Index n = 0;
-      for_each_tensor([&](const Name&, auto& g) { fill_uniform(ctx, seed.fork(i).fork(n++), -1, 1, g); }, grads);
+      for_each_tensor(
+          [&](const Name&, auto& g) {
+            fill_uniform(ctx, seed.fork(static_cast<std::uint64_t>(i)).fork(static_cast<std::uint64_t>(n++)), -1, 1, g);
+          },
+          grads);
       auto mark = ctx.mark();
       const auto measured = optim::measure_gradients(optimizer, ctx, grads);
       const auto before = ctx.taken();

@@ -83,8 +83,7 @@ class Reader {
  private:
   /// As many bytes as there are, up to count.
   std::size_t some(std::uint8_t* to, std::size_t count) {
-    const std::size_t got =
-        compressed_ ? unpacked(to, count) : static_cast<std::size_t>(file_.read_some(to, count, offset_));
+    const std::size_t got = compressed_ ? unpacked(to, count) : file_.read_some(to, count, offset_);
     if (!compressed_) offset_ += got;
     return got;
   }
@@ -128,7 +127,7 @@ class Reader {
 /// The extents of a file of unsigned bytes.
 template <int Rank>
 struct Header {
-  std::uint64_t extents[Rank];
+  std::uint64_t extents[std::size_t{Rank}];
   std::uint64_t size = 1;
 
   explicit Header(Reader& file) {

@@ -46,7 +46,7 @@ class TextReader {
     std::memmove(piece_.data(), piece_.data() + at_, end_ - at_);
     end_ -= at_;
     at_ = 0;
-    const auto got = static_cast<std::size_t>(file_.read_some(piece_.data() + end_, piece_.size() - end_, read_));
+    const std::size_t got = file_.read_some(piece_.data() + end_, piece_.size() - end_, read_);
     end_ += got;
     read_ += got;
   }

@@ -75,7 +75,7 @@ class Group {
         shards_(shards),
         here_(Range::of(shards, world.rank(), world.size())),
         meets_(meets && world.size() > 1),
-        calls_(here_.count) {}
+        calls_(static_cast<std::size_t>(here_.count)) {}
 
   int rank() const { return world_.rank(); }
   Index shards() const { return shards_; }

@@ -48,9 +48,10 @@ class Transfers {
     const int result = MPI_Testsome(int(requests_.size()), requests_.data(), &taken, indices_.data(), statuses_.data());
     if (result != MPI_ERR_IN_STATUS) expect_success(result, "MPI_Testsome");
     if (taken == MPI_UNDEFINED) return complete_ = true;
-    for (int i = 0; i < taken; ++i) {
-      if (result == MPI_ERR_IN_STATUS) expect_received(pieces_[std::size_t(indices_[i])], statuses_[i].MPI_ERROR);
-      expect_size(pieces_[std::size_t(indices_[i])], statuses_[i]);
+    for (std::size_t i = 0; i < static_cast<std::size_t>(taken); ++i) {
+      const auto& piece = pieces_[static_cast<std::size_t>(indices_[i])];
+      if (result == MPI_ERR_IN_STATUS) expect_received(piece, statuses_[i].MPI_ERROR);
+      expect_size(piece, statuses_[i]);
     }
     return taken > 0;
   }

@@ -61,7 +61,7 @@ template <class Json = nlohmann::json>
 Opened open_index(const std::filesystem::path& path, const Known& known) {
   RegularFile file(path);
   if (file.size() > kLongestHeader) file.fail("index: expected at most 100 MB");
-  std::string text(static_cast<std::size_t>(file.size()), '\0');
+  std::string text(file.size(), '\0');
   file.read(text.data(), text.size(), 0);
   const Json index = Json::parse(text, nullptr, false);
   if (!index.is_object() || !index.contains("weight_map") || !index["weight_map"].is_object())

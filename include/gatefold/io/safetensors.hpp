@@ -201,7 +201,7 @@ Data read_entries(const std::filesystem::path& path, bool only, const std::vecto
     for (const Slice& slice : entry.here) size += slice.count;
     size = divide_up(size, kAlignment) * kAlignment;
   }
-  data.bytes.resize(static_cast<std::size_t>(size));
+  data.bytes.resize(size);
   for (std::size_t f = 0; f < places.size(); ++f) {
     OpenFile& part = from.files[f];
     for (std::size_t i = 0; i < places[f].size(); ++i) {

@@ -89,7 +89,7 @@ struct Header {
 
 inline std::string shape_text(const std::vector<std::uint64_t>& shape) {
   std::string text = "[";
-  for (std::size_t d = 0; d < shape.size(); ++d) text += (d ? ", " : "") + std::to_string(shape[d]);
+  for (std::size_t d = 0; d < shape.size(); ++d) text.append(d ? ", " : "").append(std::to_string(shape[d]));
   return text + "]";
 }
 
@@ -316,7 +316,7 @@ Header read_header(RegularFile& from, const Known& known) {
   Header header;
   header.data_begin = 8 + length;
   {
-    std::string text(static_cast<std::size_t>(length), '\0');
+    std::string text(length, '\0');
     from.read(text.data(), length, 8);
     if (text.empty() || text[0] != '{') from.fail(8, "header: expected '{'");
     // To the parser a zero byte is the end: what follows would go unseen.

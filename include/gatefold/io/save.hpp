@@ -128,7 +128,7 @@ class Save {
       Index from = 0;  // of what is here
       for (const Slice& slice : layout_.list[i].here) {
         const std::uint64_t begin = layout_.files[layout_.places[i].file].begin + layout_.places[i].begin + slice.begin;
-        const auto elements = static_cast<std::size_t>(slice.count / source.element);
+        const std::size_t elements = slice.count / source.element;
         piece.resize(std::max(piece.size(), std::min(step, elements) * source.element));
         for (std::size_t at = 0; at < elements; at += step) {
           const std::size_t count = std::min(step, elements - at);
@@ -194,7 +194,7 @@ class Save {
   }
   // Σ over words of a number of the word and its place: whoever writes which of them gives the same sum.
   static std::uint64_t content_of(std::size_t file, const void* bytes, std::size_t count, std::uint64_t offset) {
-    std::uint64_t sum = 0, place = (std::uint64_t(file) << 46) + offset / sizeof(std::uint32_t);
+    std::uint64_t sum = 0, place = (std::uint64_t{file} << 46) + offset / sizeof(std::uint32_t);
     for (std::size_t i = 0; i + sizeof(std::uint32_t) <= count; i += sizeof(std::uint32_t)) {
       std::uint32_t word = 0;
       std::memcpy(&word, static_cast<const std::byte*>(bytes) + i, sizeof word);

@@ -82,7 +82,7 @@ struct Reader {
 template <class Json = nlohmann::json>
 std::vector<std::string> load_strings(const std::filesystem::path& path) {
   RegularFile file(path);
-  std::string text(static_cast<std::size_t>(file.size()), '\0');
+  std::string text(file.size(), '\0');
   file.read(text.data(), text.size(), 0);
   strings::Reader<Json> reader;
   if (!Json::sax_parse(text, &reader)) {

@@ -65,14 +65,14 @@ class TensorFiles {
     const Place& place = at(name);
     expect_reads_as<T>(place.info);
     const std::vector<std::byte> bytes = read_bytes(name);
-    std::vector<T> elements(static_cast<std::size_t>(count(place.info)));
+    std::vector<T> elements(count(place.info));
     safetensors::decode(place.info.dtype, bytes.data(), elements.size(), elements.data());
     return elements;
   }
   /// Its bytes as they lie in the file.
   std::vector<std::byte> read_bytes(std::string_view name) const {
     const Place& place = at(name);
-    std::vector<std::byte> bytes(static_cast<std::size_t>(place.end - place.begin));
+    std::vector<std::byte> bytes(place.end - place.begin);
     place.file->read(bytes.data(), bytes.size(), place.begin);
     return bytes;
   }

@@ -80,14 +80,14 @@ inline std::vector<Piece> pieces(const MapEntry& entry, std::vector<std::uint64_
     expect(!entry.one_expert || experts == 1, where, at, "one expert", experts);
   }
   std::size_t count = 1;
-  for (const std::uint64_t extent : shape) count *= static_cast<std::size_t>(extent);
+  for (const std::uint64_t extent : shape) count *= extent;
   std::uint64_t rows = 0, columns = 0;
-  std::size_t run = shape.empty() ? 1 : static_cast<std::size_t>(shape.back());
+  std::size_t run = shape.empty() ? 1 : shape.back();
   if (entry.layout == MapEntry::transposed) {
     expect(shape.size() >= 2, where, at, "two extents to transpose", safetensors::shape_text(shape));
     rows = shape[shape.size() - 2];
     columns = shape.back();
-    run *= static_cast<std::size_t>(rows);
+    run *= rows;
   }
   expect(0 <= entry.part && entry.part < entry.parts, where, at, "a part of those that there are",
          Joined{"number ", entry.part, " of ", entry.parts});
@@ -105,8 +105,7 @@ inline std::vector<Piece> pieces(const MapEntry& entry, std::vector<std::uint64_
   for (std::uint64_t i = 0; i < experts; ++i) {
     std::string name = entry.theirs;
     if (hole != std::string::npos) name.replace(hole, 2, std::to_string(i));
-    list.push_back(
-        {std::move(name), shape, static_cast<std::size_t>(i) * count, count, rows, columns, run, part, parts});
+    list.push_back({std::move(name), shape, i * count, count, rows, columns, run, part, parts});
   }
   return list;
 }

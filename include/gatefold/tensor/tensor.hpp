@@ -74,7 +74,7 @@ class Tensor {
   void resize_like(const Tensor<U, Rank, OtherB>& other) {
     if (other.is_skipped()) return skip();
     const auto parts = [&]<std::size_t... D>(std::index_sequence<D...>) { resize(other.extent(D)...); };
-    parts(std::make_index_sequence<Rank>{});
+    parts(std::make_index_sequence<std::size_t{Rank}>{});
   }
   /// Makes the tensor a gradient that nobody needs: empty, without memory, and marked, so that backward passes skip it
   /// (see gradient_is_optional in tensor/pack.hpp). `resize` takes that back.
@@ -143,7 +143,9 @@ class Tensor {
     GATEFOLD_REQUIRE(sizeof(T) == 0,
                      "gatefold: copy tensors and packs with clone: auto best = clone(ctx, trainer.params)");
   }
-  void take(const std::array<Index, Rank>& extents);
+  using Extents = std::array<Index, std::size_t{Rank}>;
+
+  void take(const Extents& extents);
   void release();
   /// Memory that is too small for it: a backend may keep it for who has its address.
   void outgrow() {
@@ -172,7 +174,7 @@ Tensor<T, Rank, B>::~Tensor() {
   release();
 }
 template <class T, int Rank, class B>
-void Tensor<T, Rank, B>::take(const std::array<Index, Rank>& extents) {
+void Tensor<T, Rank, B>::take(const Extents& extents) {
   Index count = 1;
   for (Index n : extents) {
     expect(n >= 0, "Tensor.resize", "extent", "at least 0", n);

@@ -30,7 +30,7 @@ concept HasRank = requires {
                                                                      int rank) {
   const auto list = [rank](const Index* of) {
     std::string text = "[";
-    for (int d = 0; d < rank; ++d) text += (d ? ", " : "") + std::to_string(of[d]);
+    for (int d = 0; d < rank; ++d) text.append(d ? ", " : "").append(std::to_string(of[d]));
     return text + "]";
   };
   std::fprintf(stderr, "View: index %s is out of range of %s\n", list(index).c_str(), list(extents).c_str());
@@ -194,7 +194,7 @@ class View {
 
  private:
   T* data_ = nullptr;
-  Index extents_[Rank] = {};
+  Index extents_[std::size_t{Rank}] = {};
 };
 
 /// Rows [first, first + count) of a view that may be empty because there is nothing: a mask, say.

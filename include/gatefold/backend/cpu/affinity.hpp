@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstddef>
 #include <thread>
 
 #if defined(__linux__) && !defined(__ANDROID__)
@@ -57,8 +58,9 @@ class SleepingThread {
     if (processor_.load() != processor || processor == kNone) return;
     cpu_set_t set;
     const auto handle = thread.native_handle();
-    if (pthread_getaffinity_np(handle, sizeof set, &set) != 0 || !CPU_ISSET(processor, &set)) return;
-    CPU_CLR(processor, &set);
+    if (pthread_getaffinity_np(handle, sizeof set, &set) != 0 || !CPU_ISSET(static_cast<std::size_t>(processor), &set))
+      return;
+    CPU_CLR(static_cast<std::size_t>(processor), &set);
     // A thread that woke meanwhile gives the processor back when it sleeps next.
     if (CPU_COUNT(&set) > 0 && pthread_setaffinity_np(handle, sizeof set, &set) == 0) taken_ = processor;
 #endif
@@ -72,7 +74,7 @@ class SleepingThread {
 #ifdef GATEFOLD_AFFINITY
     cpu_set_t set;
     if (processor == kNone || sched_getaffinity(0, sizeof set, &set) != 0) return;
-    CPU_SET(processor, &set);
+    CPU_SET(static_cast<std::size_t>(processor), &set);
     sched_setaffinity(0, sizeof set, &set);
 #endif
   }

@@ -46,8 +46,9 @@ GATEFOLD_INLINE Register<float> load_halves(const Bfloat16* p, int count = Regis
 #if defined(EIGEN_VECTORIZE_AVX512)  // g++ 12 converts what follows in halves
   if constexpr (packet::is<float, float, 64>)
     if (count == Register<float>::size)
-      return Register<float>(_mm512_castsi512_ps(
-          _mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p))), 16)));
+      return Register<float>(_mm512_castsi512_ps(_mm512_maskz_slli_epi32(
+          packet::all16,
+          _mm512_maskz_cvtepu16_epi32(packet::all16, _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p))), 16)));
 #endif
   FloatHalves halves{};
   std::memcpy(&halves, p, static_cast<std::size_t>(count) * sizeof(Bfloat16));

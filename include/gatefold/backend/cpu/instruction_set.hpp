@@ -1,13 +1,6 @@
 #pragma once
 
-// g++ 12 takes the undefined operands inside its own AVX-512 header for mistakes (GCC bug 105593).
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wuninitialized"
-#if !defined(__clang__)
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
-#endif
 #include <Eigen/Core>
-#pragma GCC diagnostic pop
 #if !EIGEN_VERSION_AT_LEAST(3, 4, 0)
 #error "gatefold: Eigen: expected version 3.4 or 5, got an older one"
 #endif

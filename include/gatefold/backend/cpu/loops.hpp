@@ -1,6 +1,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
 #include <utility>
 
 #include "gatefold/backend/cpu/instruction_set.hpp"
@@ -126,7 +127,7 @@ void grouped_sum(Context& ctx, Index experts, const Index* offsets, const T* dc,
   const bool few = experts == 0 || (offsets[experts] - offsets[0]) * columns < tuning.shared_sum;
   parallel_for(ctx.executor(), few ? 1 : ctx.threads(), experts * strips, [&](Index task, int) noexcept {
     const Index e = task / strips, column = task % strips * width, here = std::min(width, columns - column);
-    alignas(64) T sum[width];
+    alignas(64) T sum[std::size_t{width}];
     T* total = db + e * columns + column;
     if (!accumulate) std::fill(total, total + here, T(0));
     for (Index s = offsets[e]; s < offsets[e + 1]; s += block) {
@@ -134,8 +135,8 @@ void grouped_sum(Context& ctx, Index experts, const Index* offsets, const T* dc,
       std::fill(sum, sum + here, T(0));
       for (Index r = s; r < end; r += together) {
         const Index count = std::min(together, end - r);
-        const T* from[together];
-        T w[together];
+        const T* from[std::size_t{together}];
+        T w[std::size_t{together}];
         for (Index k = 0; k < count; ++k) {
           from[k] = dc + (rows ? rows[r + k] : r + k) * columns + column;
           w[k] = weight ? weight[r + k] : T(1);

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <cstddef>
+
 #include "gatefold/backend/cpu/instruction_set.hpp"
 #include "gatefold/backend/cpu/operand.hpp"
 #include "gatefold/backend/cpu/packet.hpp"
@@ -36,12 +38,12 @@ void transpose_block(const Rows& from, Index rows, Index columns, T* to, Index s
   constexpr int size = Register<T>::size, worth = (size + 1) / 2;  // columns worth a transposition of registers
   Index r = 0;
   for (; r + size <= rows; r += size) {
-    decltype(from[r]) source[size];
+    decltype(from[r]) source[std::size_t{size}];
     for (int i = 0; i < size; ++i) source[i] = from[r + i];
     Index c = 0;
     for (; c + worth <= columns; c += size) {
       const int count = static_cast<int>(columns - c < size ? columns - c : size);
-      Packet block[size];
+      Packet block[std::size_t{size}];
       for (int i = 0; i < size; ++i) prefetch(source[i], c);
       for (int i = 0; i < size; ++i) block[i] = source[i].load(c, count).packet();
       packet::transpose<T>(block);

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cmath>
+#include <cstddef>
 #include <type_traits>
 #include <utility>
 
@@ -25,6 +26,14 @@ inline constexpr int size = static_cast<int>(sizeof(Of<T>) / sizeof(T));
 /// Whether a vector of T is one of `bytes` bytes of A.
 template <class T, class A, int bytes>
 inline constexpr bool is = std::is_same_v<A, T>&& size<T> != 1 && size<T> * sizeof(T) == bytes;
+
+#if defined(EIGEN_VECTORIZE_AVX512)
+// Masks of every lane. g++ 12 defines many AVX-512 intrinsics by way of an uninitialized vector, and warns of it in the
+// functions that they are inlined into (GCC bug 105593): a pragma around its headers has no effect on precompiled
+// headers and on -flto. The zeroing forms with these masks compile to the same instructions, without a warning.
+inline constexpr __mmask8 all8 = 0xff;
+inline constexpr __mmask16 all16 = 0xffff;
+#endif
 
 /// A vector wherever elements may lie.
 template <class T>
@@ -123,8 +132,8 @@ GATEFOLD_INLINE P sealed(P v) {
 template <class T>
 GATEFOLD_INLINE Of<T> min(const Of<T>& a, const Of<T>& b) {
 #if defined(EIGEN_VECTORIZE_AVX512)
-  if constexpr (is<T, float, 64>) return _mm512_min_ps(b, a);
-  if constexpr (is<T, double, 64>) return _mm512_min_pd(b, a);
+  if constexpr (is<T, float, 64>) return _mm512_maskz_min_ps(all16, b, a);
+  if constexpr (is<T, double, 64>) return _mm512_maskz_min_pd(all8, b, a);
 #endif
 #if defined(EIGEN_VECTORIZE_AVX)
   if constexpr (is<T, float, 32>) return _mm256_min_ps(b, a);
@@ -156,8 +165,8 @@ GATEFOLD_INLINE Of<T> abs(const Of<T>& v) {
 template <class T>
 GATEFOLD_INLINE Of<T> sqrt(const Of<T>& v) {
 #if defined(EIGEN_VECTORIZE_AVX512)
-  if constexpr (is<T, float, 64>) return _mm512_sqrt_ps(v);
-  if constexpr (is<T, double, 64>) return _mm512_sqrt_pd(v);
+  if constexpr (is<T, float, 64>) return _mm512_maskz_sqrt_ps(all16, v);
+  if constexpr (is<T, double, 64>) return _mm512_maskz_sqrt_pd(all8, v);
 #endif
 #if defined(EIGEN_VECTORIZE_AVX)
   if constexpr (is<T, float, 32>) return _mm256_sqrt_ps(v);
@@ -180,8 +189,8 @@ GATEFOLD_INLINE Of<T> sqrt(const Of<T>& v) {
 template <class T>
 GATEFOLD_INLINE Of<T> scaled(const Of<T>& v, const Of<T>& n) {
 #if defined(EIGEN_VECTORIZE_AVX512)
-  if constexpr (is<T, float, 64>) return _mm512_scalef_ps(v, n);
-  if constexpr (is<T, double, 64>) return _mm512_scalef_pd(v, n);
+  if constexpr (is<T, float, 64>) return _mm512_maskz_scalef_ps(all16, v, n);
+  if constexpr (is<T, double, 64>) return _mm512_maskz_scalef_pd(all8, v, n);
 #endif
   if constexpr (size<T> == 1) {
     return std::isnan(n) ? n : std::ldexp(v, static_cast<int>(n));
@@ -226,16 +235,17 @@ GATEFOLD_INLINE double largest_of(__m256d v) {
 }
 #endif
 #if defined(EIGEN_VECTORIZE_AVX512)
-GATEFOLD_INLINE __m256 upper(__m512 v) { return _mm256_castpd_ps(_mm512_extractf64x4_pd(_mm512_castps_pd(v), 1)); }
-GATEFOLD_INLINE float sum_of(__m512 v) { return sum_of(_mm256_add_ps(_mm512_castps512_ps256(v), upper(v))); }
-GATEFOLD_INLINE float largest_of(__m512 v) { return largest_of(_mm256_max_ps(_mm512_castps512_ps256(v), upper(v))); }
+GATEFOLD_INLINE __m256d lower(__m512d v) { return _mm512_maskz_extractf64x4_pd(all8, v, 0); }
+GATEFOLD_INLINE __m256d upper(__m512d v) { return _mm512_maskz_extractf64x4_pd(all8, v, 1); }
+GATEFOLD_INLINE __m256 lower(__m512 v) { return _mm256_castpd_ps(lower(_mm512_castps_pd(v))); }
+GATEFOLD_INLINE __m256 upper(__m512 v) { return _mm256_castpd_ps(upper(_mm512_castps_pd(v))); }
+GATEFOLD_INLINE float sum_of(__m512 v) { return sum_of(_mm256_add_ps(lower(v), upper(v))); }
+GATEFOLD_INLINE float largest_of(__m512 v) { return largest_of(_mm256_max_ps(lower(v), upper(v))); }
 GATEFOLD_INLINE double sum_of(__m512d v) {
-  const __m256d half = _mm256_add_pd(_mm512_castpd512_pd256(v), _mm512_extractf64x4_pd(v, 1));
+  const __m256d half = _mm256_add_pd(lower(v), upper(v));
   return sum_of(_mm256_castpd256_pd128(half)) + sum_of(_mm256_extractf128_pd(half, 1));
 }
-GATEFOLD_INLINE double largest_of(__m512d v) {
-  return largest_of(_mm256_max_pd(_mm512_castpd512_pd256(v), _mm512_extractf64x4_pd(v, 1)));
-}
+GATEFOLD_INLINE double largest_of(__m512d v) { return largest_of(_mm256_max_pd(lower(v), upper(v))); }
 #endif
 
 /// The sum of all lanes, and the largest of numbers.
@@ -299,21 +309,21 @@ GATEFOLD_INLINE __m256d low_part(__m256d a, __m256d b) { return _mm256_permute2f
 GATEFOLD_INLINE __m256d high_part(__m256d a, __m256d b) { return _mm256_permute2f128_pd(a, b, 0x31); }
 #endif
 #if defined(EIGEN_VECTORIZE_AVX512)
-GATEFOLD_INLINE __m512 low(__m512 a, __m512 b) { return _mm512_unpacklo_ps(a, b); }
-GATEFOLD_INLINE __m512 high(__m512 a, __m512 b) { return _mm512_unpackhi_ps(a, b); }
-GATEFOLD_INLINE __m512 low_pair(__m512 a, __m512 b) { return _mm512_shuffle_ps(a, b, 0x44); }
-GATEFOLD_INLINE __m512 high_pair(__m512 a, __m512 b) { return _mm512_shuffle_ps(a, b, 0xee); }
-GATEFOLD_INLINE __m512d low(__m512d a, __m512d b) { return _mm512_unpacklo_pd(a, b); }
-GATEFOLD_INLINE __m512d high(__m512d a, __m512d b) { return _mm512_unpackhi_pd(a, b); }
+GATEFOLD_INLINE __m512 low(__m512 a, __m512 b) { return _mm512_maskz_unpacklo_ps(all16, a, b); }
+GATEFOLD_INLINE __m512 high(__m512 a, __m512 b) { return _mm512_maskz_unpackhi_ps(all16, a, b); }
+GATEFOLD_INLINE __m512 low_pair(__m512 a, __m512 b) { return _mm512_maskz_shuffle_ps(all16, a, b, 0x44); }
+GATEFOLD_INLINE __m512 high_pair(__m512 a, __m512 b) { return _mm512_maskz_shuffle_ps(all16, a, b, 0xee); }
+GATEFOLD_INLINE __m512d low(__m512d a, __m512d b) { return _mm512_maskz_unpacklo_pd(all8, a, b); }
+GATEFOLD_INLINE __m512d high(__m512d a, __m512d b) { return _mm512_maskz_unpackhi_pd(all8, a, b); }
 /// Parts 0 and 1 (low), 2 and 3 (high), 0 and 2 (even), 1 and 3 (odd) of a and of b.
-GATEFOLD_INLINE __m512 low_parts(__m512 a, __m512 b) { return _mm512_shuffle_f32x4(a, b, 0x44); }
-GATEFOLD_INLINE __m512 high_parts(__m512 a, __m512 b) { return _mm512_shuffle_f32x4(a, b, 0xee); }
-GATEFOLD_INLINE __m512 even_parts(__m512 a, __m512 b) { return _mm512_shuffle_f32x4(a, b, 0x88); }
-GATEFOLD_INLINE __m512 odd_parts(__m512 a, __m512 b) { return _mm512_shuffle_f32x4(a, b, 0xdd); }
-GATEFOLD_INLINE __m512d low_parts(__m512d a, __m512d b) { return _mm512_shuffle_f64x2(a, b, 0x44); }
-GATEFOLD_INLINE __m512d high_parts(__m512d a, __m512d b) { return _mm512_shuffle_f64x2(a, b, 0xee); }
-GATEFOLD_INLINE __m512d even_parts(__m512d a, __m512d b) { return _mm512_shuffle_f64x2(a, b, 0x88); }
-GATEFOLD_INLINE __m512d odd_parts(__m512d a, __m512d b) { return _mm512_shuffle_f64x2(a, b, 0xdd); }
+GATEFOLD_INLINE __m512 low_parts(__m512 a, __m512 b) { return _mm512_maskz_shuffle_f32x4(all16, a, b, 0x44); }
+GATEFOLD_INLINE __m512 high_parts(__m512 a, __m512 b) { return _mm512_maskz_shuffle_f32x4(all16, a, b, 0xee); }
+GATEFOLD_INLINE __m512 even_parts(__m512 a, __m512 b) { return _mm512_maskz_shuffle_f32x4(all16, a, b, 0x88); }
+GATEFOLD_INLINE __m512 odd_parts(__m512 a, __m512 b) { return _mm512_maskz_shuffle_f32x4(all16, a, b, 0xdd); }
+GATEFOLD_INLINE __m512d low_parts(__m512d a, __m512d b) { return _mm512_maskz_shuffle_f64x2(all8, a, b, 0x44); }
+GATEFOLD_INLINE __m512d high_parts(__m512d a, __m512d b) { return _mm512_maskz_shuffle_f64x2(all8, a, b, 0xee); }
+GATEFOLD_INLINE __m512d even_parts(__m512d a, __m512d b) { return _mm512_maskz_shuffle_f64x2(all8, a, b, 0x88); }
+GATEFOLD_INLINE __m512d odd_parts(__m512d a, __m512d b) { return _mm512_maskz_shuffle_f64x2(all8, a, b, 0xdd); }
 #endif
 
 /// rows[i][j] = rows[j][i] of `size` vectors.
@@ -323,7 +333,7 @@ void transpose(Of<T>* rows) {
 #if defined(EIGEN_VECTORIZE_SSE2) || (defined(EIGEN_VECTORIZE_NEON) && defined(__aarch64__))
   if constexpr (n > 1) {
     constexpr int part = 16 / sizeof(T), parts = n / part;
-    Of<T> t[n];
+    Of<T> t[std::size_t{n}];
     for (int i = 0; i < n; i += 2) {
       t[i] = low(rows[i], rows[i + 1]);
       t[i + 1] = high(rows[i], rows[i + 1]);

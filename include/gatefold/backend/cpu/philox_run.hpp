@@ -3,6 +3,7 @@
 #include <cstdint>
 
 #include "gatefold/backend/cpu/instruction_set.hpp"
+#include "gatefold/backend/cpu/packet.hpp"
 #include "gatefold/backend/cpu/register.hpp"
 #include "gatefold/core/config.hpp"
 #include "gatefold/core/philox.hpp"
@@ -70,10 +71,10 @@ struct PhiloxRun {
     GATEFOLD_INLINE explicit Lanes(std::uint64_t x) : v(_mm512_set1_epi64(static_cast<long long>(x))) {}
     GATEFOLD_INLINE static Lanes load(const std::uint64_t* p) { return Lanes(_mm512_load_si512(p)); }
     GATEFOLD_INLINE void store(std::uint64_t* p) const { _mm512_storeu_si512(p, v); }
-    GATEFOLD_INLINE Lanes high() const { return Lanes(_mm512_srli_epi64(v, 32)); }
+    GATEFOLD_INLINE Lanes high() const { return Lanes(_mm512_maskz_srli_epi64(packet::all8, v, 32)); }
     GATEFOLD_INLINE friend Lanes operator^(Lanes a, Lanes b) { return Lanes(_mm512_xor_si512(a.v, b.v)); }
     GATEFOLD_INLINE friend Lanes operator*(Lanes a, std::uint32_t m) {
-      return Lanes(_mm512_mul_epu32(a.v, Lanes(m).v));
+      return Lanes(_mm512_maskz_mul_epu32(packet::all8, a.v, Lanes(m).v));
     }
   };
 #elif defined(EIGEN_VECTORIZE_AVX2)

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
 #include <type_traits>
 
 #include "gatefold/backend/cpu/instruction_set.hpp"
@@ -24,13 +25,14 @@ template <class P>
                                    Index column, Index columns, Index depth, Into into, SumOf<P>* c, Index c_stride) {
   using T = SumOf<P>;
   using V = Register<T>;
-  const T *x[tuning.rank_update_depth], *y[tuning.rank_update_depth];
+  constexpr std::size_t most{tuning.rank_update_depth};
+  const T *x[most], *y[most];
   for (Index k = 0; k < depth; ++k) {
     x[k] = a.at(k, line);
     y[k] = b.at(k, column);
   }
   const auto step = [&]<int R>(std::integral_constant<int, R>, Index i, Index j, int count) {
-    V s[R];
+    V s[std::size_t{R}];
     for (int r = 0; r < R; ++r) s[r] = V(T(0));
     for (Index k = 0; k < depth; ++k)
       for (int r = 0; r < R; ++r)

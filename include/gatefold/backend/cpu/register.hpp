@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cmath>
+#include <cstddef>
 #include <limits>
 #include <type_traits>
 
@@ -81,7 +82,8 @@ class Register {
   GATEFOLD_INLINE friend Register reciprocal(Register v) {
 #if defined(EIGEN_VECTORIZE_AVX512)
     if constexpr (packet::is<T, float, 64>) {  // a division takes four times as long
-      const __m512 r = _mm512_rcp14_ps(v.packet_), error = _mm512_fnmadd_ps(v.packet_, r, _mm512_set1_ps(1));
+      const __m512 r = _mm512_maskz_rcp14_ps(packet::all16, v.packet_),
+                   error = _mm512_fnmadd_ps(v.packet_, r, _mm512_set1_ps(1));
       return Register(
           _mm512_mask_fmadd_ps(r, _mm512_cmp_ps_mask(_mm512_abs_ps(error), _mm512_set1_ps(1), _CMP_LT_OQ), error, r));
     }
@@ -121,7 +123,7 @@ class Register {
   /// f of every lane.
   template <class F>
   Register each(const F& f) const {
-    alignas(64) T all[size];
+    alignas(64) T all[std::size_t{size}];
     store(all);
     for (int i = 0; i < size; ++i) all[i] = f(all[i]);
     return load(all);
@@ -133,7 +135,7 @@ class Register {
     if constexpr (packet::is<T, float, 64>) return Register(_mm512_maskz_loadu_ps(first<__mmask16>(count), p));
     if constexpr (packet::is<T, double, 64>) return Register(_mm512_maskz_loadu_pd(first<__mmask8>(count), p));
 #endif
-    alignas(64) T all[size] = {};
+    alignas(64) T all[std::size_t{size}] = {};
     for (int i = 0; i < count; ++i) all[i] = p[i];
     return load(all);
   }
@@ -142,7 +144,7 @@ class Register {
     if constexpr (packet::is<T, float, 64>) return _mm512_mask_storeu_ps(p, first<__mmask16>(count), packet_);
     if constexpr (packet::is<T, double, 64>) return _mm512_mask_storeu_pd(p, first<__mmask8>(count), packet_);
 #endif
-    alignas(64) T all[size];
+    alignas(64) T all[std::size_t{size}];
     store(all);
     for (int i = 0; i < count; ++i) p[i] = all[i];
   }

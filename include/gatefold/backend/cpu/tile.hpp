@@ -1,6 +1,7 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <utility>
 
 #include "gatefold/backend/cpu/amx.hpp"
@@ -58,7 +59,7 @@ struct PackedPanel {
   LookAhead look_ahead;
 
   template <int C>
-  GATEFOLD_INLINE void load(Index k, packet::Of<SumOf<P>> (&y)[C]) const {
+  GATEFOLD_INLINE void load(Index k, packet::Of<SumOf<P>>* y) const {
 #pragma GCC unroll 2
     for (int j = 0; j < C; ++j) y[j] = packet::load(words + Tile<P>::columns * k + j * Tile<P>::size);
   }
@@ -77,15 +78,15 @@ template <class P, int R, int C, class Source>
   using T = SumOf<P>;
   using Packet = typename Register<T>::Packet;
   constexpr int size = Register<T>::size;
-  Packet s[R][C];
+  Packet s[std::size_t{R}][std::size_t{C}];
 #pragma GCC unroll 16
   for (int i = 0; i < R; ++i)
 #pragma GCC unroll 16
     for (int j = 0; j < C; ++j) s[i][j] = packet::filled(T(0));
   Source source = b;  // of its own: no store changes it
   const auto step = [&](Index k) __attribute__((always_inline)) {
-    Packet y[C];
-    source.load(k, y);
+    Packet y[std::size_t{C}];
+    source.template load<C>(k, y);
 #pragma GCC unroll 16
     for (int i = 0; i < R; ++i) {
       const Packet x = packet::filled(a[i * Tile<P>::stride + k]);

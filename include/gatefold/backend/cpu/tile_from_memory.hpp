@@ -34,7 +34,7 @@ struct RowsInPlace {
   Index next_stride = 0;
 
   template <int C>
-  GATEFOLD_INLINE void load(Index, packet::Of<T> (&y)[C]) {
+  GATEFOLD_INLINE void load(Index, packet::Of<T>* y) {
     constexpr int values = values_of_word<P>, size = Register<T>::size, line = Prefetch::line / sizeof(T);
     const WordsAcross<P> words{row, values == 2 && rows > 1 ? row + stride : nullptr};
 #pragma GCC unroll 16
@@ -63,7 +63,7 @@ struct PackedPanels {
   Index panel;  // elements from panel to panel
 
   template <int C>
-  GATEFOLD_INLINE void load(Index, packet::Of<T> (&y)[C]) {
+  GATEFOLD_INLINE void load(Index, packet::Of<T>* y) {
     constexpr int size = Register<T>::size, bytes_of_register = size * static_cast<int>(sizeof(W)),
                   bytes = C * bytes_of_register;
     // Of half as wide weights twice as many lines; behind a panel lies the next one.
