@@ -45,7 +45,7 @@ void gemm(benchmark::State& state) {
   const auto a = uniform_tensor<float>(ctx, Seed{1}, 1, m, k), b = uniform_tensor<float>(ctx, Seed{2}, 1, k, n);
   Tensor<float, 2, Cpu> c(m, n), other(m, n);
   Rounds rounds;
-  rounds.time([&] { Cpu::gemm(ctx, a.view(), false, b.view(), false, false, c.view(), fn::Store{}); });
+  rounds.time([&] { Cpu::gemm(ctx, a.view(), false, b.view(), false, false, c.view(), functor::Store{}); });
   std::vector<std::size_t> entries;
   for (const Peer<float>& peer : present_peers<float>())
     entries.push_back(rounds.time([&] { peer.sgemm(m, n, k, a.data(), b.data(), other.data()); }, peer.rest));
@@ -77,9 +77,11 @@ void grouped(benchmark::State& state) {
   Rounds rounds;
   rounds.time([&] {
     if constexpr (kind == forward)
-      Cpu::grouped_gemm(ctx, groups, std::as_const(a).view(), std::as_const(w).view(), false, c.view(), fn::Store{});
+      Cpu::grouped_gemm(ctx, groups, std::as_const(a).view(), std::as_const(w).view(), false, c.view(),
+                        functor::Store{});
     if constexpr (kind == transposed)
-      Cpu::grouped_gemm(ctx, groups, std::as_const(dc).view(), std::as_const(w).view(), true, c.view(), fn::Store{});
+      Cpu::grouped_gemm(ctx, groups, std::as_const(dc).view(), std::as_const(w).view(), true, c.view(),
+                        functor::Store{});
     if constexpr (kind == outer)
       Cpu::grouped_outer(ctx, groups, std::as_const(a).view(), std::as_const(dc).view(), w.view());
   });

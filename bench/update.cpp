@@ -11,7 +11,7 @@ struct CopyBranch {
   Index dim;
   Index in_dim() const { return dim; }
   Index out_dim() const { return dim; }
-  template <class T, class B, class Step = fn::NoStep<T>>
+  template <class T, class B, class Step = functor::NoStep<T>>
   void forward(typename B::Context& ctx, const Nothing<T, B>&, In<T, 2, B> x, Out<T, 2, B> u, Nothing<T, B>&,
                const Nothing<T, B>&, const Step& step = {}) const {
     copy(ctx, x, u);
@@ -41,7 +41,7 @@ void rule(benchmark::State& state, RuleT rule) {
   count(state, "forward_ms", rounds.median_of(forward) * 1e3);
   count(state, "backward_ms", rounds.median_of(backward) * 1e3);
   // Without the copies that stand for the branch: in copies of [N, D], and in readings of [N, D] from memory.
-  const auto own = [&](auto of) { return of(0) - hook::rule::evaluations<RuleT>() * of(copied); };
+  const auto own = [&](auto of) { return of(0) - detail_::hook::rule::evaluations<RuleT>() * of(copied); };
   count(state, "copies", rounds.median_over([&](auto of) { return own(of) / of(copied); }));
   count(state, "reads", rounds.median_over([&](auto of) { return own(of) * of(bandwidth) / bytes; }));
 }

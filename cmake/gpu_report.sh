@@ -54,7 +54,8 @@ for arch in "$@"; do cat "$work/$arch/kernels"; done >"$work/kernels"
 
 # Mangled names to "each_kernel" and the like; CUB writes its version and the architecture into its own.
 paste -d ' ' <(cut -d ' ' -f 2 "$work/kernels" | c++filt |
-  sed -E 's/^void //; s/\(anonymous namespace\):://g; s/[<(].*//; s/gatefold::device:://; s/cub::.*::/cub::/') \
+  sed -E -e 's/^void //; s/\(anonymous namespace\):://g; s/[<(].*//' \
+    -e 's/gatefold::detail_::device:://; s/cub::.*::/cub::/') \
   "$work/kernels" >"$work/named"
 
 awk -v architectures="$*" -v compiler="$(nvcc --version | sed -n 's/.*release \([0-9.]*\),.*/\1/p')" '

@@ -32,7 +32,7 @@ struct Huber {  // (1 / N·D) Σ h(y − t),   h(r) = r² / 2 where |r| <= δ, e
   }
   template <class T, class B> void forward(auto& ctx, In<T, 2, B> y, In<T, 2, B> target, Out<T, 1, B> value) const {
     validate<T, B>(y, target);
-    loss::mean<T, B>(ctx, y.size(), {y.size()}, Value<T>{T(delta), y.data(), target.data()}, value);
+    mean_loss<T, B>(ctx, y.size(), {y.size()}, Value<T>{T(delta), y.data(), target.data()}, value);
   }
   template <class T, class B> void backward(auto& ctx, In<T, 2, B> y, In<T, 2, B> target, Out<T, 2, B> dy) const {
     validate<T, B>(y, target);

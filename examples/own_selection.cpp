@@ -22,8 +22,8 @@ struct TopP {  // the best experts until their probabilities sum to p; at least 
         if (sum >= p) continue;
         Index best = -1;  // the best expert behind the last one; ties to the lower index, NaN last
         for (Index e = 0; e < q.extent(1); ++e)
-          if ((j == n * most || fn::ranks_before(rank(n, expert(j - 1)), expert(j - 1), rank(n, e), e)) &&
-              (best < 0 || fn::ranks_before(rank(n, e), e, rank(n, best), best)))
+          if ((j == n * most || functor::ranks_before(rank(n, expert(j - 1)), expert(j - 1), rank(n, e), e)) &&
+              (best < 0 || functor::ranks_before(rank(n, e), e, rank(n, best), best)))
             best = e;
         expert(j) = best, weight(j) = q(n, best);
         sum += q(n, best);

@@ -20,7 +20,7 @@ constexpr Shape kGated[] = {
 /// Bytes of the device that are taken.
 std::size_t taken() {
   std::size_t free = 0, all = 0;
-  device::expect_success(cudaMemGetInfo(&free, &all), "cudaMemGetInfo");
+  detail_::device::expect_success(cudaMemGetInfo(&free, &all), "cudaMemGetInfo");
   return all - free;
 }
 

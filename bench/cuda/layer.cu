@@ -33,7 +33,7 @@ struct BlasLoop {
   void operator()() {
     const Shape& s = run.shape;
     Cuda::for_rows(run.ctx, offsets.back(),
-                   fn::CarryRows<float, float, float, Cuda>{run.saved.calls[0].plan.rows, run.x, {}, gathered});
+                   functor::CarryRows<float, float, float, Cuda>{run.saved.calls[0].plan.rows, run.x, {}, gathered});
     product(gathered, run.params.branch.expert.up, hidden, s.dim, s.hidden);
     Cuda::for_each(run.ctx, hidden.size(), Activate{hidden.data()});
     product(hidden, run.params.branch.expert.down, z, s.hidden, s.dim);
@@ -46,8 +46,8 @@ struct BlasLoop {
     for (std::size_t e = 0; e + 1 < offsets.size(); ++e) {
       const Index first = offsets[e], rows = offsets[e + 1] - first;
       if (rows > 0)
-        device::gemm(run.ctx, rows, columns, depth, a.data() + first * depth, false, depth,
-                     w.data() + Index(e) * depth * columns, false, columns, false, c.data() + first * columns);
+        detail_::device::gemm(run.ctx, rows, columns, depth, a.data() + first * depth, false, depth,
+                              w.data() + Index(e) * depth * columns, false, columns, false, c.data() + first * columns);
     }
   }
 };
@@ -93,8 +93,10 @@ void one_layer(const Shape& s) {
   fill(run.ctx, rows.view(), 0.5f);
   const auto dense = rounds.add([&] {
     const float* w = run.params.branch.expert.up.data();
-    device::gemm(run.ctx, slots, s.hidden, s.dim, rows.data(), false, s.dim, w, false, s.hidden, false, hidden.data());
-    device::gemm(run.ctx, slots, s.dim, s.hidden, hidden.data(), false, s.hidden, w, false, s.dim, false, z.data());
+    detail_::device::gemm(run.ctx, slots, s.hidden, s.dim, rows.data(), false, s.dim, w, false, s.hidden, false,
+                          hidden.data());
+    detail_::device::gemm(run.ctx, slots, s.dim, s.hidden, hidden.data(), false, s.hidden, w, false, s.dim, false,
+                          z.data());
   });
   rounds.run();
 

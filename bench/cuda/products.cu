@@ -16,7 +16,7 @@
 namespace {
 
 using namespace bench;
-using device::Layout;
+using detail_::device::Layout;
 
 class Products {
  public:
@@ -29,8 +29,8 @@ class Products {
         hidden_(rounded(ctx_, 4, slots_, s.hidden)),
         up_(rounded(ctx_, 5, s.experts * s.dim, s.hidden)),
         down_(rounded(ctx_, 6, s.experts * s.hidden, s.dim)),
-        of_bank_(s.experts * s.dim, device::bf16_stride(s.hidden)),
-        out_(slots_, device::bf16_stride(std::max(s.dim, s.hidden))),
+        of_bank_(s.experts * s.dim, detail_::device::bf16_stride(s.hidden)),
+        out_(slots_, detail_::device::bf16_stride(std::max(s.dim, s.hidden))),
         sums_(slots_, std::max(s.dim, s.hidden)),
         offsets_(s.experts + 1),
         rows_(slots_),
@@ -38,7 +38,8 @@ class Products {
     route();
     add_passes();
     if (slots_ > 2048) add_dense();
-    if (ctx_.has_hopper_code() && device::bf16_tile_rows(slots_, s.experts) == device::Bf16ManyRows::rows)
+    if (ctx_.has_hopper_code() &&
+        detail_::device::bf16_tile_rows(slots_, s.experts) == detail_::device::Bf16ManyRows::rows)
       add_products<true>(", wgmma");
     add_products<false>(", mma.sync");
   }
@@ -83,10 +84,11 @@ class Products {
     add("items, rounded in slot order", false, [this] {
       const auto mark = ctx_.mark();
       const Groups<CudaBf16> groups{offsets_, rows_, slots_};
-      device::rounded_rows(ctx_, groups, View<const float, 2, CudaBf16>(x_), rows_.data(), true);
+      detail_::device::rounded_rows(ctx_, groups, View<const float, 2, CudaBf16>(x_), rows_.data(), true);
     });
-    add("weights, rounded", false,
-        [this] { device::round_rows(ctx_.stream(), bank_.extent(0), bank_.extent(1), bank_.data(), of_bank_.data()); });
+    add("weights, rounded", false, [this] {
+      detail_::device::round_rows(ctx_.stream(), bank_.extent(0), bank_.extent(1), bank_.data(), of_bank_.data());
+    });
   }
   void add_dense() {
     add("dense up, cuBLAS", true, [this] { dense(ctx_, slots_, s_.hidden, s_.dim, in_, up_, out_); });
@@ -94,21 +96,21 @@ class Products {
   }
 
   using Matrix = Tensor<Bfloat16, 2, CudaBf16>;
-  static device::Bf16Matrix matrix(const Matrix& m) { return {m.data(), m.extent(1)}; }
+  static detail_::device::Bf16Matrix matrix(const Matrix& m) { return {m.data(), m.extent(1)}; }
 
   /// c = epilogue(a op(b)), rows of `stride` values
   template <bool Hopper, Layout OfB, class C, class E>
   void add_product(const std::string& name, const Matrix& a, Index depth, const Matrix& b, Index columns, C* c,
                    Index stride, const E& epilogue) {
     add(name, true, [=, this, &a, &b] {
-      const device::EachBf16<1> of_a{{matrix(a)}}, each{{matrix(b)}};
+      const detail_::device::EachBf16<1> of_a{{matrix(a)}}, each{{matrix(b)}};
       const Index step = b.extent(0) / s_.experts * b.extent(1);
       if constexpr (Hopper) {
-        device::hopper_slots_are_rows<OfB>(ctx_, of_a, each, step, offsets_.data(), s_.experts, slots_, columns, depth,
-                                           c, stride, epilogue);
+        detail_::device::hopper_slots_are_rows<OfB>(ctx_, of_a, each, step, offsets_.data(), s_.experts, slots_,
+                                                    columns, depth, c, stride, epilogue);
       } else {
-        device::bf16_slots_are_rows<OfB>(ctx_, of_a, each, step, offsets_.data(), s_.experts, slots_, columns, depth, c,
-                                         stride, epilogue);
+        detail_::device::bf16_slots_are_rows<OfB>(ctx_, of_a, each, step, offsets_.data(), s_.experts, slots_, columns,
+                                                  depth, c, stride, epilogue);
       }
     });
   }
@@ -116,8 +118,8 @@ class Products {
   void add_products(const std::string& by) {
     constexpr Layout plain = Layout::along_lines, transposed = Layout::along_depth;
     const Index D = s_.dim, H = s_.hidden, stride = hidden_.extent(1);
-    const fn::BiasActivate<GeluTanh, float, CudaBf16> activate{};
-    const fn::Store store{};
+    const functor::BiasActivate<GeluTanh, float, CudaBf16> activate{};
+    const functor::Store store{};
     add_product<Hopper, plain>("up, activated, to bfloat16" + by, in_, D, up_, H, out_.data(), stride, activate);
     add_product<Hopper, plain>("up, to bfloat16" + by, in_, D, up_, H, out_.data(), stride, store);
     add_product<Hopper, plain>("down" + by, hidden_, H, down_, D, sums_.data(), D, store);
@@ -126,11 +128,11 @@ class Products {
     for (const bool accumulate : {false, true})
       add((accumulate ? "gradient of up, added" : "gradient of up, stored") + by, true, [=, this] {
         if constexpr (Hopper) {
-          device::hopper_slots_are_depth(ctx_, matrix(in_), matrix(hidden_), offsets_.data(), s_.experts, slots_, D, H,
-                                         accumulate, bank_.data());
+          detail_::device::hopper_slots_are_depth(ctx_, matrix(in_), matrix(hidden_), offsets_.data(), s_.experts,
+                                                  slots_, D, H, accumulate, bank_.data());
         } else {
-          device::bf16_slots_are_depth(ctx_, matrix(in_), matrix(hidden_), offsets_.data(), s_.experts, D, H,
-                                       accumulate, bank_.data());
+          detail_::device::bf16_slots_are_depth(ctx_, matrix(in_), matrix(hidden_), offsets_.data(), s_.experts, D, H,
+                                                accumulate, bank_.data());
         }
       });
   }

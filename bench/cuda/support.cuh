@@ -21,15 +21,17 @@ inline double median(std::vector<double> v) {
 /// A CUDA event, which says when the work before it was done.
 class Event {
  public:
-  Event() { device::expect_success(cudaEventCreate(&event_), "cudaEventCreate"); }
+  Event() { detail_::device::expect_success(cudaEventCreate(&event_), "cudaEventCreate"); }
   Event(const Event&) = delete;
   Event& operator=(const Event&) = delete;
   ~Event() { cudaEventDestroy(event_); }
-  void record(cudaStream_t stream) { device::expect_success(cudaEventRecord(event_, stream), "cudaEventRecord"); }
+  void record(cudaStream_t stream) {
+    detail_::device::expect_success(cudaEventRecord(event_, stream), "cudaEventRecord");
+  }
   double seconds_since(const Event& begin) const {
-    device::expect_success(cudaEventSynchronize(event_), "cudaEventSynchronize");
+    detail_::device::expect_success(cudaEventSynchronize(event_), "cudaEventSynchronize");
     float ms = 0;
-    device::expect_success(cudaEventElapsedTime(&ms, begin.event_, event_), "cudaEventElapsedTime");
+    detail_::device::expect_success(cudaEventElapsedTime(&ms, begin.event_, event_), "cudaEventElapsedTime");
     return static_cast<double>(ms) * 1e-3;
   }
 
@@ -89,11 +91,11 @@ class Graph {
   Graph(Context& ctx, const F& work) {
     for (int i = 0; i < 2; ++i) work();  // its memory is there now
     cudaGraph_t graph;
-    device::expect_success(cudaStreamBeginCapture(ctx.stream(), cudaStreamCaptureModeThreadLocal),
-                           "cudaStreamBeginCapture");
+    detail_::device::expect_success(cudaStreamBeginCapture(ctx.stream(), cudaStreamCaptureModeThreadLocal),
+                                    "cudaStreamBeginCapture");
     work();
-    device::expect_success(cudaStreamEndCapture(ctx.stream(), &graph), "cudaStreamEndCapture");
-    device::expect_success(cudaGraphInstantiate(&instance_, graph, 0), "cudaGraphInstantiate");
+    detail_::device::expect_success(cudaStreamEndCapture(ctx.stream(), &graph), "cudaStreamEndCapture");
+    detail_::device::expect_success(cudaGraphInstantiate(&instance_, graph, 0), "cudaGraphInstantiate");
     cudaGraphDestroy(graph);
   }
   Graph(const Graph&) = delete;
@@ -101,7 +103,7 @@ class Graph {
   ~Graph() { cudaGraphExecDestroy(instance_); }
   template <class Context>
   void launch(Context& ctx) const {
-    device::expect_success(cudaGraphLaunch(instance_, ctx.stream()), "cudaGraphLaunch");
+    detail_::device::expect_success(cudaGraphLaunch(instance_, ctx.stream()), "cudaGraphLaunch");
   }
 
  private:
@@ -132,7 +134,7 @@ class Limits {
     fill(ctx, from_.view(), 1);
     fma_ = rounds.add([&ctx, this] { Cuda::for_each(ctx, kThreads, FmaLoop{sink_.data()}); });
     copy_ = rounds.add([&ctx, this] {
-      device::expect_success(
+      detail_::device::expect_success(
           cudaMemcpyAsync(to_.data(), from_.data(), kCopied * sizeof(float), cudaMemcpyDeviceToDevice, ctx.stream()),
           "cudaMemcpyAsync");
     });

@@ -59,7 +59,7 @@ struct RandomK {
                 const Nothing<T, B>&, const typename SparsePlan<T, B>::Grad& dplan, const CandidatesGrad<T, B>& d,
                 Nothing<T, B>&, const Random&) const {
     B::for_each(ctx, c.q.extent(0),
-                fn::PickTopKBackward<T, B>{c.q, plan.expert, plan.weight, dplan.weight, k, true, d.q});
+                functor::PickTopKBackward<T, B>{c.q, plan.expert, plan.weight, dplan.weight, k, true, d.q});
   }
 };
 

@@ -8,7 +8,7 @@ namespace studies {
 
 using namespace gatefold;
 
-namespace fn {
+namespace functor {
 
 /// x[s] += bias[e]
 template <class T, class B>
@@ -58,7 +58,7 @@ struct MeanOfPositionsBackward {
   }
 };
 
-}  // namespace fn
+}  // namespace functor
 
 /// A small whole transformer per expert, from tokens to outputs: the experts of the paper's experiments on real data.
 ///
@@ -144,7 +144,7 @@ struct WholeTransformer {
                     saved.embedded.view().as(tokens.slots, model_dim), nothing);
     B::for_rows(
         ctx, groups.slots,
-        fn::AddOfExpert<T, B>{items, p.position.view().as(items.experts(), length * model_dim), saved.embedded});
+        functor::AddOfExpert<T, B>{items, p.position.view().as(items.experts(), length * model_dim), saved.embedded});
     for (std::size_t b = 0; b < p.blocks.size(); ++b) {
       saved.stream[b].resize(groups.slots, length * model_dim);
       block().forward(ctx, p.blocks[b], items, before(saved, b), saved.stream[b], saved.blocks[b]);
@@ -152,7 +152,7 @@ struct WholeTransformer {
     auto normed = ctx.template scratch<T>(tokens.slots, model_dim);
     norm().forward(ctx, p.norm, tokens.in_slot_order(), before(saved, p.blocks.size()).as(tokens.slots, model_dim),
                    normed, saved.norm);
-    B::for_rows(ctx, groups.slots, fn::MeanOfPositions<T, B>{items, normed, saved.mean});
+    B::for_rows(ctx, groups.slots, functor::MeanOfPositions<T, B>{items, normed, saved.mean});
     head().forward(ctx, p.head, items, saved.mean, z, nothing);
   }
   template <class T, class B>
@@ -166,7 +166,7 @@ struct WholeTransformer {
     const auto by_token = [&](const auto& rows) { return rows.as(tokens.slots, model_dim); };
 
     head().backward(ctx, p.head, items, saved.mean, {}, dz, dmean, grads.head);
-    B::for_rows(ctx, tokens.slots, fn::MeanOfPositionsBackward<T, B>{items, dmean, by_token(dbefore)});
+    B::for_rows(ctx, tokens.slots, functor::MeanOfPositionsBackward<T, B>{items, dmean, by_token(dbefore)});
     norm().backward(ctx, p.norm, tokens.in_slot_order(), by_token(before(saved, p.blocks.size())), saved.norm,
                     by_token(dbefore), by_token(d), grads.norm);
     for (std::size_t b = p.blocks.size(); b-- > 0; std::swap(d, dbefore))

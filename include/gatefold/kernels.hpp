@@ -12,10 +12,12 @@
 #else
 #define GATEFOLD_KERNEL extern template
 #endif
-#define GATEFOLD_FOR_EACH(...) GATEFOLD_KERNEL void cpu::Plain::for_each(Cpu::Context&, Index, const fn::__VA_ARGS__&);
-#define GATEFOLD_FOR_ROWS(...) GATEFOLD_KERNEL void cpu::Plain::for_rows(Cpu::Context&, Index, const fn::__VA_ARGS__&);
+#define GATEFOLD_FOR_EACH(...) \
+  GATEFOLD_KERNEL void cpu::Plain::for_each(Cpu::Context&, Index, const functor::__VA_ARGS__&);
+#define GATEFOLD_FOR_ROWS(...) \
+  GATEFOLD_KERNEL void cpu::Plain::for_rows(Cpu::Context&, Index, const functor::__VA_ARGS__&);
 
-namespace gatefold::inline GATEFOLD_CPU_ABI {
+namespace gatefold::inline GATEFOLD_CPU_NAMESPACE {
 
 GATEFOLD_FOR_EACH(EvenOffsets<Cpu>)
 GATEFOLD_FOR_EACH(SlotItems<Cpu>)
@@ -29,12 +31,12 @@ GATEFOLD_FOR_EACH(ClipFactor)
 #define GATEFOLD_PAIR(T, A, ...)                                                                      \
   GATEFOLD_KERNEL void cpu::Plain::grouped_pair(                                                      \
       Cpu::Context&, Groups<Cpu>, View<const T, 2, Cpu>, const std::array<View<const T, 3, Cpu>, 1>&, \
-      const fn::BiasActivate<A, T, Cpu>&, View<const T, 3, Cpu>, View<T, 2, Cpu>, const fn::__VA_ARGS__&);
-#define GATEFOLD_WITH_ACTIVATION(T, A)                                                                                 \
-  GATEFOLD_FOR_ROWS(OnSlot<fn::HiddenAdjointRow<fn::ActivateBackward<A, T, Cpu>, T, Cpu>, T, Cpu>)                     \
-  GATEFOLD_KERNEL void cpu::run_hidden<1>(const fn::BiasActivate<A, T, Cpu>&, const T* const*, cpu::SumsLayout, Index, \
-                                          Index, Index, Index, Index, T*);                                             \
-  GATEFOLD_PAIR(T, A, AddBias<T, Cpu>)                                                                                 \
+      const functor::BiasActivate<A, T, Cpu>&, View<const T, 3, Cpu>, View<T, 2, Cpu>, const functor::__VA_ARGS__&);
+#define GATEFOLD_WITH_ACTIVATION(T, A)                                                                               \
+  GATEFOLD_FOR_ROWS(OnSlot<functor::HiddenAdjointRow<functor::ActivateBackward<A, T, Cpu>, T, Cpu>, T, Cpu>)         \
+  GATEFOLD_KERNEL void cpu::run_hidden<1>(const functor::BiasActivate<A, T, Cpu>&, const T* const*, cpu::SumsLayout, \
+                                          Index, Index, Index, Index, Index, T*);                                    \
+  GATEFOLD_PAIR(T, A, AddBias<T, Cpu>)                                                                               \
   GATEFOLD_PAIR(T, A, Store)
 #define GATEFOLD_KERNELS_OF(T)                                                                                        \
   GATEFOLD_FOR_EACH(Fill<T>)                                                                                          \
@@ -90,34 +92,35 @@ GATEFOLD_FOR_EACH(ClipFactor)
   GATEFOLD_FOR_ROWS(WindowPlaces<T, Cpu>)                                                                             \
   GATEFOLD_FOR_ROWS(WindowScores<T, Cpu>)                                                                             \
   GATEFOLD_FOR_ROWS(ZeroTouched<T>)                                                                                   \
-  GATEFOLD_FOR_ROWS(RowsInUse<Cpu, fn::CleanKeys<T, Cpu>>)                                                            \
-  GATEFOLD_FOR_ROWS(RowsInUse<Cpu, fn::SplitHeads<T, Cpu>>)                                                           \
-  GATEFOLD_FOR_ROWS(SoftmaxBlock<T, Cpu, attending::WindowMask<T, Cpu>>)                                              \
-  GATEFOLD_FOR_ROWS(SoftmaxBlockBackward<T, Cpu, attending::WindowMask<T, Cpu>>)                                      \
-  GATEFOLD_FOR_ROWS(RouteRowBackward<fn::SoftmaxBackward<T, Cpu>, fn::PickTopKBackward<T, Cpu>, T, Cpu>)              \
-  GATEFOLD_FOR_ROWS(StepTouched<T, fn::AdamWStep<T>>)                                                                 \
-  GATEFOLD_FOR_ROWS(StepTouched<T, fn::ClipStep<T>>)                                                                  \
-  GATEFOLD_FOR_ROWS(StepTouched<T, fn::Scale<T>>)                                                                     \
-  GATEFOLD_FOR_ROWS(RowWithStep<fn::Combine<T, Cpu>, fn::AddScaled<T>>)                                               \
-  GATEFOLD_FOR_ROWS(RowWithStep<fn::Combine<T, Cpu>, fn::HeavyBallStep<T>>)                                           \
-  GATEFOLD_FOR_ROWS(RowWithStep<fn::Combine<T, Cpu>, fn::AdamRuleStep<T>>)                                            \
-  GATEFOLD_FOR_ROWS(RowWithStep<fn::DropRows<T, Cpu>, fn::AddScaled<T>>)                                              \
-  GATEFOLD_FOR_ROWS(RowWithStep<fn::DropRows<T, Cpu>, fn::HeavyBallStep<T>>)                                          \
-  GATEFOLD_FOR_ROWS(RowWithStep<fn::DropRows<T, Cpu>, fn::AdamRuleStep<T>>)                                           \
-  GATEFOLD_KERNEL void cpu::Plain::reduce(Cpu::Context&, Index, const fn::Term<T>&, T*);                              \
-  GATEFOLD_KERNEL void cpu::Plain::reduce(Cpu::Context&, Index, const fn::InDouble<fn::Term<T>>&, double*);           \
-  GATEFOLD_KERNEL void cpu::run_epilogue(const fn::AddBias<T, Cpu>&, const T*, cpu::SumsLayout, Index, Index, Index,  \
-                                         Index, Index, T*, Index);                                                    \
-  GATEFOLD_KERNEL void cpu::run_epilogue(const fn::SoftmaxOfLogit<T, Cpu>&, const T*, cpu::SumsLayout, Index, Index,  \
+  GATEFOLD_FOR_ROWS(RowsInUse<Cpu, functor::CleanKeys<T, Cpu>>)                                                       \
+  GATEFOLD_FOR_ROWS(RowsInUse<Cpu, functor::SplitHeads<T, Cpu>>)                                                      \
+  GATEFOLD_FOR_ROWS(SoftmaxBlock<T, Cpu, detail_::attending::WindowMask<T, Cpu>>)                                     \
+  GATEFOLD_FOR_ROWS(SoftmaxBlockBackward<T, Cpu, detail_::attending::WindowMask<T, Cpu>>)                             \
+  GATEFOLD_FOR_ROWS(RouteRowBackward<functor::SoftmaxBackward<T, Cpu>, functor::PickTopKBackward<T, Cpu>, T, Cpu>)    \
+  GATEFOLD_FOR_ROWS(StepTouched<T, functor::AdamWStep<T>>)                                                            \
+  GATEFOLD_FOR_ROWS(StepTouched<T, functor::ClipStep<T>>)                                                             \
+  GATEFOLD_FOR_ROWS(StepTouched<T, functor::Scale<T>>)                                                                \
+  GATEFOLD_FOR_ROWS(RowWithStep<functor::Combine<T, Cpu>, functor::AddScaled<T>>)                                     \
+  GATEFOLD_FOR_ROWS(RowWithStep<functor::Combine<T, Cpu>, functor::HeavyBallStep<T>>)                                 \
+  GATEFOLD_FOR_ROWS(RowWithStep<functor::Combine<T, Cpu>, functor::AdamRuleStep<T>>)                                  \
+  GATEFOLD_FOR_ROWS(RowWithStep<functor::DropRows<T, Cpu>, functor::AddScaled<T>>)                                    \
+  GATEFOLD_FOR_ROWS(RowWithStep<functor::DropRows<T, Cpu>, functor::HeavyBallStep<T>>)                                \
+  GATEFOLD_FOR_ROWS(RowWithStep<functor::DropRows<T, Cpu>, functor::AdamRuleStep<T>>)                                 \
+  GATEFOLD_KERNEL void cpu::Plain::reduce(Cpu::Context&, Index, const functor::Term<T>&, T*);                         \
+  GATEFOLD_KERNEL void cpu::Plain::reduce(Cpu::Context&, Index, const functor::InDouble<functor::Term<T>>&, double*); \
+  GATEFOLD_KERNEL void cpu::run_epilogue(const functor::AddBias<T, Cpu>&, const T*, cpu::SumsLayout, Index, Index,    \
                                          Index, Index, Index, T*, Index);                                             \
-  GATEFOLD_KERNEL void cpu::run_epilogue(const fn::AddTo<T, Cpu>&, const T*, cpu::SumsLayout, Index, Index, Index,    \
-                                         Index, Index, T*, Index);                                                    \
+  GATEFOLD_KERNEL void cpu::run_epilogue(const functor::SoftmaxOfLogit<T, Cpu>&, const T*, cpu::SumsLayout, Index,    \
+                                         Index, Index, Index, Index, T*, Index);                                      \
+  GATEFOLD_KERNEL void cpu::run_epilogue(const functor::AddTo<T, Cpu>&, const T*, cpu::SumsLayout, Index, Index,      \
+                                         Index, Index, Index, T*, Index);                                             \
   GATEFOLD_KERNEL void cpu::Plain::gemm_rows(                                                                         \
-      Cpu::Context&, View<const T, 2, Cpu>, View<const T, 2, Cpu>, bool, View<T, 2, Cpu>, const fn::AddBias<T, Cpu>&, \
-      const fn::RouteRowAnywhere<fn::Softmax<T, Cpu>, fn::PickTopK<T, Cpu>, T, Cpu>&);                                \
+      Cpu::Context&, View<const T, 2, Cpu>, View<const T, 2, Cpu>, bool, View<T, 2, Cpu>,                             \
+      const functor::AddBias<T, Cpu>&,                                                                                \
+      const functor::RouteRowAnywhere<functor::Softmax<T, Cpu>, functor::PickTopK<T, Cpu>, T, Cpu>&);                 \
   GATEFOLD_KERNEL void cpu::Plain::gemm_rows(                                                                         \
-      Cpu::Context&, View<const T, 2, Cpu>, View<const T, 2, Cpu>, bool, View<T, 2, Cpu>, const fn::Store&,           \
-      const fn::RouteRowAnywhere<fn::Softmax<T, Cpu>, fn::PickTopK<T, Cpu>, T, Cpu>&);                                \
+      Cpu::Context&, View<const T, 2, Cpu>, View<const T, 2, Cpu>, bool, View<T, 2, Cpu>, const functor::Store&,      \
+      const functor::RouteRowAnywhere<functor::Softmax<T, Cpu>, functor::PickTopK<T, Cpu>, T, Cpu>&);                 \
   GATEFOLD_WITH_ACTIVATION(T, Relu)                                                                                   \
   GATEFOLD_WITH_ACTIVATION(T, Gelu)                                                                                   \
   GATEFOLD_WITH_ACTIVATION(T, Silu)
@@ -127,7 +130,7 @@ GATEFOLD_KERNELS_OF(double)
 #undef GATEFOLD_WITH_ACTIVATION
 #undef GATEFOLD_PAIR
 
-}  // namespace gatefold::inline GATEFOLD_CPU_ABI
+}  // namespace gatefold::inline GATEFOLD_CPU_NAMESPACE
 
 namespace gatefold {
 
@@ -171,20 +174,21 @@ GATEFOLD_KERNEL class Tensor<unsigned char, 1, Cpu>;
   GATEFOLD_GATE(T, WithAuxiliary<SoftmaxTopK, Balance>)                                                                \
   GATEFOLD_KERNEL void RelativeAttention::forward(                                                                     \
       Cpu::Context&, const RelativeAttention::Params<T, Cpu>&, In<T, 2, Cpu>, Out<T, 2, Cpu>,                          \
-      RelativeAttention::Saved<T, Cpu>&, const RelativeAttention::Extra<T, Cpu>&, const fn::AddScaled<T>&) const;      \
+      RelativeAttention::Saved<T, Cpu>&, const RelativeAttention::Extra<T, Cpu>&, const functor::AddScaled<T>&) const; \
   GATEFOLD_KERNEL void RelativeAttention::infer(                                                                       \
       Cpu::Context&, const RelativeAttention::Params<T, Cpu>&, In<T, 2, Cpu>, Out<T, 2, Cpu>,                          \
-      const RelativeAttention::Extra<T, Cpu>&, const fn::AddScaled<T>&) const;                                         \
+      const RelativeAttention::Extra<T, Cpu>&, const functor::AddScaled<T>&) const;                                    \
   GATEFOLD_KERNEL void RelativeAttention::backward(                                                                    \
       Cpu::Context&, const RelativeAttention::Params<T, Cpu>&, In<T, 2, Cpu>, const RelativeAttention::Saved<T, Cpu>&, \
       In<T, 2, Cpu>, Out<T, 2, Cpu>, RelativeAttention::Params<T, Cpu>&, const RelativeAttention::Extra<T, Cpu>&,      \
       RelativeAttention::ExtraGrad<T, Cpu>&) const;                                                                    \
-  GATEFOLD_KERNEL void attending::forward(Cpu::Context&, const attending::WindowForm<T, Cpu>&, In<T, 2, Cpu>,          \
-                                          In<T, 2, Cpu>, In<T, 2, Cpu>, Out<T, 2, Cpu>, Out<T, 2, Cpu>,                \
-                                          Out<T, 2, Cpu>);                                                             \
-  GATEFOLD_KERNEL void attending::backward(                                                                            \
-      Cpu::Context&, const attending::WindowForm<T, Cpu>&, In<T, 2, Cpu>, In<T, 2, Cpu>, In<T, 2, Cpu>, In<T, 2, Cpu>, \
-      In<T, 2, Cpu>, In<T, 2, Cpu>, In<T, 2, Cpu>, Out<T, 2, Cpu>, Out<T, 2, Cpu>, Out<T, 2, Cpu>, Out<T, 2, Cpu>);    \
+  GATEFOLD_KERNEL void detail_::attending::forward(Cpu::Context&, const detail_::attending::WindowForm<T, Cpu>&,       \
+                                                   In<T, 2, Cpu>, In<T, 2, Cpu>, In<T, 2, Cpu>, Out<T, 2, Cpu>,        \
+                                                   Out<T, 2, Cpu>, Out<T, 2, Cpu>);                                    \
+  GATEFOLD_KERNEL void detail_::attending::backward(Cpu::Context&, const detail_::attending::WindowForm<T, Cpu>&,      \
+                                                    In<T, 2, Cpu>, In<T, 2, Cpu>, In<T, 2, Cpu>, In<T, 2, Cpu>,        \
+                                                    In<T, 2, Cpu>, In<T, 2, Cpu>, In<T, 2, Cpu>, Out<T, 2, Cpu>,       \
+                                                    Out<T, 2, Cpu>, Out<T, 2, Cpu>, Out<T, 2, Cpu>);                   \
   GATEFOLD_KERNEL Tensor<T, 2, Cpu> initial_weights<T>(Cpu::Context&, const Initial&, Seed, Index, Index);             \
   GATEFOLD_KERNEL Tensor<T, 3, Cpu> initial_weights<T>(Cpu::Context&, const Initial&, Seed, Index, Index, Index);      \
   GATEFOLD_KERNEL Tensor<T, 1, Cpu> initial_biases<T>(Cpu::Context&, const Initial&, Seed, Index, Index);              \

@@ -24,10 +24,10 @@ constexpr double sentinel = 777;
 template <class T>
 struct Attended {
   Cpu::Context ctx;
-  attending::Form<T, Cpu> form;
+  detail_::attending::Form<T, Cpu> form;
   Tensor<T, 2, Cpu> q, k, v, dcontext, dlog_sum_exp, context, log_sum_exp, entropy, dq, dk, dv;
 
-  Attended(Index items, const attending::Form<T, Cpu>& of, int threads = 1) : ctx(threads), form(of) {
+  Attended(Index items, const detail_::attending::Form<T, Cpu>& of, int threads = 1) : ctx(threads), form(of) {
     const auto random = [&](std::uint64_t seed, Index columns) {
       return uniform_tensor<T>(ctx, Seed{seed}, 1, items, columns);
     };
@@ -41,8 +41,10 @@ struct Attended {
     for (auto* t : {&log_sum_exp, &entropy}) *t = constant_tensor<T>(ctx, sentinel, items, form.heads);
   }
   Index items() const { return q.extent(0); }
-  void forward() { attending::forward(ctx, form, q, k, v, context, log_sum_exp, entropy); }
-  void backward() { attending::backward(ctx, form, q, k, v, context, log_sum_exp, dcontext, dlog_sum_exp, dq, dk, dv); }
+  void forward() { detail_::attending::forward(ctx, form, q, k, v, context, log_sum_exp, entropy); }
+  void backward() {
+    detail_::attending::backward(ctx, form, q, k, v, context, log_sum_exp, dcontext, dlog_sum_exp, dq, dk, dv);
+  }
   bool sees(Index i, Index j) const {
     return i / form.length == j / form.length && (!form.causal || j <= i) &&
            (!form.valid.data() || (form.valid(i) != 0 && form.valid(j) != 0));
@@ -101,7 +103,7 @@ TEST_CASE("attend: a later NaN, one of another sequence and one of padding reach
     for (const Index length : {8, 300}) {
       std::vector<float> valid(std::size_t(2 * length), 1.f);
       valid[1] = 0;
-      const attending::Form<float, Cpu> form{
+      const detail_::attending::Form<float, Cpu> form{
           .length = length, .heads = heads, .scale = 1, .causal = true, .valid = valid};
       Attended<float> clean(2 * length, form), changed(2 * length, form);
       for (auto* t : {&changed.q, &changed.k, &changed.v})
@@ -121,7 +123,7 @@ TEST_CASE("attend: a later NaN, one of another sequence and one of padding reach
 TEST_CASE("attend: a sequence alone has the bits it has among others, on 1, 2, 3, 8 threads") {
   for (const Index length : {4, 140})
     for (const bool causal : {false, true}) {
-      const attending::Form<float, Cpu> form{.length = length, .heads = 2, .scale = 1, .causal = causal};
+      const detail_::attending::Form<float, Cpu> form{.length = length, .heads = 2, .scale = 1, .causal = causal};
       std::vector<double> first;
       for (const int threads : {1, 2, 3, 8}) {
         Attended<float> many(5 * length, form, threads), alone(length, form, threads);
@@ -153,7 +155,7 @@ TEST_CASE(
   for (const Index heads : {1, 3})
     for (const Index length : {2, 130})
       for (const auto& offsets : std::vector<std::vector<Index>>{{1, 1, 3}, {0, 2}, {2, 2}, {4, 4}, {0, 4}}) {
-        const attending::Form<double, Cpu> form{.length = length, .heads = heads, .scale = 1, .causal = true};
+        const detail_::attending::Form<double, Cpu> form{.length = length, .heads = heads, .scale = 1, .causal = true};
         Attended<double> all(4 * length, form), part(4 * length, form, 2);
         part.form.slots = offsets;
         const auto used = [&](Index i) { return i >= offsets.front() * length && i < offsets.back() * length; };
@@ -213,8 +215,8 @@ TEST_CASE("attend: without the entropy nothing else changes; no items, nothing t
   Attended<float> with(12, {.length = 4, .heads = 2, .scale = 1, .causal = true}), without(12, with.form),
       none(0, with.form);
   with.forward();
-  attending::forward(without.ctx, without.form, without.q, without.k, without.v, without.context, without.log_sum_exp,
-                     {});
+  detail_::attending::forward(without.ctx, without.form, without.q, without.k, without.v, without.context,
+                              without.log_sum_exp, {});
   CHECK(same_bits(values(with.context, with.log_sum_exp), values(without.context, without.log_sum_exp)));
   none.forward();
   none.backward();

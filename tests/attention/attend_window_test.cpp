@@ -15,7 +15,7 @@
 
 using namespace gatefold;
 using namespace gatefold::support;
-using attending::Window;
+using detail_::attending::Window;
 
 namespace {
 
@@ -26,7 +26,7 @@ constexpr double sentinel = 777;
 template <class T>
 struct Attended {
   Cpu::Context ctx;
-  attending::WindowForm<T, Cpu> form;
+  detail_::attending::WindowForm<T, Cpu> form;
   std::vector<T> valid;  // of keys, where some are padding
   Tensor<T, 2, Cpu> q, k, v, relative, dcontext, dlog_sum_exp, context, log_sum_exp, entropy, dq, dk, dv, drelative;
 
@@ -46,10 +46,10 @@ struct Attended {
     dq = constant_tensor<T>(ctx, 0, items, dim);
     for (auto* t : {&dk, &dv}) *t = constant_tensor<T>(ctx, 0, keys, dim);
   }
-  void forward() { attending::forward(ctx, form, q, k, v, context, log_sum_exp, entropy); }
+  void forward() { detail_::attending::forward(ctx, form, q, k, v, context, log_sum_exp, entropy); }
   void backward() {
-    attending::backward(ctx, form, q, k, v, context, log_sum_exp, dcontext, dlog_sum_exp, dq, dk, dv,
-                        form.relative.data() ? drelative.view() : View<T, 2, Cpu>{});
+    detail_::attending::backward(ctx, form, q, k, v, context, log_sum_exp, dcontext, dlog_sum_exp, dq, dk, dv,
+                                 form.relative.data() ? drelative.view() : View<T, 2, Cpu>{});
   }
   std::vector<double> outcome() const { return values(context, log_sum_exp, entropy, dq, dk, dv, drelative); }
   void pad() {
@@ -271,8 +271,9 @@ TEST_CASE("window attention: no items, nothing to do; keys of places without a g
   Attended<double> with(3, {4, 2, 3}, 2), without(3, {4, 2, 3}, 2);
   for (auto* a : {&with, &without}) a->forward();
   with.backward();
-  attending::backward(without.ctx, without.form, without.q, without.k, without.v, without.context, without.log_sum_exp,
-                      without.dcontext, without.dlog_sum_exp, without.dq, without.dk, without.dv, {});
+  detail_::attending::backward(without.ctx, without.form, without.q, without.k, without.v, without.context,
+                               without.log_sum_exp, without.dcontext, without.dlog_sum_exp, without.dq, without.dk,
+                               without.dv, {});
   CHECK(same_bits(values(with.dq, with.dk, with.dv), values(without.dq, without.dk, without.dv)));
   CHECK(values(without.drelative) == std::vector<double>(9, 0));
 }
@@ -280,8 +281,8 @@ TEST_CASE("window attention: no items, nothing to do; keys of places without a g
 TEST_CASE("window attention: entropies that nobody asks for change no bit of the rest") {
   Attended<float> with(3, {140, 2, 30}, 2), without(3, {140, 2, 30}, 2);
   with.forward();
-  attending::forward(without.ctx, without.form, without.q, without.k, without.v, without.context, without.log_sum_exp,
-                     {});
+  detail_::attending::forward(without.ctx, without.form, without.q, without.k, without.v, without.context,
+                              without.log_sum_exp, {});
   CHECK(same_bits(values(with.context, with.log_sum_exp), values(without.context, without.log_sum_exp)));
   CHECK(without.entropy(0, 0) == sentinel);
 }

@@ -16,24 +16,26 @@ constexpr Index lengths[] = {1, 2, 5, 127, 128, 129, 255, 256, 257, 300, 513, 60
 
 TEST_CASE("blocks cover each pair of a row and a key it may see once, keys in ascending order") {
   Cpu::Context ctx(1);
-  for (const attending::BlockSize size :
-       {attending::BlockSize{}, attending::BlockSize{256, 256}, attending::BlockSize::whole_rows(300, 4)})
+  for (const detail_::attending::BlockSize size :
+       {detail_::attending::BlockSize{}, detail_::attending::BlockSize{256, 256},
+        detail_::attending::BlockSize::whole_rows(300, 4)})
     for (const bool causal : {false, true})
       for (const Index length : lengths) {
         CAPTURE(causal);
         CAPTURE(length);
         const Index items = 3 * length;
         std::vector<Index> next(static_cast<std::size_t>(items));  // the key that row i meets next, in its sequence
-        attending::for_each_block(ctx, items, length, causal, size, [&](Cpu::Context&, const attending::Block& b) {
-          REQUIRE(b.rows <= size.rows);
-          REQUIRE(b.keys <= size.keys);
-          REQUIRE((b.sequences == 1 || b.all_rows() * b.keys <= size.rows * size.keys));
-          for (Index r = 0; r < b.all_rows(); ++r) {
-            const Index i = b.row + r, first = i / length * length;
-            REQUIRE(b.first_key(r) - first == next[static_cast<std::size_t>(i)]);
-            next[static_cast<std::size_t>(i)] += b.keys;
-          }
-        });
+        detail_::attending::for_each_block(
+            ctx, items, length, causal, size, [&](Cpu::Context&, const detail_::attending::Block& b) {
+              REQUIRE(b.rows <= size.rows);
+              REQUIRE(b.keys <= size.keys);
+              REQUIRE((b.sequences == 1 || b.all_rows() * b.keys <= size.rows * size.keys));
+              for (Index r = 0; r < b.all_rows(); ++r) {
+                const Index i = b.row + r, first = i / length * length;
+                REQUIRE(b.first_key(r) - first == next[static_cast<std::size_t>(i)]);
+                next[static_cast<std::size_t>(i)] += b.keys;
+              }
+            });
         for (Index i = 0; i < items; ++i) {
           const Index met = next[static_cast<std::size_t>(i)];
           REQUIRE(met <= length);
@@ -49,10 +51,13 @@ TEST_CASE("ranges of sequences cover all items once, on one thread and on severa
         if (length * sequences > 20000) continue;
         Cpu::Context ctx(threads);
         std::vector<int> visits(static_cast<std::size_t>(length * sequences));
-        attending::for_sequences(ctx, length * sequences, length, {}, [&](Cpu::Context&, Index first, Index count) {
-          if (first % length != 0 || count % length != 0) throw ArgumentError("a sequence was cut");
-          for (Index i = first; i < first + count; ++i) ++visits[static_cast<std::size_t>(i)];
-        });
+        detail_::attending::for_sequences(ctx, length * sequences, length, {},
+                                          [&](Cpu::Context&, Index first, Index count) {
+                                            if (first % length != 0 || count % length != 0)
+                                              throw ArgumentError("a sequence was cut");
+                                            for (Index i = first; i < first + count; ++i)
+                                              ++visits[static_cast<std::size_t>(i)];
+                                          });
         for (const int n : visits) REQUIRE(n == 1);
       }
 }
@@ -61,26 +66,28 @@ TEST_CASE(
     "blocks of whole rows: every row meets all keys of its sequence in one block, scores no more than those of a "
     "block") {
   Cpu::Context ctx(1);
-  const Index most = attending::BlockSize{}.rows * attending::BlockSize{}.keys;
+  const Index most = detail_::attending::BlockSize{}.rows * detail_::attending::BlockSize{}.keys;
   for (const Index length : lengths)
     for (const Index wide : {1, 3, 16}) {
       const Index items = 3 * length;
       std::vector<int> met(static_cast<std::size_t>(items));
-      const auto size = attending::BlockSize::whole_rows(length, wide);
-      attending::for_each_block(ctx, items, length, false, size, [&](Cpu::Context&, const attending::Block& b) {
-        REQUIRE(b.keys == length);
-        REQUIRE((b.all_rows() == 1 || b.all_rows() * b.keys * wide <= most));
-        for (Index r = 0; r < b.all_rows(); ++r) ++met[static_cast<std::size_t>(b.row + r)];
-      });
+      const auto size = detail_::attending::BlockSize::whole_rows(length, wide);
+      detail_::attending::for_each_block(ctx, items, length, false, size,
+                                         [&](Cpu::Context&, const detail_::attending::Block& b) {
+                                           REQUIRE(b.keys == length);
+                                           REQUIRE((b.all_rows() == 1 || b.all_rows() * b.keys * wide <= most));
+                                           for (Index r = 0; r < b.all_rows(); ++r)
+                                             ++met[static_cast<std::size_t>(b.row + r)];
+                                         });
       for (const int times : met) REQUIRE(times == 1);
     }
-  CHECK(attending::BlockSize::whole_rows(most + 1).rows == 1);
+  CHECK(detail_::attending::BlockSize::whole_rows(most + 1).rows == 1);
 }
 
 TEST_CASE(
     "rows in use: those of the slots that experts have, from any row on, several rows to a slot; without offsets all") {
   const std::vector<Index> offsets{2, 2, 5};  // slots 2, 3, 4
-  const attending::InUse<Cpu> slots{offsets, 3}, part = slots.from(7), heads = slots.times(2), all{};
+  const detail_::attending::InUse<Cpu> slots{offsets, 3}, part = slots.from(7), heads = slots.times(2), all{};
   for (Index row = -10; row < 50; ++row) {
     CHECK(slots.has(row) == (row >= 6 && row < 15));
     CHECK(part.has(row) == slots.has(row + 7));
@@ -91,6 +98,6 @@ TEST_CASE(
   Cpu::Context ctx(1);
   std::vector<int> visits(20);
   const auto visit = [&](const auto&, Index row) { ++visits[static_cast<std::size_t>(row)]; };
-  attending::for_rows(ctx, 20, slots, visit);
+  detail_::attending::for_rows(ctx, 20, slots, visit);
   for (Index row = 0; row < 20; ++row) CHECK(visits[static_cast<std::size_t>(row)] == (slots.has(row) ? 1 : 0));
 }

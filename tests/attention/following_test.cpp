@@ -46,5 +46,5 @@ TEST_CASE("of one head, a row is an item and its key stands where it does") {
     CHECK(f.following.key(n, 0) == n);
     CHECK(f.following.key_for(n, n) == n);
   }
-  CHECK(f.following.block_size().keys == attending::BlockSize{}.keys);
+  CHECK(f.following.block_size().keys == detail_::attending::BlockSize{}.keys);
 }

@@ -15,7 +15,7 @@ using namespace gatefold::support;
 TEST_CASE("rows of heads: each head of each sequence is a sequence; item and head are found again") {
   for (const Index heads : {1, 3})
     for (const Index length : {1, 4, 12}) {
-      const attending::HeadRows rows{heads, length};
+      const detail_::attending::HeadRows rows{heads, length};
       std::set<Index> all;
       for (Index n = 0; n < 12; ++n)
         for (Index h = 0; h < heads; ++h) {
@@ -34,21 +34,21 @@ TEST_CASE("rows of heads: each head of each sequence is a sequence; item and hea
 TEST_CASE("split heads: columns of a head side by side; rows not in use are neither read nor written; and added back") {
   Cpu::Context ctx(2);
   constexpr Index items = 12, length = 3, heads = 2, width = 5;
-  const attending::HeadRows rows{heads, length};
+  const detail_::attending::HeadRows rows{heads, length};
   const auto x = uniform_tensor<double>(ctx, Seed{1}, 1, items, heads * width);
   const std::vector<Index> offsets{1, 3};  // slots of `length` items
   auto mark = ctx.mark();
-  const auto split = attending::split_heads(ctx, rows, x.view());
+  const auto split = detail_::attending::split_heads(ctx, rows, x.view());
   for (Index n = 0; n < items; ++n)
     for (Index h = 0; h < heads; ++h)
       for (Index c = 0; c < width; ++c) REQUIRE(split(rows.row(n, h), c) == x(n, h * width + c));
   auto sum = constant_tensor<double>(ctx, 7, items, heads * width);
-  const attending::InUse<Cpu> in_use{offsets, length};
-  attending::for_rows(ctx, items, in_use, fn::AddHeads<double, Cpu>{rows, split, sum});
+  const detail_::attending::InUse<Cpu> in_use{offsets, length};
+  detail_::attending::for_rows(ctx, items, in_use, functor::AddHeads<double, Cpu>{rows, split, sum});
   for (Index n = 0; n < items; ++n)
     for (Index c = 0; c < heads * width; ++c) REQUIRE(sum(n, c) == (in_use.has(n) ? 7 + x(n, c) : 7));
 
-  const auto part = attending::split_heads(ctx, rows, x.view(), in_use);
+  const auto part = detail_::attending::split_heads(ctx, rows, x.view(), in_use);
   for (Index n = 3; n < 9; ++n)
     for (Index h = 0; h < heads; ++h) REQUIRE(part(rows.row(n, h), 0) == x(n, h * width));
 }
@@ -56,5 +56,5 @@ TEST_CASE("split heads: columns of a head side by side; rows not in use are neit
 TEST_CASE("split heads: one head is what it was, and not copied") {
   Cpu::Context ctx(1);
   const auto x = uniform_tensor<double>(ctx, Seed{1}, 1, 4, 6);
-  CHECK(attending::split_heads(ctx, {1, 2}, x.view()).data() == x.data());
+  CHECK(detail_::attending::split_heads(ctx, {1, 2}, x.view()).data() == x.data());
 }

@@ -23,10 +23,11 @@ TEST_CASE("a mask shows a row the keys of its sequence, causal those up to itsel
   const std::vector<double> keys(24, 1.0);
   Cpu::Context ctx(1);
   for (const bool causal : {false, true})
-    for (const attending::BlockSize size : {attending::BlockSize{}, attending::BlockSize{3, 2}}) {
-      const attending::Mask<double, Cpu> mask{8, causal, keys};
+    for (const detail_::attending::BlockSize size :
+         {detail_::attending::BlockSize{}, detail_::attending::BlockSize{3, 2}}) {
+      const detail_::attending::Mask<double, Cpu> mask{8, causal, keys};
       std::vector<Index> seen(24);
-      attending::for_each_block(ctx, 24, 8, causal, size, [&](auto&, const attending::Block& block) {
+      detail_::attending::for_each_block(ctx, 24, 8, causal, size, [&](auto&, const detail_::attending::Block& block) {
         for (Index r = 0; r < block.all_rows(); ++r) {
           const Index i = mask.item(block, r), count = mask.count(block, r);
           CHECK(i == block.row + r);
@@ -48,11 +49,12 @@ TEST_CASE("a mask with a window shows a row the earlier keys that it reaches, in
   Cpu::Context ctx(1);
   for (const bool itself : {false, true})
     for (const Index width : {1, 3, 8, 20})
-      for (const attending::BlockSize size : {attending::BlockSize{}, attending::BlockSize{3, 2}}) {
-        attending::Mask<double, Cpu> mask{8, true, keys};
+      for (const detail_::attending::BlockSize size :
+           {detail_::attending::BlockSize{}, detail_::attending::BlockSize{3, 2}}) {
+        detail_::attending::Mask<double, Cpu> mask{8, true, keys};
         mask.window = {8, 0, width, itself};
         std::vector<std::vector<Index>> seen(24);
-        attending::for_each_block(ctx, 24, 8, true, size, [&](auto&, const attending::Block& block) {
+        detail_::attending::for_each_block(ctx, 24, 8, true, size, [&](auto&, const detail_::attending::Block& block) {
           for (Index r = 0; r < block.all_rows(); ++r)
             for (Index j = 0; j < mask.count(block, r); ++j)
               seen[std::size_t(block.row + r)].push_back(block.first_key(r) + mask.first(block, r) + j);
@@ -69,8 +71,8 @@ TEST_CASE("a mask with a window shows a row the earlier keys that it reaches, in
 TEST_CASE(
     "a mask replaces the score of what is no key; a row that sees nobody has no keys; entropy hides the less sure") {
   const std::vector<double> keys{1, hidden, quiet_nan, 1}, rows{1, 0, 1, 1}, entropy{0.5, 0.1, 0.2, 0.7};
-  attending::Mask<double, Cpu> mask{4, false, keys, rows};
-  const attending::Block block{0, 4, 0, 4, 1};
+  detail_::attending::Mask<double, Cpu> mask{4, false, keys, rows};
+  const detail_::attending::Block block{0, 4, 0, 4, 1};
   const OneElement<double> at;
   CHECK(mask.count(block, 0) == 4);
   CHECK(mask.count(block, 1) == 0);
@@ -87,7 +89,7 @@ TEST_CASE(
 TEST_CASE("keys: values that are not finite become 0 and their key NaN; padding is hidden, for every head") {
   Cpu::Context ctx(2);
   constexpr Index items = 6, heads = 2, length = 3;
-  const attending::HeadRows rows{heads, length};
+  const detail_::attending::HeadRows rows{heads, length};
   auto of = uniform_tensor<double>(ctx, Seed{1}, 1, items * heads, 3);
   const double infinite = std::numeric_limits<double>::infinity();
   of(1, 0) = quiet_nan;
@@ -95,7 +97,7 @@ TEST_CASE("keys: values that are not finite become 0 and their key NaN; padding 
   of(7, 1) = -infinite;
   const std::vector<double> valid{1, 1, 0, 1, 1, 1};
   auto mark = ctx.mark();
-  const attending::Keys<double, Cpu> keys(ctx, valid, of, rows);
+  const detail_::attending::Keys<double, Cpu> keys(ctx, valid, of, rows);
   for (Index m = 0; m < items * heads; ++m) {
     const bool finite = m != 1 && m != 4 && m != 7;
     for (Index c = 0; c < 3; ++c) CHECK(keys.values(m, c) == (finite ? of(m, c) : 0));

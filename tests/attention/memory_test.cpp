@@ -9,7 +9,7 @@
 
 using namespace gatefold;
 using namespace gatefold::support;
-using attending::Window;
+using detail_::attending::Window;
 
 namespace {
 
@@ -28,26 +28,26 @@ TEST_CASE("memory: rows remembered and rows of now stand together, sequence by s
   const AttentionMemory<double, Cpu> memory{past.view().as(1, 4, 5), {}};
   for (const Index column : {0, 3}) {
     auto mark = ctx.mark();
-    const auto joined = attending::with_past(ctx, window, memory, column, now.view());
+    const auto joined = detail_::attending::with_past(ctx, window, memory, column, now.view());
     REQUIRE(joined.extent(0) == 10);
     for (Index g = 0; g < 2; ++g)
       for (Index j = 0; j < 5; ++j)
         for (Index c = 0; c < 2; ++c)
           CHECK(joined(g * 5 + j, c) == (j < 2 ? past(g * 2 + j, column + c) : now(g * 3 + j - 2, c)));
-    const auto own = attending::without_past(ctx, window, joined);
+    const auto own = detail_::attending::without_past(ctx, window, joined);
     REQUIRE(own.extent(0) == 6);
     for (Index i = 0; i < now.size(); ++i) CHECK(own.data()[i] == now.data()[i]);
     Tensor<double, 2, Cpu> keys(10, 2);
     fill(ctx, keys.view(), 5);
-    attending::add_own_rows<Cpu::Context, double, Cpu>(ctx, window, now, keys);
+    detail_::attending::add_own_rows<Cpu::Context, double, Cpu>(ctx, window, now, keys);
     for (Index g = 0; g < 2; ++g)
       for (Index j = 0; j < 5; ++j)
         for (Index c = 0; c < 2; ++c) CHECK(keys(g * 5 + j, c) == 5 + (j < 2 ? 0 : now(g * 3 + j - 2, c)));
   }
   // Nothing remembered: nothing is copied.
   const Window alone{3, 0, 9};
-  CHECK(attending::with_past(ctx, alone, memory, 0, now.view()).data() == now.data());
-  CHECK(attending::without_past(ctx, alone, now.view()).data() == now.data());
+  CHECK(detail_::attending::with_past(ctx, alone, memory, 0, now.view()).data() == now.data());
+  CHECK(detail_::attending::without_past(ctx, alone, now.view()).data() == now.data());
 }
 
 TEST_CASE("memory: the next segment has the last rows of this one, as many as a window needs") {
@@ -59,7 +59,7 @@ TEST_CASE("memory: the next segment has the last rows of this one, as many as a 
     CHECK(kept == std::min<Index>(width - 1, 5));
     Tensor<double, 3, Cpu> next(1, 2 * kept, 4);
     fill(ctx, next.view(), -1);
-    attending::remember<Cpu::Context, double, Cpu>(ctx, window, {{}, next}, 1, keys);
+    detail_::attending::remember<Cpu::Context, double, Cpu>(ctx, window, {{}, next}, 1, keys);
     for (Index g = 0; g < 2; ++g)
       for (Index j = 0; j < kept; ++j) {
         CHECK(next(0, g * kept + j, 0) == -1);
@@ -117,9 +117,9 @@ TEST_CASE("memory: which keys are items, and which of those that the next segmen
         memory.valid = view(of_past ? past : none);
         memory.next_valid = View<double, 1, Cpu>(next.data(), 2 * kept);
         auto mark = ctx.mark();
-        const auto keys =
-            attending::valid_keys<Cpu::Context, double, Cpu>(ctx, window, memory, view(of_now ? now : none), 2);
-        attending::remember_valid<Cpu::Context, double, Cpu>(ctx, window, memory, keys);
+        const auto keys = detail_::attending::valid_keys<Cpu::Context, double, Cpu>(ctx, window, memory,
+                                                                                    view(of_now ? now : none), 2);
+        detail_::attending::remember_valid<Cpu::Context, double, Cpu>(ctx, window, memory, keys);
         CHECK((keys.data() != nullptr) == (of_past || of_now));
         for (Index g = 0; g < 2; ++g)
           for (Index j = 0; j < 5; ++j) {
@@ -131,7 +131,8 @@ TEST_CASE("memory: which keys are items, and which of those that the next segmen
       }
   // Nothing remembered: the mask of now is that of the keys.
   const AttentionMemory<double, Cpu> nothing{};
-  CHECK(attending::valid_keys<Cpu::Context, double, Cpu>(ctx, {3, 0, 9}, nothing, view(now), 2).data() == now.data());
+  CHECK(detail_::attending::valid_keys<Cpu::Context, double, Cpu>(ctx, {3, 0, 9}, nothing, view(now), 2).data() ==
+        now.data());
 }
 
 TEST_CASE("memory: what does not fit says so") {

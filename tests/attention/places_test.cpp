@@ -12,8 +12,8 @@
 
 using namespace gatefold;
 using namespace gatefold::support;
-using attending::Block;
-using attending::Window;
+using detail_::attending::Block;
+using detail_::attending::Window;
 
 namespace {
 
@@ -54,8 +54,9 @@ TEST_CASE("places (1): each key that a row sees gets the score of its place; hid
       if (!(key > 0)) v = key;
     });
     auto mark = s.ctx.mark();
-    const auto position = attending::position_scores<Cpu::Context, double, Cpu>(s.ctx, s.block, s.queries, s.places);
-    Cpu::for_rows(s.ctx, 10, fn::WindowScores<double, Cpu>{s.window, s.block, s.keys, position, s.score, {}});
+    const auto position =
+        detail_::attending::position_scores<Cpu::Context, double, Cpu>(s.ctx, s.block, s.queries, s.places);
+    Cpu::for_rows(s.ctx, 10, functor::WindowScores<double, Cpu>{s.window, s.block, s.keys, position, s.score, {}});
     for (std::size_t i = 0; i < expected.size(); ++i) {
       const double v = s.score.data()[i];
       if (std::isfinite(expected[i]))
@@ -72,8 +73,8 @@ TEST_CASE("places: the adjoint of their scores, and what queries have of it") {
   fill(s.ctx, expected.view(), 0);
   s.for_each_seen([&](Index row, Index j, Index o) { expected(row, o) = s.score(row, j); });
   auto mark = s.ctx.mark();
-  const auto dposition = attending::position_scores_backward<Cpu::Context, double, Cpu>(s.ctx, s.block, s.window, {},
-                                                                                        s.score, s.places, dqueries);
+  const auto dposition = detail_::attending::position_scores_backward<Cpu::Context, double, Cpu>(
+      s.ctx, s.block, s.window, {}, s.score, s.places, dqueries);
   for (Index i = 0; i < expected.size(); ++i) CHECK(dposition.data()[i] == expected.data()[i]);
   for (Index n = 0; n < 15; ++n)
     for (Index d = 0; d < 3; ++d) {
@@ -81,5 +82,5 @@ TEST_CASE("places: the adjoint of their scores, and what queries have of it") {
       for (Index o = 0; o < 4 && n >= 5; ++o) v += expected(n - 5, o) * s.places(o, d);
       CHECK(std::abs(dqueries(n, d) - v) <= 1e-14);
     }
-  CHECK(attending::position_scores<Cpu::Context, double, Cpu>(s.ctx, s.block, s.queries, {}).empty());
+  CHECK(detail_::attending::position_scores<Cpu::Context, double, Cpu>(s.ctx, s.block, s.queries, {}).empty());
 }

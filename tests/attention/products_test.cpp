@@ -19,10 +19,11 @@ TEST_CASE("products of a block: each row with the keys of the head that its item
     Followed f(heads, items, length);
     const auto queries = uniform_tensor<double>(f.ctx, Seed{1}, 1, items, dim);
     const auto keys = uniform_tensor<double>(f.ctx, Seed{2}, 1, heads * items, dim);
-    attending::for_each_block(
-        f.ctx, items, length, true, attending::Following<Cpu>::size, [&](auto& own, const attending::Block& b) {
+    detail_::attending::for_each_block(
+        f.ctx, items, length, true, detail_::attending::Following<Cpu>::size,
+        [&](auto& own, const detail_::attending::Block& b) {
           auto mark = own.mark();
-          const auto s = attending::Products<double, Cpu>(own, b, {}, f.following).scores(own, queries, keys);
+          const auto s = detail_::attending::Products<double, Cpu>(own, b, {}, f.following).scores(own, queries, keys);
           for (Index r = 0; r < b.all_rows(); ++r)
             for (Index j = 0; j < b.keys; ++j) {
               const Index row = b.row + r, key = f.following.key_for(f.following.item(row), b.first_key(r) + j);
@@ -40,33 +41,34 @@ TEST_CASE("products of a block: sums of loops over its sequences; rows of slots 
              k = uniform_tensor<double>(ctx, Seed{2}, 1, items, dim);
   const std::vector<Index> offsets{2, 3, 3, 5}, none{4, 4}, after{6, 6};
   for (const auto* of : {&offsets, &none, &after})
-    for (const attending::BlockSize size :
-         {attending::BlockSize{}, attending::BlockSize{5, 10}, attending::BlockSize{3, 2}}) {
-      const attending::InUse<Cpu> in_use{*of, length};
+    for (const detail_::attending::BlockSize size :
+         {detail_::attending::BlockSize{}, detail_::attending::BlockSize{5, 10}, detail_::attending::BlockSize{3, 2}}) {
+      const detail_::attending::InUse<Cpu> in_use{*of, length};
       auto sums = constant_tensor<double>(ctx, 7, items, dim), transposed = constant_tensor<double>(ctx, 7, items, dim);
       std::vector<double> expected(std::size_t(items * dim), 7), expected_transposed = expected;
-      attending::for_each_block(ctx, items, length, false, size, [&](auto& own, const attending::Block& b) {
-        auto mark = own.mark();
-        const attending::Products<double, Cpu> products(own, b, in_use);
-        auto s = products.scores(own, q, k);
-        for (Index r = 0; r < b.all_rows(); ++r)
-          for (Index j = 0; j < b.keys; ++j) {
-            const Index i = b.row + r, key = b.first_key(r) + j;
-            if (!in_use.has(i)) {
-              s(r, j) = quiet_nan;  // nobody may read it
-              continue;
-            }
-            double dot = 0;
-            for (Index d = 0; d < dim; ++d) dot += q(i, d) * k(key, d);
-            REQUIRE(s(r, j) == doctest::Approx(dot).epsilon(1e-13));
-            for (Index d = 0; d < dim; ++d) {
-              expected[std::size_t(i * dim + d)] += dot * k(key, d);
-              expected_transposed[std::size_t(key * dim + d)] += dot * q(i, d);
-            }
-          }
-        products.add(own, s, k, sums);
-        products.add_transposed(own, s, q, transposed);
-      });
+      detail_::attending::for_each_block(ctx, items, length, false, size,
+                                         [&](auto& own, const detail_::attending::Block& b) {
+                                           auto mark = own.mark();
+                                           const detail_::attending::Products<double, Cpu> products(own, b, in_use);
+                                           auto s = products.scores(own, q, k);
+                                           for (Index r = 0; r < b.all_rows(); ++r)
+                                             for (Index j = 0; j < b.keys; ++j) {
+                                               const Index i = b.row + r, key = b.first_key(r) + j;
+                                               if (!in_use.has(i)) {
+                                                 s(r, j) = quiet_nan;  // nobody may read it
+                                                 continue;
+                                               }
+                                               double dot = 0;
+                                               for (Index d = 0; d < dim; ++d) dot += q(i, d) * k(key, d);
+                                               REQUIRE(s(r, j) == doctest::Approx(dot).epsilon(1e-13));
+                                               for (Index d = 0; d < dim; ++d) {
+                                                 expected[std::size_t(i * dim + d)] += dot * k(key, d);
+                                                 expected_transposed[std::size_t(key * dim + d)] += dot * q(i, d);
+                                               }
+                                             }
+                                           products.add(own, s, k, sums);
+                                           products.add_transposed(own, s, q, transposed);
+                                         });
       CHECK(difference(values(sums), expected) <= 1e-13);
       CHECK(difference(values(transposed), expected_transposed) <= 1e-13);
     }
@@ -78,24 +80,26 @@ TEST_CASE("products of a block: several keys to an item") {
   const auto q = uniform_tensor<double>(ctx, Seed{1}, 1, items, dim),
              k = uniform_tensor<double>(ctx, Seed{2}, 1, items * wide, dim);
   Index pairs = 0;
-  for (const attending::BlockSize size : {attending::BlockSize{}, attending::BlockSize{3, 4}})
-    attending::for_each_block(ctx, items, length, false, size, [&](auto& own, const attending::Block& b) {
-      auto mark = own.mark();
-      const auto s = attending::Products<double, Cpu>(own, b).with_keys(wide).scores(own, q, k);
-      for (Index r = 0; r < b.all_rows(); ++r)
-        for (Index j = 0; j < length * wide; ++j, ++pairs) {
-          double dot = 0;
-          for (Index d = 0; d < dim; ++d) dot += q(b.row + r, d) * k(b.first_key(r) * wide + j, d);
-          REQUIRE(s(r, j) == doctest::Approx(dot).epsilon(1e-13));
-        }
-    });
+  for (const detail_::attending::BlockSize size :
+       {detail_::attending::BlockSize{}, detail_::attending::BlockSize{3, 4}})
+    detail_::attending::for_each_block(
+        ctx, items, length, false, size, [&](auto& own, const detail_::attending::Block& b) {
+          auto mark = own.mark();
+          const auto s = detail_::attending::Products<double, Cpu>(own, b).with_keys(wide).scores(own, q, k);
+          for (Index r = 0; r < b.all_rows(); ++r)
+            for (Index j = 0; j < length * wide; ++j, ++pairs) {
+              double dot = 0;
+              for (Index d = 0; d < dim; ++d) dot += q(b.row + r, d) * k(b.first_key(r) * wide + j, d);
+              REQUIRE(s(r, j) == doctest::Approx(dot).epsilon(1e-13));
+            }
+        });
   CHECK(pairs == 2 * items * length * wide);
 }
 
 TEST_CASE("even groups: as many slots each") {
   Cpu::Context ctx(1);
   auto mark = ctx.mark();
-  const auto groups = attending::even_groups(ctx, 3, 4);
+  const auto groups = detail_::attending::even_groups(ctx, 3, 4);
   CHECK(groups.experts() == 3);
   CHECK(groups.slots == 12);
   for (Index s = 0; s < 12; ++s) CHECK(groups.expert(s) == s / 4);

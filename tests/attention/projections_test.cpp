@@ -7,23 +7,23 @@
 using namespace gatefold;
 
 TEST_CASE("heads divide the width, and projections are as wide as it is") {
-  CHECK_NOTHROW(attending::expect_heads("Some", 6, 3));
-  CHECK_THROWS_WITH_AS(attending::expect_heads("Some", 0, 1), "Some: model_dim: expected at least 1, got 0",
+  CHECK_NOTHROW(detail_::attending::expect_heads("Some", 6, 3));
+  CHECK_THROWS_WITH_AS(detail_::attending::expect_heads("Some", 0, 1), "Some: model_dim: expected at least 1, got 0",
                        ArgumentError);
-  for (const Index heads : {0, 4}) CHECK_THROWS_AS(attending::expect_heads("Some", 6, heads), ArgumentError);
-  CHECK_THROWS_WITH_AS(attending::expect_heads("Some", 6, 4), "Some: heads: expected a divisor of model_dim = 6, got 4",
-                       ArgumentError);
+  for (const Index heads : {0, 4}) CHECK_THROWS_AS(detail_::attending::expect_heads("Some", 6, heads), ArgumentError);
+  CHECK_THROWS_WITH_AS(detail_::attending::expect_heads("Some", 6, 4),
+                       "Some: heads: expected a divisor of model_dim = 6, got 4", ArgumentError);
 
   Cpu::Context ctx(1);
   auto params = init_params<float, Cpu>(Attention{.model_dim = 4}, ctx, Seed{1});
-  CHECK_NOTHROW(attending::expect_projections("Some", params, {4, 4}));
+  CHECK_NOTHROW(detail_::attending::expect_projections("Some", params, {4, 4}));
   for (auto* t : {&params.query, &params.key, &params.value, &params.output}) {
     t->resize(4, 3);
-    CHECK_THROWS_AS(attending::expect_projections("Some", params, {4, 4}), ArgumentError);
+    CHECK_THROWS_AS(detail_::attending::expect_projections("Some", params, {4, 4}), ArgumentError);
     t->resize(4, 4);
   }
   params.value.resize(4, 3);
-  CHECK_THROWS_WITH_AS(attending::expect_projections("Some", params, {4, 4}),
+  CHECK_THROWS_WITH_AS(detail_::attending::expect_projections("Some", params, {4, 4}),
                        "Some: params.value: expected [4, 4], got [4, 3]", ArgumentError);
 }
 
@@ -35,8 +35,8 @@ TEST_CASE("a projection is x w; both adjoints are added") {
   const auto w = uniform_tensor<double>(ctx, Seed{3}, 1, width, width);
   auto y = constant_tensor<double>(ctx, 7, n, width), dx = constant_tensor<double>(ctx, 2, n, width),
        dw = constant_tensor<double>(ctx, 3, width, width);
-  attending::project(ctx, x, w, y);
-  attending::project_backward(ctx, x, w, dy, dx, dw);
+  detail_::attending::project(ctx, x, w, y);
+  detail_::attending::project_backward(ctx, x, w, dy, dx, dw);
   for (Index j = 0; j < width; ++j) {
     for (Index i = 0; i < n; ++i) {
       double product = 0, back = 2;

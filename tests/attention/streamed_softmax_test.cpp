@@ -32,7 +32,7 @@ struct Weighted {
   Index length;
   bool causal;
   Tensor<T, 2, Cpu> queries, keys, values;  // [N, F], [N, F], [N, E]
-  attending::Window window{};               // with a width: of earlier items
+  detail_::attending::Window window{};      // with a width: of earlier items
   Tensor<T, 2, Cpu> places;                 // [width, F]; empty: none
   std::vector<T> valid;
   std::vector<Index> offsets;  // slots of `length` items that are in use; empty: all
@@ -48,20 +48,21 @@ struct Weighted {
         keys(uniform_tensor<T>(ctx, Seed{2}, 2, items, 5)),
         values(uniform_tensor<T>(ctx, Seed{3}, 1, items, 3)),
         sums(items, 3) {}
-  attending::Mask<T, Cpu> mask(const attending::Keys<T, Cpu>& clean) const {
-    attending::Mask<T, Cpu> m{length, causal, clean.mask};
+  detail_::attending::Mask<T, Cpu> mask(const detail_::attending::Keys<T, Cpu>& clean) const {
+    detail_::attending::Mask<T, Cpu> m{length, causal, clean.mask};
     if (!offsets.empty()) m.in_use = {offsets, length};
     m.window = window;
     return m;
   }
-  attending::Keys<T, Cpu> clean() {
+  detail_::attending::Keys<T, Cpu> clean() {
     return {ctx, valid.empty() ? View<const T, 1, Cpu>{} : View<const T, 1, Cpu>(valid), values.view()};
   }
   void forward() {
     auto mark = ctx.mark();
     const auto of = clean();
-    const attending::Sums<T, Cpu> to(ctx, sums.view(), true);
-    attending::add_keys<Cpu::Context, T, Cpu>(ctx, queries, keys, scale, mask(of), of.values, to, {places.view()});
+    const detail_::attending::Sums<T, Cpu> to(ctx, sums.view(), true);
+    detail_::attending::add_keys<Cpu::Context, T, Cpu>(ctx, queries, keys, scale, mask(of), of.values, to,
+                                                       {places.view()});
     const auto copied = [](View<T, 1, Cpu> v) { return std::vector<T>(v.data(), v.data() + v.size()); };
     top = copied(to.top);
     total = copied(to.total);
@@ -198,7 +199,7 @@ TEST_CASE("streamed softmax: the adjoint is that of finite differences, with the
         {
           auto mark = w.ctx.mark();
           const auto of = w.clean();
-          attending::add_keys_backward<Cpu::Context, double, Cpu>(
+          detail_::attending::add_keys_backward<Cpu::Context, double, Cpu>(
               w.ctx, w.queries, w.keys, w.scale, w.mask(of), of.values, View<const double, 1, Cpu>(normaliser),
               View<const double, 1, Cpu>(mean), dy, dv, dq, dk, {w.places.view(), of_each.view()});
         }

@@ -9,7 +9,7 @@
 #include "gatefold/backend/cpu/cpu.hpp"
 
 using namespace gatefold;
-using namespace gatefold::attending;
+using namespace gatefold::detail_::attending;
 
 TEST_CASE("window (1): every row meets the keys that it sees in one block, in ascending order, each at its place") {
   for (const bool itself : {true, false})
@@ -19,7 +19,7 @@ TEST_CASE("window (1): every row meets the keys that it sees in one block, in as
           const Window window{length, past, width, itself};
           const Index sequences = 3, keys = window.keys();
           std::vector<std::vector<std::pair<Index, Index>>> met(std::size_t(sequences * length));  // key and place
-          for_each_window_block(window, sequences, [&](const attending::Block& block) {
+          for_each_window_block(window, sequences, [&](const detail_::attending::Block& block) {
             REQUIRE(block.row % length + block.rows <= length);
             for (Index r = 0; r < block.all_rows(); ++r) {
               const auto seen = window.seen(block, block.row + r);
@@ -53,7 +53,7 @@ TEST_CASE("window: what a sequence is cut into does not depend on how many there
     std::map<Index, Index> cuts;  // rows and keys of the first sequence's blocks
     for (const Index sequences : {1, 2, 7}) {
       std::map<Index, Index> now;
-      for_each_window_block(window, sequences, [&](const attending::Block& block) {
+      for_each_window_block(window, sequences, [&](const detail_::attending::Block& block) {
         if (block.row >= window.length) return;
         now[block.row] = block.keys;
         CHECK((block.rows == 1 || block.all_rows() * block.keys <= BlockSize{}.rows * BlockSize{}.keys));
@@ -67,7 +67,7 @@ TEST_CASE("window: what a sequence is cut into does not depend on how many there
 /// For each item, at which keys sums over those that it sees are cut.
 std::vector<std::vector<Index>> cuts(const Window& window) {
   std::vector<std::vector<Index>> all(std::size_t(window.length));
-  for_each_window_block(window, 1, [&](const attending::Block& block) {
+  for_each_window_block(window, 1, [&](const detail_::attending::Block& block) {
     for (Index r = 0; r < block.rows; ++r)
       for (Index key = block.key + keys_of_a_chain; key < block.key + block.keys; key += keys_of_a_chain)
         if (window.sees(block.row + r, key - 1) && window.sees(block.row + r, key))

@@ -8,13 +8,13 @@ using namespace gatefold;
 
 TEST_CASE("what is poisoned is so until it is not, to the byte, where the sanitizer is; elsewhere nothing happens") {
   alignas(8) char memory[64] = {};
-  address_sanitizer::poison(memory, sizeof memory);
+  detail_::address_sanitizer::poison(memory, sizeof memory);
   CHECK(support::poisoned(memory) == support::address_sanitized);
   CHECK(support::poisoned(memory + 63) == support::address_sanitized);
-  address_sanitizer::unpoison(memory, 35);
+  detail_::address_sanitizer::unpoison(memory, 35);
   CHECK(!support::poisoned(memory));
   CHECK(!support::poisoned(memory + 34));
   CHECK(support::poisoned(memory + 35) == support::address_sanitized);
-  address_sanitizer::unpoison(memory, sizeof memory);
+  detail_::address_sanitizer::unpoison(memory, sizeof memory);
   CHECK(!support::poisoned(memory + 63));
 }

@@ -72,7 +72,7 @@ struct Set {
 
 TEST_CASE("the contract holds for Cpu and not for what lacks a part") {
   static_assert(Backend<Cpu>);
-  static_assert(!Backend<Bare> && !backend::Memory<Bare>);
+  static_assert(!Backend<Bare> && !detail_::backend::Memory<Bare>);
   static_assert(!Backend<NoContext>);
   static_assert(!Backend<NotItsContext>);
   static_assert(!Backend<int>);
@@ -193,7 +193,7 @@ TEST_CASE_TEMPLATE("gemm: c (+)= op(a) op(b), then the epilogue", T, float, doub
           const auto a = matrix<T>(ta ? s.k : s.m, ta ? s.m : s.k, 1), b = matrix<T>(tb ? s.n : s.k, tb ? s.k : s.n, 2);
           const auto before = matrix<T>(s.m, s.n, 3), bias = matrix<T>(1, s.n, 4);
           auto c = matrix<T>(s.m, s.n, 3);
-          B::gemm(ctx, a.view(), ta, b.view(), tb, accumulate, c.view(), fn::AddBias<T, B>{bias.view()});
+          B::gemm(ctx, a.view(), ta, b.view(), tb, accumulate, c.view(), functor::AddBias<T, B>{bias.view()});
           const naive::Matrix<T> na{a.data(), a.extent(1), ta}, nb{b.data(), b.extent(1), tb};
           double worst = 0;
           for (Index i = 0; i < s.m; ++i)
@@ -230,7 +230,7 @@ TEST_CASE_TEMPLATE("grouped_gemm, grouped_outer and grouped_sum", T, float, doub
       rows.resize(static_cast<std::size_t>(S + spare), -1);
       const Groups<B> groups{slots.offsets, rows, S + spare};
       B::grouped_gemm(ctx, groups, a.view(), std::as_const(w).view(), transpose, c.view(),
-                      fn::AddBias<T, B>{bias.view()});
+                      functor::AddBias<T, B>{bias.view()});
       B::grouped_outer(ctx, groups, a.view(), dc.view(), dw.view());
       B::grouped_sum(ctx, groups.in_slot_order(), dc.view(), db.view());
 

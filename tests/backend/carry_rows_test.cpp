@@ -28,10 +28,10 @@ int differences(Index width, const RoundF& rounded) {
   for (Index i = 0; i < 7; ++i) rows(i) = 19 - 3 * i;
   Tensor<V, 2, B> packed(7, width), first(7, width);
   auto back = constant_tensor<float>(ctx, -1, all, width), in_order = constant_tensor<float>(ctx, -1, 7, width);
-  B::for_rows(ctx, 7, fn::CarryRows<float, float, V, B>{rows.view(), from, {}, packed});
-  B::for_rows(ctx, 7, fn::CarryRows<float, V, float, B>{{}, packed, rows.view(), back});
-  B::for_rows(ctx, 7, fn::CarryRows<float, float, V, B>{{}, from, {}, first});
-  B::for_rows(ctx, 7, fn::CarryRows<float, V, float, B>{{}, first, {}, in_order});
+  B::for_rows(ctx, 7, functor::CarryRows<float, float, V, B>{rows.view(), from, {}, packed});
+  B::for_rows(ctx, 7, functor::CarryRows<float, V, float, B>{{}, packed, rows.view(), back});
+  B::for_rows(ctx, 7, functor::CarryRows<float, float, V, B>{{}, from, {}, first});
+  B::for_rows(ctx, 7, functor::CarryRows<float, V, float, B>{{}, first, {}, in_order});
   int wrong = 0;
   for (Index r = 0; r < all; ++r)
     for (Index j = 0; j < width; ++j) {
@@ -70,7 +70,7 @@ TEST_CASE("rows that are bfloat16 already are carried bit by bit") {
     from.data()[i] = Bfloat16{static_cast<std::uint16_t>(i * 593)};
   Tensor<Index, 1, Cpu> rows(2);
   rows(0) = 2, rows(1) = 0;
-  Cpu::for_rows(ctx, 2, fn::CarryRows<float, Bfloat16, Bfloat16, Cpu>{rows.view(), from, {}, to});
+  Cpu::for_rows(ctx, 2, functor::CarryRows<float, Bfloat16, Bfloat16, Cpu>{rows.view(), from, {}, to});
   Index differ = 0;
   for (Index r = 0; r < 2; ++r)
     for (Index j = 0; j < width; ++j) {

@@ -20,7 +20,7 @@ std::vector<T> dropped(Random random, double rate, Index rows, Index columns, in
   Cpu::Context ctx(threads, true);
   Tensor<T, 2, Cpu> x(rows, columns);
   for (Index i = 0; i < x.size(); ++i) x.data()[i] = T(i + 1);
-  Cpu::for_rows(ctx, rows, fn::DropRows<T, Cpu>{{random, rate}, x.view(), x.view()});
+  Cpu::for_rows(ctx, rows, functor::DropRows<T, Cpu>{{random, rate}, x.view(), x.view()});
   return {x.data(), x.data() + x.size()};
 }
 /// Of how many elements `share` is true, and five deviations of the binomial law around n · chance.
@@ -67,7 +67,7 @@ TEST_CASE_TEMPLATE("drop: handed on element by element, as devices run a step, v
   Tensor<T, 2, Cpu> x(11, 45), y(11, 45);
   for (Index i = 0; i < x.size(); ++i) x.data()[i] = T(i + 1);
   Cpu::for_rows(ctx, 11,
-                fn::ElementWithStep<fn::DropRows<T, Cpu>, Triple<T>, T>{
+                functor::ElementWithStep<functor::DropRows<T, Cpu>, Triple<T>, T>{
                     {{random, 0.4}, x.view(), x.view()}, {x.data(), y.data()}, x.data()});
   for (Index i = 0; i < x.size(); ++i) {
     CHECK(x.data()[i] == expected[std::size_t(i)]);

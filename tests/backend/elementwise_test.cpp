@@ -78,19 +78,19 @@ TEST_CASE("the functors compute what their comments say") {
   const std::vector<double> a{1, 2, 3}, b{10, 20, 30};
   std::vector<double> x{5, 6, 7}, y(3);
   const OneElement<double> at;
-  const fn::Scale<double> scale{-2, x.data()};
+  const functor::Scale<double> scale{-2, x.data()};
   scale(at, 1);
   CHECK(x == std::vector<double>{5, -12, 7});
-  const fn::AddScaled<double> add_scaled{0.5, b.data(), x.data()};
+  const functor::AddScaled<double> add_scaled{0.5, b.data(), x.data()};
   add_scaled(at, 2);
   CHECK(x == std::vector<double>{5, -12, 22});
-  const fn::ScaledSum<double> sum{a.data(), 3, b.data(), y.data()};
+  const functor::ScaledSum<double> sum{a.data(), 3, b.data(), y.data()};
   sum(at, 0), sum(at, 2);
   CHECK(y == std::vector<double>{31, 0, 93});
-  const fn::Copy<double> copy{b.data(), y.data()};
+  const functor::Copy<double> copy{b.data(), y.data()};
   copy(at, 1);
   CHECK(y == std::vector<double>{31, 20, 93});
-  const fn::Fill<double> fill{-1, y.data()};
+  const functor::Fill<double> fill{-1, y.data()};
   fill(at, 0);
   CHECK(y == std::vector<double>{-1, 20, 93});
 }
@@ -158,10 +158,10 @@ TEST_CASE_TEMPLATE("for_rows: rows first, then every step in turn on every eleme
         };
       };
       // log = 2 out, then out += x
-      const fn::InTurn step{fn::AddScaled<T>{T(2), out.data(), log.data()},
-                            fn::AddScaled<T>{T(1), x.data(), out.data()}};
+      const functor::InTurn step{functor::AddScaled<T>{T(2), out.data(), log.data()},
+                                 functor::AddScaled<T>{T(1), x.data(), out.data()}};
       for_rows(ctx, out.view(), rows(out.view()), step);
-      for_rows(ctx, bare.view(), rows(bare.view()), fn::NoStep<T>{});
+      for_rows(ctx, bare.view(), rows(bare.view()), functor::NoStep<T>{});
       for_rows(ctx, by_index.view(), rows(by_index.view()),
                [x = x.data(), to = by_index.data()](Index i) { to[i] += x[i]; });
       Index wrong = 0;

@@ -35,14 +35,14 @@ TEST_CASE("OneElement reads and writes one value") {
 }
 
 TEST_CASE("Store: c = v") {
-  CHECK(fn::Store{}(OneElement<double>{}, 3, 4, 5, 2.5) == 2.5);
-  const Two v = fn::Store{}(TwoElements{}, 3, 4, 5, Two{{1, 2}});
+  CHECK(functor::Store{}(OneElement<double>{}, 3, 4, 5, 2.5) == 2.5);
+  const Two v = functor::Store{}(TwoElements{}, 3, 4, 5, Two{{1, 2}});
   CHECK(v.v[1] == 2);
 }
 
 TEST_CASE("AddBias: c = v + bias[e, j], whatever the row") {
   const std::vector<double> bias{1, 2, 3, 10, 20, 30};
-  const fn::AddBias<double, Cpu> add{Matrix(bias.data(), 2, 3)};
+  const functor::AddBias<double, Cpu> add{Matrix(bias.data(), 2, 3)};
   for (Index e = 0; e < 2; ++e)
     for (Index j = 0; j < 3; ++j)
       for (const Index row : {0, 1, 100})
@@ -54,7 +54,7 @@ TEST_CASE("AddBias: c = v + bias[e, j], whatever the row") {
 
 TEST_CASE("AddTo: c = v + addend[s, j], whatever the expert") {
   const std::vector<double> addend{1, 2, 3, 10, 20, 30};
-  const fn::AddTo<double, Cpu> add{Matrix(addend.data(), 2, 3)};
+  const functor::AddTo<double, Cpu> add{Matrix(addend.data(), 2, 3)};
   for (Index s = 0; s < 2; ++s)
     for (Index j = 0; j < 3; ++j)
       for (const Index e : {0, 9})

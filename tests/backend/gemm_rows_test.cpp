@@ -43,7 +43,7 @@ void check(typename B::Context& ctx, Index items, Index dim, Index columns, bool
              added = random_vector<double>(items * columns, 3);
   const View<const double, 2, B> a(x.data(), items, dim),
       b(w.data(), transposed ? columns : dim, transposed ? dim : columns), offset(added.data(), items, columns);
-  const fn::AddTo<double, B> epilogue{offset};  // differs from row to row
+  const functor::AddTo<double, B> epilogue{offset};  // differs from row to row
   const auto size = static_cast<std::size_t>(items * columns);
   std::vector<double> expected(size), c(size, -1), seen(size), again(size);
   const View<double, 2, B> none(nullptr, items, columns), kept(c.data(), items, columns);
@@ -79,7 +79,8 @@ void check_grouped(typename B::Context&& ctx) {
     const View<const double, 3, B> b(w.data(), 4, transposed ? columns : dim, transposed ? dim : columns);
     std::vector<double> expected(static_cast<std::size_t>(size), -1), c = expected, seen = expected;
     std::vector<int> visits(static_cast<std::size_t>(slots));
-    B::grouped_gemm(ctx, groups, a, b, transposed, View<double, 2, B>(expected.data(), slots, columns), fn::Store{});
+    B::grouped_gemm(ctx, groups, a, b, transposed, View<double, 2, B>(expected.data(), slots, columns),
+                    functor::Store{});
     B::grouped_gemm_rows(ctx, groups, a, b, transposed, View<double, 2, B>(c.data(), slots, columns),
                          TakeRow{columns, seen.data(), visits.data(), true});
     CHECK(seen == expected);

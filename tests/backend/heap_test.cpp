@@ -36,7 +36,7 @@ TEST_CASE("heap_sort: any length, any order, as std::sort") {
       const auto value = values_with_ties(count, seed);
       auto list = shuffled(count, seed), expected = list;
       std::sort(expected.begin(), expected.end(), ByValue{value.data()});
-      fn::heap_sort(list.data(), count, ByValue{value.data()});
+      functor::heap_sort(list.data(), count, ByValue{value.data()});
       CHECK(list == expected);
     }
 }
@@ -49,9 +49,10 @@ TEST_CASE("offer: the list keeps the first of all it was offered, whatever their
         std::vector<Index> list(static_cast<std::size_t>(room), -1);
         auto expected = shuffled(count, seed);
         Index held = 0;
-        for (const Index candidate : expected) fn::offer(list.data(), room, held, candidate, ByValue{value.data()});
+        for (const Index candidate : expected)
+          functor::offer(list.data(), room, held, candidate, ByValue{value.data()});
         CHECK(held == std::min(room, count));
-        fn::heap_sort(list.data(), held, ByValue{value.data()});
+        functor::heap_sort(list.data(), held, ByValue{value.data()});
         list.resize(static_cast<std::size_t>(held));
         std::sort(expected.begin(), expected.end(), ByValue{value.data()});
         expected.resize(static_cast<std::size_t>(held));

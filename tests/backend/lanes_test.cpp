@@ -140,26 +140,26 @@ TEST_CASE("row functors mean the same on several lanes as on one") {
       std::vector<double> out(2 * static_cast<std::size_t>(rows), -100);
       same(SumAndMax{in, out.data(), out.data() + rows}, out, rows);
       std::vector<double> p(x.size());
-      same(fn::Softmax<double, Cpu>{in, Out2(p.data(), rows, columns)}, p, rows);
+      same(functor::Softmax<double, Cpu>{in, Out2(p.data(), rows, columns)}, p, rows);
       if (columns > 1) {
         std::vector<double> dz(x.size());
-        same(fn::SoftmaxBackward<double, Cpu>{In2(p.data(), rows, columns), din, Out2(dz.data(), rows, columns)}, dz,
-             rows);
+        same(functor::SoftmaxBackward<double, Cpu>{In2(p.data(), rows, columns), din, Out2(dz.data(), rows, columns)},
+             dz, rows);
       }
       std::vector<double> squares(static_cast<std::size_t>(rows), 0.5);
-      same(fn::SliceNorm<double>{x.data(), columns, false, squares.data()}, squares, rows);
+      same(functor::SliceNorm<double>{x.data(), columns, false, squares.data()}, squares, rows);
 
       // Which experts are picked is checked through their weights.
       const Index k = std::min<Index>(columns, 3);
       std::vector<Index> item(static_cast<std::size_t>(rows * k)), expert = item;
       std::vector<double> weights(item.size());
-      const fn::PickTopK<double, Cpu> picks{in, din, k, true, item, expert, weights};
+      const functor::PickTopK<double, Cpu> picks{in, din, k, true, item, expert, weights};
       if (columns > 1) {
         same(picks, weights, rows);
         std::vector<double> q(x.size());
         const Out2 mixed(q.data(), rows, columns);
-        same(fn::RouteRow{fn::Softmax<double, Cpu>{in, mixed}, picks}, q, rows);
-        same(fn::PickTopKBackward<double, Cpu>{din, expert, weights, weights, k, true, mixed}, q, rows);
+        same(functor::RouteRow{functor::Softmax<double, Cpu>{in, mixed}, picks}, q, rows);
+        same(functor::PickTopKBackward<double, Cpu>{din, expert, weights, weights, k, true, mixed}, q, rows);
       }
 
       // With NaN, infinities and ties in some rows; the noise is that of one lane.
@@ -173,7 +173,7 @@ TEST_CASE("row functors mean the same on several lanes as on one") {
       for (const bool noisy : {false, true}) {
         std::vector<Index> first(static_cast<std::size_t>(rows)), chosen(first.size());
         std::vector<double> w(first.size(), -3);
-        const fn::PickNoisyTop1<UniformNoise, double, Cpu> pick{
+        const functor::PickNoisyTop1<UniformNoise, double, Cpu> pick{
             In2(ranks.data(), rows, columns), din, 0.5, {{Seed{3}, 1}, noisy}, false, first, chosen, w};
         for (Index n = 0; n < rows; ++n) pick(OneLane{}, n);
         const auto of_one = chosen;
@@ -189,19 +189,21 @@ TEST_CASE("row functors mean the same on several lanes as on one") {
       const std::vector<Index> offsets{0, 1, 4}, slot_items{0, 0, 2, 0, -1};
       const std::vector<double> weight{0.5, 2, 9, -1, 0.25};
       std::vector<double> combined(3 * static_cast<std::size_t>(columns), 7);
-      same(fn::Combine<double, Cpu>{item_offsets, item_slots, pick, weight, in, Out2(combined.data(), 3, columns),
-                                    false},
+      same(functor::Combine<double, Cpu>{item_offsets, item_slots, pick, weight, in, Out2(combined.data(), 3, columns),
+                                         false},
            combined, 3);
-      same(fn::Combine<double, Cpu>{item_offsets, item_slots, pick, {}, in, Out2(combined.data(), 3, columns), true},
-           combined, 3);
+      same(
+          functor::Combine<double, Cpu>{
+              item_offsets, item_slots, pick, {}, in, Out2(combined.data(), 3, columns), true},
+          combined, 3);
       std::vector<double> adjoints(x.size() + 5, 3);
-      same(fn::CombineBackward<double, Cpu>{{offsets, slot_items, 5},
-                                            pick,
-                                            weight,
-                                            in,
-                                            din,
-                                            Out2(adjoints.data(), rows, columns),
-                                            View<double, 1, Cpu>(adjoints.data() + x.size(), 5)},
+      same(functor::CombineBackward<double, Cpu>{{offsets, slot_items, 5},
+                                                 pick,
+                                                 weight,
+                                                 in,
+                                                 din,
+                                                 Out2(adjoints.data(), rows, columns),
+                                                 View<double, 1, Cpu>(adjoints.data() + x.size(), 5)},
            adjoints, rows);
     }
 }

@@ -18,22 +18,22 @@ constexpr T not_a_number = std::numeric_limits<T>::quiet_NaN();
 
 TEST_CASE_TEMPLATE("scalar functions are those of the standard library", T, float, double) {
   for (T v = -20; v <= 20; v += T(0.37)) {
-    CHECK(math::exp(v) == std::exp(v));
-    CHECK(math::erf(v) == std::erf(v));
-    CHECK(math::tanh(v) == std::tanh(v));
-    CHECK(math::abs(v) == std::fabs(v));
-    CHECK(math::log(v * v) == std::log(v * v));
-    CHECK(math::sqrt(v * v) == std::sqrt(v * v));
+    CHECK(functor::math::exp(v) == std::exp(v));
+    CHECK(functor::math::erf(v) == std::erf(v));
+    CHECK(functor::math::tanh(v) == std::tanh(v));
+    CHECK(functor::math::abs(v) == std::fabs(v));
+    CHECK(functor::math::log(v * v) == std::log(v * v));
+    CHECK(functor::math::sqrt(v * v) == std::sqrt(v * v));
   }
 }
 
 TEST_CASE_TEMPLATE("where_positive takes its second value for zero, minus zero and NaN", T, float, double) {
-  CHECK(math::where_positive(T(1), T(2), T(3)) == 2);
-  CHECK(math::where_positive(T(-1), T(2), T(3)) == 3);
-  CHECK(math::where_positive(T(0), T(2), T(3)) == 3);
-  CHECK(math::where_positive(T(-0.0), T(2), T(3)) == 3);
-  CHECK(math::where_positive(not_a_number<T>, T(2), T(3)) == 3);
-  CHECK(math::where_positive(infinity<T>, T(2), T(3)) == 2);
+  CHECK(functor::math::where_positive(T(1), T(2), T(3)) == 2);
+  CHECK(functor::math::where_positive(T(-1), T(2), T(3)) == 3);
+  CHECK(functor::math::where_positive(T(0), T(2), T(3)) == 3);
+  CHECK(functor::math::where_positive(T(-0.0), T(2), T(3)) == 3);
+  CHECK(functor::math::where_positive(not_a_number<T>, T(2), T(3)) == 3);
+  CHECK(functor::math::where_positive(infinity<T>, T(2), T(3)) == 2);
 }
 
 TEST_CASE_TEMPLATE("sigmoid and softplus against extended precision", T, float, double) {
@@ -43,22 +43,22 @@ TEST_CASE_TEMPLATE("sigmoid and softplus against extended precision", T, float, 
     const auto sigmoid = static_cast<double>(1 / (1 + std::exp(-x)));
     const auto softplus = static_cast<double>(std::log1p(std::exp(x)));
     CAPTURE(v);
-    CHECK(std::abs(static_cast<double>(math::sigmoid(v)) - sigmoid) <= 4 * epsilon * sigmoid);
-    CHECK(std::abs(static_cast<double>(math::softplus(v)) - softplus) <= 4 * epsilon * softplus);
+    CHECK(std::abs(static_cast<double>(functor::math::sigmoid(v)) - sigmoid) <= 4 * epsilon * sigmoid);
+    CHECK(std::abs(static_cast<double>(functor::math::softplus(v)) - softplus) <= 4 * epsilon * softplus);
   }
 }
 
 TEST_CASE_TEMPLATE("sigmoid and softplus far out", T, float, double) {
-  CHECK(math::sigmoid(T(0)) == T(0.5));
-  CHECK(math::sigmoid(T(1000)) == 1);
-  CHECK(math::sigmoid(T(-1000)) == 0);
-  CHECK(math::sigmoid(infinity<T>) == 1);
-  CHECK(math::sigmoid(-infinity<T>) == 0);
-  CHECK(math::softplus(T(1000)) == 1000);
-  CHECK(math::softplus(T(-1000)) == 0);
-  CHECK(math::softplus(infinity<T>) == infinity<T>);
-  CHECK(math::softplus(-infinity<T>) == 0);
-  CHECK(std::isnan(math::sigmoid(not_a_number<T>)));
-  CHECK(std::isnan(math::softplus(not_a_number<T>)));
-  CHECK(math::softplus(T(-50)) > 0);
+  CHECK(functor::math::sigmoid(T(0)) == T(0.5));
+  CHECK(functor::math::sigmoid(T(1000)) == 1);
+  CHECK(functor::math::sigmoid(T(-1000)) == 0);
+  CHECK(functor::math::sigmoid(infinity<T>) == 1);
+  CHECK(functor::math::sigmoid(-infinity<T>) == 0);
+  CHECK(functor::math::softplus(T(1000)) == 1000);
+  CHECK(functor::math::softplus(T(-1000)) == 0);
+  CHECK(functor::math::softplus(infinity<T>) == infinity<T>);
+  CHECK(functor::math::softplus(-infinity<T>) == 0);
+  CHECK(std::isnan(functor::math::sigmoid(not_a_number<T>)));
+  CHECK(std::isnan(functor::math::softplus(not_a_number<T>)));
+  CHECK(functor::math::softplus(T(-50)) > 0);
 }

@@ -27,7 +27,7 @@ TEST_CASE("all rows are the slots of expert 0, in their own order") {
 
 TEST_CASE("even offsets") {
   Index offsets[4] = {};
-  const fn::EvenOffsets<Cpu> even{5, View<Index, 1, Cpu>(offsets, 4)};
+  const functor::EvenOffsets<Cpu> even{5, View<Index, 1, Cpu>(offsets, 4)};
   for (Index e = 0; e < 4; ++e) even(e);
   for (Index e = 0; e < 4; ++e) CHECK(offsets[e] == 5 * e);
 }

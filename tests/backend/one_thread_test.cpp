@@ -87,8 +87,8 @@ TEST_CASE("one context in two threads is found, by its marks and by its loops") 
     std::array<float, 4> four{1, 2, 3, 4}, product{};
     const View<const float, 2, Cpu> a(four.data(), 2, 2);
     const View<float, 2, Cpu> c(product.data(), 2, 2);
-    CHECK(elsewhere([&] { Cpu::gemm(ctx, a, false, a, false, false, c, fn::Store{}); }) == refused);
-    Cpu::gemm(ctx, a, false, a, false, false, c, fn::Store{});  // the thread of the mark goes on
+    CHECK(elsewhere([&] { Cpu::gemm(ctx, a, false, a, false, false, c, functor::Store{}); }) == refused);
+    Cpu::gemm(ctx, a, false, a, false, false, c, functor::Store{});  // the thread of the mark goes on
     CHECK(product == std::array<float, 4>{7, 10, 15, 22});
     Cpu::Context other(2);
     CHECK(elsewhere([&] { Cpu::for_each(other, 100, [](Index) {}); }) == "");  // a context of its own

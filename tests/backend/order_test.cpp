@@ -39,19 +39,19 @@ TEST_CASE_TEMPLATE("order keys order numbers, NaN below all", T, float, double) 
     for (std::size_t b = 0; b < classes.size(); ++b)
       for (const T v : classes[a])
         for (const T w : classes[b]) {
-          CHECK((fn::order_key(v) < fn::order_key(w)) == (a < b));
-          CHECK((fn::order_key(v) == fn::order_key(w)) == (a == b));
-          CHECK(fn::ranks_before(v, 3, w, 5) == (a >= b));
-          CHECK(fn::ranks_before(v, 5, w, 3) == (a > b));
-          CHECK_FALSE(fn::ranks_before(v, 5, v, 5));
+          CHECK((functor::order_key(v) < functor::order_key(w)) == (a < b));
+          CHECK((functor::order_key(v) == functor::order_key(w)) == (a == b));
+          CHECK(functor::ranks_before(v, 3, w, 5) == (a >= b));
+          CHECK(functor::ranks_before(v, 5, w, 3) == (a > b));
+          CHECK_FALSE(functor::ranks_before(v, 5, v, 5));
         }
 }
 
 TEST_CASE_TEMPLATE("is_finite and the magnitude are read from bits", T, float, double) {
   for (const auto& equals : ascending<T>())
     for (const T v : equals) {
-      CHECK(fn::is_finite(v) == std::isfinite(v));
-      CHECK(fn::magnitude_bits(v) == fn::magnitude_bits(-v));
+      CHECK(functor::is_finite(v) == std::isfinite(v));
+      CHECK(functor::magnitude_bits(v) == functor::magnitude_bits(-v));
     }
-  CHECK_FALSE(fn::finite_math_only);  // this test is not compiled with -ffast-math
+  CHECK_FALSE(functor::finite_math_only);  // this test is not compiled with -ffast-math
 }

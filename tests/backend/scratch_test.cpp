@@ -281,7 +281,8 @@ TEST_CASE("debug builds poison what a mark gives back, and nothing else") {
     for (Index i = 0; i < 4; ++i) gone(i) = far(i) = 2;
     far(kMegabyte - 1) = 2;
   }
-  for (const auto& v : {gone, far}) address_sanitizer::unpoison(v.data(), static_cast<std::size_t>(v.size()) * 8);
+  for (const auto& v : {gone, far})
+    detail_::address_sanitizer::unpoison(v.data(), static_cast<std::size_t>(v.size()) * 8);
   for (Index i = 0; i < 4; ++i) {
     CHECK(kept(i) == 1);
     CHECK(std::isnan(gone(i)));

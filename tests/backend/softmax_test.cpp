@@ -19,9 +19,9 @@ std::vector<T> softmax(const std::vector<T>& z, Index rows) {
   Cpu::Context ctx(1);
   const Index columns = static_cast<Index>(z.size()) / rows;
   std::vector<T> p(z.size());
-  Cpu::for_rows(
-      ctx, rows,
-      fn::Softmax<T, Cpu>{View<const T, 2, Cpu>(z.data(), rows, columns), View<T, 2, Cpu>(p.data(), rows, columns)});
+  Cpu::for_rows(ctx, rows,
+                functor::Softmax<T, Cpu>{View<const T, 2, Cpu>(z.data(), rows, columns),
+                                         View<T, 2, Cpu>(p.data(), rows, columns)});
   return p;
 }
 
@@ -85,8 +85,8 @@ TEST_CASE_TEMPLATE("the logarithm of softmax, of numbers as large as they come",
             static_cast<T>(scale * (n + 2));
       std::vector<T> log_p(z.size());
       Cpu::for_rows(ctx, rows,
-                    fn::LogSoftmax<T, Cpu>{View<const T, 2, Cpu>(z.data(), rows, columns),
-                                           View<T, 2, Cpu>(log_p.data(), rows, columns)});
+                    functor::LogSoftmax<T, Cpu>{View<const T, 2, Cpu>(z.data(), rows, columns),
+                                                View<T, 2, Cpu>(log_p.data(), rows, columns)});
       for (Index n = 0; n < rows; ++n) {
         const auto at = [&](Index e) { return static_cast<std::size_t>(n * columns + e); };
         const long double top = z[at(0)];
@@ -107,7 +107,7 @@ TEST_CASE("softmax may be taken in place") {
   const auto expected = softmax(z, 1);
   Cpu::for_rows(
       ctx, 1,
-      fn::Softmax<double, Cpu>{View<const double, 2, Cpu>(z.data(), 1, 3), View<double, 2, Cpu>(z.data(), 1, 3)});
+      functor::Softmax<double, Cpu>{View<const double, 2, Cpu>(z.data(), 1, 3), View<double, 2, Cpu>(z.data(), 1, 3)});
   CHECK(z == expected);
 }
 
@@ -119,7 +119,8 @@ TEST_CASE("the adjoint of softmax against central differences") {
     const auto c = random_vector<double>(rows * columns, 2), p = softmax(z, rows);
     std::vector<double> dz(z.size(), 99);
     const View<const double, 2, Cpu> pv(p.data(), rows, columns), cv(c.data(), rows, columns);
-    Cpu::for_rows(ctx, rows, fn::SoftmaxBackward<double, Cpu>{pv, cv, View<double, 2, Cpu>(dz.data(), rows, columns)});
+    Cpu::for_rows(ctx, rows,
+                  functor::SoftmaxBackward<double, Cpu>{pv, cv, View<double, 2, Cpu>(dz.data(), rows, columns)});
     auto f = [&] {
       const auto q = softmax(z, rows);
       double v = 0;
@@ -145,7 +146,7 @@ TEST_CASE("a softmax of one column has no gradient") {
   double dz = 7;
   Cpu::for_rows(
       ctx, 1,
-      fn::SoftmaxBackward<double, Cpu>{View<const double, 2, Cpu>(&p, 1, 1), View<const double, 2, Cpu>(&dp, 1, 1),
-                                       View<double, 2, Cpu>(&dz, 1, 1)});
+      functor::SoftmaxBackward<double, Cpu>{View<const double, 2, Cpu>(&p, 1, 1), View<const double, 2, Cpu>(&dp, 1, 1),
+                                            View<double, 2, Cpu>(&dz, 1, 1)});
   CHECK(dz == 0);
 }

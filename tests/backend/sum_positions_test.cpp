@@ -21,8 +21,8 @@ TEST_CASE_TEMPLATE("the first positions of items are summed in order, then scale
         const auto x = uniform_tensor<T>(ctx, Seed{1}, 1, items, length * dim),
                    dtotal = uniform_tensor<T>(ctx, Seed{2}, 1, items, dim);
         auto total = constant_tensor<T>(ctx, -1, items, dim), dx = constant_tensor<T>(ctx, 2, items, length * dim);
-        Cpu::for_rows(ctx, items, fn::SumPositions<T, Cpu>{count, share, x, total});
-        Cpu::for_rows(ctx, items, fn::SumPositionsBackward<T, Cpu>{count, share, dtotal, dx});
+        Cpu::for_rows(ctx, items, functor::SumPositions<T, Cpu>{count, share, x, total});
+        Cpu::for_rows(ctx, items, functor::SumPositionsBackward<T, Cpu>{count, share, dtotal, dx});
         Index wrong = 0;
         for (Index n = 0; n < items; ++n)
           for (Index d = 0; d < dim; ++d) {

@@ -95,7 +95,7 @@ class Subject {
     set_zero(ctx, dx);
     auto grads = zeros_like(ctx, params_);
     if (!skipped.empty()) {
-      gradient_memory::shape(grads, params_, uses_of_all(), skipped);
+      detail_::gradient_memory::shape(grads, params_, uses_of_all(), skipped);
       set_zero(ctx, grads);
     }
     if (ctx.threads() > 1) {  // and the bits are those of zeros that are written
@@ -124,7 +124,9 @@ class Subject {
   /// How many tensors of parameters there are.
   std::size_t tensors() const { return count_tensors(params_); }
   /// What Params say of their gradients, of every tensor that its backward can skip it.
-  gradient_memory::Uses uses_of_all() const { return gradient_memory::uses<typename B::Context>(params_); }
+  detail_::gradient_memory::Uses uses_of_all() const {
+    return detail_::gradient_memory::uses<typename B::Context>(params_);
+  }
   /// y and carry of `infer`.
   std::vector<Part> inferred(typename B::Context& ctx, Index first, Index count) const {
     Tensor<T, 2, B> y(count, layer_.out_dim());

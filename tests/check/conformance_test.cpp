@@ -132,7 +132,7 @@ struct Scaled {
   };
   Index in_dim() const { return 2; }
   Index out_dim() const { return 2; }
-  template <class T, class B, class Step = fn::NoStep<T>>
+  template <class T, class B, class Step = functor::NoStep<T>>
   void forward(typename B::Context& ctx, const Nothing<T, B>&, In<T, 2, B> x, Out<T, 2, B> u, Nothing<T, B>&,
                const Extra<T, B>& extra, const Step& step = {}) const {
     expect_shape("Scaled.forward", "extra.scale", extra.scale, {x.extent(0)});
@@ -159,7 +159,7 @@ struct LeftOut {
   Params<T, B> init(typename B::Context& ctx, Seed seed) const {
     return {uniform_tensor<T>(ctx, seed, 1, 2), uniform_tensor<T>(ctx, seed.fork(1), 1, 2)};
   }
-  template <class T, class B, class Step = fn::NoStep<T>>
+  template <class T, class B, class Step = functor::NoStep<T>>
   void forward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> u, Nothing<T, B>&,
                const Nothing<T, B>& = {}, const Step& step = {}) const {
     for (Index i = 0; i < x.size(); ++i) u.data()[i] = p.gain(i % 2) * x.data()[i] + p.shift(i % 2);

@@ -113,7 +113,7 @@ struct Double {
   bool overwrites;
   Index in_dim() const { return 2; }
   Index out_dim() const { return 2; }
-  template <class T, class B, class Step = fn::NoStep<T>>
+  template <class T, class B, class Step = functor::NoStep<T>>
   void forward(typename B::Context& ctx, const Nothing<T, B>&, In<T, 2, B> x, Out<T, 2, B> u, Nothing<T, B>&,
                const Nothing<T, B>&, const Step& step = {}) const {
     for (Index i = 0; i < x.size(); ++i) u.data()[i] = 2 * x.data()[i];
@@ -150,7 +150,7 @@ struct Shifted {
     for (T& v : s) v /= total;
     return s;
   }
-  template <class T, class B, class Step = fn::NoStep<T>>
+  template <class T, class B, class Step = functor::NoStep<T>>
   void forward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> u, Nothing<T, B>&,
                const Nothing<T, B>&, const Step& step = {}) const {
     for (Index n = 0; n < x.extent(0); ++n) {

@@ -43,7 +43,7 @@ struct LookUp {
   Params<T, B> init(typename B::Context& ctx, Seed seed) const {
     return {uniform_tensor<T>(ctx, seed, 1, count, dim)};
   }
-  template <class T, class B, class Step = fn::NoStep<T>>
+  template <class T, class B, class Step = functor::NoStep<T>>
   void forward(typename B::Context& ctx, const Params<T, B>& p, In<Index, 1, B> x, Out<T, 2, B> u, Nothing<T, B>&,
                const Nothing<T, B>&, const Step& step = {}) const {
     for (Index n = 0; n < x.extent(0); ++n)
@@ -68,8 +68,8 @@ TEST_CASE("items: a policy reads rows unless it says ids; ids have no adjoint") 
   static_assert(std::is_same_v<ItemsGrad<Linear, float, Cpu>, View<float, 2, Cpu>>);
   static_assert(std::is_same_v<Items<Model, float, Cpu>, View<const Index, 1, Cpu>>);
   static_assert(std::is_same_v<ItemsGrad<Model, float, Cpu>, Nothing<float, Cpu>>);
-  static_assert(policy::reads_ids<AsLayer<LookUp, double, Cpu>, double, Cpu>);
-  static_assert(!policy::reads_ids<Chain<Linear, Linear>, double, Cpu>);
+  static_assert(detail_::policy::reads_ids<AsLayer<LookUp, double, Cpu>, double, Cpu>);
+  static_assert(!detail_::policy::reads_ids<Chain<Linear, Linear>, double, Cpu>);
 }
 
 TEST_CASE("random items: all ids that there are, or rows") {

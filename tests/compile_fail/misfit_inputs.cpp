@@ -34,5 +34,5 @@ struct Noisy {
 int main() {
   at_layer(Noisy{}, 1);
   auto extra = extra_of<Given<float, Cpu>>(Segment<float, Cpu>{});
-  lookup::set_relative(extra, View<const float, 2, Cpu>());
+  detail_::lookup::set_relative(extra, View<const float, 2, Cpu>());
 }

@@ -21,8 +21,8 @@ struct Choices {
 int main() {
   Cpu::Context ctx;
   const Tensor<float, 2, Cpu> x(1, 2);
-  loss::counted<Cpu>(Odd{}, ctx, 1, x.view());
+  detail_::loss::counted<Cpu>(Odd{}, ctx, 1, x.view());
   Trainer trainer{ctx, Linear{.model_dim = 2}, Odd{}, optim::Sgd{}, Seed{1}};
   const auto take = [](const Index&) {};
-  hook::saved::choices<const Choices, decltype(take)>();
+  detail_::hook::saved::choices<const Choices, decltype(take)>();
 }

@@ -45,7 +45,7 @@ int main() {
   [[maybe_unused]] Items<Odd, float, Cpu> items;
   [[maybe_unused]] Plan<Odd, float, Cpu> plan;
   Pack<float, Cpu> pack;
-  adapt(ctx, pack, pack);
+  adapt_params(ctx, pack, pack);
   for_each_mixture(pack, [](const auto&) {});
   update::begin_pass(pack);
 }

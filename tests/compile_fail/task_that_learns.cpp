@@ -1,13 +1,14 @@
-// expect: gatefold: a loss::Task takes a loss without parameters \(MeanSquaredError, CrossEntropy, Logistic\): the weights of a loss that learns belong into the model; see docs/extending\.md#loss
+// expect: gatefold: a detail_::loss::Task takes a loss without parameters \(MeanSquaredError, CrossEntropy, Logistic\):
+// the weights of a loss that learns belong into the model; see docs/extending\.md#loss
 #include <gatefold/gatefold.hpp>
 
 using namespace gatefold;
 
 int main() {
 #ifndef GATEFOLD_FAIL
-  const MultiTask losses{loss::Task{1, MeanSquaredError{}, 0.5}, loss::Task{7, CrossEntropy{}}};
+  const MultiTask losses{detail_::loss::Task{1, MeanSquaredError{}, 0.5}, detail_::loss::Task{7, CrossEntropy{}}};
 #else
-  const MultiTask losses{loss::Task{1, MeanSquaredError{}, 0.5},
-                         loss::Task{7, StreamedCrossEntropy{.vocabulary = 9, .model_dim = 7}}};
+  const MultiTask losses{detail_::loss::Task{1, MeanSquaredError{}, 0.5},
+                         detail_::loss::Task{7, StreamedCrossEntropy{.vocabulary = 9, .model_dim = 7}}};
 #endif
 }

@@ -28,7 +28,7 @@ struct Small {
   T value;
 };
 
-template <gatefold::Sentence says>
+template <gatefold::detail_::Sentence says>
 constexpr std::string_view said() {
   return says.text;
 }

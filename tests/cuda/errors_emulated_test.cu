@@ -122,7 +122,7 @@ TEST_CASE("cuda: memory that is given back while an error is on its way is left 
 }
 
 TEST_CASE("cuda: an allocation fails, and everything is freed") {
-  const auto first_step = [](device::Options options) {
+  const auto first_step = [](detail_::device::Options options) {
     Run run{.ctx = Cuda::Context(options)};
     run.forward();
     run.backward();

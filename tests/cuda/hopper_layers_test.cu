@@ -18,8 +18,9 @@ constexpr Index dim = 136, items = 150;
 
 template <class E>
 void check(const E& expert) {
-  REQUIRE(device::device_code() == device::DeviceCode::hopper);
-  REQUIRE(device::bf16_tile_rows(items, 2) == device::Bf16ManyRows::rows);  // and dim columns: uses_hopper
+  REQUIRE(detail_::device::device_code() == detail_::device::DeviceCode::hopper);
+  REQUIRE(detail_::device::bf16_tile_rows(items, 2) ==
+          detail_::device::Bf16ManyRows::rows);  // and dim columns: uses_hopper
   // A tensor core cuts each of the nine sums of 16 products behind a hidden value at some 2^-24: one in 2^12 or so is
   // rounded to the other neighbour, and an output has 130 of them.
   const Mixture mixture{SoftmaxTopK{.scores = {.experts = 2}, .selection = {.k = 1}}, expert};

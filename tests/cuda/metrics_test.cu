@@ -61,8 +61,9 @@ void check_losses() {
   SUBCASE("CrossEntropy") { check_loss<T>(CrossEntropy{}, 21, 37, labels_of(21, 37)); }
   SUBCASE("MultiTask") {
     Backends on;
-    const MultiTask losses{loss::Task{37, MeanSquaredError{}, 0.5}, loss::Task{4, CrossEntropy{.ignore = -1}, 3.0},
-                           loss::Task{5, CrossEntropy{.ignore = -1}, 2.0, loss::MeanOver::items}};
+    const MultiTask losses{detail_::loss::Task{37, MeanSquaredError{}, 0.5},
+                           detail_::loss::Task{4, CrossEntropy{.ignore = -1}, 3.0},
+                           detail_::loss::Task{5, CrossEntropy{.ignore = -1}, 2.0, detail_::loss::MeanOver::items}};
     const auto numbers = numbers_of<T>(21, 37);
     auto labels = labels_of(21, 4);
     labels(3) = labels(4) = -1;

@@ -75,7 +75,7 @@ TEST_CASE("AttentionPosterior of attention that sees later items") { expect_same
 TEST_CASE("AttentionPosterior that listens to the confident alone") { expect_same_attentive({.only_confident = true}); }
 TEST_CASE("a sequence of more rows than a block has") {
   Backends on;
-  static_assert(attending::BlockSize{}.rows < 131);
+  static_assert(detail_::attending::BlockSize{}.rows < 131);
   expect_same_gate<double>(on, Similar{.scores = {.experts = 3}, .mixing = {.causal = false}}, 2,
                            {.items = 131, .expected = {.scale = 20}});
   expect_same_gate<double>(on, Attentive{.scores = {.experts = 3}}, 2,

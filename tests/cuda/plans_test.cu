@@ -151,9 +151,9 @@ TEST_CASE_TEMPLATE("SparsePlan: a step at the end has the bits of a step afterwa
       for (auto* t : {&before, &after}) fill(on.cuda, t->view(), T(0.5));
       fill(on.cuda, out.view(), T(12345));
       // before += 2 out, then out += 3 x, then after += out
-      const fn::InTurn step{
-          fn::InTurn{fn::AddScaled<T>{T(2), out.data(), before.data()}, fn::AddScaled<T>{T(3), x.data(), out.data()}},
-          fn::AddScaled<T>{T(1), out.data(), after.data()}};
+      const functor::InTurn step{functor::InTurn{functor::AddScaled<T>{T(2), out.data(), before.data()},
+                                                 functor::AddScaled<T>{T(3), x.data(), out.data()}},
+                                 functor::AddScaled<T>{T(1), out.data(), after.data()}};
       if (at_the_end) {
         plan.cuda.combine(on.cuda, z, out, step);
       } else {
@@ -176,8 +176,8 @@ TEST_CASE_TEMPLATE("SparsePlan: items of no slot to ten, among few items and amo
   const Index few = 20, many = 8 * 4 * on.cuda.multiprocessors() + 3, each = 11;
   for (const Index columns : {5, 70, 200, 260}) {
     CAPTURE(columns);
-    CHECK((device::warps_of_row(few, columns / 4, on.cuda.multiprocessors()) > 1) == (columns >= 256));
-    CHECK(device::warps_of_row(many, columns / 4, on.cuda.multiprocessors()) == 1);
+    CHECK((detail_::device::warps_of_row(few, columns / 4, on.cuda.multiprocessors()) > 1) == (columns >= 256));
+    CHECK(detail_::device::warps_of_row(many, columns / 4, on.cuda.multiprocessors()) == 1);
     const auto combined = [&](Index items, bool with_step) {
       // item n has n % each slots, those of experts 0, 1, …
       SparsePlan<T, Naive> plan;
@@ -211,7 +211,7 @@ TEST_CASE_TEMPLATE("SparsePlan: items of no slot to ten, among few items and amo
       fill(on.cuda, two.view(), T(2));
       const auto device_z = on_cuda<Tensor<T, 2, Cuda>>(on, z);
       if (with_step) {
-        on_device.combine(on.cuda, device_z, device_out, fn::AddScaled<T>{T(1), two.data(), device_out.data()});
+        on_device.combine(on.cuda, device_z, device_out, functor::AddScaled<T>{T(1), two.data(), device_out.data()});
       } else {
         on_device.combine(on.cuda, device_z, device_out);
       }
@@ -248,7 +248,7 @@ TEST_CASE("SparsePlan: slots stored as bfloat16 are combined, alone and with a s
       Tensor<float, 2, Cuda> out(items, columns);
       fill(on.cuda, out.view(), 12345.f);
       if (with_step) {
-        plan.cuda.combine<Z>(on.cuda, from, out, fn::AddScaled<float>{3.f, x.data(), out.data()});
+        plan.cuda.combine<Z>(on.cuda, from, out, functor::AddScaled<float>{3.f, x.data(), out.data()});
       } else {
         plan.cuda.combine<Z>(on.cuda, from, out);
       }

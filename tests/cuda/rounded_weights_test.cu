@@ -111,7 +111,9 @@ TEST_CASE("cuda: assertions find a copy of other weights, the last of them too")
     auto w = uniform_tensor<float>(ctx, Seed{1}, 1, 1, rows, 13);
     RoundedWeights<CudaBf16> rounded;
     rounded.refresh(ctx, w);
-    const auto expect_now = [&] { device::expect_rounded(ctx, w.data(), rows, 13, rounded.packed.find(w.data(), 13)); };
+    const auto expect_now = [&] {
+      detail_::device::expect_rounded(ctx, w.data(), rows, 13, rounded.packed.find(w.data(), 13));
+    };
     CHECK_NOTHROW(expect_now());
     const float other = 7;
     CudaBf16::from_host(ctx, 1, &other, w.data() + rows * 13 - 1);
@@ -177,7 +179,7 @@ TEST_CASE("cuda: products in full precision read the weights themselves, whateve
     const Index ends[] = {0, 6};
     CudaBf16::from_host(ctx, 2, ends, offsets.data());
     const Groups<CudaBf16> groups{.offsets = offsets.view(), .rows = {}, .slots = 6};
-    FullPrecision<CudaBf16>::grouped_gemm(ctx, groups, a.view(), w.view(), false, c.view(), fn::Store{});
+    FullPrecision<CudaBf16>::grouped_gemm(ctx, groups, a.view(), w.view(), false, c.view(), functor::Store{});
     return values<CudaBf16>(ctx, c);
   };
   const auto expected = product();

@@ -32,7 +32,7 @@ struct SelectionRun {
         extra(with_valid(extra_of<Extra<S, T, B>>(c, in), View<const T, 1, B>(valid))),
         grads(zeros_like(ctx, params)),
         q(rank.extent(0), rank.extent(1)) {
-    B::for_rows(ctx, rank.extent(0), fn::Softmax<T, B>{rank, q});
+    B::for_rows(ctx, rank.extent(0), functor::Softmax<T, B>{rank, q});
     dx = constant_tensor<T>(ctx, 0, x.extent(0), x.extent(1));
     for (auto* d : {&drank, &dq, &dvalue, &ddeviation}) *d = constant_tensor<T>(ctx, 0, q.extent(0), q.extent(1));
   }
@@ -157,8 +157,8 @@ TEST_CASE("SigmoidBias adapts") {
   grads.bias(7) = 0;
   using Q = SigmoidBias::Params<double, Cuda>;
   Q cuda = on_cuda<Q>(on, params), cuda_grads = on_cuda<Q>(on, grads);
-  adapt(on.naive, params, grads);
-  adapt(on.cuda, cuda, cuda_grads);
+  adapt_params(on.naive, params, grads);
+  adapt_params(on.cuda, cuda, cuda_grads);
   expect_same(on, "params", params, cuda, {});
 }
 TEST_CASE("ExpertChoice") { expect_same_for_all_ranks(ExpertChoice{.factor = 1.5}); }

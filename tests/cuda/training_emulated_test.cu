@@ -61,7 +61,7 @@ struct Training {
   }
   void update() {
     optimizer.step(ctx, params, grads, state);
-    adapt(ctx, params, grads);
+    adapt_params(ctx, params, grads);
   }
   void step() {
     forward();

@@ -131,7 +131,7 @@ TEST_CASE("SyncNorm (1): the norm of all shards, by hand, also for one without i
     const View<const double, 2, Cpu> mine(x.data() + 2 * first, items, 2);
     Tensor<double, 2, Cpu> y(items, 2);
     Nothing<double, Cpu> none;
-    const auto same = evaluation<double, Cpu>([&](auto point, auto u, int, const auto& step) {
+    const auto same = make_evaluation<double, Cpu>([&](auto point, auto u, int, const auto& step) {
       copy(ctx, point, u);
       run_step(ctx, u, step);
     });

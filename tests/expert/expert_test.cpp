@@ -54,14 +54,14 @@ struct Scale {
 }  // namespace
 
 TEST_CASE("Expert: the concept accepts experts and nothing else") {
-  CHECK(policy::Expert<Linear, float, Cpu>);
-  CHECK(policy::Expert<Mlp<Gelu>, double, Cpu>);
-  CHECK(policy::Expert<GatedMlp<Silu>, float, Cpu>);
-  CHECK(policy::Expert<Scale, double, Cpu>);
-  CHECK(policy::check_expert<Scale, double, Cpu>());
-  CHECK_FALSE(policy::Expert<SoftmaxTopK, float, Cpu>);
-  CHECK_FALSE(policy::Expert<update::Plain, float, Cpu>);
-  CHECK_FALSE(policy::ExpertTypes<int, float, Cpu>);
+  CHECK(detail_::policy::Expert<Linear, float, Cpu>);
+  CHECK(detail_::policy::Expert<Mlp<Gelu>, double, Cpu>);
+  CHECK(detail_::policy::Expert<GatedMlp<Silu>, float, Cpu>);
+  CHECK(detail_::policy::Expert<Scale, double, Cpu>);
+  CHECK(detail_::policy::check_expert<Scale, double, Cpu>());
+  CHECK_FALSE(detail_::policy::Expert<SoftmaxTopK, float, Cpu>);
+  CHECK_FALSE(detail_::policy::Expert<update::Plain, float, Cpu>);
+  CHECK_FALSE(detail_::policy::ExpertTypes<int, float, Cpu>);
 }
 
 TEST_CASE("Expert: one of your own works in a mixture") {

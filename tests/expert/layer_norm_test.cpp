@@ -110,14 +110,14 @@ TEST_CASE("LayerNorm: item 2^31 + 1 is normalised where it stands: sizes are 64 
   const std::vector<Index> offsets{0, items};
   x.data()[2 * n] = 4;
   x.data()[2 * n + 1] = 8;
-  const fn::Normalise<float, Cpu> normalise{{offsets, {}, items},
-                                            View<const float, 2, Cpu>(x.data(), items, 2),
-                                            View<const float, 2, Cpu>(gain.data(), 1, 2),
-                                            View<const float, 2, Cpu>(bias.data(), 1, 2),
-                                            0.f,
-                                            View<float, 2, Cpu>(unit.data(), items, 2),
-                                            View<float, 2, Cpu>(y.data(), items, 2),
-                                            View<float, 1, Cpu>(inverse.data(), items)};
+  const functor::Normalise<float, Cpu> normalise{{offsets, {}, items},
+                                                 View<const float, 2, Cpu>(x.data(), items, 2),
+                                                 View<const float, 2, Cpu>(gain.data(), 1, 2),
+                                                 View<const float, 2, Cpu>(bias.data(), 1, 2),
+                                                 0.f,
+                                                 View<float, 2, Cpu>(unit.data(), items, 2),
+                                                 View<float, 2, Cpu>(y.data(), items, 2),
+                                                 View<float, 1, Cpu>(inverse.data(), items)};
   normalise(OneLane{}, n);
   CHECK(y.data()[2 * n] == -1);
   CHECK(y.data()[2 * n + 1] == 1);

@@ -104,7 +104,7 @@ TEST_CASE("MergedTransformer: scores far apart give probabilities, the largest w
   Tensor<double, 2, Cpu> p(1, 6), all(1, 3);
   const double scores[]{-2000, 2000, 2000, 1999, 1000, -2000};  // of two heads by turns
   std::copy(scores, scores + 6, p.data());
-  Cpu::for_rows(ctx, 1, fn::HeadProbabilities<double, Cpu>{p, all});
+  Cpu::for_rows(ctx, 1, functor::HeadProbabilities<double, Cpu>{p, all});
   const double most = 1 / (1 + std::exp(-1)), expected[]{0, most, 1, 1 - most, 0, 0};
   for (Index i = 0; i < 6; ++i) CHECK(p(0, i) == doctest::Approx(expected[i]).epsilon(1e-14));
   for (Index m = 0; m < 3; ++m)

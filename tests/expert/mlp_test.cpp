@@ -22,7 +22,7 @@ namespace {
 struct TanhOfRegisters {
   template <class V>
   static V value(V v) {
-    using math::exp;
+    using functor::math::exp;
     return V(2) / (V(1) + exp(v * V(-2))) - V(1);
   }
   template <class V>

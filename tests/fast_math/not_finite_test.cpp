@@ -89,5 +89,5 @@ TEST_CASE("fast math: NaN goes into files of fewer bits as NaN") {
   const std::uint64_t bits = 0x7ff8000000000000u;
   __builtin_memcpy(&nan, &bits, sizeof nan);
   volatile double hidden = nan;
-  CHECK(fn::is_nan(io::safetensors::rounded_to_odd(hidden)));
+  CHECK(functor::is_nan(io::safetensors::rounded_to_odd(hidden)));
 }

@@ -82,7 +82,7 @@ void for_plans(const S& policy, const F& f, const Noise& noise = {},
       const auto rank = ranks<T>(of, items, experts);
       Tensor<T, 2, B> q(items, experts), x(items, 3);
       fill(ctx, x.view(), T(1));
-      B::for_rows(ctx, items, fn::Softmax<T, B>{rank, q});
+      B::for_rows(ctx, items, functor::Softmax<T, B>{rank, q});
       const S filled = with_experts(with_model_dim(policy, 3), experts);
       const auto params = init_params<T, B>(filled, ctx, Seed{1});
       SparsePlan<T, B> plan;
@@ -96,7 +96,7 @@ void for_plans(const S& policy, const F& f, const Noise& noise = {},
       Index wrong = 0, kept = 0;
       for (Index p = 0; p < plan.expert.size(); ++p) {
         const Index e = plan.expert(p);
-        wrong += fn::chosen(e) < 0 || fn::chosen(e) >= experts || plan.item(p) < 0 || plan.item(p) >= items;
+        wrong += functor::chosen(e) < 0 || functor::chosen(e) >= experts || plan.item(p) < 0 || plan.item(p) >= items;
         kept += e >= 0;
       }
       REQUIRE(wrong == 0);

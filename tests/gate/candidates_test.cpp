@@ -162,7 +162,7 @@ struct TopP {
 
 TEST_CASE("rows of a selection that leaves places unused: no place of the plan is taken for a pick") {
   const ComposedGate<LinearScores, Independent, TopP> gate{.scores = {.model_dim = 3, .experts = 4}};
-  static_assert(policy::RowByRow<Independent, TopP, double, Cpu>);
+  static_assert(detail_::policy::RowByRow<Independent, TopP, double, Cpu>);
   Cpu::Context ctx(1);
   const auto params = gate.init<double, Cpu>(ctx, Seed{1});
   const auto x = uniform_tensor<double>(ctx, Seed{2}, 3, 20, 3);

@@ -48,8 +48,8 @@ struct NumberedTopK {
     top.forward(ctx, p, c, plan, saved, extra);
   }
   template <class T, class B>
-  Numbered<fn::PickTopK<T, B>> rows(const Candidates<T, B>& c, SparsePlan<T, B>& plan,
-                                    const Nothing<T, B>& extra) const {
+  Numbered<functor::PickTopK<T, B>> rows(const Candidates<T, B>& c, SparsePlan<T, B>& plan,
+                                         const Nothing<T, B>& extra) const {
     return {top.rows(c, plan, extra)};
   }
   template <class T, class B>
@@ -335,7 +335,7 @@ TEST_CASE("ComposedGate: rows in one pass give the bits of mixing and selection 
 TEST_CASE(
     "ComposedGate: where all parts may skip the adjoint of the items, the gradients are the same bits without it") {
   const auto same = [](auto alone) {
-    static_assert(hook::any::items_adjoint_is_optional<decltype(alone.gate)>());
+    static_assert(detail_::hook::any::items_adjoint_is_optional<decltype(alone.gate)>());
     alone.extra.selection = {};
     alone.forward();
     auto grads = zeros_like(alone.ctx, alone.params);
@@ -357,7 +357,7 @@ TEST_CASE(
           .scores = {.model_dim = 5, .experts = 4, .initial = Initial::normal(1)},
           .selection = {.k = 1, .renormalise = false}},
       9));
-  static_assert(!hook::any::items_adjoint_is_optional<ComposedGate<LinearScores, TokenSimilarity, TopK>>());
+  static_assert(!detail_::hook::any::items_adjoint_is_optional<ComposedGate<LinearScores, TokenSimilarity, TopK>>());
 }
 
 TEST_CASE("ComposedGate: options and shapes that do not fit say so") {
@@ -414,11 +414,11 @@ TEST_CASE("ComposedGate: without experts around it, fills mixing and selection f
 }
 
 TEST_CASE("ComposedGate: in one pass with the scores or after them, the same plan") {
-  static_assert(policy::RowAnywhere<Independent, TopK, double, Cpu>);
-  static_assert(policy::RowByRow<Independent, NumberedTopK, double, Cpu>);
-  static_assert(!policy::RowAnywhere<Independent, NumberedTopK, double, Cpu>);
-  static_assert(hook::scores::forward_rows<LinearScores, double, Cpu>() &&
-                !hook::scores::forward_rows<Fixed<LinearScores>, double, Cpu>());
+  static_assert(detail_::policy::RowAnywhere<Independent, TopK, double, Cpu>);
+  static_assert(detail_::policy::RowByRow<Independent, NumberedTopK, double, Cpu>);
+  static_assert(!detail_::policy::RowAnywhere<Independent, NumberedTopK, double, Cpu>);
+  static_assert(detail_::hook::scores::forward_rows<LinearScores, double, Cpu>() &&
+                !detail_::hook::scores::forward_rows<Fixed<LinearScores>, double, Cpu>());
   for (const Index items : {0, 1, 40}) {
     Alone<SoftmaxTopK> together({.scores = {.model_dim = 5, .experts = 7}}, items);
     Alone<ComposedGate<LinearScores, Independent, NumberedTopK>> numbered({.scores = {.model_dim = 5, .experts = 7}},

@@ -42,15 +42,15 @@ struct RoundRobin {
 }  // namespace
 
 TEST_CASE("Gate: the concept accepts gates and nothing else") {
-  CHECK(policy::Gate<SoftmaxTopK, float, Cpu>);
-  CHECK(policy::Gate<SoftmaxDense, double, Cpu>);
-  CHECK(policy::Gate<WithAuxiliary<SoftmaxTopK, Balance, ZLoss>, float, Cpu>);
-  CHECK(policy::Gate<RoundRobin, double, Cpu>);
-  CHECK(policy::check_gate<RoundRobin, double, Cpu>());
-  CHECK_FALSE(policy::Gate<Linear, float, Cpu>);
-  CHECK_FALSE(policy::Gate<TopK, float, Cpu>);
-  CHECK_FALSE(policy::Gate<update::HeavyBall, float, Cpu>);
-  CHECK_FALSE(policy::GateTypes<LinearScores, float, Cpu>);
+  CHECK(detail_::policy::Gate<SoftmaxTopK, float, Cpu>);
+  CHECK(detail_::policy::Gate<SoftmaxDense, double, Cpu>);
+  CHECK(detail_::policy::Gate<WithAuxiliary<SoftmaxTopK, Balance, ZLoss>, float, Cpu>);
+  CHECK(detail_::policy::Gate<RoundRobin, double, Cpu>);
+  CHECK(detail_::policy::check_gate<RoundRobin, double, Cpu>());
+  CHECK_FALSE(detail_::policy::Gate<Linear, float, Cpu>);
+  CHECK_FALSE(detail_::policy::Gate<TopK, float, Cpu>);
+  CHECK_FALSE(detail_::policy::Gate<update::HeavyBall, float, Cpu>);
+  CHECK_FALSE(detail_::policy::GateTypes<LinearScores, float, Cpu>);
 }
 
 TEST_CASE("Gate: one of your own works in a mixture") {

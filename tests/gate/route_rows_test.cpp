@@ -55,7 +55,7 @@ struct Pick {
 TEST_CASE("RouteRow: the choice comes before the mixing, which may write where it ranked, weights after it") {
   Cpu::Context ctx(1);
   std::string log;
-  Cpu::for_rows(ctx, 1, fn::RouteRow{Mix{&log}, Pick{&log}});
+  Cpu::for_rows(ctx, 1, functor::RouteRow{Mix{&log}, Pick{&log}});
   CHECK(log == "choose 0;mix 0;weigh 0;");
 }
 
@@ -64,12 +64,12 @@ TEST_CASE("RouteRowAnywhere: q in its row, or where the logits stand") {
   std::string log;
   double z[] = {3};
   const OneLane lanes{};
-  fn::RouteRowAnywhere{Mix{&log}, Pick{&log}, q.view()}(lanes, Index(1), z);
+  functor::RouteRowAnywhere{Mix{&log}, Pick{&log}, q.view()}(lanes, Index(1), z);
   CHECK(log == "choose 3;mix 3;weigh 6;");
   CHECK(q(1, 0) == 6);
   CHECK(z[0] == 3);
   log.clear();
-  fn::RouteRowAnywhere{Mix{&log}, Pick{&log}, View<double, 2, Cpu>(nullptr, 2, 1)}(lanes, Index(1), z);
+  functor::RouteRowAnywhere{Mix{&log}, Pick{&log}, View<double, 2, Cpu>(nullptr, 2, 1)}(lanes, Index(1), z);
   CHECK(log == "choose 3;mix 3;weigh 6;");
   CHECK(z[0] == 6);
 }
@@ -80,7 +80,7 @@ TEST_CASE("RouteRowBackward: dq of a row begins at 0, or at what stands there") 
     Tensor<double, 2, Cpu> dq(1, 2);
     dq(0, 0) = 5, dq(0, 1) = 7;
     std::string log;
-    Cpu::for_rows(ctx, 1, fn::RouteRowBackward{Mix{&log}, Pick{&log, dq.view()}, dq.view(), accumulate});
+    Cpu::for_rows(ctx, 1, functor::RouteRowBackward{Mix{&log}, Pick{&log, dq.view()}, dq.view(), accumulate});
     CHECK(log == "pick 0;mix 0;");
     CHECK(dq(0, 0) == (accumulate ? 5 : 0));
     CHECK(dq(0, 1) == (accumulate ? 10 : 3));

@@ -124,7 +124,7 @@ TEST_CASE("Chain: a stack and a layer share their momentum; tokens and items do 
 TEST_CASE("joined: the layers of two chains are those of one; a chain inside a chain keeps its states to itself") {
   Cpu::Context ctx(1);
   const Chain first{heavy(0.5, 1), Linear{.model_dim = 4}}, second{heavy(0.5, 1), Linear{.model_dim = 4}};
-  auto one = pass<float>(ctx, joined(first, second), 3);
+  auto one = pass<float>(ctx, joined_chain(first, second), 3);
   auto written =
       pass<float>(ctx, Chain{heavy(0.5, 1), Linear{.model_dim = 4}, heavy(0.5, 1), Linear{.model_dim = 4}}, 3);
   one.forward();

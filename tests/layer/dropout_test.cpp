@@ -91,7 +91,7 @@ TEST_CASE("Dropout: a step at the end comes after it, forward and infer, with no
     Tensor<double, 2, Cpu> u(9, 4), stepped(9, 4), inferred(9, 4);
     dropout.forward(ctx, p.params.branch, p.x, u, p.saved.branch, extra);
     add(ctx, p.x, u.view());
-    const auto add_x = [&](Tensor<double, 2, Cpu>& to) { return fn::AddScaled<double>{1, p.x.data(), to.data()}; };
+    const auto add_x = [&](Tensor<double, 2, Cpu>& to) { return functor::AddScaled<double>{1, p.x.data(), to.data()}; };
     dropout.forward(ctx, p.params.branch, p.x, stepped, p.saved.branch, extra, add_x(stepped));
     dropout.infer(ctx, p.params.branch, p.x, inferred, extra, add_x(inferred));
     CHECK(same_bits(values(u), values(stepped)));

@@ -82,15 +82,15 @@ struct Accumulate {
 
 TEST_CASE("Layer: the concepts tell layers, branches and neither apart") {
   using Experts = Mixture<SoftmaxTopK, Linear>;
-  CHECK(policy::Layer<decltype(model()), float, Cpu>);
-  CHECK(policy::Layer<Residual<update::Plain, Experts>, double, Cpu>);
-  CHECK(policy::Layer<Accumulate, float, Cpu>);
-  CHECK(policy::Branch<Experts, float, Cpu>);
-  CHECK(policy::Branch<OneExpert<LayerNorm>, float, Cpu>);
-  CHECK_FALSE(policy::Layer<Experts, float, Cpu>);
-  CHECK_FALSE(policy::Branch<LayerNorm, float, Cpu>);
-  CHECK_FALSE(policy::Branch<SoftmaxTopK, float, Cpu>);
-  CHECK_FALSE(policy::Layer<update::HeavyBall, float, Cpu>);
+  CHECK(detail_::policy::Layer<decltype(model()), float, Cpu>);
+  CHECK(detail_::policy::Layer<Residual<update::Plain, Experts>, double, Cpu>);
+  CHECK(detail_::policy::Layer<Accumulate, float, Cpu>);
+  CHECK(detail_::policy::Branch<Experts, float, Cpu>);
+  CHECK(detail_::policy::Branch<OneExpert<LayerNorm>, float, Cpu>);
+  CHECK_FALSE(detail_::policy::Layer<Experts, float, Cpu>);
+  CHECK_FALSE(detail_::policy::Branch<LayerNorm, float, Cpu>);
+  CHECK_FALSE(detail_::policy::Branch<SoftmaxTopK, float, Cpu>);
+  CHECK_FALSE(detail_::policy::Layer<update::HeavyBall, float, Cpu>);
 }
 
 TEST_CASE("Layer: one of your own, with a carry, works in a stack") {

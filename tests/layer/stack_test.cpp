@@ -39,7 +39,7 @@ struct TellsItsPlace {
   };
   Index in_dim() const { return 1; }
   Index out_dim() const { return 1; }
-  template <class T, class B, class Step = fn::NoStep<T>>
+  template <class T, class B, class Step = functor::NoStep<T>>
   void forward(typename B::Context& ctx, const Nothing<T, B>&, In<T, 2, B>, Out<T, 2, B> u, Nothing<T, B>&,
                const Extra<T, B>& extra, const Step& step = {}) const {
     fill(ctx, u, T(extra.layer + 1));

@@ -25,7 +25,7 @@ T mean(Index terms, Index count) {
   Cpu::Context ctx(2);
   Tensor<T, 1, Cpu> value(1);
   value(0) = 77;  // overwritten
-  loss::mean<T, Cpu>(ctx, terms, {count}, Counting<T>{}, value);
+  mean_loss<T, Cpu>(ctx, terms, {count}, Counting<T>{}, value);
   return value(0);
 }
 
@@ -44,7 +44,7 @@ TEST_CASE_TEMPLATE("the mean of equal terms is one of them, however many there a
   const T term = static_cast<T>(std::log(10.0));
   for (const Index terms : {1, 1000, 4096, 100000}) {
     const std::vector<T> all(static_cast<std::size_t>(terms), term);
-    loss::mean<T, Cpu>(ctx, terms, {terms}, fn::Term<T>{all.data()}, value);
+    mean_loss<T, Cpu>(ctx, terms, {terms}, functor::Term<T>{all.data()}, value);
     // A sum in double is off by half an ulp of it a term of a block and a block, at most.
     CHECK(std::abs(static_cast<double>(value(0) - term)) <=
           std::max<double>(std::numeric_limits<T>::epsilon(), 4200 * 0x1p-53) * static_cast<double>(term));
@@ -56,13 +56,13 @@ TEST_CASE_TEMPLATE("the share of an item in a mean: of all, or of those that cou
   const auto mark = ctx.mark();
   const std::vector<Index> label{3, -1, 0, -1, 7};
   const auto share = [&](Index ignore) {
-    return static_cast<double>(loss::share_of_mean<Cpu>(ctx, label, ignore).template of<T>());
+    return static_cast<double>(detail_::loss::share_of_mean<Cpu>(ctx, label, ignore).template of<T>());
   };
-  CHECK(share(loss::ignore_none) == static_cast<double>(T(1) / 5));
+  CHECK(share(ignore_none) == static_cast<double>(T(1) / 5));
   CHECK(share(-1) == static_cast<double>(T(1) / 3));
   CHECK(share(2) == static_cast<double>(T(1) / 5));
   const std::vector<Index> none(4, -1);
-  CHECK((loss::share_of_mean<Cpu>(ctx, none, -1).template of<T>()) == 1);  // of a sum that is 0
+  CHECK((detail_::loss::share_of_mean<Cpu>(ctx, none, -1).template of<T>()) == 1);  // of a sum that is 0
 }
 
 TEST_CASE_TEMPLATE("the mean of no items is 0", T, float, double) {
@@ -73,9 +73,9 @@ TEST_CASE_TEMPLATE("the mean of no items is 0", T, float, double) {
 TEST_CASE("the value is one number") {
   Cpu::Context ctx(1);
   Tensor<double, 1, Cpu> two(2), none(0);
-  CHECK_THROWS_WITH_AS((loss::mean<double, Cpu>(ctx, 3, {3}, Counting<double>{}, two)),
-                       "loss.mean: value: expected [1], got [2]", ArgumentError);
-  CHECK_THROWS_AS((loss::mean<double, Cpu>(ctx, 3, {3}, Counting<double>{}, none)), ArgumentError);
+  CHECK_THROWS_WITH_AS((mean_loss<double, Cpu>(ctx, 3, {3}, Counting<double>{}, two)),
+                       "mean_loss: value: expected [1], got [2]", ArgumentError);
+  CHECK_THROWS_AS((mean_loss<double, Cpu>(ctx, 3, {3}, Counting<double>{}, none)), ArgumentError);
 }
 
 TEST_CASE_TEMPLATE("a loss by itself: T and B come from the outputs, a view or a tensor", T, float, double) {

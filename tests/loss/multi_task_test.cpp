@@ -29,8 +29,8 @@ using namespace gatefold::support;
 namespace {
 
 constexpr Index ignored = -1;
-using loss::MeanOver;
-using loss::Task;
+using detail_::loss::MeanOver;
+using detail_::loss::Task;
 
 /// Two numbers, a class of four, and a sign: columns [0, 2), [2, 6) and [6, 7).
 auto losses(MeanOver mean = MeanOver::targets) {
@@ -160,7 +160,7 @@ TEST_CASE("MultiTask: a part whose tasks count unlike is refused") {
   Trainer run{ctx, model, losses(), optim::Sgd{.lr = 0.3}, Seed{1}, Element<double>{}};
   const std::string message =
       "MultiTask.counted: task 1: expected 3 targets that count, as task 0 has (parts and shards add up over all "
-      "items: loss::Task{…, loss::MeanOver::items}), got 2";
+      "items: detail_::loss::Task{…, detail_::loss::MeanOver::items}), got 2";
   CHECK(message_of([&] { part(run, b, 0, 3, true); }) == message);
   CHECK(run.waiting() == 0);
   part(run, b, 2, 4, true);  // both labels count

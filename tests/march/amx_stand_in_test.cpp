@@ -61,7 +61,7 @@ float product(CpuBf16::Context& ctx, Index rows, Index depth, Index columns) {
   Tensor<float, 2, CpuBf16> c(rows, columns);
   CpuBf16::grouped_gemm<float>(
       ctx, Groups<CpuBf16>{offsets, {}, rows}, View<const float, 2, CpuBf16>(a.data(), rows, depth),
-      View<const float, 3, CpuBf16>(w.data(), Index(1), depth, columns), false, c.view(), fn::Store{});
+      View<const float, 3, CpuBf16>(w.data(), Index(1), depth, columns), false, c.view(), functor::Store{});
   return c(rows - 1, columns - 1);
 }
 
@@ -73,8 +73,8 @@ float pair(CpuBf16::Context& ctx, Index rows, Index depth) {
   const View<const float, 3, CpuBf16> weights(w.data(), Index(1), depth, depth);
   Tensor<float, 2, CpuBf16> c(rows, depth);
   CpuBf16::grouped_pair<float, 1>(ctx, Groups<CpuBf16>{offsets, {}, rows},
-                                  View<const float, 2, CpuBf16>(a.data(), rows, depth), {weights}, fn::Store{}, weights,
-                                  c.view(), fn::Store{});
+                                  View<const float, 2, CpuBf16>(a.data(), rows, depth), {weights}, functor::Store{},
+                                  weights, c.view(), functor::Store{});
   return c(rows - 1, depth - 1);
 }
 
@@ -175,6 +175,6 @@ TEST_CASE("where the system does not permit the tiles, a product of bfloat16 say
   const std::vector<double> a(6, 2), b(6, 3);
   Tensor<double, 2, CpuBf16> c(2, 2);
   CpuBf16::gemm<double>(ctx, View<const double, 2, CpuBf16>(a.data(), 2, 3), false,
-                        View<const double, 2, CpuBf16>(b.data(), 3, 2), false, false, c.view(), fn::Store{});
+                        View<const double, 2, CpuBf16>(b.data(), 3, 2), false, false, c.view(), functor::Store{});
   CHECK(c(1, 1) == 18);
 }

@@ -56,7 +56,7 @@ TEST_CASE("routing_table: no items, and what does not fit") {
 #if defined(__unix__) && !defined(NDEBUG)
 TEST_CASE("routing_table: debug builds check the labels where the host does not see them") {
   const std::vector<Index> item{0}, expert{1}, labels{5};
-  const fn::ClassAndExpert<double, Cpu> key{item, expert, labels, 5, 2, {}};
+  const functor::ClassAndExpert<double, Cpu> key{item, expert, labels, 5, 2, {}};
   const pid_t child = fork();
   REQUIRE(child >= 0);
   if (child == 0) {

@@ -36,7 +36,7 @@ struct Layers {
 TEST_CASE("for_each_extra visits what is inside, each part once, in the order of the parts that take them") {
   Layers all{'c'};
   std::string order;
-  lookup::for_each_extra(all, [&](auto& part) {
+  detail_::lookup::for_each_extra(all, [&](auto& part) {
     if constexpr (requires { part.name; }) {
       order += part.name;
       part.name = 'x';

@@ -22,7 +22,7 @@ TEST_CASE("families: what is named ahead of the families is what they define") {
   CHECK(is_defined<SparsePlan<float, Cpu>>);
   CHECK(is_defined<SlotWeights<float, Cpu>>);
   CHECK(is_defined<Groups<Cpu>>);
-  CHECK(is_defined<backend::AnyFunctor>);
-  CHECK(is_defined<fn::NoStep<float>>);
-  CHECK(is_defined<policy::ProbeCall<float, Cpu>>);
+  CHECK(is_defined<detail_::backend::AnyFunctor>);
+  CHECK(is_defined<functor::NoStep<float>>);
+  CHECK(is_defined<detail_::policy::ProbeCall<float, Cpu>>);
 }

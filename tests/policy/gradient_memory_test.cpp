@@ -69,7 +69,7 @@ Model model() {
 std::vector<std::string> skipped(const std::vector<bool>& selected) {
   const Model params = model();
   Model grads;
-  gradient_memory::shape(grads, params, gradient_memory::uses<Cpu::Context>(params), selected);
+  detail_::gradient_memory::shape(grads, params, detail_::gradient_memory::uses<Cpu::Context>(params), selected);
   std::vector<std::string> names;
   for_each_tensor(
       [&](const Name& name, const auto& g, const auto& p) {
@@ -85,7 +85,7 @@ using Names = std::vector<std::string>;
 }  // namespace
 
 TEST_CASE("gradient_memory: uses come from the pack that lists a tensor") {
-  const auto uses = gradient_memory::uses<Cpu::Context>(model());
+  const auto uses = detail_::gradient_memory::uses<Cpu::Context>(model());
   Names found;
   for (const auto& use : uses.of_tensors)
     found.push_back(std::string(use.optional ? "o" : "-") + (use.learned ? "l" : "-") + (use.adapts ? "a" : "-"));

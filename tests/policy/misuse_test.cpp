@@ -10,7 +10,7 @@ namespace {
 
 struct Run {
   int step(int x, int target) const { return x + target; }
-  void step(policy::Misuse<"a step needs a target">) const;
+  void step(detail_::policy::Misuse<"a step needs a target">) const;
 };
 template <class R, class... A>
 concept Steps = requires(const R run, A... arguments) {
@@ -19,8 +19,8 @@ concept Steps = requires(const R run, A... arguments) {
 
 struct Options {
   double rate = 1;
-  [[no_unique_address]] policy::Misuse<"a momentum belongs elsewhere"> momentum{};
-  [[no_unique_address]] policy::Misuse<"a decay belongs elsewhere"> decay{};
+  [[no_unique_address]] detail_::policy::Misuse<"a momentum belongs elsewhere"> momentum{};
+  [[no_unique_address]] detail_::policy::Misuse<"a decay belongs elsewhere"> decay{};
 };
 template <class O>
 concept TakesMomentum = requires(O options) {
@@ -39,7 +39,7 @@ struct Counts {
 };
 struct CountsByScores {
   OptionsOfScores scores{};
-  [[no_unique_address]] policy::Misuse<"experts belong to the scores"> experts{};
+  [[no_unique_address]] detail_::policy::Misuse<"experts belong to the scores"> experts{};
 };
 
 }  // namespace
@@ -68,8 +68,8 @@ TEST_CASE("Misuse: a member of options takes no value and no memory") {
 }
 
 TEST_CASE("CountsExperts: a function, or the scores of a gate") {
-  CHECK(policy::CountsExperts<Counts>);
-  CHECK(policy::CountsExperts<CountsByScores>);
-  CHECK_FALSE(policy::CountsExperts<OptionsOfScores>);
-  CHECK_FALSE(policy::CountsExperts<Options>);
+  CHECK(detail_::policy::CountsExperts<Counts>);
+  CHECK(detail_::policy::CountsExperts<CountsByScores>);
+  CHECK_FALSE(detail_::policy::CountsExperts<OptionsOfScores>);
+  CHECK_FALSE(detail_::policy::CountsExperts<Options>);
 }

@@ -41,12 +41,13 @@ std::vector<std::string> names() {
 }  // namespace
 
 TEST_CASE("a member is named whatever it is: template, overload set, type, data, inherited") {
-  static_assert(named::validate<Template>() && named::infer<Overloaded>() && named::Saved<Type>() &&
-                named::Carry<Type>());
-  static_assert(named::evaluations<Data>() && named::picks_by_item<Data>());
-  static_assert(named::validate<Derived>() && named::evaluations<Derived>());
-  static_assert(!named::validate<Nameless>() && !named::Params<Type>() && !named::infer<Derived>());
-  static_assert(!named::validate<int>() && !named::validate<void (*)()>());
+  static_assert(detail_::named::validate<Template>() && detail_::named::infer<Overloaded>() &&
+                detail_::named::Saved<Type>() && detail_::named::Carry<Type>());
+  static_assert(detail_::named::evaluations<Data>() && detail_::named::picks_by_item<Data>());
+  static_assert(detail_::named::validate<Derived>() && detail_::named::evaluations<Derived>());
+  static_assert(!detail_::named::validate<Nameless>() && !detail_::named::Params<Type>() &&
+                !detail_::named::infer<Derived>());
+  static_assert(!detail_::named::validate<int>() && !detail_::named::validate<void (*)()>());
 }
 
 TEST_CASE("for_each_hook tells the names a policy has, and no other") {

@@ -98,9 +98,9 @@ TEST_CASE("noise: same place, same numbers; another step, layer or seed, others"
 
 TEST_CASE("noise: none where the extra input is empty, in any layer") {
   CHECK_FALSE(Noise{}.at(4).random.has_value());
-  const auto none = fn::draw<GumbelNoise, double>(Noise{});
+  const auto none = functor::draw<GumbelNoise, double>(Noise{});
   for (Index i = 0; i < 5; ++i) CHECK(none(i) == 0);
-  CHECK(fn::draw<UniformNoise, double>({Random{Seed{5}, 3}})(2) == UniformNoise::sample<double>({Seed{5}, 3}, 2));
+  CHECK(functor::draw<UniformNoise, double>({Random{Seed{5}, 3}})(2) == UniformNoise::sample<double>({Seed{5}, 3}, 2));
 }
 
 TEST_CASE("noise: gradients of a stack whose layers draw their own, with losses that look at the noise") {

@@ -85,8 +85,8 @@ TEST_CASE("what a policy has is found for each element type") {
 }
 
 TEST_CASE("rules are evaluated once unless they say otherwise") {
-  static_assert(hook::rule::evaluations<Empty>() == 1);
-  static_assert(hook::rule::evaluations<Full>() == 3);
+  static_assert(detail_::hook::rule::evaluations<Empty>() == 1);
+  static_assert(detail_::hook::rule::evaluations<Full>() == 3);
 }
 
 TEST_CASE("extra inputs are forked per layer where they know how") {

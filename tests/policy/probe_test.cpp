@@ -43,17 +43,17 @@ struct NotConst : WithoutInit {
 }  // namespace
 
 TEST_CASE("a policy with Params says how they begin") {
-  static_assert(policy::HasInit<LearnsNothing, float, Cpu>);
-  static_assert(policy::HasInit<Learns, float, Cpu>);
-  static_assert(!policy::HasInit<WithoutInit, float, Cpu>);
-  static_assert(!policy::HasInit<OtherResult, float, Cpu>);
-  static_assert(!policy::HasInit<NotConst, float, Cpu>);
-  CHECK(policy::HasInit<Learns, double, Cpu>);
+  static_assert(detail_::policy::HasInit<LearnsNothing, float, Cpu>);
+  static_assert(detail_::policy::HasInit<Learns, float, Cpu>);
+  static_assert(!detail_::policy::HasInit<WithoutInit, float, Cpu>);
+  static_assert(!detail_::policy::HasInit<OtherResult, float, Cpu>);
+  static_assert(!detail_::policy::HasInit<NotConst, float, Cpu>);
+  CHECK(detail_::policy::HasInit<Learns, double, Cpu>);
 }
 
 TEST_CASE("a probe stands for the arguments of both directions") {
   Cpu::Context ctx(1);
-  const policy::Probe<float, Cpu> probe{ctx, {}, {}, {}};
+  const detail_::policy::Probe<float, Cpu> probe{ctx, {}, {}, {}};
   CHECK(probe.in.empty());
   CHECK(probe.out.empty());
   CHECK(probe.groups.slots == 0);
@@ -73,13 +73,13 @@ struct Composed {
 }  // namespace
 
 TEST_CASE("a composition is asked about its parts, what has none is not") {
-  CHECK(policy::check_inside<Composed<true>, float, Cpu>());
-  CHECK_FALSE(policy::check_inside<Composed<false>, float, Cpu>());
-  CHECK(policy::check_inside<LearnsNothing, float, Cpu>());
+  CHECK(detail_::policy::check_inside<Composed<true>, float, Cpu>());
+  CHECK_FALSE(detail_::policy::check_inside<Composed<false>, float, Cpu>());
+  CHECK(detail_::policy::check_inside<LearnsNothing, float, Cpu>());
 }
 
 TEST_CASE("what deduction makes of misplaced parts is known again") {
-  CHECK(policy::is_misplaced<policy::Misplaced<>>);
-  CHECK(policy::is_misplaced<policy::Misplaced<int, Learns>>);
-  CHECK_FALSE(policy::is_misplaced<Learns>);
+  CHECK(detail_::policy::is_misplaced<detail_::policy::Misplaced<>>);
+  CHECK(detail_::policy::is_misplaced<detail_::policy::Misplaced<int, Learns>>);
+  CHECK_FALSE(detail_::policy::is_misplaced<Learns>);
 }

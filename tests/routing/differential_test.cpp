@@ -429,7 +429,7 @@ void check_capacity(std::uint64_t seed, const S& selection) {
   std::vector<unsigned char> expected;
   for (const int threads : {1, 2 + static_cast<int>(draw.upto(6))}) {
     Cpu::Context ctx(threads, draw.one_in(2));
-    B::for_rows(ctx, items, fn::Softmax<T, B>{rank, q});
+    B::for_rows(ctx, items, functor::Softmax<T, B>{rank, q});
     Candidates<T, B> c{x, rank, q};
     c.valid = valid;
     const auto params = init_params<T, B>(policy, ctx, Seed{1});
@@ -447,7 +447,7 @@ void check_capacity(std::uint64_t seed, const S& selection) {
     copy(ctx, q, seen.view());
     if constexpr (requires { selection.learned; })
       if (const auto noisy = policy.noisy(saved); noisy.value.data())
-        B::for_rows(ctx, items, fn::Softmax<T, B>{noisy.value, seen});
+        B::for_rows(ctx, items, functor::Softmax<T, B>{noisy.value, seen});
     for (Index n = 0; n < items; ++n) surety[static_cast<std::size_t>(n)] = seen(n, dense.expert(n * k));
     const auto kept = with_room(policy, chosen, items, k, experts, surety, valid);
     CHECK(std::equal(kept.begin(), kept.end(), plan.expert.data()));
@@ -686,9 +686,9 @@ TEST_CASE("a trace reaches the gates that ask for one") {
   int other = 3;
   set_trace(other, trace);
   CHECK(other == 3);
-  static_assert(std::is_same_v<WithoutTrace<WithTrace>, decltype(lookup::without_trace<WithTrace>())::type>);
-  static_cast<void>(lookup::without_trace<WithTrace>());
-  static_cast<void>(lookup::without_trace<int>());
+  static_assert(std::is_same_v<WithoutTrace<WithTrace>, decltype(detail_::lookup::without_trace<WithTrace>())::type>);
+  static_cast<void>(detail_::lookup::without_trace<WithTrace>());
+  static_cast<void>(detail_::lookup::without_trace<int>());
 }
 
 TEST_CASE("masks reach the extra inputs that take one; sequences that do not fit say so") {

@@ -70,7 +70,7 @@ struct Chosen {
     q.resize(rank.extent(0), rank.extent(1));
     x.resize(rank.extent(0), 1);
     fill(ctx, x.view(), 1.0);
-    B::for_rows(ctx, rank.extent(0), fn::Softmax<double, B>{rank, q});
+    B::for_rows(ctx, rank.extent(0), functor::Softmax<double, B>{rank, q});
     Candidates<double, B> candidates{x, rank, q};
     candidates.valid = valid;
     Nothing<double, B> none;
@@ -207,7 +207,7 @@ TEST_CASE("property: capacity drops what finds no room, and nothing else") {
         for (Index n = first; n < end; ++n)
           for (Index j = 0; j < k; ++j) {
             const Index p = n * k + j, chose = all.plan.expert(p);
-            RC_ASSERT(fn::chosen(c.plan.expert(p)) == chose);
+            RC_ASSERT(functor::chosen(c.plan.expert(p)) == chose);
             RC_ASSERT(c.plan.weight(p) == all.plan.weight(p));  // dropped or not
             if (chose != e) continue;
             if (!is_item(n)) {

@@ -2,8 +2,8 @@
 # catalogue.sh ROOT [check]: docs/reference/catalogue.md, made from the doc comments of the policies' headers.
 #   bash tests/structure/catalogue.sh . >docs/reference/catalogue.md     write it
 #   bash tests/structure/catalogue.sh . check                  compare, as the tests do
-# A policy is a struct outside namespace fn with forward or backward; one without equation, source, cost or test is
-# reported.
+# A policy is a struct outside functor and detail_, with forward or backward; one without equation, source, cost or
+# test is reported.
 cd "$1" || exit 2
 if [[ ${2:-} == check ]]; then
   made=$(bash "${BASH_SOURCE[0]}" .) || { echo "$made" | grep '^include'; exit 1; }
@@ -20,8 +20,8 @@ BEGIN {
     "branches with tensors of their own", titles, "|")
 }
 FNR == 1 { doc = ""; in_fn = 0; collecting = 0 }
-/^namespace (fn|lookup|policy|mixing|steps|support|loss) \{/ { in_fn = 1 }
-/^\}  \/\/ namespace (fn|lookup|policy|mixing|steps|support|loss)/ { in_fn = 0 }
+/^namespace (functor|steps|support|detail_(::[a-z_]+)*) \{/ { in_fn = 1 }
+/^\}  \/\/ namespace (functor|steps|support|detail_(::[a-z_]+)*)/ { in_fn = 0 }
 !collecting && /^\/\/\// {
   if (doc_closed || doc == "") { doc = ""; pending_template = "" }
   doc_closed = 0; doc = doc $0 "\n"; line_of_doc = FNR; next
@@ -184,7 +184,7 @@ function alias(  text, line, spelled) {
       words[2], cell(sentence), cell(equation), cell(source), cell(spelled), cell(cost), links(shown, test))
     return
   }
-  if (spelled !~ /^(ComposedGate|typename lookup::WithAux|WithMixing)/) return
+  if (spelled !~ /^(ComposedGate|typename detail_::lookup::WithAux|WithMixing)/) return
   if (spelled ~ /^typename/) spelled = ""
   names = names sprintf("| `%s%s` | %s | %s | %s |\n", words[2], pending_template != "" ? "<Base>" : "", \
     cell(sentence), spelled ? "`" cell(spelled) "`" : "", cell(source))

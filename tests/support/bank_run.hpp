@@ -52,7 +52,7 @@ struct BankRun {
     expert.forward(ctx, params, groups, x, z, saved);
     infer_expert<T, B>(expert, ctx, params, groups, x, inferred);
     expert.backward(ctx, params, groups, x, saved, dz, dslots, grads);
-    if constexpr (hook::expert::weighted_backward<E, T, B>())
+    if constexpr (detail_::hook::expert::weighted_backward<E, T, B>())
       expert.weighted_backward(ctx, params, groups, x, saved, du, SlotWeights<T, B>{weight, dweight}, weighted_dslots,
                                weighted_grads);
   }

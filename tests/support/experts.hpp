@@ -116,7 +116,7 @@ std::vector<std::string> broken_promises(const E& expert, F&& poison_saved) {
     broken.push_back("backward: spare slots leak");
   if (!poisoned.spare_untouched(poisoned.dslots)) broken.push_back("backward: writes spare slots");
   const auto once = values(clean.grads);
-  if constexpr (hook::any::items_adjoint_is_optional<E>()) {
+  if constexpr (detail_::hook::any::items_adjoint_is_optional<E>()) {
     auto grads = zeros_like(ctx, clean.params);
     clean.expert.backward(ctx, clean.params, clean.groups(), clean.x, clean.saved, clean.dz, {}, grads);
     if (!same_bits(values(grads), once)) broken.push_back("backward: without dslots the gradients are others");

@@ -10,11 +10,11 @@ namespace gatefold::support {
 struct Followed {
   Cpu::Context ctx{1};
   Tensor<Index, 1, Cpu> head;
-  attending::Following<Cpu> following;
+  detail_::attending::Following<Cpu> following;
 
   Followed(Index heads, Index items, Index length) : head(items) {
     for (Index i = 0; i < items; ++i) head(i) = (i * i + i / 7) % (heads + 1) % heads;
-    following = attending::following<Cpu::Context>(ctx, View<const Index, 1, Cpu>(head), heads, length);
+    following = detail_::attending::following<Cpu::Context>(ctx, View<const Index, 1, Cpu>(head), heads, length);
   }
 };
 

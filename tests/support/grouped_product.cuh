@@ -45,8 +45,8 @@ inline std::ostream& operator<<(std::ostream& stream, const ProductCase& c) {
 /// of rows of two experts. From kManyRounds on each tile has its own block, before that blocks share some.
 template <class T, int Matrices>
 ProductCase many_tiles(Cuda::Context& ctx, Index rounds, Index depth) {
-  using Shape = device::ManyTiles<T, Matrices>;
-  const Index at_once = device::blocks_at_once<Shape>(ctx.multiprocessors());
+  using Shape = detail_::device::ManyTiles<T, Matrices>;
+  const Index at_once = detail_::device::blocks_at_once<Shape>(ctx.multiprocessors());
   // Row tiles: one full and a small one, two and a half; the choice of a shape counts three.
   return {{Shape::rows + 2, 0, 5 * Shape::rows / 2}, depth, Shape::columns * (rounds * at_once / 3 + 2) - 4};
 }

@@ -106,7 +106,7 @@ struct NaivePrimitives {
   template <class T, class F>
   static void grouped_gemm_rows(Context& ctx, Groups<B> g, View<const T, 2, B> a, View<const T, 3, B> w, bool transpose,
                                 View<T, 2, B> c, const F& f) {
-    grouped_gemm(ctx, g, a, w, transpose, c, fn::Store{});
+    grouped_gemm(ctx, g, a, w, transpose, c, functor::Store{});
     for (Index s = g.offsets(0); s < g.offsets(g.experts()); ++s) f(OneLane{}, s, c.data() + s * c.extent(1));
   }
   template <class T, class C, std::size_t M, class E, class L>

@@ -41,7 +41,7 @@ struct LearnedNanOfNothing {
   StreamedCrossEntropy of;
 
   template <class T, class B>
-  using Target = loss::TargetOf<StreamedCrossEntropy, T, B>;
+  using Target = detail_::loss::TargetOf<StreamedCrossEntropy, T, B>;
   template <class T, class B>
   using Params = gatefold::Params<StreamedCrossEntropy, T, B>;
   template <class T, class B>

@@ -147,10 +147,10 @@ void expect_same(Backends& on, const std::string& name, const P& naive, const Q&
     path << name << "." << part;
     return path.str();
   };
-  if constexpr (pack::is_vector<P>) {
+  if constexpr (detail_::pack::is_vector<P>) {
     REQUIRE(naive.size() == cuda.size());
     for (std::size_t i = 0; i < naive.size(); ++i) expect_same(on, inside(i), naive[i], cuda[i], expected);
-  } else if constexpr (pack::is_tuple<P>) {
+  } else if constexpr (detail_::pack::is_tuple<P>) {
     const auto parts = [&]<std::size_t... I>(std::index_sequence<I...>) {
       (expect_same(on, inside(I), std::get<I>(naive), std::get<I>(cuda), expected), ...);
     };

@@ -42,7 +42,7 @@ void expect_same_bank(Backends& on, const E& expert, const Slots& slots, const E
     for_each_tensor([&](const Name& part, const auto&) { of_grads.zeros.push_back("grads." + part.str()); },
                     naive.grads);
   expect_same(on, "grads", naive.grads, cuda.grads, of_grads);
-  if constexpr (hook::expert::weighted_backward<E, T, Cuda>()) {
+  if constexpr (detail_::hook::expert::weighted_backward<E, T, Cuda>()) {
     expect_same(on, "weighted_dslots", naive.weighted_dslots, cuda.weighted_dslots, expected);
     expect_same(on, "dweight", naive.dweight, cuda.dweight, expected);
     expect_same(on, "grads", naive.weighted_grads, cuda.weighted_grads, of_grads);

@@ -128,7 +128,7 @@ Stepped with_step_at_the_end(Cpu::Context& ctx, const L& branch, Index items) {
   Tensor<T, 2, Cpu> u(items, branch.out_dim()), stepped(items, branch.out_dim()), inferred(items, branch.out_dim());
   branch.forward(ctx, p.params.branch, p.x, u, p.saved.branch, {});
   add(ctx, p.x, u.view());
-  const auto add_x = [&](Tensor<T, 2, Cpu>& to) { return fn::AddScaled<T>{1, p.x.data(), to.data()}; };
+  const auto add_x = [&](Tensor<T, 2, Cpu>& to) { return functor::AddScaled<T>{1, p.x.data(), to.data()}; };
   branch.forward(ctx, p.params.branch, p.x, stepped, p.saved.branch, {}, add_x(stepped));
   branch.infer(ctx, p.params.branch, p.x, inferred, {}, add_x(inferred));
   return {values(u), values(stepped), values(inferred)};

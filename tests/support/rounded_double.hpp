@@ -90,7 +90,7 @@ struct RoundingPrimitives : NaivePrimitives<B, AsItIs, RoundingContext<B>> {
   template <class F>
   static void grouped_gemm_rows(Context& ctx, Groups<B> g, Matrix a, Weights w, bool transpose, View<double, 2, B> c,
                                 const F& f) {
-    grouped_gemm(ctx, g, a, w, transpose, c, fn::Store{});
+    grouped_gemm(ctx, g, a, w, transpose, c, functor::Store{});
     for (Index s = g.offsets(0); s < g.offsets(g.experts()); ++s) f(OneLane{}, s, c.data() + s * c.extent(1));
   }
   template <class C, std::size_t M, class E, class L>
@@ -140,7 +140,7 @@ struct RoundingPrimitives : NaivePrimitives<B, AsItIs, RoundingContext<B>> {
     for (std::size_t m = 0; m < M; ++m) {
       sums[m] = ctx.template scratch<double>(c.extent(0), c.extent(1));
       FullPrecision::template grouped_gemm<double>(ctx, g, factors, rounded(ctx, w[m]), transpose, sums[m],
-                                                   fn::Store{});
+                                                   functor::Store{});
     }
     for (Index e = 0; e < g.experts(); ++e)
       for (Index s = g.offsets(e); s < g.offsets(e + 1); ++s) {

@@ -28,7 +28,7 @@ struct TwoReaders {
   std::vector<float> run() {
     const Groups<CudaBf16> g = on.groups(groups);
     CudaBf16::grouped_gemm(on.ctx, g, rows(), of_bf16(w.in(c.experts(), c.depth, c.columns)), false,
-                           {sums.data(), c.slots(), c.columns}, fn::Store{});
+                           {sums.data(), c.slots(), c.columns}, functor::Store{});
     CudaBf16::grouped_outer(on.ctx, g, rows(), of_bf16(d.in(c.slots(), c.columns)),
                             {gradient.data(), c.experts(), c.depth, c.columns}, false);
     on.ctx.synchronize();
@@ -49,9 +49,9 @@ inline void check_pair_in_place(const ProductCase& c) {
       down(on.memory, random_vector<float>(c.experts() * c.columns * c.depth, 3)), elsewhere(on.memory, a.values());
   const auto run = [&](DeviceArray<float>& from, DeviceArray<float>& to) {
     CudaBf16::grouped_pair(on.ctx, on.groups(groups), of_bf16(from.in(c.items(), c.depth)),
-                           std::array{of_bf16(up.in(c.experts(), c.depth, c.columns))}, fn::Store{},
+                           std::array{of_bf16(up.in(c.experts(), c.depth, c.columns))}, functor::Store{},
                            of_bf16(down.in(c.experts(), c.columns, c.depth)),
-                           View<float, 2, CudaBf16>{to.data(), c.slots(), c.depth}, fn::Store{});
+                           View<float, 2, CudaBf16>{to.data(), c.slots(), c.depth}, functor::Store{});
     on.ctx.synchronize();
     return to.values();
   };

@@ -68,7 +68,7 @@ struct Swirl {
   Params<T, B> init(typename B::Context& ctx, Seed seed) const {
     return {uniform_tensor<T>(ctx, seed, 1, model_dim)};
   }
-  template <class T, class B, class Step = fn::NoStep<T>>
+  template <class T, class B, class Step = functor::NoStep<T>>
   void forward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> u, Nothing<T, B>&,
                const Nothing<T, B>&, const Step& step = {}) const {
     B::for_each(ctx, x.size(), Forward<T, B>{p.weight, x, u});
@@ -97,7 +97,7 @@ using Evaluate = std::function<Numbers(const Numbers&)>;
 /// What a rule is handed for a branch f(point, u, call) that cannot take steps while it writes u.
 template <class T, class F>
 auto with_steps(Cpu::Context& ctx, const F& f) {
-  return evaluation<T, Cpu>([&ctx, f](View<const T, 2, Cpu> point, View<T, 2, Cpu> u, int call, const auto& step) {
+  return make_evaluation<T, Cpu>([&ctx, f](View<const T, 2, Cpu> point, View<T, 2, Cpu> u, int call, const auto& step) {
     f(point, u, call);
     run_step(ctx, u, step);
   });

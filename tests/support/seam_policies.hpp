@@ -38,9 +38,9 @@ struct LookAhead {
     auto mark = ctx.mark();
     auto u = ctx.template scratch<T>(x.extent(0), x.extent(1));
     s.point.resize(x.extent(0), x.extent(1));
-    B::for_each(ctx, x.size(), fn::ScaledSum<T>{x.data(), T(ahead), c.q.data(), s.point.data()});
+    B::for_each(ctx, x.size(), functor::ScaledSum<T>{x.data(), T(ahead), c.q.data(), s.point.data()});
     f(s.point, u, 0);
-    B::for_each(ctx, x.size(), fn::HeavyBallStep<T>{T(mu), T(gamma), x.data(), u.data(), c.q.data(), y.data()});
+    B::for_each(ctx, x.size(), functor::HeavyBallStep<T>{T(mu), T(gamma), x.data(), u.data(), c.q.data(), y.data()});
   }
   template <class T, class B, class F>
   void backward(typename B::Context& ctx, const Nothing<T, B>&, In<T, 2, B> x, const Saved<T, B>& s, F&& df,
@@ -49,7 +49,8 @@ struct LookAhead {
     auto du = ctx.template scratch<T>(x.extent(0), x.extent(1)),
          dpoint = ctx.template scratch<T>(x.extent(0), x.extent(1));
     fill(ctx, dpoint, 0);
-    B::for_each(ctx, x.size(), fn::HeavyBallBackward<T>{T(mu), T(gamma), dy.data(), dc.q.data(), du.data(), dx.data()});
+    B::for_each(ctx, x.size(),
+                functor::HeavyBallBackward<T>{T(mu), T(gamma), dy.data(), dc.q.data(), du.data(), dx.data()});
     df(s.point, du, dpoint, 0);
     add(ctx, dpoint, dx);
     add_scaled(ctx, T(ahead), dpoint, dc.q.view());
@@ -71,7 +72,7 @@ struct Twice {
     auto u = ctx.template scratch<T>(x.extent(0), x.extent(1));
     s.point.resize(x.extent(0), x.extent(1));
     f(x, u, 0);
-    B::for_each(ctx, x.size(), fn::ScaledSum<T>{x.data(), T(rho), u.data(), s.point.data()});
+    B::for_each(ctx, x.size(), functor::ScaledSum<T>{x.data(), T(rho), u.data(), s.point.data()});
     f(s.point, y, 1);
     add(ctx, x, y);
   }
@@ -238,7 +239,7 @@ struct Similarity {
     const Index N = z.extent(0), E = z.extent(1), L = extra.of(N);
     for (auto* t : {&s.r, &s.log_q}) t->resize(N, E);
     s.weights.resize(N, L);
-    B::for_rows(ctx, N, fn::Softmax<T, B>{z, s.r});
+    B::for_rows(ctx, N, functor::Softmax<T, B>{z, s.r});
     for (Index n = 0; n < N; ++n) {
       const Index g = n / L * L;
       T total = 0;
@@ -277,7 +278,7 @@ struct Similarity {
         }
       }
     }
-    B::for_rows(ctx, N, fn::SoftmaxBackward<T, B>{s.r, dr, dz});
+    B::for_rows(ctx, N, functor::SoftmaxBackward<T, B>{s.r, dr, dz});
   }
 };
 
@@ -325,7 +326,7 @@ struct Posterior {
     s.means.resize(N, D);
     s.weights.resize(N, L);
     s.head.resize(N / L);
-    B::for_rows(ctx, N, fn::Softmax<T, B>{z, s.r});
+    B::for_rows(ctx, N, functor::Softmax<T, B>{z, s.r});
     for (Index g = 0; g < N; g += L) {
       T best = 0;
       for (Index h = 0; h < a.heads(); ++h) {
@@ -401,7 +402,7 @@ struct Posterior {
           da.v(n, c) += dmeans(n, d) * a.output(c, d);
           da.output(c, d) += a.v(n, c) * dmeans(n, d);
         }
-    B::for_rows(ctx, N, fn::SoftmaxBackward<T, B>{s.r, dr, dz});
+    B::for_rows(ctx, N, functor::SoftmaxBackward<T, B>{s.r, dr, dz});
   }
 };
 
@@ -480,13 +481,13 @@ struct DensePlan {
   Groups<B> groups() const { return {offsets, {}, combine_weight.extent(1)}; }
   Dispatched<T, B> dispatch(typename B::Context& ctx, In<T, 2, B> x) {
     slots.resize(groups().slots, x.extent(1));
-    B::gemm(ctx, std::as_const(dispatch_weight).view(), true, x, false, false, slots.view(), fn::Store{});
+    B::gemm(ctx, std::as_const(dispatch_weight).view(), true, x, false, false, slots.view(), functor::Store{});
     return dispatched(x);
   }
   Dispatched<T, B> dispatched(In<T, 2, B>) const { return {groups(), slots}; }
-  template <class Step = fn::NoStep<T>>
+  template <class Step = functor::NoStep<T>>
   void combine(typename B::Context& ctx, In<T, 2, B> z, Out<T, 2, B> out, const Step& step = {}) const {
-    B::gemm(ctx, combine_weight.view(), false, z, false, false, out, fn::Store{});
+    B::gemm(ctx, combine_weight.view(), false, z, false, false, out, functor::Store{});
     run_step(ctx, out, step);
   }
   Grad grad(typename B::Context& ctx) const {
@@ -494,12 +495,12 @@ struct DensePlan {
             ctx.template scratch<T>(combine_weight.extent(0), combine_weight.extent(1))};
   }
   void combine_backward(typename B::Context& ctx, In<T, 2, B> z, In<T, 2, B> dout, Out<T, 2, B> dz, Grad& d) const {
-    B::gemm(ctx, combine_weight.view(), true, dout, false, false, dz, fn::Store{});
-    B::gemm(ctx, dout, false, z, true, false, d.combine_weight, fn::Store{});
+    B::gemm(ctx, combine_weight.view(), true, dout, false, false, dz, functor::Store{});
+    B::gemm(ctx, dout, false, z, true, false, d.combine_weight, functor::Store{});
   }
   void dispatch_backward(typename B::Context& ctx, In<T, 2, B> x, In<T, 2, B> dslots, Out<T, 2, B> dx, Grad& d) const {
-    B::gemm(ctx, x, false, dslots, true, false, d.dispatch_weight, fn::Store{});
-    B::gemm(ctx, dispatch_weight.view(), false, dslots, false, true, dx, fn::Store{});
+    B::gemm(ctx, x, false, dslots, true, false, d.dispatch_weight, functor::Store{});
+    B::gemm(ctx, dispatch_weight.view(), false, dslots, false, true, dx, functor::Store{});
   }
 };
 
@@ -526,8 +527,8 @@ struct SoftSlots {
     for (Index e = 0; e <= count; ++e) plan.offsets(e) = e * slots_per_expert;
     auto mark = ctx.mark();
     auto z = ctx.template scratch<T>(N, S);
-    B::gemm(ctx, x, false, p.phi.view(), false, false, z, fn::Store{});
-    B::for_rows(ctx, N, fn::Softmax<T, B>{z, plan.combine_weight});
+    B::gemm(ctx, x, false, p.phi.view(), false, false, z, functor::Store{});
+    B::for_rows(ctx, N, functor::Softmax<T, B>{z, plan.combine_weight});
     for (Index s = 0; s < S; ++s) {
       T total = 0;
       for (Index n = 0; n < N; ++n) total += plan.dispatch_weight(n, s) = std::exp(z(n, s));
@@ -540,14 +541,14 @@ struct SoftSlots {
     const Index N = x.extent(0), S = count * slots_per_expert;
     auto mark = ctx.mark();
     auto dz = ctx.template scratch<T>(N, S);
-    B::for_rows(ctx, N, fn::SoftmaxBackward<T, B>{plan.combine_weight, d.combine_weight, dz});
+    B::for_rows(ctx, N, functor::SoftmaxBackward<T, B>{plan.combine_weight, d.combine_weight, dz});
     for (Index s = 0; s < S; ++s) {
       T mean = 0;
       for (Index n = 0; n < N; ++n) mean += plan.dispatch_weight(n, s) * d.dispatch_weight(n, s);
       for (Index n = 0; n < N; ++n) dz(n, s) += plan.dispatch_weight(n, s) * (d.dispatch_weight(n, s) - mean);
     }
-    B::gemm(ctx, View<const T, 2, B>(dz), false, p.phi.view(), true, true, dx, fn::Store{});
-    B::gemm(ctx, x, true, View<const T, 2, B>(dz), false, true, grads.phi.view(), fn::Store{});
+    B::gemm(ctx, View<const T, 2, B>(dz), false, p.phi.view(), true, true, dx, functor::Store{});
+    B::gemm(ctx, x, true, View<const T, 2, B>(dz), false, true, grads.phi.view(), functor::Store{});
   }
 };
 

@@ -48,7 +48,7 @@ struct Interrupted {
 
   Index in_dim() const { return model_dim; }
   Index out_dim() const { return model_dim; }
-  template <class T, class B, class Step = fn::NoStep<T>>
+  template <class T, class B, class Step = functor::NoStep<T>>
   void forward(typename B::Context& ctx, const Nothing<T, B>&, In<T, 2, B> x, Out<T, 2, B> u, Nothing<T, B>&,
                const Nothing<T, B>& = {}, const Step& step = {}) const {
     copy(ctx, x, u);

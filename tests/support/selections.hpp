@@ -33,7 +33,7 @@ struct Selected {
         rank(std::move(ranks)),
         q(rank.extent(0), rank.extent(1)),
         params(init_params<T, Cpu>(policy, ctx, Seed{1})) {
-    Cpu::for_rows(ctx, rank.extent(0), fn::Softmax<T, Cpu>{rank, q});
+    Cpu::for_rows(ctx, rank.extent(0), functor::Softmax<T, Cpu>{rank, q});
     Candidates<T, Cpu> c{x, rank, q};
     if (!valid.empty()) c.valid = valid;
     policy.forward(ctx, params, c, plan, saved, extra);

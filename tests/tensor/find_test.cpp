@@ -117,9 +117,9 @@ TEST_CASE("find: a tensor of other elements throws") {
 }
 
 TEST_CASE("edit_distance: the fewest insertions, deletions and replacements") {
-  CHECK(pack::edit_distance("", "") == 0);
-  CHECK(pack::edit_distance("", "abc") == 3);
-  CHECK(pack::edit_distance("abc", "") == 3);
-  CHECK(pack::edit_distance("kitten", "sitting") == 3);
-  CHECK(pack::edit_distance("flaw", "lawn") == 2);
+  CHECK(detail_::pack::edit_distance("", "") == 0);
+  CHECK(detail_::pack::edit_distance("", "abc") == 3);
+  CHECK(detail_::pack::edit_distance("abc", "") == 3);
+  CHECK(detail_::pack::edit_distance("kitten", "sitting") == 3);
+  CHECK(detail_::pack::edit_distance("flaw", "lawn") == 2);
 }

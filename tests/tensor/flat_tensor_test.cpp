@@ -144,13 +144,13 @@ TEST_CASE("visit_any: every tensor, learned or not") {
     ++tensors;
     values += t->size;
   };
-  pack::visit_any(count, Name{}, false, pack);
+  detail_::pack::visit_any(count, Name{}, false, pack);
   CHECK(tensors == 8);
   CHECK(values == 24 + 3 * 3 + 2);
   CHECK(count_tensors(pack) == 8);
   CHECK(count_values(pack) == values);
   tensors = 0;
-  pack::visit_any(count, Name{}, true, pack);
+  detail_::pack::visit_any(count, Name{}, true, pack);
   CHECK(tensors == 7);
 }
 

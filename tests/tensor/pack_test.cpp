@@ -248,7 +248,7 @@ TEST_CASE("adapt: calls every pack that adapts with what stands at its place in 
   Gated params, grads;
   double v = 0;
   for (auto* pack : {&params, &grads}) for_each_tensor([&](const Name&, auto& t) { t(0) = ++v, t(1) = ++v; }, *pack);
-  adapt(ctx, params, grads);
+  adapt_params(ctx, params, grads);
   CHECK(params.weight(0) == 1);
   CHECK(params.biases[0].bias(0) == 3 + 11);
   CHECK(params.biases[1].bias(1) == 6 + 14);
@@ -271,7 +271,7 @@ TEST_CASE("packs of different depth say so before anything is written") {
   };
   CHECK(message([&] { copy_pack(ctx, three, two); }) == "pack: biases: parts: expected 3, got 2");
   CHECK(message([&] { copy_pack(ctx, two, three); }) == "pack: biases: parts: expected 2, got 3");
-  CHECK(message([&] { adapt(ctx, two, three); }) == "adapt: parts: expected 2, got 3");
+  CHECK(message([&] { adapt_params(ctx, two, three); }) == "adapt_params: parts: expected 2, got 3");
   for_each_tensor([&](const Name&, auto& t) { CHECK(t(0) == 1); }, two);
 }
 

@@ -277,8 +277,8 @@ TEST_CASE("an item of several picks has the sum of their outputs, one of none ha
 }
 
 // Nothing learns below: paper 003's layer computes no adjoint of the items.
-static_assert(hook::any::items_adjoint_is_optional<PatchMlp<Cubic>>() &&
-              hook::any::items_adjoint_is_optional<
+static_assert(detail_::hook::any::items_adjoint_is_optional<PatchMlp<Cubic>>() &&
+              detail_::hook::any::items_adjoint_is_optional<
                   decltype(std::declval<const Mixture<PatchNoisyTop1, PatchMlp<Cubic>>&>().filled_gate())>());
 
 TEST_CASE("the same bits on any number of threads, and gradients of the last call alone") {

@@ -21,7 +21,7 @@ struct Layer {
   Matrix dy = matrix<double>({{1, 2}, {-3, 1}}), dp = matrix<double>({{0.5, 0}, {1, -1}}), dx{2, 2};
   Vector dmu, dgamma;
 
-  Layer(const fn::Coefficient<double>& mu, const fn::Coefficient<double>& gamma, Index mus, Index gammas) {
+  Layer(const functor::Coefficient<double>& mu, const functor::Coefficient<double>& gamma, Index mus, Index gammas) {
     Cpu::Context ctx(1);
     update::KeptMomentum<double, Cpu> kept;
     dmu = constant_tensor<double>(ctx, 0, mus);

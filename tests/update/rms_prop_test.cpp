@@ -34,11 +34,11 @@ TEST_CASE("RmsProp (1): at a small ε the first layer takes equal steps, whateve
 
 TEST_CASE("RmsProp (1): in float too the first layer passes the little gradient that there is, not rounding") {
   Cpu::Context ctx(1);
-  const fn::AdaptiveRoot<float> root{1e-8f, true};
+  const functor::AdaptiveRoot<float> root{1e-8f, true};
   for (const float u : {1e-4f, -0.3f, 1.0f, 10.0f, -30.0f, 1e3f}) {
     const float zero = 0, one = 1;
     float du = 0, dp = 0, dx = 0;
-    Cpu::for_each(ctx, 1, fn::RmsPropBackward<float>{0.9f, 0.1f, 1, root, &u, &zero, &one, &dp, &du, &dx});
+    Cpu::for_each(ctx, 1, functor::RmsPropBackward<float>{0.9f, 0.1f, 1, root, &u, &zero, &one, &dp, &du, &dx});
     const double r = std::sqrt(0.1 * u * u + 1e-8);
     CHECK(du == doctest::Approx(1e-8 / (r * r * r)).epsilon(16 * 0x1p-24));  // as many roundings of floats
   }

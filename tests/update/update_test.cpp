@@ -92,13 +92,13 @@ auto mixture() {
 }  // namespace
 
 TEST_CASE("UpdateRule: the concept accepts rules and nothing else, not the optimizer of the same name") {
-  CHECK(policy::UpdateRule<update::Plain, float, Cpu>);
-  CHECK(policy::UpdateRule<update::HeavyBall, double, Cpu>);
-  CHECK(policy::UpdateRule<LearnedStep, double, Cpu>);
-  CHECK(policy::check_rule<LearnedStep, double, Cpu>());
-  CHECK_FALSE(policy::RuleBegin<NoBegin>);
-  CHECK_FALSE(policy::UpdateRule<optim::AdamW, float, Cpu>);
-  CHECK_FALSE(policy::UpdateRule<SoftmaxTopK, float, Cpu>);
+  CHECK(detail_::policy::UpdateRule<update::Plain, float, Cpu>);
+  CHECK(detail_::policy::UpdateRule<update::HeavyBall, double, Cpu>);
+  CHECK(detail_::policy::UpdateRule<LearnedStep, double, Cpu>);
+  CHECK(detail_::policy::check_rule<LearnedStep, double, Cpu>());
+  CHECK_FALSE(detail_::policy::RuleBegin<NoBegin>);
+  CHECK_FALSE(detail_::policy::UpdateRule<optim::AdamW, float, Cpu>);
+  CHECK_FALSE(detail_::policy::UpdateRule<SoftmaxTopK, float, Cpu>);
   CHECK(requires { typename optim::AdamW::IsOptimizer; });
 }
 
@@ -142,13 +142,13 @@ TEST_CASE("Evaluation: u, then the step, where there is one") {
   Cpu::Context ctx(1);
   const auto x = uniform_tensor<double>(ctx, Seed{1}, 1, 3, 4);
   auto u = constant_tensor<double>(ctx, 0, 3, 4);
-  const fn::AddScaled<double> add_x{1, x.data(), u.data()};
+  const functor::AddScaled<double> add_x{1, x.data(), u.data()};
   int steps = 0;
-  const auto f = evaluation<double, Cpu>([&](auto point, auto to, int call, const auto& step) {
+  const auto f = make_evaluation<double, Cpu>([&](auto point, auto to, int call, const auto& step) {
     CHECK(point.data() == x.data());
     CHECK(call == 5);
     fill(ctx, to, 8);
-    steps += !std::is_same_v<std::decay_t<decltype(step)>, fn::NoStep<double>>;
+    steps += !std::is_same_v<std::decay_t<decltype(step)>, functor::NoStep<double>>;
     run_step(ctx, to, step);
   });
   f(x, u, 5, add_x);

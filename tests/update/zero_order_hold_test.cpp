@@ -45,8 +45,8 @@ TEST_CASE("ZeroOrderHold (2): begins with the options μ_t = mu and Δ = delta")
 TEST_CASE_TEMPLATE("ZeroOrderHold (2): (e^z − 1)/z and its slope have full precision at and near z = 0", T, float,
                    double) {
   const double epsilon = 8 * std::numeric_limits<T>::epsilon();
-  CHECK(fn::held(T(0)) == 1);
-  CHECK(fn::held_slope(T(0)) == T(0.5));
+  CHECK(functor::held(T(0)) == 1);
+  CHECK(functor::held_slope(T(0)) == T(0.5));
   for (const double size : {1e-12, 1e-7, 1e-3, 0.1, 0.4999, 0.5001, 2.0, 20.0})
     for (const double z : {size, -size}) {
       // In long double, from the series near 0, where the quotient cancels.
@@ -61,8 +61,8 @@ TEST_CASE_TEMPLATE("ZeroOrderHold (2): (e^z − 1)/z and its slope have full pre
           slope += k * term / (k + 1);
         }
       }
-      CHECK(double(fn::held(T(z))) == doctest::Approx(double(value)).epsilon(epsilon));
-      CHECK(double(fn::held_slope(T(z))) == doctest::Approx(double(slope)).epsilon(epsilon));
+      CHECK(double(functor::held(T(z))) == doctest::Approx(double(value)).epsilon(epsilon));
+      CHECK(double(functor::held_slope(T(z))) == doctest::Approx(double(slope)).epsilon(epsilon));
     }
 }
 

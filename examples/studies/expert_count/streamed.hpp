@@ -126,7 +126,7 @@ class PatchSums {
       if (from.data() == x.data() && from.extent(0) == x.extent(0)) return sums;
     known_.emplace_back(x, Tensor<T, 2, Cpu>(x.extent(0), dim));
     Tensor<T, 2, Cpu>& sums = known_.back().second;
-    Cpu::for_rows(ctx, x.extent(0), fn::SumPositions<T, Cpu>{x.extent(1) / dim, 1, x, sums});
+    Cpu::for_rows(ctx, x.extent(0), functor::SumPositions<T, Cpu>{x.extent(1) / dim, 1, x, sums});
     return std::as_const(sums);
   }
 
@@ -180,8 +180,8 @@ struct StreamedScores : ScoresT {
 /// NoisyTop1 that draws for those experts alone that can win: whose score and the largest noise reach the best score.
 struct FewDraws : NoisyTop1<> {
   template <class T, class B>
-  struct Pick : fn::PickNoisyTop1<UniformNoise, T, B> {
-    using Base = fn::PickNoisyTop1<UniformNoise, T, B>;
+  struct Pick : functor::PickNoisyTop1<UniformNoise, T, B> {
+    using Base = functor::PickNoisyTop1<UniformNoise, T, B>;
 
     template <class Lanes>
     void choose(const Lanes& lanes, Index n) const {
@@ -192,10 +192,10 @@ struct FewDraws : NoisyTop1<> {
       constexpr Index run = cpu::PhiloxRun::size;
       const Index experts = this->rank.extent(1);
       if (!this->noise.noisy || this->noisy_weight) return Base::choose(lanes, n, row);
-      const T least = fn::top<T>(lanes, experts, row);  // of the winner: no noise is below 0
+      const T least = functor::top<T>(lanes, experts, row);  // of the winner: no noise is below 0
       const auto rivals = [&](Index first, Index count) {
         return sum_columns<T>(lanes, count, [&](auto at, Index e) {
-          using math::where_positive;
+          using functor::math::where_positive;
           using V = typename decltype(at)::Value;
           return where_positive(V(least) - (at.load(row + first + e) + this->scale), V(T(0)), V(T(1)));
         });
@@ -213,7 +213,7 @@ struct FewDraws : NoisyTop1<> {
         }
         this->noise.each(lanes, n * experts + first, count, [&](Index e, T drawn) {
           const T value = row[first + e] + this->scale * drawn;
-          if (best >= 0 && !fn::ranks_before(value, first + e, top, best)) return;
+          if (best >= 0 && !functor::ranks_before(value, first + e, top, best)) return;
           best = first + e;
           top = value;
         });
@@ -224,10 +224,10 @@ struct FewDraws : NoisyTop1<> {
     }
   };
   template <class T, class B>
-  struct PickBackward : fn::PickTop1Backward<T, B> {
+  struct PickBackward : functor::PickTop1Backward<T, B> {
     template <class Lanes>
     void operator()(const Lanes&, Index n) const {
-      fn::PickTop1Backward<T, B>::operator()(n);
+      functor::PickTop1Backward<T, B>::operator()(n);
     }
   };
 

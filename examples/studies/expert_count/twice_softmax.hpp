@@ -30,14 +30,14 @@ struct TwiceSoftmax {
     const auto q = softmax<T, B>(ctx, y);
     auto dq = ctx.template scratch<T>(y.extent(0), y.extent(1));
     CrossEntropy{}.backward<T, B>(ctx, q, target, dq);
-    B::for_rows(ctx, y.extent(0), fn::SoftmaxBackward<T, B>{q, dq, dy});
+    B::for_rows(ctx, y.extent(0), functor::SoftmaxBackward<T, B>{q, dq, dy});
   }
 
  private:
   template <class T, class B>
   static View<T, 2, B> softmax(auto& ctx, View<const T, 2, B> y) {
     auto q = ctx.template scratch<T>(y.extent(0), y.extent(1));
-    B::for_rows(ctx, y.extent(0), fn::Softmax<T, B>{y, q});
+    B::for_rows(ctx, y.extent(0), functor::Softmax<T, B>{y, q});
     return q;
   }
 };

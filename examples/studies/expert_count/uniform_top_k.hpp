@@ -17,7 +17,7 @@ struct UniformTopK {
   template <class T, class B>
   struct Pick {
     View<const T, 2, B> rank, q;
-    fn::Draw<UniformNoise, T> noise;
+    functor::Draw<UniformNoise, T> noise;
     Index k;
     View<Index, 1, B> item, expert;
     View<T, 1, B> weight;
@@ -29,8 +29,8 @@ struct UniformTopK {
         Index best = -1;
         for (Index e = 0; e < rank.extent(1); ++e) {
           const T v = value(n, e);
-          if (j > n * k && !fn::ranks_before(last, expert(j - 1), v, e)) continue;
-          if (best >= 0 && !fn::ranks_before(v, e, top, best)) continue;
+          if (j > n * k && !functor::ranks_before(last, expert(j - 1), v, e)) continue;
+          if (best >= 0 && !functor::ranks_before(v, e, top, best)) continue;
           best = e;
           top = v;
         }
@@ -60,7 +60,7 @@ struct UniformTopK {
                const Noise& noise) const {
     plan.resize(c.q.extent(0), c.q.extent(1), c.q.extent(0) * k);
     B::for_each(ctx, c.q.extent(0),
-                Pick<T, B>{c.rank, c.q, fn::draw<UniformNoise, T>(noise), k, plan.item, plan.expert, plan.weight});
+                Pick<T, B>{c.rank, c.q, functor::draw<UniformNoise, T>(noise), k, plan.item, plan.expert, plan.weight});
     plan.build_complete(ctx);
   }
   template <class T, class B>

@@ -20,7 +20,7 @@ class Network final : public lm::Network<B, ModelT> {
     Tensor<float, 1, B> valid(std::ssize(x));
     Tensor<float, 2, B> last(sequences, this->setting.dim);
     auto extra = this->extra;
-    lookup::for_each_extra(extra, [&](auto& part) {
+    detail_::lookup::for_each_extra(extra, [&](auto& part) {
       if constexpr (requires { part.valid = std::as_const(valid).view(); }) part.valid = std::as_const(valid).view();
     });
     std::vector<double> all;

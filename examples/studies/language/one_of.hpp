@@ -17,7 +17,7 @@ template <class... RuleT>
 struct OneOf {
   std::variant<RuleT...> rule{};
 
-  static constexpr int evaluations = std::max({hook::rule::evaluations<RuleT>()...});
+  static constexpr int evaluations = std::max({detail_::hook::rule::evaluations<RuleT>()...});
 
   template <class T, class B>
   struct Params {
@@ -51,13 +51,13 @@ struct OneOf {
   template <class T, class B>
   void begin(typename B::Context& ctx, Index items, Index dim, Carry<T, B>& carry) const {
     choose([&]<std::size_t I, class U>(const U& chosen) {
-      if constexpr (hook::rule::begin<U, T, B>()) chosen.begin(ctx, items, dim, std::get<I>(carry.rules));
+      if constexpr (detail_::hook::rule::begin<U, T, B>()) chosen.begin(ctx, items, dim, std::get<I>(carry.rules));
     });
   }
   template <class T, class B>
   void validate(const Params<T, B>& p, Index items, Index dim, const Carry<T, B>& carry) const {
     choose([&]<std::size_t I, class U>(const U& chosen) {
-      if constexpr (hook::rule::validate<U, T, B>())
+      if constexpr (detail_::hook::rule::validate<U, T, B>())
         chosen.validate(std::get<I>(p.rules), items, dim, std::get<I>(carry.rules));
     });
   }

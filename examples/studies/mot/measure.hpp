@@ -155,7 +155,7 @@ inline std::pair<Attention, Attention> attention(Cpu::Context& ctx, const Data& 
   Attention sum[2]{}, count[2]{};
   std::vector<double> p(static_cast<std::size_t>(length));
   for (Index i = 0; i < key_query.extent(0); ++i) {
-    Cpu::gemm(ctx, x, false, key_query.rows(i, 1).as(dim, dim), false, false, key.view(), gatefold::fn::Store{});
+    Cpu::gemm(ctx, x, false, key_query.rows(i, 1).as(dim, dim), false, false, key.view(), gatefold::functor::Store{});
     for (Index n = 0; n < items; ++n) {
       const bool counts[2]{of.signal[static_cast<std::size_t>(i)] == data.test.cluster(n), routed(n) == i};
       if (!counts[0] && !counts[1]) continue;

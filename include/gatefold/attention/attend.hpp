@@ -29,7 +29,7 @@
 ///         padding must be finite
 namespace gatefold {
 
-namespace attending {
+namespace detail_::attending {
 
 /// What differs from one attention to another.
 template <class T, class B>
@@ -44,16 +44,16 @@ struct Form {
   BlockSize range() const { return {BlockSize{}.rows, BlockSize{}.keys / heads}; }
 };
 
-}  // namespace attending
+}  // namespace detail_::attending
 
-namespace fn {
+namespace functor {
 
 /// context[n, head h] = sums[h,n] / total[h,n], log_sum_exp[n,h] and entropy[n,h]; 0 for a row that saw no key.
 template <class T, class B>
 struct AttendFinish {
-  attending::HeadRows rows;
+  detail_::attending::HeadRows rows;
   T scale;
-  attending::Sums<T, B> of;
+  detail_::attending::Sums<T, B> of;
   View<T, 2, B> context, log_sum_exp, entropy;  // the last may be empty
 
   template <class Lanes>
@@ -75,7 +75,7 @@ struct AttendFinish {
 /// ⟨dcontext_i, context_i⟩ − dlog_sum_exp_i; and log_sum_exp head by head.
 template <class T, class B>
 struct AttendMean {
-  attending::HeadRows rows;
+  detail_::attending::HeadRows rows;
   View<const T, 2, B> context, dcontext, log_sum_exp, dlog_sum_exp;  // the last may be empty
   View<T, 1, B> mean, split_log_sum_exp;                             // [N · H]
 
@@ -94,9 +94,9 @@ struct AttendMean {
   }
 };
 
-}  // namespace fn
+}  // namespace functor
 
-namespace attending {
+namespace detail_::attending {
 
 /// The whole sequences [first, first + count) of items of a call, head by head: what forward and backward both need.
 template <class T, class B>
@@ -139,8 +139,8 @@ void forward(C& ctx, const Form<T, B>& form, In<T, 2, B> q, In<T, 2, B> k, In<T,
     const Sums<T, B> sums(own, own.template scratch<T>(values.extent(0), values.extent(1)), entropy.data() != nullptr);
     add_keys<C, T, B>(own, queries, keys, form.scale, part.mask(clean), clean.values, sums);
     for_rows(own, count, part.items,
-             fn::AttendFinish<T, B>{part.rows, T(form.scale), sums, part.of(context), part.of(log_sum_exp),
-                                    part.of(entropy)});
+             functor::AttendFinish<T, B>{part.rows, T(form.scale), sums, part.of(context), part.of(log_sum_exp),
+                                         part.of(entropy)});
   });
 }
 /// Adds to dq, dk, dv [N, D].
@@ -157,8 +157,8 @@ void backward(C& ctx, const Form<T, B>& form, In<T, 2, B> q, In<T, 2, B> k, In<T
     const Keys<T, B> clean = part.keys(own, values);
     auto mean = own.template scratch<T>(values.extent(0)), normaliser = own.template scratch<T>(values.extent(0));
     for_rows(own, count, part.items,
-             fn::AttendMean<T, B>{part.rows, part.of(context), part.of(dcontext), part.of(log_sum_exp),
-                                  part.of(dlog_sum_exp), mean, normaliser});
+             functor::AttendMean<T, B>{part.rows, part.of(context), part.of(dcontext), part.of(log_sum_exp),
+                                       part.of(dlog_sum_exp), mean, normaliser});
     const auto sum_to = [&](View<T, 2, B> all) {
       if (form.heads == 1) return part.of(all);
       auto d = own.template scratch<T>(values.extent(0), values.extent(1));
@@ -170,7 +170,7 @@ void backward(C& ctx, const Form<T, B>& form, In<T, 2, B> q, In<T, 2, B> k, In<T
                                of_context, of_v, of_q, of_k);
     if (form.heads == 1) return;
     const auto add = [&](View<const T, 2, B> d, View<T, 2, B> to) {
-      for_rows(own, count, part.items, fn::AddHeads<T, B>{part.rows, d, part.of(to)});
+      for_rows(own, count, part.items, functor::AddHeads<T, B>{part.rows, d, part.of(to)});
     };
     add(of_q, dq);
     add(of_k, dk);
@@ -189,5 +189,5 @@ void expect_saved(const char* where, const S& saved, Index items, Index keys, In
   expect_shape(where, "saved.log_sum_exp", saved.log_sum_exp, {items, heads});
 }
 
-}  // namespace attending
+}  // namespace detail_::attending
 }  // namespace gatefold

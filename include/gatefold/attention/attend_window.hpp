@@ -20,9 +20,9 @@
 ///     A_h[i,o] = softmax_o(scale · ⟨q_h,i, k_h,first(i)+o + e_o⟩) over the keys there are               (1)
 ///     context[i] = concat_h Σ_o ξ[i,h,o] A_h[i,o] v_h,first(i)+o                                        (2)
 ///
-/// e is shared by all heads, or absent; ξ drops probabilities (fn::Drop), or is 1. Padding sees nobody, and nobody it.
-/// A row without any key gives context 0. Scores are formed block by block, those of places beside those of keys, and
-/// backward forms them again.
+/// e is shared by all heads, or absent; ξ drops probabilities (functor::Drop), or is 1. Padding sees nobody, and nobody
+/// it. A row without any key gives context 0. Scores are formed block by block, those of places beside those of keys,
+/// and backward forms them again.
 /// @cost   4·N·L·D + 2·N·L·D flop forward for windows of L keys, and of the rows of a block as many again; three times
 ///         that backward; scratch of blocks and a few copies of the sequences at work; no N × L matrix
 /// @order  an item meets its keys in ascending order and in one block: no bit depends on later items or other
@@ -30,9 +30,9 @@
 ///         reaches only those that see it; backward, the items of padding must be finite
 namespace gatefold {
 
-namespace attending {
+namespace detail_::attending {
 
-/// Which columns a row sees, of scores that need no more than that (fn::SoftmaxBlock).
+/// Which columns a row sees, of scores that need no more than that (functor::SoftmaxBlock).
 template <class T, class B>
 struct WindowMask {
   Window window;
@@ -64,16 +64,16 @@ struct WindowForm {
   bool drops() const { return rate > 0 && noise.random.has_value(); }
 };
 
-}  // namespace attending
+}  // namespace detail_::attending
 
-namespace fn {
+namespace functor {
 
 /// w[i,j] ← ξ w[i,j] / (1 − rate), place o of head h of item n by number (n·H + h)·width + o.
 template <class T, class B>
 struct DropWindow {
-  attending::Window window;
-  attending::Block block;
-  attending::HeadRows rows;
+  detail_::attending::Window window;
+  detail_::attending::Block block;
+  detail_::attending::HeadRows rows;
   Index first_item;
   Drop<T> drop;
   View<T, 2, B> w;  // [rows, keys] of the block
@@ -88,9 +88,9 @@ struct DropWindow {
   }
 };
 
-}  // namespace fn
+}  // namespace functor
 
-namespace attending {
+namespace detail_::attending {
 
 /// The sequences [first, first + count) of a call, head by head: what forward and backward both need.
 template <class T, class B>
@@ -124,7 +124,7 @@ struct WindowPart {
     if (!form.drops()) return;
     const Index first_item = first * window.length;
     B::for_rows(ctx, block.all_rows(),
-                fn::DropWindow<T, B>{window, block, of_items, first_item, {*form.noise.random, form.rate}, w});
+                functor::DropWindow<T, B>{window, block, of_items, first_item, {*form.noise.random, form.rate}, w});
   }
 };
 
@@ -169,16 +169,16 @@ void forward(C& ctx, const WindowForm<T, B>& form, In<T, 2, B> q, In<T, 2, B> k,
           const Products<T, B> products(own, block);
           const View<const T, 2, B> position = position_scores(own, block, queries, form.relative);
           const View<T, 2, B> w = products.scores(own, queries, keys);
-          B::for_rows(own, block.all_rows(), fn::WindowScores<T, B>{part.window, block, clean.mask, position, w});
+          B::for_rows(own, block.all_rows(), functor::WindowScores<T, B>{part.window, block, clean.mask, position, w});
           B::for_rows(own, block.all_rows(),
-                      fn::SoftmaxBlock<T, B, WindowMask<T, B>>{part.mask(clean), block, T(form.scale), w, sums.top,
-                                                               sums.total, sums.scored, sums.sums});
+                      functor::SoftmaxBlock<T, B, WindowMask<T, B>>{part.mask(clean), block, T(form.scale), w, sums.top,
+                                                                    sums.total, sums.scored, sums.sums});
           part.drop(own, block, w);
           products.add(own, w, clean.values, sums.sums);
         });
         B::for_rows(own, part.count * part.window.length,
-                    fn::AttendFinish<T, B>{part.of_items, T(form.scale), sums, part.items(context),
-                                           part.items(log_sum_exp), part.items(entropy)});
+                    functor::AttendFinish<T, B>{part.of_items, T(form.scale), sums, part.items(context),
+                                                part.items(log_sum_exp), part.items(entropy)});
       });
 }
 
@@ -203,8 +203,8 @@ void backward(C& ctx, const WindowForm<T, B>& form, In<T, 2, B> q, In<T, 2, B> k
     const Index items = part.count * part.window.length;
     auto mean = own.template scratch<T>(queries.extent(0)), normaliser = own.template scratch<T>(queries.extent(0));
     B::for_rows(own, items,
-                fn::AttendMean<T, B>{part.of_items, part.items(context), part.items(dcontext), part.items(log_sum_exp),
-                                     part.items(dlog_sum_exp), mean, normaliser});
+                functor::AttendMean<T, B>{part.of_items, part.items(context), part.items(dcontext),
+                                          part.items(log_sum_exp), part.items(dlog_sum_exp), mean, normaliser});
     const auto sum_to = [&](View<T, 2, B> all, View<const T, 2, B> like) {
       if (form.heads == 1) return all;
       auto d = own.template scratch<T>(like.extent(0), like.extent(1));
@@ -218,11 +218,11 @@ void backward(C& ctx, const WindowForm<T, B>& form, In<T, 2, B> q, In<T, 2, B> k
       const Products<T, B> products(own, block);
       const View<const T, 2, B> position = position_scores(own, block, queries, form.relative);
       const View<T, 2, B> d = products.scores(own, queries, keys), w = products.scores(own, of_context, clean.values);
-      B::for_rows(own, block.all_rows(), fn::WindowScores<T, B>{part.window, block, clean.mask, position, d});
+      B::for_rows(own, block.all_rows(), functor::WindowScores<T, B>{part.window, block, clean.mask, position, d});
       part.drop(own, block, w);
       B::for_rows(own, block.all_rows(),
-                  fn::SoftmaxBlockBackward<T, B, WindowMask<T, B>>{part.mask(clean), block, T(form.scale), normaliser,
-                                                                   mean, d, w});
+                  functor::SoftmaxBlockBackward<T, B, WindowMask<T, B>>{part.mask(clean), block, T(form.scale),
+                                                                        normaliser, mean, d, w});
       part.drop(own, block, w);
       products.add_transposed(own, w, of_context, of_v);
       products.add(own, d, keys, of_q);
@@ -232,17 +232,17 @@ void backward(C& ctx, const WindowForm<T, B>& form, In<T, 2, B> q, In<T, 2, B> k
           position_scores_backward<C, T, B>(own, block, part.window, {}, d, form.relative, of_q);
       if (drelative.empty()) return;
       const View<T, 2, B> sum = of_parts.rows(number, 1).as(drelative.extent(0), drelative.extent(1));
-      B::gemm(own, dposition, true, queries.rows(block.row, block.all_rows()), false, true, sum, fn::Store{});
+      B::gemm(own, dposition, true, queries.rows(block.row, block.all_rows()), false, true, sum, functor::Store{});
     });
     if (form.heads == 1) return;
-    B::for_rows(own, items, fn::AddHeads<T, B>{part.of_items, of_q, part.items(dq)});
+    B::for_rows(own, items, functor::AddHeads<T, B>{part.of_items, of_q, part.items(dq)});
     const Index all_keys = part.count * part.window.keys();
-    B::for_rows(own, all_keys, fn::AddHeads<T, B>{part.of_keys, of_k, part.keys(dk)});
-    B::for_rows(own, all_keys, fn::AddHeads<T, B>{part.of_keys, of_v, part.keys(dv)});
+    B::for_rows(own, all_keys, functor::AddHeads<T, B>{part.of_keys, of_k, part.keys(dk)});
+    B::for_rows(own, all_keys, functor::AddHeads<T, B>{part.of_keys, of_v, part.keys(dv)});
   });
   if (drelative.empty()) return;
   B::grouped_sum(ctx, one_group(ctx, parts.count), View<const T, 2, B>(of_parts), drelative.as(1, drelative.size()));
 }
 
-}  // namespace attending
+}  // namespace detail_::attending
 }  // namespace gatefold

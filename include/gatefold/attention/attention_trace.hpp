@@ -35,8 +35,9 @@ struct AttentionTrace {
   bool causal = true;
   View<const std::remove_const_t<T>, 1, B> valid{};    // [N] what attention was told is padding; empty: nothing
   View<const std::remove_const_t<T>, 2, B> entropy{};  // [N, heads] of the rows of A; or empty
-  attending::Window window{};  // of these items alone, without a past; no width: all that causal and valid allow
-  View<T, 2, B> places{};      // [window.width, D/H]; empty: none
+  detail_::attending::Window
+      window{};            // of these items alone, without a past; no width: all that causal and valid allow
+  View<T, 2, B> places{};  // [window.width, D/H]; empty: none
 
   GATEFOLD_HD Index heads() const { return log_sum_exp.extent(1); }
 
@@ -65,7 +66,7 @@ struct Required<AttentionTrace<T, B>> {
   }
 };
 
-namespace lookup {
+namespace detail_::lookup {
 
 template <class E>
 auto without_trace() {
@@ -73,19 +74,19 @@ auto without_trace() {
     return std::type_identity<typename E::WithoutTrace>{};
   } else {
     GATEFOLD_REQUIRE(
-        !named::WithoutTrace<E>() && !named::with_trace<E>(),
+        !detail_::named::WithoutTrace<E>() && !detail_::named::with_trace<E>(),
         "gatefold: an Extra that takes a trace has a nested type WithoutTrace and static with_trace(rest, trace); see "
         "docs/reference/optional_members.md");
     return std::type_identity<E>{};
   }
 }
 
-}  // namespace lookup
+}  // namespace detail_::lookup
 
 /// The part of extra inputs that a user still gives where a Block supplies the trace: the nested `E::WithoutTrace`, and
 /// E itself where nothing in it needs a trace.
 template <class E>
-using WithoutTrace = typename decltype(lookup::without_trace<E>())::type;
+using WithoutTrace = typename decltype(detail_::lookup::without_trace<E>())::type;
 
 /// Join that part with the trace, through `E::with_trace(rest, trace)`.
 template <class E, class Trace>
@@ -106,7 +107,7 @@ E with_trace(const WithoutTrace<E>& rest, const Trace& trace) {
 /// Tell the adjoint of extra inputs where the adjoint of the trace goes, through `dextra.set_trace(trace)`.
 template <class D, class Trace>
 void set_trace(D& dextra, const Trace& trace) {
-  if constexpr (hook::extra::set_trace<D, const Trace>()) dextra.set_trace(trace);
+  if constexpr (detail_::hook::extra::set_trace<D, const Trace>()) dextra.set_trace(trace);
 }
 
 }  // namespace gatefold

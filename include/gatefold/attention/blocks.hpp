@@ -9,7 +9,7 @@
 /// scratch.
 namespace gatefold {
 
-namespace attending {
+namespace detail_::attending {
 
 /// How many rows and keys a block has at most, and how many short sequences it takes at once.
 struct BlockSize {
@@ -86,14 +86,14 @@ void for_each_block(C& ctx, Index items, Index length, bool causal, BlockSize si
   });
 }
 
-}  // namespace attending
+}  // namespace detail_::attending
 
-namespace fn {
+namespace functor {
 
 /// f(lanes, row) for rows in use
 template <class B, class F>
 struct RowsInUse {
-  attending::InUse<B> in_use;
+  detail_::attending::InUse<B> in_use;
   F f;
 
   template <class Lanes>
@@ -102,15 +102,15 @@ struct RowsInUse {
   }
 };
 
-}  // namespace fn
+}  // namespace functor
 
-namespace attending {
+namespace detail_::attending {
 
 /// f(lanes, row) for the rows < n in use.
 template <class C, class B, class F>
 void for_rows(C& ctx, Index n, const InUse<B>& in_use, const F& f) {
-  B::for_rows(ctx, n, fn::RowsInUse<B, F>{in_use, f});
+  B::for_rows(ctx, n, functor::RowsInUse<B, F>{in_use, f});
 }
 
-}  // namespace attending
+}  // namespace detail_::attending
 }  // namespace gatefold

@@ -7,7 +7,7 @@
 
 namespace gatefold {
 
-namespace attending {
+namespace detail_::attending {
 
 /// Items that each follow one of several heads, hence meet that head's keys alone: to the products of a block the heads
 /// are experts, whose weights are their keys, and the items are their rows. Rows are the items of each block sorted by
@@ -38,14 +38,14 @@ struct Following {
   GATEFOLD_HD Index key_for(Index i, Index j) const { return heads > 1 ? key(j, head(i)) : j; }
 };
 
-}  // namespace attending
+}  // namespace detail_::attending
 
-namespace fn {
+namespace functor {
 
 /// key[n] = block(n) · heads + head(n)
 template <class B>
 struct FollowingKey {
-  attending::Following<B> following;
+  detail_::attending::Following<B> following;
   View<Index, 1, B> key;
   GATEFOLD_HD void operator()(Index n) const { key(n) = following.block(n) * following.heads + following.head(n); }
 };
@@ -57,9 +57,9 @@ struct InvertOrder {
   GATEFOLD_HD void operator()(Index r) const { rows(items(r)) = r; }
 };
 
-}  // namespace fn
+}  // namespace functor
 
-namespace attending {
+namespace detail_::attending {
 
 /// Which row follows which head, in scratch.
 /// @param head  [N] in [0, heads)
@@ -72,11 +72,11 @@ Following<B> following(C& ctx, View<const Index, 1, B> head, Index heads, Index 
              offsets = ctx.template scratch<Index>(blocks * heads + 1);
   auto mark = ctx.mark();
   const auto key = ctx.template scratch<Index>(items);
-  B::for_each(ctx, items, fn::FollowingKey<B>{f, key});
+  B::for_each(ctx, items, functor::FollowingKey<B>{f, key});
   B::group_by(ctx, key, offsets, order);
-  B::for_each(ctx, items, fn::InvertOrder<B>{order, rows});
+  B::for_each(ctx, items, functor::InvertOrder<B>{order, rows});
   return {heads, length, head, rows, order, offsets};
 }
 
-}  // namespace attending
+}  // namespace detail_::attending
 }  // namespace gatefold

@@ -8,7 +8,7 @@
 
 namespace gatefold {
 
-namespace attending {
+namespace detail_::attending {
 
 /// Every head of every sequence as a sequence of its own: item g·L + l of head h is row (g·H + h)·L + l, so that a
 /// product can take a head's columns. With all N items as one sequence, L = N, the rows are head by head.
@@ -22,14 +22,14 @@ struct HeadRows {
   GATEFOLD_HD Index head(Index row) const { return row / length % heads; }
 };
 
-}  // namespace attending
+}  // namespace detail_::attending
 
-namespace fn {
+namespace functor {
 
 /// to[row(n,h),:] = columns of head h of from[n,:]
 template <class T, class B>
 struct SplitHeads {
-  attending::HeadRows rows;
+  detail_::attending::HeadRows rows;
   View<const T, 2, B> from;  // [N, H · width]
   View<T, 2, B> to;          // [N · H, width]
 
@@ -46,7 +46,7 @@ struct SplitHeads {
 /// columns of head h of to[n,:] += from[row(n,h),:]
 template <class T, class B>
 struct AddHeads {
-  attending::HeadRows rows;
+  detail_::attending::HeadRows rows;
   View<const T, 2, B> from;  // [N · H, width]
   View<T, 2, B> to;          // [N, H · width]
 
@@ -61,9 +61,9 @@ struct AddHeads {
   }
 };
 
-}  // namespace fn
+}  // namespace functor
 
-namespace attending {
+namespace detail_::attending {
 
 /// [N, H · width] as rows of all heads [N · H, width], in scratch.
 /// @param in_use  which of the N items there are
@@ -71,9 +71,9 @@ template <class C, class T, class B>
 View<const T, 2, B> split_heads(C& ctx, HeadRows rows, View<const T, 2, B> x, const InUse<B>& in_use = {}) {
   if (rows.heads == 1) return x;
   const auto split = ctx.template scratch<T>(x.extent(0) * rows.heads, x.extent(1) / rows.heads);
-  for_rows(ctx, x.extent(0), in_use, fn::SplitHeads<T, B>{rows, x, split});
+  for_rows(ctx, x.extent(0), in_use, functor::SplitHeads<T, B>{rows, x, split});
   return split;
 }
 
-}  // namespace attending
+}  // namespace detail_::attending
 }  // namespace gatefold

@@ -14,7 +14,7 @@
 
 namespace gatefold {
 
-namespace attending {
+namespace detail_::attending {
 
 /// Which keys of a block a row sees, so that a loop over columns needs no branch: a part that ends early where later
 /// items are hidden, and a number in the place of a hidden score.
@@ -44,22 +44,22 @@ struct Mask {
   /// The score of key j for item i.
   template <class A, class V>
   GATEFOLD_HD V seen(const A& at, Index i, Index j, V score) const {
-    using math::where_positive;
+    using functor::math::where_positive;
     const V key = at.load(&keys(j));
     const V v = where_positive(key, score, key);
     return entropy.data() ? where_positive(at.load(&entropy(j)) - entropy(i), V(-T(INFINITY)), v) : v;
   }
 };
 
-}  // namespace attending
+}  // namespace detail_::attending
 
-namespace fn {
+namespace functor {
 
 /// Prepare keys for products with weights that are 0 where hidden: values that are not finite become 0, and the key's
 /// score NaN instead, so that they reach those who see them and nobody else.
 template <class T, class B>
 struct CleanKeys {
-  attending::HeadRows heads;
+  detail_::attending::HeadRows heads;
   View<const T, 1, B> valid;   // [N] or empty
   View<const T, 2, B> values;  // [M, E], the rows of all heads
   View<T, 1, B> keys;          // [M]
@@ -78,9 +78,9 @@ struct CleanKeys {
   }
 };
 
-}  // namespace fn
+}  // namespace functor
 
-namespace attending {
+namespace detail_::attending {
 
 /// Keys of a block's products, in scratch: the mask, and the values without what is not finite.
 template <class T, class B>
@@ -92,9 +92,9 @@ struct Keys {
   template <class C>
   Keys(C& ctx, View<const T, 1, B> valid, View<const T, 2, B> of, HeadRows heads = {}, const InUse<B>& in_use = {})
       : mask(ctx.template scratch<T>(of.extent(0))), values(ctx.template scratch<T>(of.extent(0), of.extent(1))) {
-    for_rows(ctx, of.extent(0), in_use, fn::CleanKeys<T, B>{heads, valid, of, mask, values});
+    for_rows(ctx, of.extent(0), in_use, functor::CleanKeys<T, B>{heads, valid, of, mask, values});
   }
 };
 
-}  // namespace attending
+}  // namespace detail_::attending
 }  // namespace gatefold

@@ -42,7 +42,7 @@ struct AttentionMemory {
 
   /// @throws ArgumentError unless it is of as many sequences, the extents of both fit the window, rows are `width` or,
   ///         where `wide`, twice as wide, and the next segment is told which items are padding, where some are
-  void validate(const char* where, const attending::Window& window, Index count, Index model_dim, bool wide,
+  void validate(const char* where, const detail_::attending::Window& window, Index count, Index model_dim, bool wide,
                 bool padded) const {
     expect(sequences == 0 || sequences == count, where, "memory",
            Joined{"one of as many sequences as the segment has, ", count, " (by its length)"}, sequences);
@@ -71,12 +71,12 @@ struct AttentionMemory {
   }
 };
 
-namespace fn {
+namespace functor {
 
 /// Rows of keys: to[g·K + j,:] = past[g·P + j, column …] for the P remembered of sequence g, then now[g·M + j − P,:].
 template <class T, class B>
 struct JoinPast {
-  attending::Window window;
+  detail_::attending::Window window;
   Index column;
   View<const T, 2, B> past, now;
   View<T, 2, B> to;
@@ -92,7 +92,7 @@ struct JoinPast {
 /// The last `count` of each sequence's rows of keys: to[g·count + j, column …] = from[g·K + K − count + j,:].
 template <class T, class B>
 struct LastRows {
-  attending::Window window;
+  detail_::attending::Window window;
   Index count, column;
   View<const T, 2, B> from;
   View<T, 2, B> to;
@@ -108,7 +108,7 @@ struct LastRows {
 /// to[g·K + j] = past[g·P + j] for the P remembered of sequence g, then now[g·L + j − P]; 1 where a mask is empty.
 template <class T, class B>
 struct JoinValid {
-  attending::Window window;
+  detail_::attending::Window window;
   View<const T, 1, B> past, now;
   View<T, 1, B> to;
   GATEFOLD_HD void operator()(Index i) const {
@@ -121,7 +121,7 @@ struct JoinValid {
 /// The last `count` of each sequence's keys: to[g·count + j] = from[g·K + K − count + j]; 1 where there is no mask.
 template <class T, class B>
 struct LastValid {
-  attending::Window window;
+  detail_::attending::Window window;
   Index count;
   View<const T, 1, B> from;
   View<T, 1, B> to;
@@ -132,7 +132,7 @@ struct LastValid {
 /// to[g·K + P + t,:] += from[n,:], n = g·L + t: rows of the segment among those of keys.
 template <class T, class B>
 struct AddOwnRows {
-  attending::Window window;
+  detail_::attending::Window window;
   View<const T, 2, B> from;
   View<T, 2, B> to;
 
@@ -144,16 +144,16 @@ struct AddOwnRows {
   }
 };
 
-}  // namespace fn
+}  // namespace functor
 
-namespace attending {
+namespace detail_::attending {
 
 /// Remembered rows and those of now, one sequence after the other.
 template <class C, class T, class B>
 void join_past(C& ctx, const Window& window, const AttentionMemory<T, B>& memory, Index column, In<T, 2, B> now,
                Out<T, 2, B> to) {
   const View<const T, 2, B> past(memory.past.data(), memory.past.extent(1), memory.past.extent(2));
-  B::for_rows(ctx, to.extent(0), fn::JoinPast<T, B>{window, column, past, now, to});
+  B::for_rows(ctx, to.extent(0), functor::JoinPast<T, B>{window, column, past, now, to});
 }
 /// The same in scratch; those of now where none are remembered.
 template <class C, class T, class B>
@@ -170,32 +170,33 @@ View<const T, 1, B> valid_keys(C& ctx, const Window& window, const AttentionMemo
                                Index sequences) {
   if (window.past == 0 || (!valid.data() && !memory.valid.data())) return valid;
   auto keys = ctx.template scratch<T>(sequences * window.keys());
-  B::for_each(ctx, keys.size(), fn::JoinValid<T, B>{window, memory.valid, valid, keys});
+  B::for_each(ctx, keys.size(), functor::JoinValid<T, B>{window, memory.valid, valid, keys});
   return keys;
 }
 /// Write which of the items that the next segment remembers are items, where it is asked for.
 template <class C, class T, class B>
 void remember_valid(C& ctx, const Window& window, const AttentionMemory<T, B>& memory, In<T, 1, B> keys) {
   if (!memory.next_valid.data()) return;
-  B::for_each(ctx, memory.next_valid.size(), fn::LastValid<T, B>{window, window.remembered(), keys, memory.next_valid});
+  B::for_each(ctx, memory.next_valid.size(),
+              functor::LastValid<T, B>{window, window.remembered(), keys, memory.next_valid});
 }
 /// Write what the next segment needs of these keys, where it is asked for.
 template <class C, class T, class B>
 void remember(C& ctx, const Window& window, const AttentionMemory<T, B>& memory, Index column, In<T, 2, B> keys) {
   if (!memory.next.data() || memory.next.extent(1) == 0) return;
   const View<T, 2, B> next(memory.next.data(), memory.next.extent(1), memory.next.extent(2));
-  B::for_rows(ctx, next.extent(0), fn::LastRows<T, B>{window, window.remembered(), column, keys, next});
+  B::for_rows(ctx, next.extent(0), functor::LastRows<T, B>{window, window.remembered(), column, keys, next});
 }
 /// The rows of the segment itself.
 /// @param keys  [S · keys, W] in;  own [S · length, W] out
 template <class C, class T, class B>
 void own_rows(C& ctx, const Window& window, In<T, 2, B> keys, Out<T, 2, B> own) {
-  B::for_rows(ctx, own.extent(0), fn::LastRows<T, B>{window, window.length, 0, keys, own});
+  B::for_rows(ctx, own.extent(0), functor::LastRows<T, B>{window, window.length, 0, keys, own});
 }
 /// Add rows of the segment itself to those of keys.
 template <class C, class T, class B>
 void add_own_rows(C& ctx, const Window& window, In<T, 2, B> own, Out<T, 2, B> keys) {
-  B::for_rows(ctx, own.extent(0), fn::AddOwnRows<T, B>{window, own, keys});
+  B::for_rows(ctx, own.extent(0), functor::AddOwnRows<T, B>{window, own, keys});
 }
 /// The rows of the segment itself, in scratch; all where none are remembered.
 template <class C, class T, class B>
@@ -206,7 +207,7 @@ View<const T, 2, B> without_past(C& ctx, const Window& window, View<const T, 2, 
   return now;
 }
 
-}  // namespace attending
+}  // namespace detail_::attending
 
 /// How much a SegmentMemory remembers.
 struct MemorySize {

@@ -18,18 +18,18 @@
 /// Source: Shaw et al. 2018, arXiv:1803.02155, eq. (5).
 namespace gatefold {
 
-namespace fn {
+namespace functor {
 
 /// score[i,j] += position[i,o] for the keys that row i sees, o their places in its window; what a key is marked with,
 /// where that is not positive.
 template <class T, class B>
 struct WindowScores {
-  attending::Window window;
-  attending::Block block;
+  detail_::attending::Window window;
+  detail_::attending::Block block;
   View<const T, 1, B> keys;      // [M] positive: a key; else what its score becomes: NaN where the value is not finite
   View<const T, 2, B> position;  // [rows, width] of the block, or empty
   View<T, 2, B> score;           // [rows, keys] of the block
-  attending::Following<B> following{};
+  detail_::attending::Following<B> following{};
 
   template <class Lanes>
   GATEFOLD_HD void operator()(const Lanes& lanes, Index row) const {
@@ -38,7 +38,7 @@ struct WindowScores {
     const T* const key = keys.data() + block.first_key(row) + first;
     const T* const of_place = position.data() ? position.data() + row * window.width + place : nullptr;
     each_column<T>(lanes, count, [&](auto at, Index j) {
-      using math::where_positive;
+      using functor::math::where_positive;
       const auto flag = at.load(key + j), s = at.load(seen + j);
       at.store(seen + j, where_positive(flag, of_place ? s + at.load(of_place + j) : s, flag));
     });
@@ -47,11 +47,11 @@ struct WindowScores {
 /// to[i,o] = score[i,j] of the keys that row i sees: the adjoint of the scores of places.
 template <class T, class B>
 struct WindowPlaces {
-  attending::Window window;
-  attending::Block block;
+  detail_::attending::Window window;
+  detail_::attending::Block block;
   View<const T, 2, B> score;  // [rows, keys] of the block
   View<T, 2, B> to;           // [rows, width]
-  attending::Following<B> following{};
+  detail_::attending::Following<B> following{};
 
   template <class Lanes>
   GATEFOLD_HD void operator()(const Lanes& lanes, Index row) const {
@@ -62,9 +62,9 @@ struct WindowPlaces {
   }
 };
 
-}  // namespace fn
+}  // namespace functor
 
-namespace attending {
+namespace detail_::attending {
 
 /// ⟨queries_i, places_o⟩ [rows, width] of a block's rows, in scratch; empty without places.
 /// @param places  [width, F]
@@ -72,7 +72,7 @@ template <class C, class T, class B>
 View<const T, 2, B> position_scores(C& ctx, const Block& block, View<const T, 2, B> queries, In<T, 2, B> places) {
   if (places.empty()) return {};
   auto position = ctx.template scratch<T>(block.all_rows(), places.extent(0));
-  B::gemm(ctx, queries.rows(block.row, block.all_rows()), false, places, true, false, position, fn::Store{});
+  B::gemm(ctx, queries.rows(block.row, block.all_rows()), false, places, true, false, position, functor::Store{});
   return position;
 }
 /// Their adjoint [rows, width], in scratch, given that of the scores; adds what the queries have of it.
@@ -83,11 +83,11 @@ View<const T, 2, B> position_scores_backward(C& ctx, const Block& block, const W
                                              In<T, 2, B> places, View<T, 2, B> dqueries) {
   const View<T, 2, B> dposition = ctx.template scratch<T>(block.all_rows(), places.extent(0));
   fill(ctx, dposition, 0);
-  B::for_rows(ctx, block.all_rows(), fn::WindowPlaces<T, B>{window, block, dscore, dposition, following});
+  B::for_rows(ctx, block.all_rows(), functor::WindowPlaces<T, B>{window, block, dscore, dposition, following});
   B::gemm(ctx, View<const T, 2, B>(dposition), false, places, false, true, dqueries.rows(block.row, block.all_rows()),
-          fn::Store{});
+          functor::Store{});
   return dposition;
 }
 
-}  // namespace attending
+}  // namespace detail_::attending
 }  // namespace gatefold

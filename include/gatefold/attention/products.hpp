@@ -12,13 +12,13 @@
 
 namespace gatefold {
 
-namespace fn {
+namespace functor {
 
 /// to[g] = the first row of sequence g of a block; a sequence that is not in use has none
 template <class B>
 struct SequenceOffsets {
-  attending::Block block;
-  attending::InUse<B> in_use;
+  detail_::attending::Block block;
+  detail_::attending::InUse<B> in_use;
   View<Index, 1, B> to;
   GATEFOLD_HD void operator()(Index g) const {
     const Index row = g * block.rows;
@@ -38,16 +38,16 @@ struct BlockOffsets {
   GATEFOLD_HD void operator()(Index h) const { to(h) = from(first + h) - row; }
 };
 
-}  // namespace fn
+}  // namespace functor
 
-namespace attending {
+namespace detail_::attending {
 
 /// `count` groups of `rows` slots each, in scratch.
 template <class C>
 auto even_groups(C& ctx, Index count, Index rows) {
   using B = typename C::Backend;
   auto offsets = ctx.template scratch<Index>(count + 1);
-  B::for_each(ctx, count + 1, fn::EvenOffsets<B>{rows, offsets});
+  B::for_each(ctx, count + 1, functor::EvenOffsets<B>{rows, offsets});
   return Groups<B>{offsets, {}, count * rows};
 }
 
@@ -64,10 +64,10 @@ struct Products {
       : block(of), heads(following.heads) {
     auto offsets = ctx.template scratch<Index>(of.sequences * heads + 1);
     if (heads == 1)
-      B::for_each(ctx, offsets.size(), fn::SequenceOffsets<B>{of, in_use, offsets});
+      B::for_each(ctx, offsets.size(), functor::SequenceOffsets<B>{of, in_use, offsets});
     else
       B::for_each(ctx, offsets.size(),
-                  fn::BlockOffsets<B>{following.offsets, following.block(of.row) * heads, of.row, offsets});
+                  functor::BlockOffsets<B>{following.offsets, following.block(of.row) * heads, of.row, offsets});
     groups = {offsets, {}, of.all_rows()};
   }
   /// The same rows where every key is `count` keys.
@@ -81,13 +81,13 @@ struct Products {
   template <class C>
   View<T, 2, B> scores(C& ctx, View<const T, 2, B> queries, View<const T, 2, B> keys) const {
     auto s = ctx.template scratch<T>(block.all_rows(), block.keys);
-    FullPrecision<B>::grouped_gemm(ctx, groups, rows(queries), of_keys(keys), true, s, fn::Store{});
+    FullPrecision<B>::grouped_gemm(ctx, groups, rows(queries), of_keys(keys), true, s, functor::Store{});
     return s;
   }
   /// y_i += Σ_j s[i,j] x_j
   template <class C>
   void add(C& ctx, View<const T, 2, B> s, View<const T, 2, B> x, View<T, 2, B> y) const {
-    FullPrecision<B>::grouped_gemm(ctx, groups, s, of_keys(x), false, rows(y), fn::AddTo<T, B>{rows(y)});
+    FullPrecision<B>::grouped_gemm(ctx, groups, s, of_keys(x), false, rows(y), functor::AddTo<T, B>{rows(y)});
   }
   /// x_j += Σ_i s[i,j] y_i
   template <class C>
@@ -107,5 +107,5 @@ struct Products {
   }
 };
 
-}  // namespace attending
+}  // namespace detail_::attending
 }  // namespace gatefold

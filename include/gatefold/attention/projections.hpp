@@ -10,7 +10,7 @@
 #include "gatefold/tensor/view.hpp"
 
 /// What attentions of any kind ask of their heads and projections, in the name of the one that asks, and do with them.
-namespace gatefold::attending {
+namespace gatefold::detail_::attending {
 
 inline void expect_heads(const char* where, Index model_dim, Index heads) {
   expect(model_dim >= 1, where, "model_dim", "at least 1", model_dim);
@@ -27,14 +27,14 @@ void expect_projections(const char* where, const P& p, std::initializer_list<Ind
 /// y = x w
 template <class T, class B>
 void project(typename B::Context& ctx, In<T, 2, B> x, const Tensor<T, 2, B>& w, Out<T, 2, B> y) {
-  B::gemm(ctx, x, false, w.view(), false, false, y, fn::Store{});
+  B::gemm(ctx, x, false, w.view(), false, false, y, functor::Store{});
 }
 /// dx += dy wᵀ, dw += xᵀ dy unless it is skipped
 template <class T, class B>
 void project_backward(typename B::Context& ctx, In<T, 2, B> x, const Tensor<T, 2, B>& w, In<T, 2, B> dy,
                       Out<T, 2, B> dx, Tensor<T, 2, B>& dw) {
-  if (!dw.is_skipped()) B::gemm(ctx, x, true, dy, false, true, dw.view(), fn::Store{});
-  B::gemm(ctx, dy, false, w.view(), true, true, dx, fn::Store{});
+  if (!dw.is_skipped()) B::gemm(ctx, x, true, dy, false, true, dw.view(), functor::Store{});
+  B::gemm(ctx, dy, false, w.view(), true, true, dx, functor::Store{});
 }
 
-}  // namespace gatefold::attending
+}  // namespace gatefold::detail_::attending

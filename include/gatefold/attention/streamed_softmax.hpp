@@ -24,14 +24,14 @@
 /// normalised by a log-sum-exp.
 namespace gatefold {
 
-namespace fn {
+namespace functor {
 
 /// score ← w without its normaliser: exp(scale · (score − the row's largest so far)), 0 where hidden. With t = scale ·
 /// (score − the largest), the entropy of the weights is log Σ e^t − Σ t e^t / Σ e^t, both parts at least 0.
-template <class T, class B, class MaskT = attending::Mask<T, B>>
+template <class T, class B, class MaskT = detail_::attending::Mask<T, B>>
 struct SoftmaxBlock {
   MaskT mask;
-  attending::Block block;
+  detail_::attending::Block block;
   T scale;
   View<T, 2, B> score;       // [rows, keys] of the block
   View<T, 1, B> top, total;  // [N] of rows
@@ -46,8 +46,8 @@ struct SoftmaxBlock {
     const T highest = max_columns<T>(lanes, count, seen), before = top(to), best = highest > before ? highest : before;
     const T shift = best == -T(INFINITY) ? T(0) : best,
             keep = best == before ? T(1) : std::exp(scale * (before - best));
-    using math::exp;
-    using math::where_positive;
+    using functor::math::exp;
+    using functor::math::where_positive;
     const auto exponent = [&](auto at, Index j) { return (seen(at, j) - shift) * scale; };
     // What needs no sum goes first, and the largest before is read again at the end: fewer values are live meanwhile.
     hide(lanes, score, row, first, count);
@@ -87,10 +87,10 @@ struct SoftmaxBlock {
 };
 
 /// score → scale · w (⟨g_i, values_j⟩ − mean_i), slope = ⟨g_i, values_j⟩ → w, w normalised
-template <class T, class B, class MaskT = attending::Mask<T, B>>
+template <class T, class B, class MaskT = detail_::attending::Mask<T, B>>
 struct SoftmaxBlockBackward {
   MaskT mask;
-  attending::Block block;
+  detail_::attending::Block block;
   T scale;
   View<const T, 1, B> log_sum_exp;  // [N]
   View<const T, 1, B> mean;         // [N] of rows
@@ -103,8 +103,8 @@ struct SoftmaxBlockBackward {
     // A row that sees nobody, for all that its columns are there: every weight is exp(−∞) = 0.
     const T normaliser = log_sum_exp(i) == -T(INFINITY) ? T(0) : log_sum_exp(i), shift = mean(block.row + row);
     each_column<T>(lanes, count, [&](auto at, Index j) {
-      using math::exp;
-      using math::where_positive;
+      using functor::math::exp;
+      using functor::math::where_positive;
       const auto w = exp(mask.seen(at, i, key + j, at.load(&score(row, first + j))) * scale - normaliser);
       // NaN stays NaN, and 0 is 0 whatever the slope is.
       at.store(&score(row, first + j), where_positive(w, w * scale * (at.load(&slope(row, first + j)) - shift), w));
@@ -115,16 +115,16 @@ struct SoftmaxBlockBackward {
   }
 };
 
-}  // namespace fn
+}  // namespace functor
 
-namespace attending {
+namespace detail_::attending {
 
 /// A softmax under way: what its keys so far add up to. Lives in scratch.
 template <class T, class B>
 struct Sums {
   View<T, 1, B> top, total;  // [N] of rows: largest score, sum of the weights relative to it
   View<T, 2, B> sums;        // [N, E] of rows: weighted sum of the values
-  View<T, 1, B> scored{};    // [N] of rows: what the entropy of the weights is made of (fn::SoftmaxBlock); or empty
+  View<T, 1, B> scored{};  // [N] of rows: what the entropy of the weights is made of (functor::SoftmaxBlock); or empty
 
   template <class C>
   Sums(C& ctx, View<T, 2, B> out, bool with_entropy = false)
@@ -151,7 +151,7 @@ struct Places {
     if (keys.empty()) return;
     const View<const T, 2, B> position = position_scores(ctx, block, queries, keys);
     B::for_rows(ctx, block.all_rows(),
-                fn::WindowScores<T, B>{mask.window, block, mask.keys, position, score, mask.following});
+                functor::WindowScores<T, B>{mask.window, block, mask.keys, position, score, mask.following});
   }
   template <class C>
   void add_backward(C& ctx, const Block& block, const Mask<T, B>& mask, View<const T, 2, B> queries,
@@ -177,7 +177,7 @@ void add_keys(C& ctx, View<const T, 2, B> queries, View<const T, 2, B> keys, dou
         const View<T, 2, B> w = Products<T, B>(own, block, mask.in_use, following).scores(own, queries, keys);
         places.add(own, block, mask, queries, w);
         for_rows(own, block.all_rows(), mask.in_use.from(block.row),
-                 fn::SoftmaxBlock<T, B>{mask, block, T(scale), w, to.top, to.total, to.scored, to.sums});
+                 functor::SoftmaxBlock<T, B>{mask, block, T(scale), w, to.top, to.total, to.scored, to.sums});
         Products<T, B>(own, block, mask.in_use).add(own, w, values, to.sums);
       });
 }
@@ -196,7 +196,7 @@ void add_keys_backward(C& ctx, View<const T, 2, B> queries, View<const T, 2, B> 
                    const View<T, 2, B> d = of_keys.scores(own, queries, keys), w = of_values.scores(own, dsums, values);
                    places.add(own, block, mask, queries, d);
                    for_rows(own, block.all_rows(), mask.in_use.from(block.row),
-                            fn::SoftmaxBlockBackward<T, B>{mask, block, T(scale), log_sum_exp, mean, d, w});
+                            functor::SoftmaxBlockBackward<T, B>{mask, block, T(scale), log_sum_exp, mean, d, w});
                    of_values.add_transposed(own, w, dsums, dvalues);
                    of_keys.add(own, d, keys, dqueries);
                    of_keys.add_transposed(own, d, queries, dkeys);
@@ -204,5 +204,5 @@ void add_keys_backward(C& ctx, View<const T, 2, B> queries, View<const T, 2, B> 
                  });
 }
 
-}  // namespace attending
+}  // namespace detail_::attending
 }  // namespace gatefold

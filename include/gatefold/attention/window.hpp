@@ -5,7 +5,7 @@
 #include "gatefold/core/types.hpp"
 
 /// Attention to a window of the past: which keys an item sees, and in which blocks.
-namespace gatefold::attending {
+namespace gatefold::detail_::attending {
 
 /// The keys that items of a segment see: those at most so many places back, in the segment itself or among the items
 /// remembered from before it, whose keys stand first.
@@ -70,4 +70,4 @@ void for_each_window_block(const Window& window, Index sequences, const F& f) {
     }
 }
 
-}  // namespace gatefold::attending
+}  // namespace gatefold::detail_::attending

@@ -13,7 +13,7 @@ void __asan_unpoison_memory_region(const volatile void* p, std::size_t bytes) __
 
 /// What the address sanitizer is told of memory that is not malloc's. Asked for when the program runs, so that parts of
 /// it that are compiled with it and without agree; where it is not there, nothing happens.
-namespace gatefold::address_sanitizer {
+namespace gatefold::detail_::address_sanitizer {
 
 /// Whoever reads or writes there is reported.
 inline void poison([[maybe_unused]] const void* p, [[maybe_unused]] std::size_t bytes) {
@@ -27,4 +27,4 @@ inline void unpoison([[maybe_unused]] const void* p, [[maybe_unused]] std::size_
 #endif
 }
 
-}  // namespace gatefold::address_sanitizer
+}  // namespace gatefold::detail_::address_sanitizer

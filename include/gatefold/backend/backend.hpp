@@ -12,7 +12,7 @@
 
 namespace gatefold {
 
-namespace backend {
+namespace detail_::backend {
 
 /// Stand-in for every functor a policy passes to a primitive.
 struct AnyFunctor {
@@ -63,16 +63,16 @@ template <class B>
 concept Products = requires(typename B::Context& ctx, Groups<B> g, View<const double, 2, B> a,
                             View<const double, 3, B> w, View<double, 3, B> dw, View<double, 2, B> c,
                             View<const Index, 1, B> rows, View<const double, 1, B> weight) {
-  B::gemm(ctx, a, false, a, true, false, c, fn::Store{});
-  B::gemm_rows(ctx, a, a, true, c, fn::Store{}, AnyFunctor{});
-  B::grouped_gemm(ctx, g, a, w, false, c, fn::Store{});
+  B::gemm(ctx, a, false, a, true, false, c, functor::Store{});
+  B::gemm_rows(ctx, a, a, true, c, functor::Store{}, AnyFunctor{});
+  B::grouped_gemm(ctx, g, a, w, false, c, functor::Store{});
   B::grouped_gemm_rows(ctx, g, a, w, false, c, AnyFunctor{});
-  B::grouped_pair(ctx, g, a, std::array{w}, fn::Store{}, w, c, fn::Store{});
+  B::grouped_pair(ctx, g, a, std::array{w}, functor::Store{}, w, c, functor::Store{});
   B::grouped_outer(ctx, g, a, a, dw, true, rows);
   B::grouped_sum(ctx, g, a, c, true, rows, weight);
 };
 
-}  // namespace backend
+}  // namespace detail_::backend
 
 /// The porting contract: a backend is a type with a Context and these static primitives. Everything else in the library
 /// is written in them.
@@ -95,7 +95,7 @@ concept Products = requires(typename B::Context& ctx, Groups<B> g, View<const do
 ///                                        it is complete: `row` points to its values, in c or in a copy at hand. A c
 ///                                        without memory (null, with its extents) is not kept: f may write to row
 ///     grouped_gemm(ctx, groups, a, w, transpose, c, epilogue) c[s] = a[row(s)] op(w[e]); transpose is a bool, or
-///                                        `transposed` or `as_stored` (groups.hpp), here and below
+///                                        `as_transposed` or `as_stored` (groups.hpp), here and below
 ///     grouped_gemm_rows(ctx, groups, a, w, transpose, c, f)   c likewise, and f(lanes, s, row) for slots in use: `row`
 ///                                        points to the values of c[s], complete, which f may change; f writes no Index
 ///     grouped_pair(ctx, groups, a, {up} or {up, up}, middle, down, c, last)
@@ -118,9 +118,10 @@ concept Products = requires(typename B::Context& ctx, Groups<B> g, View<const do
 /// @order  results are bitwise the same for any number of threads, and an element of a product depends on its own row
 ///         and the weights alone
 template <class B>
-concept Backend = backend::Memory<B> && backend::Loops<B> && backend::Sorting<B> && backend::Products<B>;
+concept Backend = detail_::backend::Memory<B> && detail_::backend::Loops<B> && detail_::backend::Sorting<B> &&
+    detail_::backend::Products<B>;
 
-namespace backend {
+namespace detail_::backend {
 
 /// B, or what it names as its FullPrecision.
 template <class B>
@@ -170,27 +171,27 @@ struct OfSlot<T, B> {
   using Type = typename B::template SlotValue<T>;
 };
 
-}  // namespace backend
+}  // namespace detail_::backend
 
 /// How B stores values of T that an expert keeps for its backward: as they are, or rounded (CpuBf16, CudaBf16: floats
 /// as Bfloat16). They are read and written through `at` (epilogue.hpp), as T.
 template <class T, class B>
-using Stored = typename backend::Kept<T, B>::Type;
+using Stored = typename detail_::backend::Kept<T, B>::Type;
 
 /// How B stores values of T that are made for its grouped products alone: as they are, or rounded as those would round
 /// them (CudaBf16: floats as Bfloat16). Its grouped_gemm takes them for a, grouped_outer for a and dc.
 template <class T, class B>
-using Multiplied = typename backend::Factor<T, B>::Type;
+using Multiplied = typename detail_::backend::Factor<T, B>::Type;
 
 /// How B stores what the slots of a mixture hold between experts and items, their outputs and the adjoints of their
 /// items, where the experts take it so (stores_slots): as they are, or rounded (CudaBf16: floats as Bfloat16). Its
 /// grouped_gemm and grouped_pair take them for c.
 template <class T, class B>
-using SlotValue = typename backend::OfSlot<T, B>::Type;
+using SlotValue = typename detail_::backend::OfSlot<T, B>::Type;
 
 /// The primitives of B with grouped products that multiply what they are given, for gates and attention: a backend may
 /// round what experts multiply (CpuBf16, CudaBf16), and then names them.
 template <class B>
-using FullPrecision = typename backend::Full<B>::Type;
+using FullPrecision = typename detail_::backend::Full<B>::Type;
 
 }  // namespace gatefold

@@ -5,7 +5,7 @@
 #include "gatefold/core/types.hpp"
 #include "gatefold/tensor/view.hpp"
 
-namespace gatefold::fn {
+namespace gatefold::functor {
 
 /// to[to_rows[i], :] = from[from_rows[i], :], rounded where Y is smaller; without a list, row i
 /// @tparam T  what values are in registers
@@ -22,4 +22,4 @@ struct CarryRows {
   }
 };
 
-}  // namespace gatefold::fn
+}  // namespace gatefold::functor

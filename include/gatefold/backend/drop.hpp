@@ -8,7 +8,7 @@
 
 namespace gatefold {
 
-namespace fn {
+namespace functor {
 
 /// to[j] = ξ from[j] / (1 − rate), for neighbours j < n whose numbers in a stream begin at `first`;  ξ = 0 where the
 /// number, uniform in [0, 1), is less than the rate, else 1. Whoever needs ξ again draws it again.
@@ -49,5 +49,5 @@ struct DropRows {
   }
 };
 
-}  // namespace fn
+}  // namespace functor
 }  // namespace gatefold

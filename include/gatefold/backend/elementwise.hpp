@@ -15,7 +15,7 @@
 /// CUDA backend needs no --extended-lambda, and run on registers (backend.hpp), as compilers vectorise little at -O2.
 namespace gatefold {
 
-namespace fn {
+namespace functor {
 
 template <class T>
 struct Fill {
@@ -196,12 +196,12 @@ GATEFOLD_HD Sum inner_product(const Lanes& lanes, Index n, const T* a, const T* 
   }
 }
 
-}  // namespace fn
+}  // namespace functor
 
 /// x = value
 template <class C, class T, int R, class B>
 void fill(C& ctx, View<T, R, B> x, NonDeduced<T> value) {
-  B::for_each(ctx, x.size(), fn::Fill<T>{value, x.data()});
+  B::for_each(ctx, x.size(), functor::Fill<T>{value, x.data()});
 }
 template <class C, class T, int R, class B>
 void fill(C& ctx, Tensor<T, R, B>& x, NonDeduced<T> value) {
@@ -210,28 +210,28 @@ void fill(C& ctx, Tensor<T, R, B>& x, NonDeduced<T> value) {
 /// to = from
 template <class C, class T, int R, class B>
 void copy(C& ctx, In<T, R, B> from, View<T, R, B> to) {
-  B::for_each(ctx, to.size(), fn::Copy<T>{from.data(), to.data()});
+  B::for_each(ctx, to.size(), functor::Copy<T>{from.data(), to.data()});
 }
 /// to = scale · from
 template <class C, class T, int R, class B>
 void copy_scaled(C& ctx, NonDeduced<T> scale, In<T, R, B> from, View<T, R, B> to) {
-  B::for_each(ctx, to.size(), fn::CopyScaled<T>{scale, from.data(), to.data()});
+  B::for_each(ctx, to.size(), functor::CopyScaled<T>{scale, from.data(), to.data()});
 }
 /// y += x
 template <class C, class T, int R, class B>
 void add(C& ctx, In<T, R, B> x, View<T, R, B> y) {
-  B::for_each(ctx, y.size(), fn::AddScaled<T>{T(1), x.data(), y.data()});
+  B::for_each(ctx, y.size(), functor::AddScaled<T>{T(1), x.data(), y.data()});
 }
 /// y += scale · x
 template <class C, class T, int R, class B>
 void add_scaled(C& ctx, NonDeduced<T> scale, In<T, R, B> x, View<T, R, B> y) {
-  B::for_each(ctx, y.size(), fn::AddScaled<T>{scale, x.data(), y.data()});
+  B::for_each(ctx, y.size(), functor::AddScaled<T>{scale, x.data(), y.data()});
 }
 
 /// step(at, i) for every element of out, where it is a step at all.
 template <class C, class T, class B, class Step>
 void run_step(C& ctx, View<T, 2, B> out, const Step& step) {
-  if constexpr (!std::is_same_v<Step, fn::NoStep<T>>) B::for_each(ctx, out.size(), step);
+  if constexpr (!std::is_same_v<Step, functor::NoStep<T>>) B::for_each(ctx, out.size(), step);
 }
 /// rows(lanes, n) for the rows of `out`, then step for its elements. A step that is a RegisterFunctor runs in the same
 /// pass: on a host row by row, while a row is in the cache; on a device before an element, or neighbours, are stored,
@@ -239,13 +239,13 @@ void run_step(C& ctx, View<T, 2, B> out, const Step& step) {
 /// step finds its own, so that a compiler can tell once for all elements which of them are one.
 template <class C, class Rows, class T, class B, class Step>
 void for_rows(C& ctx, View<T, 2, B> out, const Rows& rows, const Step& step) {
-  if constexpr (!RegisterFunctor<Step> || std::is_same_v<Step, fn::NoStep<T>>) {
+  if constexpr (!RegisterFunctor<Step> || std::is_same_v<Step, functor::NoStep<T>>) {
     B::for_rows(ctx, out.extent(0), rows);
     run_step(ctx, out, step);
   } else if constexpr (B::is_host) {
-    B::for_rows(ctx, out.extent(0), fn::RowWithStep<Rows, Step>{rows, step, out.extent(1)});
+    B::for_rows(ctx, out.extent(0), functor::RowWithStep<Rows, Step>{rows, step, out.extent(1)});
   } else {
-    B::for_rows(ctx, out.extent(0), fn::ElementWithStep<Rows, Step, T>{rows, step, out.data()});
+    B::for_rows(ctx, out.extent(0), functor::ElementWithStep<Rows, Step, T>{rows, step, out.data()});
   }
 }
 
@@ -254,7 +254,7 @@ template <class C, class T, int R, class B>
 void zero(C& ctx, Tensor<T, R, B>& x) {
   fill(ctx, x, 0);
 }
-namespace pack {
+namespace detail_::pack {
 
 template <class C>
 struct Zero {
@@ -289,15 +289,15 @@ struct ExpectSameExtents {
   }
 };
 
-}  // namespace pack
+}  // namespace detail_::pack
 
 /// Zero every tensor of a pack (a tensor is one); of a Table the rows that are touched.
 template <class C, class P>
 void set_zero(C& ctx, P& pack) {
-  constexpr bool is_view = shape::HasRank<P> && !pack::is_tensor<P>;
+  constexpr bool is_view = detail_::shape::HasRank<P> && !detail_::pack::is_tensor<P>;
   GATEFOLD_REQUIRE(!is_view,
                    "gatefold: set_zero(ctx, pack) zeroes packs and tensors; a view is filled: fill(ctx, view, 0)");
-  if constexpr (!is_view) for_each_tensor(pack::Zero<C>{ctx}, pack);
+  if constexpr (!is_view) for_each_tensor(detail_::pack::Zero<C>{ctx}, pack);
 }
 /// Zero a pack as set_zero does, but leave the zeros of tensors of rank 3, the weights of experts, to whoever asks for
 /// their elements first. A backward that stores the whole gradient of such weights (add_weight_gradient) spares the
@@ -305,12 +305,12 @@ void set_zero(C& ctx, P& pack) {
 /// @param ctx  outlives that
 template <class C, class P>
 void set_zero_later(C& ctx, P& pack) {
-  for_each_tensor(pack::DeferZeros<C>{ctx}, pack);
+  for_each_tensor(detail_::pack::DeferZeros<C>{ctx}, pack);
 }
 /// Write what set_zero_later left, if nobody has.
 template <class P>
 void write_zeros(P& pack) {
-  for_each_tensor(pack::WriteZeros{}, pack);
+  for_each_tensor(detail_::pack::WriteZeros{}, pack);
 }
 /// A pack of the same shape, zeroed: gradients, optimizer moments.
 template <class C, class P>
@@ -326,8 +326,8 @@ P zeros_like(C& ctx, const P& like) {
 template <class C, class P, class Q>
 void copy_pack(C& ctx, const P& from, Q& to) {
   const auto here = ctx.here();
-  for_each_tensor(pack::ExpectSameExtents{}, from, to);
-  for_each_tensor(pack::Copy<C>{ctx}, from, to);
+  for_each_tensor(detail_::pack::ExpectSameExtents{}, from, to);
+  for_each_tensor(detail_::pack::Copy<C>{ctx}, from, to);
 }
 
 }  // namespace gatefold

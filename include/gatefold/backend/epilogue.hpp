@@ -31,7 +31,7 @@ concept RegisterFunctor = requires {
   typename F::Element;
 };
 
-namespace fn {
+namespace functor {
 
 /// c = v
 struct Store {
@@ -63,5 +63,5 @@ struct AddTo {
   }
 };
 
-}  // namespace fn
+}  // namespace functor
 }  // namespace gatefold

@@ -7,7 +7,7 @@
 
 namespace gatefold {
 
-namespace fn {
+namespace functor {
 
 /// f(lanes, n, row) for row n of c
 template <class F, class T, class B>
@@ -37,7 +37,7 @@ struct OnSlot {
   }
 };
 
-}  // namespace fn
+}  // namespace functor
 
 /// c = a op(b), and `then(rows)` where the rows are kept: in c or, where it has no memory, in scratch.
 template <class T, class B, class E, class F>
@@ -58,7 +58,7 @@ template <class T, class B, class E, class F>
 void gemm_then_rows(auto& ctx, View<const T, 2, B> a, View<const T, 2, B> b, bool tb, View<T, 2, B> c,
                     const E& epilogue, const F& f) {
   gemm_then(ctx, a, b, tb, c, epilogue, [&](View<T, 2, B> rows) {
-    B::for_rows(ctx, rows.extent(0), fn::OnRow<F, T, B>{f, rows});
+    B::for_rows(ctx, rows.extent(0), functor::OnRow<F, T, B>{f, rows});
   });
 }
 

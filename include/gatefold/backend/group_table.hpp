@@ -7,7 +7,7 @@
 
 namespace gatefold {
 
-namespace fn {
+namespace functor {
 
 /// rows[s] = row of order[s] in a table of `each` columns; and the other way round: slot_of[order[s]] = s.
 template <class B>
@@ -40,7 +40,7 @@ struct SlotsOfRow {
   }
 };
 
-}  // namespace fn
+}  // namespace functor
 
 /// The primitive group_table (backend.hpp) in terms of group_by and for_each.
 /// @param keys   [N, K] in   each in [0, G)
@@ -59,8 +59,8 @@ void group_by_and_back(auto& ctx, View<const Index, 2, B> keys, View<Index, 1, B
     if (!offsets.empty())
       expect(offsets(offsets.extent(0) - 1) == keys.size(), "group_table", "keys", "a group that exists for each",
              "negative ones");
-  B::for_each(ctx, keys.size(), fn::TableSlots<B>{keys.extent(1), order, rows, slot_of});
-  B::for_each(ctx, keys.extent(0) + 1, fn::SlotsOfRow<B>{keys.extent(1), slot_of, row_offsets, row_slots});
+  B::for_each(ctx, keys.size(), functor::TableSlots<B>{keys.extent(1), order, rows, slot_of});
+  B::for_each(ctx, keys.extent(0) + 1, functor::SlotsOfRow<B>{keys.extent(1), slot_of, row_offsets, row_slots});
 }
 
 }  // namespace gatefold

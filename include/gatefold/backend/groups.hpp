@@ -10,7 +10,7 @@ namespace gatefold {
 
 /// How a grouped product takes its weights, where that is known before it runs: a device then compiles the kernels of
 /// one way alone.
-inline constexpr std::true_type transposed{};
+inline constexpr std::true_type as_transposed{};
 inline constexpr std::false_type as_stored{};
 
 /// Slots sorted by expert: slot s of expert e lies in [offsets[e], offsets[e + 1]) and reads row rows[s] of the items.

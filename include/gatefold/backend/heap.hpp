@@ -5,7 +5,7 @@
 
 /// Sorting inside a functor, in place: a heap whose root is the last in order. `before(a, b)` is a strict total order
 /// of what the indices stand for.
-namespace gatefold::fn {
+namespace gatefold::functor {
 
 /// Let the index at `at` sink below those that come after it.
 /// @cost 2·log₂ count comparisons
@@ -55,4 +55,4 @@ GATEFOLD_HD void offer(Index* list, Index room, Index& held, Index candidate, co
   }
 }
 
-}  // namespace gatefold::fn
+}  // namespace gatefold::functor

@@ -14,7 +14,7 @@
 
 namespace gatefold {
 
-namespace fn {
+namespace functor {
 
 /// x[b, r, :] = x[b, 0, :] for blocks b of `repeats` parts of `size` values each
 template <class T>
@@ -27,15 +27,15 @@ struct RepeatFirst {
   }
 };
 
-}  // namespace fn
+}  // namespace functor
 
 /// Copy the first of every `repeats` consecutive parts of x, each of `size` values, over the others.
 template <class C, class T, int R, class B>
 void repeat_first(C& ctx, Index repeats, Index size, View<T, R, B> x) {
-  if (repeats > 1) B::for_each(ctx, x.size(), fn::RepeatFirst<T>{repeats, size, x.data()});
+  if (repeats > 1) B::for_each(ctx, x.size(), functor::RepeatFirst<T>{repeats, size, x.data()});
 }
 
-namespace initial {
+namespace detail_::initial {
 
 template <class C, class T, int R, class B>
 void draw(C& ctx, const Initial& of, Seed seed, Index fan, Tensor<T, R, B>& x) {
@@ -60,7 +60,7 @@ void share(C& ctx, Tensor<T, R, B>& x) {
   repeat_first(ctx, x.extent(0), x.size() / std::max<Index>(x.extent(0), 1), x.view());
 }
 
-}  // namespace initial
+}  // namespace detail_::initial
 
 /// A new tensor of these extents, the last two of which are in and out: policy/initial.hpp, (1) to (5).
 template <class T, class C, class... Extent>
@@ -71,11 +71,11 @@ Tensor<T, sizeof...(Extent), typename C::Backend> initial_weights(C& ctx, const 
   const auto here = ctx.here();
   Tensor<T, sizeof...(Extent), typename C::Backend> w(extents...);
   const Index in = w.extent(int(sizeof...(Extent)) - 2), out = w.extent(int(sizeof...(Extent)) - 1);
-  initial::draw(ctx, of, seed, of.law == Initial::Law::reference ? in * out : in, w);
+  detail_::initial::draw(ctx, of, seed, of.law == Initial::Law::reference ? in * out : in, w);
   if constexpr (sizeof...(Extent) == 2) {
     expect(!of.shared, "Initial", "shared", "false (these are no weights of experts)", "true");
   } else if (of.shared) {
-    initial::share(ctx, w);
+    detail_::initial::share(ctx, w);
   }
   return w;
 }
@@ -86,12 +86,12 @@ Tensor<T, sizeof...(Extent), typename C::Backend> initial_biases(C& ctx, const I
   const auto here = ctx.here();
   Tensor<T, sizeof...(Extent), typename C::Backend> b(extents...);
   if (of.law == Initial::Law::fan_in) {
-    initial::draw(ctx, of, seed, in, b);
+    detail_::initial::draw(ctx, of, seed, in, b);
   } else {
     fill(ctx, b.view(), T(0));
   }
   if constexpr (sizeof...(Extent) > 1) {
-    if (of.shared) initial::share(ctx, b);
+    if (of.shared) detail_::initial::share(ctx, b);
   }
   return b;
 }

@@ -5,8 +5,8 @@
 #include "gatefold/core/config.hpp"
 
 /// Scalar functions under the names that registers have too (see backend/cpu/register.hpp), so that a functor writes
-/// `using math::exp; exp(v)` once and works on a float, a double and a register of either.
-namespace gatefold::math {
+/// `using functor::math::exp; exp(v)` once and works on a float, a double and a register of either.
+namespace gatefold::functor::math {
 
 template <class T>
 GATEFOLD_HD T exp(T v) {
@@ -54,4 +54,4 @@ GATEFOLD_HD T softplus(T v) {
   return v > 0 ? v + std::log1p(std::exp(-v)) : std::log1p(std::exp(v));
 }
 
-}  // namespace gatefold::math
+}  // namespace gatefold::functor::math

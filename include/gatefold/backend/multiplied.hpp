@@ -36,10 +36,10 @@ void sum_of_two_products(Context& ctx, const Groups<B>& slots, View<const F, 2, 
   if constexpr (std::is_same_v<T, F>) {
     const auto mark = ctx.mark();
     const View<T, 2, B> first = ctx.template scratch<T>(c.extent(0), c.extent(1));
-    B::grouped_gemm(ctx, slots, a, w, transposed, first, fn::Store{});
-    B::grouped_gemm(ctx, slots, b, v, transposed, c, fn::AddTo<T, B>{first});
+    B::grouped_gemm(ctx, slots, a, w, as_transposed, first, functor::Store{});
+    B::grouped_gemm(ctx, slots, b, v, as_transposed, c, functor::AddTo<T, B>{first});
   } else {
-    B::grouped_gemms(ctx, slots, std::array{a, b}, std::array{w, v}, transposed, c);
+    B::grouped_gemms(ctx, slots, std::array{a, b}, std::array{w, v}, as_transposed, c);
   }
 }
 

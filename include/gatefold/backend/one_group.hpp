@@ -6,7 +6,7 @@
 
 namespace gatefold {
 
-namespace fn {
+namespace functor {
 
 /// offsets[e] = e · size
 template <class B>
@@ -16,14 +16,14 @@ struct EvenOffsets {
   GATEFOLD_HD void operator()(Index e) const { offsets(e) = e * size; }
 };
 
-}  // namespace fn
+}  // namespace functor
 
 /// All rows as the slots of one expert. The offsets live in scratch: take a mark first.
 template <class C>
 auto one_group(C& ctx, Index rows) {
   using B = typename C::Backend;
   auto offsets = ctx.template scratch<Index>(2);
-  B::for_each(ctx, 2, fn::EvenOffsets<B>{rows, offsets});
+  B::for_each(ctx, 2, functor::EvenOffsets<B>{rows, offsets});
   return Groups<B>{offsets, {}, rows};
 }
 

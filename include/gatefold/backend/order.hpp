@@ -7,7 +7,7 @@
 #include "gatefold/core/types.hpp"
 
 /// The order of numbers that ranks, sorts and heaps go by.
-namespace gatefold::fn {
+namespace gatefold::functor {
 
 /// Whether the compiler was told that there is no NaN and no infinity (-ffast-math, -ffinite-math-only): comparisons of
 /// floats with them then give anything.
@@ -71,4 +71,4 @@ GATEFOLD_HD bool ranks_before(T a, Index i, T b, Index j) {
   return of_a != of_b ? of_a > of_b : i < j;
 }
 
-}  // namespace gatefold::fn
+}  // namespace gatefold::functor

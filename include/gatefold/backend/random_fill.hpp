@@ -10,7 +10,7 @@
 /// Random tensors: element i of a tensor is number i of its stream, on every backend and thread count.
 namespace gatefold {
 
-namespace fn {
+namespace functor {
 
 template <class T>
 struct Uniform {
@@ -29,20 +29,20 @@ struct Normal {
   GATEFOLD_HD void operator()(Index i) const { x[i] = scale * normal<T>(seed, 0, static_cast<std::uint64_t>(i)); }
 };
 
-}  // namespace fn
+}  // namespace functor
 
 /// x ~ U[low, high), where rounding may give high itself
 /// @param x  a Tensor or Table
 template <class C, class X>
 void fill_uniform(C& ctx, Seed seed, double low, double high, X& x) {
   using T = std::remove_cvref_t<decltype(*x.data())>;
-  C::Backend::for_each(ctx, x.size(), fn::Uniform<T>{seed, T(low), T(high - low), x.data()});
+  C::Backend::for_each(ctx, x.size(), functor::Uniform<T>{seed, T(low), T(high - low), x.data()});
 }
 /// x ~ N(0, scale²)
 template <class C, class X>
 void fill_normal(C& ctx, Seed seed, double scale, X& x) {
   using T = std::remove_cvref_t<decltype(*x.data())>;
-  C::Backend::for_each(ctx, x.size(), fn::Normal<T>{seed, T(scale), x.data()});
+  C::Backend::for_each(ctx, x.size(), functor::Normal<T>{seed, T(scale), x.data()});
 }
 
 /// A new tensor of the given extents, x ~ U[-bound, bound).

@@ -82,10 +82,10 @@ class Scratch : public OneThread {
   void join_chunks() noexcept;
   void release_chunks() noexcept;
   static void permit(const void* p, std::size_t bytes) {
-    if constexpr (B::is_host) address_sanitizer::unpoison(p, bytes);
+    if constexpr (B::is_host) detail_::address_sanitizer::unpoison(p, bytes);
   }
   static void forbid(const void* p, std::size_t bytes) {
-    if constexpr (B::is_host) address_sanitizer::poison(p, bytes);
+    if constexpr (B::is_host) detail_::address_sanitizer::poison(p, bytes);
   }
 
   std::vector<Chunk> chunks_;

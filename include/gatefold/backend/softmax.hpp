@@ -9,7 +9,7 @@
 #include "gatefold/tensor/view.hpp"
 
 /// Softmax of rows, shared by mixings, selections and losses.
-namespace gatefold::fn {
+namespace gatefold::functor {
 
 /// The largest of a row's numbers, the same on every lane.
 template <class T, class Lanes>
@@ -30,9 +30,9 @@ struct Softmax {
   /// The same of a row that stands elsewhere, and to elsewhere; `to` may be `from`.
   template <class Lanes>
   GATEFOLD_HD void row(const Lanes& lanes, Index, const T* from, T* to) const {
-    using math::exp;
+    using functor::math::exp;
     const Index columns = z.extent(1);
-    const T top = fn::top(lanes, columns, from);
+    const T top = functor::top(lanes, columns, from);
     const T scale = 1 / sum_columns<T>(lanes, columns, [&](auto at, Index e) {
                       const auto v = exp(at.load(from + e) - top);
                       at.store(to + e, v);
@@ -51,9 +51,9 @@ struct LogSoftmax {
 
   template <class Lanes>
   GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
-    using math::exp;
+    using functor::math::exp;
     const Index columns = z.extent(1);
-    const T *from = z.data() + n * columns, top = fn::top(lanes, columns, from);
+    const T *from = z.data() + n * columns, top = functor::top(lanes, columns, from);
     T* to = log_p.data() + n * columns;
     const T log_sum =
         std::log(sum_columns<T>(lanes, columns, [&](auto at, Index e) { return exp(at.load(from + e) - top); }));
@@ -78,4 +78,4 @@ struct SoftmaxBackward {
   }
 };
 
-}  // namespace gatefold::fn
+}  // namespace gatefold::functor

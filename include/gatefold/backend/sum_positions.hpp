@@ -5,7 +5,7 @@
 #include "gatefold/core/types.hpp"
 #include "gatefold/tensor/view.hpp"
 
-namespace gatefold::fn {
+namespace gatefold::functor {
 
 /// total[n] = share Σ_l x[n, l], l < count, in order
 template <class T, class B>
@@ -47,4 +47,4 @@ struct SumPositionsBackward {
   }
 };
 
-}  // namespace gatefold::fn
+}  // namespace gatefold::functor

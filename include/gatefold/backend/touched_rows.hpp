@@ -9,7 +9,7 @@
 /// What zeroes, steps and sums a gradient, without the rows of a Table that nobody touched: they are 0 and stay so.
 namespace gatefold {
 
-namespace fn {
+namespace functor {
 
 /// Touched rows ← 0, and then none is touched.
 template <class T>
@@ -36,7 +36,7 @@ struct StepTouched {
   }
 };
 
-}  // namespace fn
+}  // namespace functor
 
 /// A gradient in parts that are summed one by one, in order: rows of a table, of which those that nobody touched have
 /// no elements, or `length` elements at a time.
@@ -60,7 +60,7 @@ Parts parts_of(const FlatTensor<T, B>& grad, Index length) {
 /// x ← 0
 template <class C, class T, class B>
 void zero(C& ctx, Table<T, B>& x) {
-  B::for_rows(ctx, x.extent(0), fn::ZeroTouched<T>{x.rows()});
+  B::for_rows(ctx, x.extent(0), functor::ZeroTouched<T>{x.rows()});
   x.count_marks();
 }
 
@@ -72,7 +72,7 @@ void for_each_touched(C& ctx, const FlatTensor<T, B>& grad, const Step& step) {
   } else {
     const auto [elements, columns, marks, all] = grad.rows();
     B::for_rows(ctx, grad.extent(0),
-                fn::StepTouched<std::remove_const_t<T>, Step>{{elements, columns, marks, all}, step});
+                functor::StepTouched<std::remove_const_t<T>, Step>{{elements, columns, marks, all}, step});
   }
 }
 

@@ -37,7 +37,7 @@ void transfer(C& ctx, View<const T, Rank, From> from, View<T, Rank, To> to) {
   }
 }
 
-namespace pack {
+namespace detail_::pack {
 
 template <class C>
 struct Transfer {
@@ -45,7 +45,7 @@ struct Transfer {
   void operator()(const Name&, const auto& a, auto& b) const { transfer(ctx, a.view(), b.view()); }
 };
 
-}  // namespace pack
+}  // namespace detail_::pack
 
 /// Every tensor of a pack (a tensor is one), for instance the parameters of a model: `to` gets the shapes of `from`.
 /// @cost one copy for each tensor, finished on return
@@ -53,7 +53,7 @@ template <class C, class P, class Q>
 void transfer(C& ctx, const P& from, Q& to) {
   const auto here = ctx.here();
   shape_like(to, from);
-  for_each_tensor(pack::Transfer<C>{ctx}, from, to);
+  for_each_tensor(detail_::pack::Transfer<C>{ctx}, from, to);
 }
 
 }  // namespace gatefold

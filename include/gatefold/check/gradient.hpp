@@ -176,7 +176,7 @@ std::uint64_t routing_of(const S& saved) {
       }
     if constexpr (requires { mixture.gate.mixing; }) {
       using Mixing = std::remove_reference_t<decltype((mixture.gate.mixing))>;
-      if constexpr (hook::saved::choices<Mixing, decltype(take)>()) mixture.gate.mixing.choices(take);
+      if constexpr (detail_::hook::saved::choices<Mixing, decltype(take)>()) mixture.gate.mixing.choices(take);
     }
   });
   return hash;
@@ -286,7 +286,7 @@ GradientReport gradients(
   backward(layer, ctx, params, x, saved, cotangent, dcarry, dx, grads, extra);
 
   std::vector<GradientSlot> slots;
-  if constexpr (!policy::reads_ids<Layer, double, B>)
+  if constexpr (!detail_::policy::reads_ids<Layer, double, B>)
     slots.push_back({"x", x.data(), std::as_const(dx).data(), x.size()});
   const auto add_slots = [&](const std::string& prefix, const auto& values, const auto& gradients) {
     for (std::size_t k = 0; k < values.size(); ++k)

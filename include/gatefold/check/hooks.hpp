@@ -30,17 +30,17 @@ std::vector<std::string> names_of() {
   };
   using Extra = gatefold::Extra<P, double, B>;
   using Saved = gatefold::Saved<P, double, B>;
-  add(named::adapt<Params<P, double, B>>(), "Params.adapt");
-  add(named::mixtures<Saved>(), "Saved.mixtures");
-  add(named::choices<Saved>(), "Saved.choices");
-  add(named::pass<Carry<P, double, B>>(), "Carry.pass");
-  add(named::at<Extra>(), "Extra.at");
-  add(named::without_auxiliary<Extra>(), "Extra.without_auxiliary");
-  add(named::with_valid<Extra>(), "Extra.with_valid");
-  add(named::WithoutTrace<Extra>(), "Extra.WithoutTrace");
-  add(named::with_trace<Extra>(), "Extra.with_trace");
-  add(named::set_trace<ExtraGrad<P, double, B>>(), "ExtraGrad.set_trace");
-  add(named::slot_weights<Plan<P, double, B>>(), "Plan.slot_weights");
+  add(detail_::named::adapt<Params<P, double, B>>(), "Params.adapt");
+  add(detail_::named::mixtures<Saved>(), "Saved.mixtures");
+  add(detail_::named::choices<Saved>(), "Saved.choices");
+  add(detail_::named::pass<Carry<P, double, B>>(), "Carry.pass");
+  add(detail_::named::at<Extra>(), "Extra.at");
+  add(detail_::named::without_auxiliary<Extra>(), "Extra.without_auxiliary");
+  add(detail_::named::with_valid<Extra>(), "Extra.with_valid");
+  add(detail_::named::WithoutTrace<Extra>(), "Extra.WithoutTrace");
+  add(detail_::named::with_trace<Extra>(), "Extra.with_trace");
+  add(detail_::named::set_trace<ExtraGrad<P, double, B>>(), "ExtraGrad.set_trace");
+  add(detail_::named::slot_weights<Plan<P, double, B>>(), "Plan.slot_weights");
   return names;
 }
 

@@ -18,7 +18,7 @@ namespace gatefold::check {
 template <class T, class C, class L>
 auto random_items(C& ctx, Seed seed, double scale, const L& layer, Index items) {
   using B = typename C::Backend;
-  if constexpr (policy::reads_ids<L, T, B>) {
+  if constexpr (detail_::policy::reads_ids<L, T, B>) {
     Tensor<Index, 1, B> ids(items);
     const auto count = static_cast<double>(layer.in_dim());
     for (Index n = 0; n < items; ++n)
@@ -33,7 +33,7 @@ auto random_items(C& ctx, Seed seed, double scale, const L& layer, Index items) 
 template <class T, class C, class L>
 auto zero_items_grad(C& ctx, const L& layer, Index items) {
   using B = typename C::Backend;
-  if constexpr (policy::reads_ids<L, T, B>) {
+  if constexpr (detail_::policy::reads_ids<L, T, B>) {
     return Nothing<T, B>{};
   } else {
     Tensor<T, 2, B> dx(items, layer.in_dim());

@@ -26,11 +26,11 @@ namespace gatefold::check {
 /// @throws ArgumentError where the loss refuses y or the target
 template <class C, class LossT>
 GradientReport loss_gradients(C& ctx, const LossT& of_outputs, Tensor<double, 2, typename C::Backend>& y,
-                              const loss::TargetOf<LossT, double, typename C::Backend>& target,
+                              const detail_::loss::TargetOf<LossT, double, typename C::Backend>& target,
                               const GradientOptions& options = {}) {
   using B = typename C::Backend;
   using Model = Nothing<double, B>;
-  using Call = loss::Of<LossT, Model, double, B>;
+  using Call = detail_::loss::Of<LossT, Model, double, B>;
   GATEFOLD_REQUIRE(B::is_host, "gatefold: gradients are checked on the host");
   of_outputs.template validate<double, B>(y, target);
   auto params = Call::init(of_outputs, ctx, options.seed, Model{});

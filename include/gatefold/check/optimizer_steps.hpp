@@ -148,7 +148,7 @@ std::vector<std::string> optimizer_steps(const O& optimizer, const L& model, See
     sentences.push_back(
         "other bits where a run goes on from a checkpoint: the state keeps what its `each` and its `counters` do not "
         "list");
-  if constexpr (named::expect_step<O>()) {
+  if constexpr (detail_::named::expect_step<O>()) {
     P other = zeros_like(ctx, run.params);
     bool widened = false;
     for_each_tensor(

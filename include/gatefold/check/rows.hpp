@@ -23,8 +23,8 @@ namespace steps {
 template <class G, class T, class B>
 concept RoutesByRows = requires(const G& gate) {
   gate.scores;
-  requires policy::RowByRow<std::remove_cvref_t<decltype(gate.mixing)>, std::remove_cvref_t<decltype(gate.selection)>,
-                            T, B>;
+  requires detail_::policy::RowByRow<std::remove_cvref_t<decltype(gate.mixing)>,
+                                     std::remove_cvref_t<decltype(gate.selection)>, T, B>;
   requires std::is_same_v<Extra<std::remove_cvref_t<decltype(gate.scores)>, T, B>, Nothing<T, B>>;
   requires std::is_same_v<Extra<std::remove_cvref_t<decltype(gate.mixing)>, T, B>, Nothing<T, B>>;
   requires std::is_same_v<Extra<std::remove_cvref_t<decltype(gate.selection)>, T, B>, Nothing<T, B>>;

@@ -43,14 +43,15 @@ inline std::size_t longest_gap(const Bytes& whole, std::vector<Bytes> parts) {
 
 template <class B, class P>
 void look(const Name& at, const P& p, std::vector<std::string>& sentences) {
-  if constexpr (pack::is_vector<P>) {
+  if constexpr (detail_::pack::is_vector<P>) {
     for (std::size_t i = 0; i < p.size(); ++i) look<B>(Name{&at, {}, static_cast<Index>(i)}, p[i], sentences);
-  } else if constexpr (pack::is_tuple<P>) {
+  } else if constexpr (detail_::pack::is_tuple<P>) {
     Index i = 0;
     std::apply([&](const auto&... part) { (look<B>(Name{&at, {}, i++}, part, sentences), ...); }, p);
-  } else if constexpr (pack::is_tensor<P> || pack::is_sharded<P> || requires { typename P::HoldsNoTensors; }) {
+  } else if constexpr (detail_::pack::is_tensor<P> || detail_::pack::is_sharded<P> ||
+                       requires { typename P::HoldsNoTensors; }) {
     return;
-  } else if constexpr (pack::check<P>()) {
+  } else if constexpr (detail_::pack::check<P>()) {
     std::vector<Bytes> parts;
     std::vector<std::pair<std::string, const void*>> before;
     P::each(
@@ -59,7 +60,7 @@ void look(const Name& at, const P& p, std::vector<std::string>& sentences) {
           for (const auto& [other, where] : before) {
             if (other == name && !name.empty())
               sentences.push_back(at.str() + ": two parts that its `each` lists are called " + other);
-            if (where == &part && pack::is_tensor<std::remove_cvref_t<decltype(part)>>)
+            if (where == &part && detail_::pack::is_tensor<std::remove_cvref_t<decltype(part)>>)
               sentences.push_back(at.str() + ": its `each` lists a tensor twice, as " + other + " and as " +
                                   std::string(name) + ": it would be learned twice");
           }
@@ -68,7 +69,7 @@ void look(const Name& at, const P& p, std::vector<std::string>& sentences) {
         },
         p);
     const auto number = [&](std::string_view, const auto& n) { parts.push_back(bytes_of(n)); };
-    if constexpr (hook::optimizer::counters<P, decltype(number)>()) P::counters(number, p);
+    if constexpr (detail_::hook::optimizer::counters<P, decltype(number)>()) P::counters(number, p);
     const std::size_t gap = longest_gap(bytes_of(p), std::move(parts));
     if (gap >= sizeof(Tensor<float, 1, B>))
       sentences.push_back(at.str() + ": " + std::to_string(gap) +

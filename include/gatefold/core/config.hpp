@@ -35,10 +35,10 @@
 /// A static_assert for what users get wrong, in a function or in a class. g++ prints where the templates around an
 /// error stand before the error itself, the innermost first: there the sentence is, as an argument.
 #if defined(__GNUC__) && !defined(__clang__) && !defined(__CUDACC__)
-#define GATEFOLD_REQUIRE(condition, sentence)               \
-  static_assert([]<bool met, ::gatefold::Sentence says>() { \
-    static_assert(met, sentence);                           \
-    return true;                                            \
+#define GATEFOLD_REQUIRE(condition, sentence)                        \
+  static_assert([]<bool met, ::gatefold::detail_::Sentence says>() { \
+    static_assert(met, sentence);                                    \
+    return true;                                                     \
   }.template operator()<bool(condition), sentence>())
 #else
 #define GATEFOLD_REQUIRE(condition, sentence) static_assert(condition, sentence)
@@ -53,7 +53,7 @@
     return false;                            \
   } else
 
-namespace gatefold {
+namespace gatefold::detail_ {
 
 /// A text as an argument of a template.
 template <std::size_t Size>
@@ -64,4 +64,4 @@ struct Sentence {
   }
 };
 
-}  // namespace gatefold
+}  // namespace gatefold::detail_

@@ -38,7 +38,7 @@ inline constexpr std::array<Severities, 6> kCorruptions{{
     {Corruption::occlusion, "occlusion", {0.2, 0.3, 0.4, 0.5, 0.6}},   // side of a square, share of the side
 }};
 
-namespace fn {
+namespace functor {
 
 /// Pixel p of image n under every corruption but blur; severity's level is what the table says of the kind.
 template <class T, class B>
@@ -131,7 +131,7 @@ struct BlurAlong {
   }
 };
 
-}  // namespace fn
+}  // namespace functor
 
 /// Images that are harder to see, in six ways and five severities.
 ///
@@ -173,7 +173,7 @@ struct Corrupt {
     if (severity == 0) return copy(ctx, x, y);
     const double level = of_kind().level[static_cast<std::size_t>(severity - 1)];
     if (kind == Corruption::blur) return blur<U, B>(ctx, level, x, y);
-    B::for_rows(ctx, x.extent(0), fn::CorruptPixels<U, B>{kind, level, rows, columns, at, x, y});
+    B::for_rows(ctx, x.extent(0), functor::CorruptPixels<U, B>{kind, level, rows, columns, at, x, y});
   }
 
  private:
@@ -183,8 +183,8 @@ struct Corrupt {
   void blur(typename B::Context& ctx, double deviation, View<const T, 2, B> x, View<T, 2, B> y) const {
     auto mark = ctx.mark();
     auto between = ctx.template scratch<double>(x.extent(0), rows * columns);
-    fn::BlurAlong<T, double> down{{}, rows, columns, rows * columns, x.data(), between.data()};
-    fn::BlurAlong<double, T> across{{}, columns, 1, rows * columns, between.data(), y.data()};
+    functor::BlurAlong<T, double> down{{}, rows, columns, rows * columns, x.data(), between.data()};
+    functor::BlurAlong<double, T> across{{}, columns, 1, rows * columns, between.data(), y.data()};
     double total = 0;
     for (Index d = 0; d <= down.kRadius; ++d) {
       const double z = static_cast<double>(d) / deviation;

@@ -16,7 +16,7 @@
 
 namespace gatefold {
 
-namespace fn {
+namespace functor {
 
 /// Where an attack may go from x[i]: at most epsilon away, between low and high.
 struct Reach {
@@ -54,7 +54,7 @@ struct SignStep {
   }
 };
 
-}  // namespace fn
+}  // namespace functor
 
 /// Items a little beside the given ones, where a loss is as large as a few steps along its gradient make it: projected
 /// gradient descent in the maximum norm. One step of the whole length from x is the fast gradient sign method, `fgsm`.
@@ -81,8 +81,8 @@ struct Pgd {
   }
 
   void validate() const {
-    expect(0 <= epsilon && fn::is_finite(epsilon), "Pgd", "epsilon", "0 <= epsilon, finite", epsilon);
-    expect((0 < step || (epsilon == 0 && step == 0)) && fn::is_finite(step), "Pgd", "step", "more than 0, finite",
+    expect(0 <= epsilon && functor::is_finite(epsilon), "Pgd", "epsilon", "0 <= epsilon, finite", epsilon);
+    expect((0 < step || (epsilon == 0 && step == 0)) && functor::is_finite(step), "Pgd", "step", "more than 0, finite",
            step);
     expect(steps >= 1, "Pgd", "steps", "at least 1", steps);
     expect(low <= high, "Pgd", "high", Joined{"at least low = ", low}, high);
@@ -101,9 +101,9 @@ struct Pgd {
            std::max(epsilon, step));
     expect_shape("Pgd", "y", y, {x.extent(0), x.extent(1)});
     expect_apart("Pgd", "y", y, "x", x);
-    const fn::Reach reach{epsilon, low, high};
+    const functor::Reach reach{epsilon, low, high};
     if (start.random) {
-      B::for_each(ctx, x.size(), fn::BeginAnywhere<U>{reach, *start.random, x.data(), y.data()});
+      B::for_each(ctx, x.size(), functor::BeginAnywhere<U>{reach, *start.random, x.data(), y.data()});
     } else {
       copy<typename B::Context, U, 2, B>(ctx, x, y);
     }
@@ -111,7 +111,7 @@ struct Pgd {
     auto dy = ctx.template scratch<U>(x.extent(0), x.extent(1));
     for (Index t = 0; t < steps; ++t) {
       gradient(View<const U, 2, B>(y), dy);
-      B::for_each(ctx, x.size(), fn::SignStep<U>{reach, step, x.data(), dy.data(), y.data()});
+      B::for_each(ctx, x.size(), functor::SignStep<U>{reach, step, x.data(), dy.data(), y.data()});
     }
   }
 };

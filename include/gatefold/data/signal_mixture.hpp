@@ -20,7 +20,7 @@ struct Amplitude {
   double low = 1, high = 1;
 };
 
-namespace fn {
+namespace functor {
 
 /// One of 0 … count − 1, from u in [0, 1)
 GATEFOLD_HD inline Index one_of(Index count, double u) { return static_cast<Index>(u * static_cast<double>(count)); }
@@ -98,7 +98,7 @@ struct DrawSignals {
   }
 };
 
-}  // namespace fn
+}  // namespace functor
 
 /// Sequences with a label that hides in one of many directions: the data of two theory papers.
 ///
@@ -215,10 +215,10 @@ struct SignalMixture {
     expect(items >= 0, "SignalMixture.draw", "items", "at least 0", items);
     Sample<T, B> s{Tensor<T, 2, B>(items, item_dim()), Tensor<T, 2, B>(items, 1), Tensor<Index, 1, B>(items),
                    Tensor<Index, 1, B>(items), Tensor<Index, 2, B>(items, 3)};
-    B::for_rows(
-        ctx, items,
-        fn::DrawSignals<T, B>{seed, feature, center, distractor, noise, decay, scale, signals.feature, signals.center,
-                              s.x.view().as(items, length, model_dim), s.target, s.cluster, s.distractor, s.place});
+    B::for_rows(ctx, items,
+                functor::DrawSignals<T, B>{seed, feature, center, distractor, noise, decay, scale, signals.feature,
+                                           signals.center, s.x.view().as(items, length, model_dim), s.target, s.cluster,
+                                           s.distractor, s.place});
     return s;
   }
 };

@@ -43,7 +43,7 @@ class AsyncCheckpoint {
   void save(const std::filesystem::path& path, const R& run, const io::Metadata& metadata = {},
             const io::SaveOptions& options = {}) {
     const OneThread::Scope alone(alone_);
-    static_assert(gatefold::checkpoint::check_run<R>());
+    static_assert(gatefold::detail_::checkpoint::check_run<R>());
     using C = std::remove_cvref_t<decltype(run.context())>;
     const auto device = run.context().here();
     wait();

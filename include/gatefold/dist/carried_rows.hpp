@@ -61,7 +61,7 @@ void carry_as(ShardT& shard, typename B::Context& ctx, const PackedRows<B>& give
                       in = ctx.template scratch<V>(unpacks ? takes.count : 0, width);
   if (packs)
     gives.each_run(from, out, [&](const auto& list, const auto& of, const auto& packed) {
-      B::for_rows(ctx, packed.extent(0), fn::CarryRows<Element, T, V, B>{list, of, {}, packed});
+      B::for_rows(ctx, packed.extent(0), functor::CarryRows<Element, T, V, B>{list, of, {}, packed});
     });
   const V* const give = packs ? out.data() : reinterpret_cast<const V*>(from.data());
   V* const take = unpacks ? in.data() : reinterpret_cast<V*>(to.data());
@@ -75,7 +75,7 @@ void carry_as(ShardT& shard, typename B::Context& ctx, const PackedRows<B>& give
   shard.exchange(memory_of(ctx), bytes, room, work);
   if (unpacks)
     takes.each_run(to, in, [&](const auto& list, const auto& of, const auto& packed) {
-      B::for_rows(ctx, packed.extent(0), fn::CarryRows<Element, V, T, B>{{}, packed, list, of});
+      B::for_rows(ctx, packed.extent(0), functor::CarryRows<Element, V, T, B>{{}, packed, list, of});
     });
 }
 

@@ -34,7 +34,8 @@ Begun begin(ShardT& shard, const std::filesystem::path& path, const R& run, cons
   io::safetensors::Layout layout;
   std::unique_ptr<io::safetensors::Save> save;
   collectively(shard, [&] {
-    layout = io::safetensors::layout_of(gatefold::checkpoint::with_counters(metadata, run), std::move(list), options);
+    layout = io::safetensors::layout_of(gatefold::detail_::checkpoint::with_counters(metadata, run), std::move(list),
+                                        options);
     if (shard.index() == 0) save = std::make_unique<io::safetensors::Save>(path, layout);
   });
   std::string begun = save ? save->begun() : "";
@@ -69,8 +70,8 @@ void expect_same_metadata(ShardT& shard, const char* where, const io::Metadata& 
   for (const auto& [key, value] : metadata) {
     const std::uint64_t number =
         same::hash(same::hash(value.size(), value.data(), value.size()), key.data(), key.size());
-    if (key.starts_with(gatefold::checkpoint::prefix))
-      numbers.add(Name{nullptr, std::string_view(key).substr(gatefold::checkpoint::prefix.size())}, number);
+    if (key.starts_with(gatefold::detail_::checkpoint::prefix))
+      numbers.add(Name{nullptr, std::string_view(key).substr(gatefold::detail_::checkpoint::prefix.size())}, number);
     else
       texts = same::hash(texts, &number, sizeof number);
   }
@@ -97,7 +98,7 @@ void expect_same_options(ShardT& shard, const char* where, const io::SaveOptions
 template <class ShardT, class R>
 void save_checkpoint(ShardT& shard, const std::filesystem::path& path, const R& run, const io::Metadata& metadata = {},
                      const io::SaveOptions& options = {}) {
-  static_assert(gatefold::checkpoint::check_run<R>());
+  static_assert(gatefold::detail_::checkpoint::check_run<R>());
   using C = std::remove_cvref_t<decltype(run.context())>;
   const auto device = run.context().here();
   expect_same(shard, memory_of(run.context()), "save_checkpoint", run);
@@ -114,18 +115,18 @@ void save_checkpoint(ShardT& shard, const std::filesystem::path& path, const R& 
 /// @cost   every shard reads its own experts and what all hold, and has that in host memory meanwhile
 template <class ShardT, class R>
 io::Metadata load_checkpoint(ShardT& shard, const std::filesystem::path& path, R& run) {
-  static_assert(gatefold::checkpoint::check_run<R>());
+  static_assert(gatefold::detail_::checkpoint::check_run<R>());
   using C = std::remove_cvref_t<decltype(run.context())>;
   const auto device = run.context().here();
   const TensorsHere<C> here(shard, "load_checkpoint", run, TensorsHere<C>::Takes::all);
   io::safetensors::Data data;
   collectively(shard, [&] {
-    gatefold::checkpoint::expect_counters(path, run);
+    gatefold::detail_::checkpoint::expect_counters(path, run);
     data = io::safetensors::read_entries(path, true, here.list);
   });
   saving::expect_same_metadata(shard, "load_checkpoint", data.metadata);
   here.fill(run.context(), data);
-  io::Metadata metadata = gatefold::checkpoint::take_counters(path, std::move(data.metadata), run);
+  io::Metadata metadata = gatefold::detail_::checkpoint::take_counters(path, std::move(data.metadata), run);
   expect_same(shard, memory_of(run.context()), "load_checkpoint", run);
   return metadata;
 }

@@ -21,7 +21,7 @@
 
 namespace gatefold {
 
-namespace fn {
+namespace functor {
 
 /// total += terms[0], then terms[1], …
 struct AddInOrder {
@@ -33,7 +33,7 @@ struct AddInOrder {
   }
 };
 
-}  // namespace fn
+}  // namespace functor
 
 namespace dist {
 
@@ -119,7 +119,7 @@ struct DataParallel {
     fill(ctx, all, 0);
     for_each_learned(squares::OfPack<C>{ctx, sums, sums + 1, shard->index()}, grads);
     shard->sum(ctx, sums + 1, experts);  // each is somewhere, and 0 elsewhere
-    C::Backend::for_each(ctx, 1, fn::AddInOrder{sums + 1, experts, sums});
+    C::Backend::for_each(ctx, 1, functor::AddInOrder{sums + 1, experts, sums});
     return {sums};
   }
   template <class C, class Pack, class StateT>

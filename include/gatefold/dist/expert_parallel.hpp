@@ -24,7 +24,7 @@
 
 namespace gatefold {
 
-namespace fn {
+namespace functor {
 
 /// w[s] = the weight of slot s, of those in use
 template <class T, class B>
@@ -47,7 +47,7 @@ struct GiveAdjoints {
   }
 };
 
-}  // namespace fn
+}  // namespace functor
 
 namespace dist {
 
@@ -131,11 +131,11 @@ struct ExpertParallel {
     expect(deal->placement.experts() == experts(), "ExpertParallel", "params: experts", experts(),
            deal->placement.experts());
     expect(deal->shards == shard->count(), "ExpertParallel", "params: shards", shard->count(), deal->shards);
-    if constexpr (hook::expert::validate<ExpertT, T, B>())
+    if constexpr (detail_::hook::expert::validate<ExpertT, T, B>())
       own_experts(p).validate(p.expert.part, deal->placement.count(shard->index()));
   }
 
-  template <class T, class B, class Step = fn::NoStep<T>>
+  template <class T, class B, class Step = functor::NoStep<T>>
   void forward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> u, Saved<T, B>& saved,
                const Extra<T, B>& extra = {}, const Step& step = {}) const {
     forward_overlapping(ctx, p, x, u, saved, extra, step, NoWork{});
@@ -210,7 +210,7 @@ struct ExpertParallel {
       const auto weights = plan.slot_weights(dplan);
       auto w = ctx.template scratch<T>(in.groups.slots, 1), w_here = ctx.template scratch<T>(slots_here, 1);
       auto dw_here = ctx.template scratch<T>(slots_here, 1);
-      B::for_each(ctx, in.groups.slots, fn::TakeWeights<T, B>{in.groups, weights, w});
+      B::for_each(ctx, in.groups.slots, functor::TakeWeights<T, B>{in.groups, weights, w});
       saved.slots.bring_slots(*shard, ctx, w, w_here, false);
       auto du_here = ctx.template scratch<T>(saved.slots.rows(), out_dim());
       in_chunks(
@@ -227,7 +227,7 @@ struct ExpertParallel {
           },
           give_back, work);
       saved.slots.return_slots(*shard, ctx, dw_here, w, false);
-      B::for_each(ctx, in.groups.slots, fn::GiveAdjoints<T, B>{in.groups, weights, w});
+      B::for_each(ctx, in.groups.slots, functor::GiveAdjoints<T, B>{in.groups, weights, w});
     } else {
       auto dz = ctx.template scratch<T>(in.groups.slots, out_dim());
       plan.combine_backward(ctx, saved.z, du, dz, dplan);

@@ -36,7 +36,7 @@
 /// A gate that sees the batch of all shards as if it were one.
 namespace gatefold {
 
-namespace fn {
+namespace functor {
 
 /// Nothing, for any row.
 struct NoRow {
@@ -44,7 +44,7 @@ struct NoRow {
   GATEFOLD_HD void operator()(const Lanes&, Index, T*) const {}
 };
 
-}  // namespace fn
+}  // namespace functor
 
 namespace dist {
 
@@ -94,16 +94,16 @@ struct Parts<ComposedGate<S, M, Sel, A...>> {
   static constexpr bool composed = true;
   /// Whether a device's gate in one process has its rows from the product that scores them.
   template <class T, class B>
-  static constexpr bool scores_rows = !B::is_host && hook::scores::forward_rows<S, T, B>();
+  static constexpr bool scores_rows = !B::is_host && detail_::hook::scores::forward_rows<S, T, B>();
   template <class T, class B>
   using OfLogits = ComposedGate<std::conditional_t<scores_rows<T, B>, GivenRows, GivenScores>, M, Sel, A...>;
   using OfMixed = ComposedGate<MixedScores, GivenMixing, Sel, A...>;
   /// Scores draw nothing by the number of an item, and nothing after the mixing needs the items.
-  static constexpr bool selects_by_logits = !named::Extra<S>() && reads_logits_alone<Sel>;
+  static constexpr bool selects_by_logits = !detail_::named::Extra<S>() && reads_logits_alone<Sel>;
   /// Nor does the mixing.
   template <class T, class B>
   static constexpr bool by_logits =
-      selects_by_logits&& hook::mixing::rows<M, T, B>() && std::same_as<Params<M, T, B>, Nothing<T, B>>;
+      selects_by_logits&& detail_::hook::mixing::rows<M, T, B>() && std::same_as<Params<M, T, B>, Nothing<T, B>>;
   static constexpr bool by_mixed = selects_by_logits && mixes_within_sequences<M>;
 };
 
@@ -203,7 +203,7 @@ struct GlobalGate {
         gather(shard, ctx, x, saved);
       }
       with_inner(gate, p, saved, extra, [&](const auto& inner, const auto& params, const auto& all) {
-        if constexpr (hook::gate::validate<Inner, T, B>()) inner.validate(params, saved.seen.extent(0), all);
+        if constexpr (detail_::hook::gate::validate<Inner, T, B>()) inner.validate(params, saved.seen.extent(0), all);
         inner.forward(ctx, params, saved.seen, saved.plan, saved.gate, all);
       });
       take_picks<T, B>(ctx, saved.plan, first_item(shard, saved), x.extent(0), saved.picks, saved.own_part);
@@ -287,7 +287,8 @@ struct GlobalGate {
     const auto mixing = mixing_of(gate);
     const auto own = with_valid(extra.mixing, extra.valid);
     expect_length(shard, "extra.mixing.length", own);
-    if constexpr (hook::mixing::validate<typename GateT::Mixing, T, B>()) mixing.validate(p.mixing, items, own);
+    if constexpr (detail_::hook::mixing::validate<typename GateT::Mixing, T, B>())
+      mixing.validate(p.mixing, items, own);
     mixed.logits.resize(items, experts);
     mixed.probabilities.resize(items, experts);
     gate.scores.forward(ctx, p.scores, clean, mixed.logits);
@@ -320,7 +321,7 @@ struct GlobalGate {
   /// there are, and a gate in one process takes it too.
   static void score(const auto& scores, typename B::Context& ctx, const auto& p, In<T, 2, B> x, Out<T, 2, B> z) {
     if constexpr (global::Parts<GateT>::template scores_rows<T, B>) {
-      scores.forward_rows(ctx, p, x, z, fn::NoRow{});
+      scores.forward_rows(ctx, p, x, z, functor::NoRow{});
     } else {
       scores.forward(ctx, p, x, z);
     }

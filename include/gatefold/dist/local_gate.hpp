@@ -39,8 +39,8 @@ struct Composed {
 /// Of a gate of parts, each of which must be.
 template <class S, class M, class Sel, class... A, class B>
 struct Composed<ComposedGate<S, M, Sel, A...>, B> {
-  static constexpr bool is_enough =
-      sizeof...(A) == 0 && !named::Extra<S>() && hook::mixing::rows<M, float, B>() && picks_alone<Sel>;
+  static constexpr bool is_enough = sizeof...(A) == 0 && !detail_::named::Extra<S>() &&
+                                    detail_::hook::mixing::rows<M, float, B>() && picks_alone<Sel>;
 };
 template <class GateT, class B>
 constexpr bool is_enough() {
@@ -50,11 +50,11 @@ constexpr bool is_enough() {
 /// Require it of the gate of every mixture outside an ExpertParallel, whose parameters are in a pack.
 template <class B, class P>
 void check_gates(const P& params) {
-  if constexpr (pack::is_vector<P>) {
+  if constexpr (detail_::pack::is_vector<P>) {
     for (const auto& one : params) check_gates<B>(one);
-  } else if constexpr (pack::is_tuple<P>) {
+  } else if constexpr (detail_::pack::is_tuple<P>) {
     std::apply([](const auto&... part) { (check_gates<B>(part), ...); }, params);
-  } else if constexpr (!pack::is_tensor<P> && !pack::is_sharded<P>) {
+  } else if constexpr (!detail_::pack::is_tensor<P> && !detail_::pack::is_sharded<P>) {
     if constexpr (requires { typename P::Gate; })
       GATEFOLD_REQUIRE(
           (is_enough<typename P::Gate, B>()),

@@ -20,13 +20,13 @@ namespace gatefold::dist {
 /// it together.
 /// @tparam learns  whether the loss inside has parameters, which are those of all shards
 /// @cost   an exchange of a few numbers forward and backward; of a loss that learns also two scalings of all gradients
-template <class LossT, class ShardT, bool learns = named::Params<LossT>()>
+template <class LossT, class ShardT, bool learns = detail_::named::Params<LossT>()>
 struct LossOfShards {
   LossT loss;
   ShardT* shard;
 
   template <class T, class B>
-  using Target = loss::TargetOf<LossT, T, B>;
+  using Target = detail_::loss::TargetOf<LossT, T, B>;
 
   bool no_batch(Index items) const { return all().sum(items) == 0; }
   template <class T, class B>
@@ -36,7 +36,7 @@ struct LossOfShards {
   /// The targets of all shards.
   template <class C, class TargetV>
   Index counted(C& ctx, const TargetV& target) const {
-    return all().sum(gatefold::loss::counted<typename C::Backend>(loss, ctx, target.extent(0), target));
+    return all().sum(gatefold::detail_::loss::counted<typename C::Backend>(loss, ctx, target.extent(0), target));
   }
   template <class T, class B>
   void forward(typename B::Context& ctx, In<T, 2, B> y, const Target<T, B>& target, Out<T, 1, B> value) const {
@@ -48,7 +48,7 @@ struct LossOfShards {
     const T part = share<T, B>(ctx, target);
     if (part == 0) return fill(ctx, dy, 0);
     loss.template backward<T, B>(ctx, y, target, dy);
-    B::for_each(ctx, dy.size(), fn::Scale<T>{part, dy.data()});
+    B::for_each(ctx, dy.size(), functor::Scale<T>{part, dy.data()});
   }
 
   /// value = Σ_j share_j value_j. The host waits for the backend.
@@ -62,7 +62,8 @@ struct LossOfShards {
   /// n_j / Σ n; 0 where there is none at all.
   template <class T, class B>
   T share(typename B::Context& ctx, const Target<T, B>& target) const {
-    const Index mine = gatefold::loss::counted<B>(loss, ctx, target.extent(0), target), total = all().sum(mine);
+    const Index mine = gatefold::detail_::loss::counted<B>(loss, ctx, target.extent(0), target),
+                total = all().sum(mine);
     return total > 0 ? static_cast<T>(mine) / static_cast<T>(total) : T(0);
   }
 
@@ -80,7 +81,7 @@ struct LossOfShards<LossT, ShardT, true> {
   ShardT* shard;
 
   template <class T, class B>
-  using Target = loss::TargetOf<LossT, T, B>;
+  using Target = detail_::loss::TargetOf<LossT, T, B>;
   template <class T, class B>
   using Params = gatefold::Params<LossT, T, B>;
   template <class T, class B>
@@ -116,7 +117,7 @@ struct LossOfShards<LossT, ShardT, true> {
     if (share != 1) scale(ctx, 1 / share, grads, dmodel);
     loss.template backward<T, B>(ctx, p, model, y, target, saved, dy, grads, dmodel);
     if (share != 1) scale(ctx, share, grads, dmodel);
-    B::for_each(ctx, dy.size(), fn::Scale<T>{share, dy.data()});
+    B::for_each(ctx, dy.size(), functor::Scale<T>{share, dy.data()});
   }
 
  private:
@@ -125,7 +126,7 @@ struct LossOfShards<LossT, ShardT, true> {
   static void scale(C& ctx, T factor, P&... packs) {
     (for_each_learned(
          [&](const Name&, auto& g) {
-           for_each_touched(ctx, g, fn::Scale<T>{factor, g.rows().data});
+           for_each_touched(ctx, g, functor::Scale<T>{factor, g.rows().data});
          },
          packs),
      ...);

@@ -56,7 +56,7 @@ struct DeviceMemory {
   }
   template <class T>
   void add(const T* from, Index n, T* to) const {
-    B::for_each(ctx, n, fn::AddScaled<T>{T(1), from, to});
+    B::for_each(ctx, n, functor::AddScaled<T>{T(1), from, to});
   }
   void finish() const { ctx.synchronize(); }
 

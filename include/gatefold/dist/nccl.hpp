@@ -14,7 +14,7 @@
 #include "gatefold/dist/wait.hpp"
 #include "gatefold/dist/world.hpp"
 
-namespace gatefold::device {
+namespace gatefold::detail_::device {
 class NcclCommunicator;  // backend/cuda/nccl.cuh
 }
 
@@ -38,7 +38,7 @@ struct NcclOptions {
 /// reports an error or does not finish, the rank gives its communicator up, tells the others and throws. Having failed,
 /// here or there, a world exchanges nothing more.
 /// @tparam CommunicatorT  NCCL's; what its functions do is said there
-template <World W, class CommunicatorT = device::NcclCommunicator>
+template <World W, class CommunicatorT = detail_::device::NcclCommunicator>
 class Nccl {
  public:
   /// @throws ArgumentError unless timeout > 0; DeviceError where NCCL does not connect all ranks

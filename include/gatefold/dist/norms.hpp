@@ -20,10 +20,10 @@ namespace norms {
 
 template <class O>
 struct Of {
-  static constexpr bool taken = named::measure<O>();  // it takes one itself
-  static constexpr bool given = !taken;               // with that of all gradients it needs no other
-  static constexpr bool by_element = !taken;          // an element's step is its own
-  static constexpr bool in_rows = true;               // it can step some rows of a tensor as it steps all
+  static constexpr bool taken = detail_::named::measure<O>();  // it takes one itself
+  static constexpr bool given = !taken;                        // with that of all gradients it needs no other
+  static constexpr bool by_element = !taken;                   // an element's step is its own
+  static constexpr bool in_rows = true;                        // it can step some rows of a tensor as it steps all
 };
 template <class O>
 struct Of<optim::Clipped<O>> {

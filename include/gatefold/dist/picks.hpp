@@ -13,7 +13,7 @@
 /// Of the plan of all shards' items the part of one shard.
 namespace gatefold {
 
-namespace fn {
+namespace functor {
 
 /// Picks of a plan, those of a part of its items, as the plan of these alone.
 template <class T, class B>
@@ -39,7 +39,7 @@ struct GivePicks {
   GATEFOLD_HD void operator()(Index i) const { all(picks(i)) = own(i); }
 };
 
-}  // namespace fn
+}  // namespace functor
 
 namespace dist {
 
@@ -60,14 +60,15 @@ void take_picks(typename B::Context& ctx, const SparsePlan<T, B>& all, Index fir
   memory.copy(found.data(), picks.size(), picks.data());
   memory.finish();
   own.resize(count, all.experts(), picks.size());
-  B::for_each(ctx, picks.size(),
-              fn::TakePicks<T, B>{picks, all.item, all.expert, all.weight, first, own.item, own.expert, own.weight});
+  B::for_each(
+      ctx, picks.size(),
+      functor::TakePicks<T, B>{picks, all.item, all.expert, all.weight, first, own.item, own.expert, own.weight});
   own.build(ctx);
 }
 /// The adjoints of their weights, to where they stand among all.
 template <class T, class B>
 void give_picks(typename B::Context& ctx, View<const Index, 1, B> picks, View<const T, 1, B> own, View<T, 1, B> all) {
-  B::for_each(ctx, picks.size(), fn::GivePicks<T, B>{picks, own, all});
+  B::for_each(ctx, picks.size(), functor::GivePicks<T, B>{picks, own, all});
 }
 
 }  // namespace dist

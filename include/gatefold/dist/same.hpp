@@ -89,7 +89,7 @@ struct NumbersOfPack : Numbers {
   void sharded(const Name& at, const auto& p) {
     if (p.deal) add(Name{&at, "placement"}, hash(p.deal->placement));
     auto one = [&](const Name& name, const auto& t) { add(name, extents(t, 1)); };
-    pack::visit<false>(one, at, p.part);
+    detail_::pack::visit<false>(one, at, p.part);
   }
 };
 

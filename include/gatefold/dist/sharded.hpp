@@ -45,7 +45,7 @@ struct Sharded {
   /// @throws ArgumentError where packs in lock step are of experts that lie elsewhere: one from before these moved, say
   static void each(auto&& f, auto& first, auto&... more) {
     (more.expect_lies_as(first), ...);
-    if constexpr (pack::check<P>()) P::each(f, first.part, more.part...);
+    if constexpr (detail_::pack::check<P>()) P::each(f, first.part, more.part...);
   }
 };
 
@@ -96,7 +96,7 @@ struct Visitor {
   }
   void sharded(const Name& at, auto& pack, auto&... more) {
     Visitor within{f, pack.deal.get()};
-    pack::visit<OnlyLearned>(within, at, pack.part, more.part...);
+    detail_::pack::visit<OnlyLearned>(within, at, pack.part, more.part...);
   }
 };
 
@@ -140,8 +140,8 @@ struct ExpectExperts {
 template <class E, class M, class P>
 void take_experts(const E&, const TakeExperts<M>& take, const Name& at, P& part, const P& all) {
   ExpectExperts expected{take.experts.count};
-  pack::visit<false>(expected, at, all);
-  pack::structure_like(part, all, take);
+  detail_::pack::visit<false>(expected, at, all);
+  detail_::pack::structure_like(part, all, take);
 }
 template <class... K, class M, class P>
 void take_experts(const Experts<K...>& of, const TakeExperts<M>& take, const Name& at, P& part, const P& all) {

@@ -32,14 +32,14 @@ struct SyncNorm {
   RuleT rule;
   ShardT* shard;
 
-  static constexpr int evaluations = hook::rule::evaluations<RuleT>();
+  static constexpr int evaluations = detail_::hook::rule::evaluations<RuleT>();
 
   template <class T, class B>
   using Saved = gatefold::Saved<RuleT, T, B>;
   template <class T, class B>
   void validate(const Nothing<T, B>& params, Index items, Index dim, const Nothing<T, B>& carry) const {
     expect(shard != nullptr, "SyncNorm", "shard", "one of dist::run", "null");
-    if constexpr (hook::rule::validate<RuleT, T, B>()) rule.validate(params, items, dim, carry);
+    if constexpr (detail_::hook::rule::validate<RuleT, T, B>()) rule.validate(params, items, dim, carry);
   }
 
   template <class T, class B, class F>

@@ -19,7 +19,7 @@
 
 namespace gatefold {
 
-namespace fn {
+namespace functor {
 
 /// sums[e] += Σ of `each` squares, or its root
 struct AddNorm {
@@ -34,7 +34,7 @@ struct AddNorm {
   }
 };
 
-}  // namespace fn
+}  // namespace functor
 
 namespace dist {
 
@@ -144,7 +144,8 @@ struct SyncNorm<optim::NormalizedGd, ShardT> {
           const auto* from = g.data();
           const auto add = [&](Index slices, Index slice, Index first) {
             using T = std::remove_cvref_t<decltype(*from)>;
-            C::Backend::for_rows(ctx, slices, fn::SliceNorm<T>{from, slice, false, squares.data() + of.first + first});
+            C::Backend::for_rows(ctx, slices,
+                                 functor::SliceNorm<T>{from, slice, false, squares.data() + of.first + first});
             from += slices * slice;
           };
           if (!rows.deal) return add(of.count, g.size() / of.count, 0);
@@ -156,7 +157,7 @@ struct SyncNorm<optim::NormalizedGd, ShardT> {
       if (of.count > 0)
         C::Backend::for_each(
             ctx, terms.slices,
-            fn::AddNorm{of.count / terms.slices, squares.data() + of.first, optimizer.sum_of_norms, sums.data()});
+            functor::AddNorm{of.count / terms.slices, squares.data() + of.first, optimizer.sum_of_norms, sums.data()});
     return sums.data();
   }
 };

@@ -129,8 +129,8 @@ struct Zero {
     static void each(auto&& f, auto&... s) { f("", s.of_shard...); }
     void lie_as(const State& other) {
       const auto parts_alone = [](auto&, const auto&) {};
-      pack::structure_like(params, other.params, parts_alone);
-      pack::structure_like(grads, other.grads, parts_alone);
+      detail_::pack::structure_like(params, other.params, parts_alone);
+      detail_::pack::structure_like(grads, other.grads, parts_alone);
     }
   };
   void validate() const {
@@ -143,11 +143,11 @@ struct Zero {
     const auto here = ctx.here();
     const auto parts_alone = [](auto&, const auto&) {};
     Pack mine;
-    pack::structure_like(mine, params, parts_alone);
+    detail_::pack::structure_like(mine, params, parts_alone);
     const auto take = take_on(ctx);
     for_each_tensor(rows_of_shard::Shape<decltype(take.memory)>{take}, params, mine);
     State<Pack> state{{optimizer.begin(ctx, mine)}, {}, {}};
-    for (Pack* p : {&state.params, &state.grads}) pack::structure_like(*p, params, parts_alone);
+    for (Pack* p : {&state.params, &state.grads}) detail_::pack::structure_like(*p, params, parts_alone);
     return state;
   }
   template <class C, class Pack>

@@ -8,12 +8,12 @@
 #include "gatefold/policy/hooks.hpp"
 
 /// Activations: `value(v)` and `slope(v)` = dvalue/dv, written once for a scalar and for a register of scalars. One of
-/// your own is a struct with these two functions; `using math::exp;` and then `exp(v)` finds the right function, as for
-/// erf, log, sqrt, tanh, abs, reciprocal and where_positive. One that only works on scalars says `static constexpr bool
-/// scalar_only = true;` and is called with one value at a time.
+/// your own is a struct with these two functions; `using functor::math::exp;` and then `exp(v)` finds the right
+/// function, as for erf, log, sqrt, tanh, abs, reciprocal and where_positive. One that only works on scalars says
+/// `static constexpr bool scalar_only = true;` and is called with one value at a time.
 namespace gatefold {
 
-namespace policy {
+namespace detail_::policy {
 
 /// Whether what an activation calls its value is one function of scalars, and no template.
 template <class Act>
@@ -27,7 +27,7 @@ constexpr bool check_activation() {
   GATEFOLD_EXPECT((requires(float v) { Act::value(v); }),
                   "gatefold: an activation, Gelu say, needs static V value(V v), a template for any V; see "
                   "docs/how-to/extending.md#expert")
-  GATEFOLD_EXPECT((!OfScalars<Act> || hook::activation::scalar_only<Act>()),
+  GATEFOLD_EXPECT((!OfScalars<Act> || detail_::hook::activation::scalar_only<Act>()),
                   "gatefold: value(v) of an activation takes a register of values too: a template for any V, or "
                   "static constexpr bool scalar_only = true; see docs/how-to/extending.md#expert")
   return true;
@@ -41,10 +41,11 @@ constexpr bool check_slope() {
   return check_activation<Act>();
 }
 
-}  // namespace policy
+}  // namespace detail_::policy
 
 template <class Act>
-inline constexpr bool is_scalar_only = policy::check_activation<Act>() && hook::activation::scalar_only<Act>();
+inline constexpr bool is_scalar_only =
+    detail_::policy::check_activation<Act>() && detail_::hook::activation::scalar_only<Act>();
 
 /// None.
 struct Identity {
@@ -62,12 +63,12 @@ struct Identity {
 struct Relu {
   template <class V>
   GATEFOLD_HD static V value(V v) {
-    using math::where_positive;
+    using functor::math::where_positive;
     return where_positive(-v, V(0), v);
   }
   template <class V>
   GATEFOLD_HD static V slope(V v) {
-    using math::where_positive;
+    using functor::math::where_positive;
     return where_positive(v, V(1), V(0));
   }
 };
@@ -76,7 +77,7 @@ struct Relu {
 struct Gelu {
   template <class V>
   GATEFOLD_HD static V distribution(V v) {
-    using math::erf;
+    using functor::math::erf;
     return V(0.5) * (V(1) + erf(v * V(0.70710678118654752440)));
   }
   template <class V>
@@ -85,7 +86,7 @@ struct Gelu {
   }
   template <class V>
   GATEFOLD_HD static V slope(V v) {
-    using math::exp;
+    using functor::math::exp;
     return distribution(v) + v * (exp(v * v * V(-0.5)) * V(0.39894228040143267794));
   }
 };
@@ -94,8 +95,8 @@ struct Gelu {
 struct GeluTanh {
   template <class V>
   GATEFOLD_HD static V gate(V v) {
-    using math::exp;
-    using math::reciprocal;
+    using functor::math::exp;
+    using functor::math::reciprocal;
     return reciprocal(V(1) + exp(v * (v * v * V(-0.07135481627260025) + V(-1.5957691216057308))));
   }
   template <class V>
@@ -114,8 +115,8 @@ struct GeluTanh {
 struct Silu {
   template <class V>
   GATEFOLD_HD static V gate(V v) {
-    using math::exp;
-    using math::reciprocal;
+    using functor::math::exp;
+    using functor::math::reciprocal;
     return reciprocal(V(1) + exp(-v));
   }
   template <class V>

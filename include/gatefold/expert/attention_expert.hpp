@@ -17,12 +17,12 @@
 
 namespace gatefold {
 
-namespace fn {
+namespace functor {
 
 /// received[s,h] += Σ_l p[l,h] over the rows l of a block that are of item s
 template <class T, class B>
 struct ReceiveAttention {
-  attending::Block block;
+  detail_::attending::Block block;
   Index length;
   View<const T, 2, B> p;   // [rows, L] of the block
   View<T, 2, B> received;  // [S, L]
@@ -96,7 +96,7 @@ struct AddPooled {
   }
 };
 
-}  // namespace fn
+}  // namespace functor
 
 /// One attention layer with merged matrices per expert, summed over the queries.
 ///
@@ -158,17 +158,19 @@ struct AttentionExpert {
     saved.key.resize(tokens.slots, model_dim);
     saved.received.resize(groups.slots, length);
     saved.pooled.resize(groups.slots, model_dim);
-    B::grouped_gemm(ctx, tokens.in_slot_order(), rows, p.key_query.view(), as_stored, saved.key.view(), fn::Store{});
+    B::grouped_gemm(ctx, tokens.in_slot_order(), rows, p.key_query.view(), as_stored, saved.key.view(),
+                    functor::Store{});
     fill(ctx, saved.received.view(), 0);
     for_each_block<T, B>(
         ctx, groups, rows, saved.key, [&](auto& own, const auto& block, const auto&, View<T, 2, B> weights) {
-          attending::for_rows(own, block.sequences, attending::InUse<B>{groups.offsets, 1, block.row / length},
-                              fn::ReceiveAttention<T, B>{block, length, weights, saved.received});
+          detail_::attending::for_rows(own, block.sequences,
+                                       detail_::attending::InUse<B>{groups.offsets, 1, block.row / length},
+                                       functor::ReceiveAttention<T, B>{block, length, weights, saved.received});
         });
-    attending::for_rows(ctx, groups.slots, attending::InUse<B>{groups.offsets},
-                        fn::PoolPositions<T, B>{saved.received, rows, saved.pooled});
+    detail_::attending::for_rows(ctx, groups.slots, detail_::attending::InUse<B>{groups.offsets},
+                                 functor::PoolPositions<T, B>{saved.received, rows, saved.pooled});
     B::grouped_gemm(ctx, groups.in_slot_order(), std::as_const(saved.pooled).view(), p.value.view(), as_stored, z,
-                    fn::Store{});
+                    functor::Store{});
   }
   template <class T, class B>
   void backward(typename B::Context& ctx, const Params<T, B>& p, Groups<B> groups, In<T, 2, B> x,
@@ -182,41 +184,43 @@ struct AttentionExpert {
 
     auto dpooled = ctx.template scratch<T>(groups.slots, model_dim);
     add_weight_gradient<B>(ctx, slots, saved.pooled.view(), dz, grads.value);
-    B::grouped_gemm(ctx, slots, dz, p.value.view(), transposed, dpooled, fn::Store{});
+    B::grouped_gemm(ctx, slots, dz, p.value.view(), as_transposed, dpooled, functor::Store{});
 
     auto dp = ctx.template scratch<T>(groups.slots, length);
-    attending::for_rows(ctx, tokens.slots, attending::InUse<B>{groups.offsets, length},
-                        fn::PoolPositionsBackward<T, B>{dpooled, rows, dp});
+    detail_::attending::for_rows(ctx, tokens.slots, detail_::attending::InUse<B>{groups.offsets, length},
+                                 functor::PoolPositionsBackward<T, B>{dpooled, rows, dp});
 
     auto dkey = ctx.template scratch<T>(tokens.slots, model_dim),
          dquery = ctx.template scratch<T>(tokens.slots, model_dim);
     for (const auto& d : {dkey, dquery}) fill(ctx, d, 0);
     for_each_block<T, B>(
         ctx, groups, rows, saved.key, [&](auto& own, const auto& block, const auto& products, View<T, 2, B> weights) {
-          attending::for_rows(own, block.all_rows(), attending::InUse<B>{groups.offsets, length, block.row},
-                              fn::ReceiveAttentionBackward<T, B>{block.row, dp, weights});
+          detail_::attending::for_rows(own, block.all_rows(),
+                                       detail_::attending::InUse<B>{groups.offsets, length, block.row},
+                                       functor::ReceiveAttentionBackward<T, B>{block.row, dp, weights});
           products.add(own, weights, saved.key, dquery);
           products.add_transposed(own, weights, rows, dkey);
         });
     const View<const T, 2, B> dkey_in = dkey;
     add_weight_gradient<B>(ctx, tokens.in_slot_order(), rows, dkey_in, grads.key_query);
-    B::grouped_gemm(ctx, tokens.in_slot_order(), dkey_in, p.key_query.view(), transposed,
-                    dslots.as(tokens.slots, model_dim), fn::AddPooled<T, B>{dquery, saved.received, dpooled});
+    B::grouped_gemm(ctx, tokens.in_slot_order(), dkey_in, p.key_query.view(), as_transposed,
+                    dslots.as(tokens.slots, model_dim), functor::AddPooled<T, B>{dquery, saved.received, dpooled});
   }
 
  private:
   /// f(context, block, products, p) for blocks that cover the rows of probabilities p = softmax(x keyᵀ) of every item.
   template <class T, class B, class F>
   void for_each_block(auto& ctx, const Groups<B>& groups, View<const T, 2, B> x, In<T, 2, B> key, const F& f) const {
-    const auto size = attending::BlockSize::whole_rows(length);
-    const attending::InUse<B> in_use{groups.offsets, length};
-    attending::for_each_block(ctx, x.extent(0), length, false, size, [&](auto& own, const attending::Block& block) {
-      auto mark = own.mark();
-      const attending::Products<T, B> products(own, block, in_use);
-      const View<T, 2, B> p = products.scores(own, x, key);
-      attending::for_rows(own, block.all_rows(), in_use.from(block.row), fn::Softmax<T, B>{p, p});
-      f(own, block, products, p);
-    });
+    const auto size = detail_::attending::BlockSize::whole_rows(length);
+    const detail_::attending::InUse<B> in_use{groups.offsets, length};
+    detail_::attending::for_each_block(
+        ctx, x.extent(0), length, false, size, [&](auto& own, const detail_::attending::Block& block) {
+          auto mark = own.mark();
+          const detail_::attending::Products<T, B> products(own, block, in_use);
+          const View<T, 2, B> p = products.scores(own, x, key);
+          detail_::attending::for_rows(own, block.all_rows(), in_use.from(block.row), functor::Softmax<T, B>{p, p});
+          f(own, block, products, p);
+        });
   }
   void expect_options(const char* where) const {
     expect(model_dim >= 1, where, "model_dim", "at least 1", model_dim);

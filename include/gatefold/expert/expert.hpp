@@ -46,7 +46,7 @@ namespace gatefold {
 /// The expert with the noise of a call, where it draws numbers.
 template <class E>
 E with_noise(const E& expert, const Noise& noise) {
-  if constexpr (hook::expert::with_noise<E>()) {
+  if constexpr (detail_::hook::expert::with_noise<E>()) {
     return expert.with_noise(noise);
   } else {
     return expert;
@@ -55,7 +55,7 @@ E with_noise(const E& expert, const Noise& noise) {
 
 /// What slots of an expert hold in a mixture.
 template <class E, class T, class B>
-using SlotElement = std::conditional_t<hook::expert::stores_slots<E>(), SlotValue<T, B>, T>;
+using SlotElement = std::conditional_t<detail_::hook::expert::stores_slots<E>(), SlotValue<T, B>, T>;
 
 /// forward, infer and weighted_backward of slots that hold Z.
 template <class T, class B, class Z, class E, class... A>
@@ -88,7 +88,7 @@ void weighted_backward_slots(const E& expert, A&&... arguments) {
 template <class T, class B, class Z = T, class E>
 void infer_expert(const E& expert, typename B::Context& ctx, const Params<E, T, B>& p, const Groups<B>& groups,
                   In<T, 2, B> x, Out<Z, 2, B> z) {
-  if constexpr (hook::expert::infer<E, T, B>()) {
+  if constexpr (detail_::hook::expert::infer<E, T, B>()) {
     infer_slots<T, B, Z>(expert, ctx, p, groups, x, z);
   } else {
     auto discarded = ctx.template acquire<Saved<E, T, B>>();
@@ -102,7 +102,7 @@ void infer_expert(const E& expert, typename B::Context& ctx, const ParamsT<T, B>
   infer_expert<T, B>(expert, ctx, p, groups, x, z);
 }
 
-namespace policy {
+namespace detail_::policy {
 
 template <class E, class T, class B>
 concept ExpertTypes = requires(const E expert, typename B::Context& ctx) {
@@ -151,12 +151,12 @@ constexpr bool check_expert() {
                   "gatefold: forward and backward of an expert take params as const Params<T, B>& (const Nothing<T, "
                   "B>& without any), never as const auto&, which would take those of another model; see "
                   "docs/how-to/extending.md#what-all-policies-share")
-  GATEFOLD_EXPECT((!hook::expert::stores_slots<E>() || StoresSlots<E, T, B>),
+  GATEFOLD_EXPECT((!detail_::hook::expert::stores_slots<E>() || StoresSlots<E, T, B>),
                   "gatefold: an expert that says stores_slots has forward<T, B, Z>, infer<T, B, Z> and "
                   "weighted_backward<T, B, Z>, whose z and dslots are Out<Z, 2, B>; see "
                   "docs/reference/optional_members.md")
-  return hook::expert::all<E, T, B>() && check_inside<E, T, B>();
+  return detail_::hook::expert::all<E, T, B>() && check_inside<E, T, B>();
 }
 
-}  // namespace policy
+}  // namespace detail_::policy
 }  // namespace gatefold

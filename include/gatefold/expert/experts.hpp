@@ -33,10 +33,10 @@ struct Experts {
   static constexpr std::size_t size = sizeof...(K);
   GATEFOLD_REQUIRE(size >= 1, "gatefold: Experts needs at least one kind");
   GATEFOLD_REQUIRE(
-      !(policy::is_misplaced<K> || ...),
+      !(detail_::policy::is_misplaced<K> || ...),
       "gatefold: the kinds of Experts are a tuple: Experts{std::tuple{a, b}, {2, 6}}, or Experts{std::tuple{"
       "a, b}} with one of each; see docs/how-to/extending.md#expert");
-  GATEFOLD_REQUIRE(!(hook::expert::with_noise<K>() || ...),
+  GATEFOLD_REQUIRE(!(detail_::hook::expert::with_noise<K>() || ...),
                    "gatefold: a kind of Experts draws numbers, which Experts does not hand on; see "
                    "docs/how-to/extending.md#expert");
 
@@ -55,7 +55,7 @@ struct Experts {
 
   template <class T, class B>
   static constexpr bool check_parts() {
-    return (policy::check_expert<K, T, B>() && ...);
+    return (detail_::policy::check_expert<K, T, B>() && ...);
   }
   Index in_dim() const { return std::get<0>(kinds).in_dim(); }
   Index out_dim() const { return std::get<0>(kinds).out_dim(); }
@@ -80,7 +80,7 @@ struct Experts {
     each_kind([&]<std::size_t At>() {
       const auto& kind = std::get<At>(kinds);
       const auto& params = std::get<At>(p.kinds);
-      if constexpr (hook::expert::validate<std::remove_cvref_t<decltype(kind)>, T, B>())
+      if constexpr (detail_::hook::expert::validate<std::remove_cvref_t<decltype(kind)>, T, B>())
         kind.validate(params, counts[At]);
     });
   }
@@ -133,7 +133,7 @@ template <class... K>
 Experts(std::tuple<K...>) -> Experts<K...>;
 template <class... K>
 Experts(std::tuple<K...>, std::array<Index, sizeof...(K)>) -> Experts<K...>;
-template <class First, class... Rest, class = std::enable_if_t<!pack::is_tuple<First>>>
-Experts(First, Rest...) -> Experts<policy::Misplaced<First, Rest...>>;
+template <class First, class... Rest, class = std::enable_if_t<!detail_::pack::is_tuple<First>>>
+Experts(First, Rest...) -> Experts<detail_::policy::Misplaced<First, Rest...>>;
 
 }  // namespace gatefold

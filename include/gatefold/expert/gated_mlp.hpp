@@ -19,7 +19,7 @@
 
 namespace gatefold {
 
-namespace fn {
+namespace functor {
 
 /// result = ξ act(g) · u; g and u are kept where there is memory for them
 template <class Act, class T, class B>
@@ -43,7 +43,7 @@ struct GateUp {
 /// (output_adjoint.hpp)
 template <class Act, class T, class B>
 struct GateUpBackward {
-  static_assert(policy::check_slope<Act>());
+  static_assert(detail_::policy::check_slope<Act>());
   static constexpr bool scalar_only = is_scalar_only<Act>;
   View<const Stored<T, B>, 2, B> gate, up;          // [S, H]
   View<const T, 2, B> factor;                       // [S, H] ξ; or empty: 1
@@ -60,7 +60,7 @@ struct GateUpBackward {
   }
 };
 
-}  // namespace fn
+}  // namespace functor
 
 /// A gated linear unit per expert; SwiGLU with Act = Silu.
 ///
@@ -82,7 +82,7 @@ struct GatedMlp {
   static constexpr bool stores_slots = true;
   Index model_dim = 0, hidden_dim = 0;
   Initial initial{};
-  [[no_unique_address]] policy::Misuse<
+  [[no_unique_address]] detail_::policy::Misuse<
       "gatefold: a GatedMlp maps items of model_dim to items of model_dim; another width is a Linear behind it, "
       "Chain{mlp, "
       "Linear{.model_dim = 8, .output_dim = 4}}; see docs/how-to/extending.md#expert">
@@ -127,13 +127,13 @@ struct GatedMlp {
                Saved<T, B>& saved, In<T, 2, B> factor = {}) const {
     for (auto* t : {&saved.gate, &saved.up}) t->resize(groups.slots, hidden_dim);
     B::grouped_pair(ctx, groups, x, std::array{p.gate.view(), p.up.view()},
-                    fn::GateUp<Act, T, B>{saved.gate, saved.up, factor}, p.down.view(), z, fn::Store{});
+                    functor::GateUp<Act, T, B>{saved.gate, saved.up, factor}, p.down.view(), z, functor::Store{});
   }
   template <class T, class B, class Z = T>
   void infer(typename B::Context& ctx, const Params<T, B>& p, Groups<B> groups, In<T, 2, B> x, Out<Z, 2, B> z,
              In<T, 2, B> factor = {}) const {
-    B::grouped_pair(ctx, groups, x, std::array{p.gate.view(), p.up.view()}, fn::GateUp<Act, T, B>{.factor = factor},
-                    p.down.view(), z, fn::Store{});
+    B::grouped_pair(ctx, groups, x, std::array{p.gate.view(), p.up.view()},
+                    functor::GateUp<Act, T, B>{.factor = factor}, p.down.view(), z, functor::Store{});
   }
   template <class T, class B>
   void backward(typename B::Context& ctx, const Params<T, B>& p, Groups<B> groups, In<T, 2, B> x,
@@ -165,7 +165,7 @@ struct GatedMlp {
     {
       const auto adjoints = rounded_once(ctx, outputs.groups, outputs.du, dslots);
       hidden_adjoint(ctx, outputs, p.down.view(), r,
-                     fn::GateUpBackward<Act, T, B>{saved.gate, saved.up, factor, hidden, dgate_out, dup_out});
+                     functor::GateUpBackward<Act, T, B>{saved.gate, saved.up, factor, hidden, dgate_out, dup_out});
       add_weight_gradient<B>(ctx, slots, View<const Factor, 2, B>(hidden), outputs.du, grads.down, outputs.groups.rows);
     }
     const View<const Factor, 2, B> dgate = dgate_out, dup = dup_out;

@@ -15,7 +15,7 @@
 
 namespace gatefold {
 
-namespace fn {
+namespace functor {
 
 /// factor[s,j] = 0 where number (n · E + e) · H + j of the stream, uniform in [0, 1), is less than the rate, else
 /// 1 / (1 − rate): item n at expert e
@@ -37,9 +37,9 @@ struct HiddenFactors {
   }
 };
 
-}  // namespace fn
+}  // namespace functor
 
-namespace policy {
+namespace detail_::policy {
 
 template <class E, class T, class B>
 concept TakesFactor = requires(const E expert, Probe<T, B> a, const Params<E, T, B>& params, Saved<E, T, B>& saved,
@@ -60,7 +60,7 @@ constexpr bool check_takes_factor() {
   return true;
 }
 
-}  // namespace policy
+}  // namespace detail_::policy
 
 /// Dropout of the hidden values of an expert, Mlp or GatedMlp: each is 0 with probability `rate`, and the others make
 /// up for it.
@@ -78,13 +78,13 @@ constexpr bool check_takes_factor() {
 ///         the same on any number of threads and shards and for any choice of the other items
 template <class ExpertT>
 struct HiddenDropout {
-  GATEFOLD_REQUIRE(!policy::is_misplaced<ExpertT>,
+  GATEFOLD_REQUIRE(!detail_::policy::is_misplaced<ExpertT>,
                    "gatefold: a HiddenDropout is a rate and an expert, HiddenDropout{rate, expert}; see "
                    "docs/how-to/extending.md#expert");
   GATEFOLD_REQUIRE(
-      policy::is_misplaced<ExpertT> || requires(ExpertT e) { e.hidden_dim; },
+      detail_::policy::is_misplaced<ExpertT> || requires(ExpertT e) { e.hidden_dim; },
       "gatefold: HiddenDropout drops the hidden values of an Mlp or a GatedMlp; see docs/how-to/extending.md#expert");
-  static constexpr bool stores_slots = hook::expert::stores_slots<ExpertT>();
+  static constexpr bool stores_slots = detail_::hook::expert::stores_slots<ExpertT>();
   double rate = 0.1;
   ExpertT expert;
   Noise noise{};
@@ -104,7 +104,7 @@ struct HiddenDropout {
   template <class T, class B>
   Params<T, B> init(typename B::Context& ctx, Index experts, Seed seed) const {
     expect_options();
-    if constexpr (policy::check_takes_factor<ExpertT, T, B>()) {
+    if constexpr (detail_::policy::check_takes_factor<ExpertT, T, B>()) {
       return {expert.template init<T, B>(ctx, experts, seed)};
     } else {
       return {};
@@ -151,12 +151,12 @@ struct HiddenDropout {
   /// f(expert, factors), which are empty where nothing is dropped.
   template <class T, class C, class B, class F>
   void with_factors(C& ctx, const Groups<B>& groups, const F& f) const {
-    if constexpr (policy::check_takes_factor<ExpertT, T, B>()) {
+    if constexpr (detail_::policy::check_takes_factor<ExpertT, T, B>()) {
       auto mark = ctx.mark();
       View<T, 2, B> factor;
       if (rate > 0 && noise.random) {
         factor = ctx.template scratch<T>(groups.slots, expert.hidden_dim);
-        B::for_rows(ctx, groups.slots, fn::HiddenFactors<T, B>{groups, *noise.random, rate, factor});
+        B::for_rows(ctx, groups.slots, functor::HiddenFactors<T, B>{groups, *noise.random, rate, factor});
       }
       f(expert, View<const T, 2, B>(factor));
     }
@@ -165,6 +165,6 @@ struct HiddenDropout {
 template <class E>
 HiddenDropout(double, E) -> HiddenDropout<E>;
 template <class First, class... Rest, class = std::enable_if_t<!std::is_arithmetic_v<First>>>
-HiddenDropout(First, Rest...) -> HiddenDropout<policy::Misplaced<First, Rest...>>;
+HiddenDropout(First, Rest...) -> HiddenDropout<detail_::policy::Misplaced<First, Rest...>>;
 
 }  // namespace gatefold

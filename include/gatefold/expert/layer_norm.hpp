@@ -14,7 +14,7 @@
 
 namespace gatefold {
 
-namespace fn {
+namespace functor {
 
 /// normalized[s] = (x − mean x) / √(var x + ε), inverse[s] = 1 / √(var x + ε), y[s] = normalized[s] ⊙ gain[e] + bias[e]
 template <class T, class B>
@@ -93,7 +93,7 @@ struct NormaliseBackward {
   }
 };
 
-}  // namespace fn
+}  // namespace functor
 
 /// Normalise each item to mean 0 and variance 1, then scale and shift: the norm of a layer, and, with a gain and a bias
 /// per expert, a part of experts that are networks.
@@ -162,7 +162,7 @@ struct LayerNorm {
   void recompute(typename B::Context& ctx, const Params<T, B>& p, Groups<B> groups, const Saved<T, B>& saved,
                  Out<T, 2, B> z) const {
     expect_shape("LayerNorm.recompute", "saved.normalized", saved.normalized, {groups.slots, model_dim});
-    B::for_rows(ctx, groups.slots, fn::GainBias<T, B>{groups, p.gain, p.bias, saved.normalized, z});
+    B::for_rows(ctx, groups.slots, functor::GainBias<T, B>{groups, p.gain, p.bias, saved.normalized, z});
   }
   template <class T, class B>
   void backward(typename B::Context& ctx, const Params<T, B>& p, Groups<B> groups, In<T, 2, B>,
@@ -172,7 +172,7 @@ struct LayerNorm {
     auto mark = ctx.mark();
     auto scaled = ctx.template scratch<T>(groups.slots, model_dim);
     B::for_rows(ctx, groups.slots,
-                fn::NormaliseBackward<T, B>{groups, saved.normalized, p.gain, dz, saved.inverse, dslots, scaled});
+                functor::NormaliseBackward<T, B>{groups, saved.normalized, p.gain, dz, saved.inverse, dslots, scaled});
     if (!grads.gain.is_skipped())
       B::grouped_sum(ctx, groups.in_slot_order(), View<const T, 2, B>(scaled), grads.gain.view());
     if (!grads.bias.is_skipped()) B::grouped_sum(ctx, groups.in_slot_order(), dz, grads.bias.view());
@@ -182,7 +182,8 @@ struct LayerNorm {
   template <class T, class B>
   void normalise(typename B::Context& ctx, const Params<T, B>& p, const Groups<B>& groups, In<T, 2, B> x,
                  Out<T, 2, B> normalized, Out<T, 2, B> y, Out<T, 1, B> inverse) const {
-    B::for_rows(ctx, groups.slots, fn::Normalise<T, B>{groups, x, p.gain, p.bias, T(epsilon), normalized, y, inverse});
+    B::for_rows(ctx, groups.slots,
+                functor::Normalise<T, B>{groups, x, p.gain, p.bias, T(epsilon), normalized, y, inverse});
   }
   void expect_options(const char* where) const {
     expect(model_dim >= 1, where, "model_dim", "at least 1", model_dim);

@@ -11,7 +11,7 @@
 
 namespace gatefold {
 
-namespace fn {
+namespace functor {
 
 /// With h = x[row(s)]:   weighted = w h,   r → dslots = w r      (output_adjoint.hpp)
 template <class T, class B>
@@ -36,7 +36,7 @@ struct WeightedItems {
   }
 };
 
-}  // namespace fn
+}  // namespace functor
 
 /// A linear map per expert; alone in a layer, an ordinary linear layer.
 ///
@@ -82,9 +82,9 @@ struct Linear {
   void forward(typename B::Context& ctx, const Params<T, B>& p, Groups<B> groups, In<T, 2, B> x, Out<T, 2, B> z,
                Nothing<T, B>&) const {
     if (bias) {
-      B::grouped_gemm(ctx, groups, x, p.weight.view(), as_stored, z, fn::AddBias<T, B>{p.bias});
+      B::grouped_gemm(ctx, groups, x, p.weight.view(), as_stored, z, functor::AddBias<T, B>{p.bias});
     } else {
-      B::grouped_gemm(ctx, groups, x, p.weight.view(), as_stored, z, fn::Store{});
+      B::grouped_gemm(ctx, groups, x, p.weight.view(), as_stored, z, functor::Store{});
     }
   }
   template <class T, class B>
@@ -93,7 +93,7 @@ struct Linear {
     const Groups<B> slots = groups.in_slot_order();
     add_weight_gradient<B>(ctx, groups, x, dz, grads.weight);
     if (bias && !grads.bias.is_skipped()) B::grouped_sum(ctx, slots, dz, grads.bias.view());
-    B::grouped_gemm(ctx, slots, dz, p.weight.view(), transposed, dslots, fn::Store{});
+    B::grouped_gemm(ctx, slots, dz, p.weight.view(), as_transposed, dslots, functor::Store{});
   }
   template <class T, class B>
   void weighted_backward(typename B::Context& ctx, const Params<T, B>& p, Groups<B> groups, In<T, 2, B> x,
@@ -103,8 +103,8 @@ struct Linear {
     auto weight = ctx.template scratch<T>(bias ? groups.slots : 0);
     const OutputAdjoint<T, B> outputs{du, groups, weights, p.bias, weight};
     auto weighted = ctx.template scratch<T>(groups.slots, model_dim);
-    B::grouped_gemm_rows(ctx, groups, du, p.weight.view(), transposed, dslots,
-                         fn::WeightedItems<T, B>{outputs, x, weighted});
+    B::grouped_gemm_rows(ctx, groups, du, p.weight.view(), as_transposed, dslots,
+                         functor::WeightedItems<T, B>{outputs, x, weighted});
     add_weight_gradient<B>(ctx, groups.in_slot_order(), View<const T, 2, B>(weighted), du, grads.weight, groups.rows);
     if (bias && !grads.bias.is_skipped()) outputs.add_bias_gradient(ctx, grads.bias.view());
   }

@@ -17,7 +17,7 @@
 
 namespace gatefold {
 
-namespace fn {
+namespace functor {
 
 /// p[t, m·H + h] ← the softmax of these scores of query t over the positions m, for every head h, and
 /// all[t,m] = Σ_h p[t, m·H + h]. Heads are neighbours, so that they share registers.
@@ -30,9 +30,9 @@ struct HeadProbabilities {
     const Index length = all.extent(1), heads = p.extent(1) / length;
     T* const row = p.data() + t * length * heads;
     each_column<T>(lanes, heads, [&](auto at, Index h) {
-      using math::exp;
-      using math::reciprocal;
-      using math::where_positive;
+      using functor::math::exp;
+      using functor::math::reciprocal;
+      using functor::math::where_positive;
       using V = typename decltype(at)::Value;
       V top = at.load(row + h), total = V(T(0));
       for (Index m = 1; m < length; ++m) {
@@ -95,7 +95,7 @@ struct DifferenceBackward {
   }
 };
 
-}  // namespace fn
+}  // namespace functor
 
 /// Attention heads with merged matrices, summed, below one layer of neurons whose signs are fixed.
 ///
@@ -161,13 +161,13 @@ struct MergedTransformer {
     saved.key.resize(slots.slots, heads * model_dim);
     saved.context.resize(slots.slots, model_dim);
 
-    B::grouped_gemm(ctx, slots, rows, p.key_query.view(), as_stored, saved.key.view(), fn::Store{});
+    B::grouped_gemm(ctx, slots, rows, p.key_query.view(), as_stored, saved.key.view(), functor::Store{});
     fill(ctx, saved.context.view(), 0);
     for_each_block<T, B>(ctx, groups, rows, saved.key,
                          [&](auto& own, const Heads<T, B>& of) { of.products.add(own, of.all, rows, saved.context); });
     patches_forward<Act, typename B::Context, T, B>(ctx, neurons<B>(groups), contexts(saved), p.weight, {}, halves,
                                                     saved.pre);
-    B::for_each(ctx, groups.slots, fn::Difference<T, B>{groups, halves, z});
+    B::for_each(ctx, groups.slots, functor::Difference<T, B>{groups, halves, z});
   }
   template <class T, class B>
   void backward(typename B::Context& ctx, const Params<T, B>& p, Groups<B> groups, In<T, 2, B> x,
@@ -183,45 +183,48 @@ struct MergedTransformer {
     auto dkey = ctx.template scratch<T>(slots.slots, heads * model_dim);
     auto dhalves = ctx.template scratch<T>(groups.slots, 2);
 
-    B::for_each(ctx, groups.slots, fn::DifferenceBackward<T, B>{groups, dz, dhalves});
+    B::for_each(ctx, groups.slots, functor::DifferenceBackward<T, B>{groups, dz, dhalves});
     patches_backward<Act, typename B::Context, T, B>(ctx, neurons<B>(groups), contexts(saved), p.weight, saved.pre,
                                                      dhalves, dcontext.as(groups.slots, in_dim()), grads.weight, {});
     for (const auto& d : {dx, dkey}) fill(ctx, d, 0);
     const View<T, 2, B> dkeys = by_head(dkey);
     for_each_block<T, B>(ctx, groups, rows, saved.key, [&](auto& own, const Heads<T, B>& of) {
       const View<T, 2, B> dall = of.products.scores(own, dcontext, rows);
-      attending::for_rows(own, of.all.extent(0), of.in_use, fn::HeadProbabilitiesBackward<T, B>{dall, of.p});
+      detail_::attending::for_rows(own, of.all.extent(0), of.in_use,
+                                   functor::HeadProbabilitiesBackward<T, B>{dall, of.p});
       of.products.add_transposed(own, of.all, dcontext, dx);      // as a value
       of.of_heads.add(own, of.p, by_head(saved.key.view()), dx);  // as a query
       of.of_heads.add_transposed(own, of.p, rows, dkeys);
     });
     const View<const T, 2, B> dkey_in = dkey;
     add_weight_gradient<B>(ctx, slots, rows, dkey_in, grads.key_query);
-    B::grouped_gemm(ctx, slots, dkey_in, p.key_query.view(), transposed, dslots.as(slots.slots, model_dim),
-                    fn::AddTo<T, B>{dx});
+    B::grouped_gemm(ctx, slots, dkey_in, p.key_query.view(), as_transposed, dslots.as(slots.slots, model_dim),
+                    functor::AddTo<T, B>{dx});
   }
 
  private:
   /// A block of the probabilities of all heads and their sum over heads.
   template <class T, class B>
   struct Heads {
-    attending::InUse<B> in_use;  // of the rows of the block
-    attending::Products<T, B> products, of_heads;
+    detail_::attending::InUse<B> in_use;  // of the rows of the block
+    detail_::attending::Products<T, B> products, of_heads;
     View<T, 2, B> p, all;  // [rows, L · heads], [rows, L]
   };
   /// f(context, heads) for blocks that cover the rows of probabilities of every item.
   template <class T, class B, class F>
   void for_each_block(auto& ctx, const Groups<B>& groups, View<const T, 2, B> x, In<T, 2, B> key, const F& f) const {
-    const attending::InUse<B> in_use{groups.offsets, length};
-    const auto size = attending::BlockSize::whole_rows(length, heads);
-    attending::for_each_block(ctx, x.extent(0), length, false, size, [&](auto& own, const attending::Block& block) {
-      auto mark = own.mark();
-      const attending::Products<T, B> products(own, block, in_use), of_heads = products.with_keys(heads);
-      const Heads<T, B> of{in_use.from(block.row), products, of_heads, of_heads.scores(own, x, by_head(key)),
-                           own.template scratch<T>(block.all_rows(), length)};
-      attending::for_rows(own, block.all_rows(), of.in_use, fn::HeadProbabilities<T, B>{of.p, of.all});
-      f(own, of);
-    });
+    const detail_::attending::InUse<B> in_use{groups.offsets, length};
+    const auto size = detail_::attending::BlockSize::whole_rows(length, heads);
+    detail_::attending::for_each_block(
+        ctx, x.extent(0), length, false, size, [&](auto& own, const detail_::attending::Block& block) {
+          auto mark = own.mark();
+          const detail_::attending::Products<T, B> products(own, block, in_use), of_heads = products.with_keys(heads);
+          const Heads<T, B> of{in_use.from(block.row), products, of_heads, of_heads.scores(own, x, by_head(key)),
+                               own.template scratch<T>(block.all_rows(), length)};
+          detail_::attending::for_rows(own, block.all_rows(), of.in_use,
+                                       functor::HeadProbabilities<T, B>{of.p, of.all});
+          f(own, of);
+        });
   }
   /// The keys of all heads as keys of their own: [S · L · heads, d].
   template <class V>

@@ -19,7 +19,7 @@
 
 namespace gatefold {
 
-namespace fn {
+namespace functor {
 
 /// pre = v + bias, kept where there is memory for it, as KeptT,   result = ξ act(pre)
 template <class Act, class T, class B, class KeptT = T>
@@ -39,7 +39,7 @@ struct BiasActivate {
 /// With h = ξ act(pre):   hidden = w h,   of r: dpre = w r ξ act'(pre)      (output_adjoint.hpp)
 template <class Act, class T, class B>
 struct ActivateBackward {
-  static_assert(policy::check_slope<Act>());
+  static_assert(detail_::policy::check_slope<Act>());
   static constexpr bool scalar_only = is_scalar_only<Act>;
   View<const Stored<T, B>, 2, B> pre;         // [S, H]
   View<const T, 2, B> factor;                 // [S, H] ξ; or empty: 1
@@ -63,7 +63,7 @@ struct ActivateBackward {
   }
 };
 
-}  // namespace fn
+}  // namespace functor
 
 /// A two-layer perceptron per expert.
 ///
@@ -85,7 +85,7 @@ struct Mlp {
   Index model_dim = 0, hidden_dim = 0;
   bool bias = true;
   Initial initial{};
-  [[no_unique_address]] policy::Misuse<
+  [[no_unique_address]] detail_::policy::Misuse<
       "gatefold: an Mlp maps items of model_dim to items of model_dim; another width is a Linear behind it, Chain{mlp, "
       "Linear{.model_dim = 8, .output_dim = 4}}; see docs/how-to/extending.md#expert">
       output_dim{};
@@ -160,12 +160,12 @@ struct Mlp {
   template <class T, class B, class Z>
   void both_products(auto& ctx, const Params<T, B>& p, const Groups<B>& groups, In<T, 2, B> x, Out<Z, 2, B> z,
                      Out<Stored<T, B>, 2, B> pre, In<T, 2, B> factor) const {
-    const fn::BiasActivate<Act, T, B, Stored<T, B>> middle{p.up_bias, pre, factor};
+    const functor::BiasActivate<Act, T, B, Stored<T, B>> middle{p.up_bias, pre, factor};
     if (bias) {
       B::grouped_pair(ctx, groups, x, std::array{p.up.view()}, middle, p.down.view(), z,
-                      fn::AddBias<T, B>{p.down_bias});
+                      functor::AddBias<T, B>{p.down_bias});
     } else {
-      B::grouped_pair(ctx, groups, x, std::array{p.up.view()}, middle, p.down.view(), z, fn::Store{});
+      B::grouped_pair(ctx, groups, x, std::array{p.up.view()}, middle, p.down.view(), z, functor::Store{});
     }
   }
   template <class T, class B, class Z>
@@ -186,14 +186,14 @@ struct Mlp {
     {
       const auto adjoints = rounded_once(ctx, outputs.groups, outputs.du, dslots);
       hidden_adjoint(ctx, outputs, p.down.view(), r,
-                     fn::ActivateBackward<Act, T, B>{saved.pre, factor, hidden, dpre, as_it_is});
+                     functor::ActivateBackward<Act, T, B>{saved.pre, factor, hidden, dpre, as_it_is});
       add_weight_gradient<B>(ctx, slots, View<const Factor, 2, B>(hidden), outputs.du, grads.down, outputs.groups.rows);
     }
     if (!grads.up.is_skipped()) {
       const auto items = rounded_once(ctx, groups, x, dslots);
       add_weight_gradient<B>(ctx, groups, x, View<const Factor, 2, B>(dpre), grads.up);
     }
-    B::grouped_gemm(ctx, slots, View<const Factor, 2, B>(dpre), p.up.view(), transposed, dslots, fn::Store{});
+    B::grouped_gemm(ctx, slots, View<const Factor, 2, B>(dpre), p.up.view(), as_transposed, dslots, functor::Store{});
     if (bias) {
       if (!grads.down_bias.is_skipped()) outputs.add_bias_gradient(ctx, grads.down_bias.view());
       if (!grads.up_bias.is_skipped())

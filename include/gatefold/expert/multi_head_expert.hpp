@@ -63,7 +63,7 @@ struct MultiHeadExpert {
   template <class T, class B>
   void validate(const Params<T, B>& p, Index experts) const {
     expect_options("MultiHeadExpert");
-    attending::expect_projections("MultiHeadExpert", p, {experts, model_dim, model_dim});
+    detail_::attending::expect_projections("MultiHeadExpert", p, {experts, model_dim, model_dim});
   }
 
   template <class T, class B>
@@ -74,41 +74,42 @@ struct MultiHeadExpert {
     const View<const T, 2, B> rows = x.as(x.extent(0) * length, model_dim);
     for (auto* t : {&saved.q, &saved.k, &saved.v, &saved.context}) t->resize(slots.slots, model_dim);
     saved.log_sum_exp.resize(slots.slots, heads);
-    B::grouped_gemm(ctx, tokens, rows, p.query.view(), as_stored, saved.q.view(), fn::Store{});
-    B::grouped_gemm(ctx, tokens, rows, p.key.view(), as_stored, saved.k.view(), fn::Store{});
-    B::grouped_gemm(ctx, tokens, rows, p.value.view(), as_stored, saved.v.view(), fn::Store{});
-    attending::forward(ctx, form<T>(groups), saved.q, saved.k, saved.v, saved.context, saved.log_sum_exp, {});
+    B::grouped_gemm(ctx, tokens, rows, p.query.view(), as_stored, saved.q.view(), functor::Store{});
+    B::grouped_gemm(ctx, tokens, rows, p.key.view(), as_stored, saved.k.view(), functor::Store{});
+    B::grouped_gemm(ctx, tokens, rows, p.value.view(), as_stored, saved.v.view(), functor::Store{});
+    detail_::attending::forward(ctx, form<T>(groups), saved.q, saved.k, saved.v, saved.context, saved.log_sum_exp, {});
     B::grouped_gemm(ctx, slots, std::as_const(saved.context).view(), p.output.view(), as_stored,
-                    z.as(slots.slots, model_dim), fn::Store{});
+                    z.as(slots.slots, model_dim), functor::Store{});
   }
   template <class T, class B>
   void backward(typename B::Context& ctx, const Params<T, B>& p, Groups<B> groups, In<T, 2, B> x,
                 const Saved<T, B>& saved, In<T, 2, B> dz, Out<T, 2, B> dslots, Params<T, B>& grads) const {
     const Index positions = groups.slots * length;
-    attending::expect_saved("MultiHeadExpert.backward", saved, positions, positions, model_dim, heads);
+    detail_::attending::expect_saved("MultiHeadExpert.backward", saved, positions, positions, model_dim, heads);
     auto mark = ctx.mark();
     const Groups<B> tokens = position_groups(ctx, Positions<B>{groups, length}), slots = tokens.in_slot_order();
     const View<const T, 2, B> rows = x.as(x.extent(0) * length, model_dim), du = dz.as(slots.slots, model_dim);
     const auto wide = [&] { return ctx.template scratch<T>(slots.slots, model_dim); };
     auto dcontext = wide(), dq = wide(), dk = wide(), dv = wide();
     add_weight_gradient<B>(ctx, slots, saved.context.view(), du, grads.output);
-    B::grouped_gemm(ctx, slots, du, p.output.view(), transposed, dcontext, fn::Store{});
+    B::grouped_gemm(ctx, slots, du, p.output.view(), as_transposed, dcontext, functor::Store{});
     for (const auto& d : {dq, dk, dv}) fill(ctx, d, 0);
-    attending::backward(ctx, form<T>(groups), saved.q, saved.k, saved.v, saved.context, saved.log_sum_exp, dcontext, {},
-                        dq, dk, dv);
+    detail_::attending::backward(ctx, form<T>(groups), saved.q, saved.k, saved.v, saved.context, saved.log_sum_exp,
+                                 dcontext, {}, dq, dk, dv);
     const View<const T, 2, B> from_q = dq, from_k = dk, from_v = dv;
     add_weight_gradient<B>(ctx, tokens, rows, from_q, grads.query);
     add_weight_gradient<B>(ctx, tokens, rows, from_k, grads.key);
     add_weight_gradient<B>(ctx, tokens, rows, from_v, grads.value);
-    B::grouped_gemm(ctx, slots, from_q, p.query.view(), transposed, dcontext, fn::Store{});  // dcontext is done with
-    B::grouped_gemm(ctx, slots, from_k, p.key.view(), transposed, dcontext, fn::AddTo<T, B>{dcontext});
-    B::grouped_gemm(ctx, slots, from_v, p.value.view(), transposed, dslots.as(slots.slots, model_dim),
-                    fn::AddTo<T, B>{dcontext});
+    B::grouped_gemm(ctx, slots, from_q, p.query.view(), as_transposed, dcontext,
+                    functor::Store{});  // dcontext is done with
+    B::grouped_gemm(ctx, slots, from_k, p.key.view(), as_transposed, dcontext, functor::AddTo<T, B>{dcontext});
+    B::grouped_gemm(ctx, slots, from_v, p.value.view(), as_transposed, dslots.as(slots.slots, model_dim),
+                    functor::AddTo<T, B>{dcontext});
   }
 
  private:
   template <class T, class B>
-  attending::Form<T, B> form(const Groups<B>& groups) const {
+  detail_::attending::Form<T, B> form(const Groups<B>& groups) const {
     return {.length = length,
             .heads = heads,
             .scale = 1 / std::sqrt(static_cast<double>(model_dim / heads)),
@@ -116,7 +117,7 @@ struct MultiHeadExpert {
             .slots = groups.offsets};
   }
   void expect_options(const char* where) const {
-    attending::expect_heads(where, model_dim, heads);
+    detail_::attending::expect_heads(where, model_dim, heads);
     expect(length >= 1, where, "length", "at least 1", length);
   }
 };

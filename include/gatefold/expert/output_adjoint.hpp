@@ -42,7 +42,7 @@ struct OutputAdjoint {
     T sum = f(w);
     if (const Index columns = bias.extent(1); columns > 0) {
       const Index e = from_first(lanes, [&] { return groups.expert(s); });
-      sum += fn::inner_product<T>(lanes, columns, du.data() + groups.row(s) * columns, bias.data() + e * columns);
+      sum += functor::inner_product<T>(lanes, columns, du.data() + groups.row(s) * columns, bias.data() + e * columns);
     }
     if (lanes.lane > 0) return;
     weights.set_adjoint(s, sum);
@@ -57,7 +57,7 @@ struct OutputAdjoint {
   }
 };
 
-namespace fn {
+namespace functor {
 
 // What an expert does with an element of r is a Hidden: hidden(at, w, r, i) at element i of [S, columns] writes what
 // the backward needs of h and dh, and returns r h. It says `scalar_only` where it is to have one value at a time.
@@ -107,7 +107,7 @@ struct SlotAdjoint {
   }
 };
 
-}  // namespace fn
+}  // namespace functor
 
 /// The adjoints of hidden values h [S, columns] and of the weights, (2) and (3), through the product with V.
 /// @param hidden  a Hidden
@@ -118,11 +118,12 @@ void hidden_adjoint(auto& ctx, const OutputAdjoint<T, B>& outputs, View<const T,
                     const Hidden& hidden) {
   const Index columns = v.extent(1);
   if constexpr (std::is_same_v<T, Multiplied<T, B>>) {
-    B::grouped_gemm_rows(ctx, outputs.groups, outputs.du, v, transposed, r,
-                         fn::HiddenAdjointRow<Hidden, T, B>{outputs, hidden, columns});
+    B::grouped_gemm_rows(ctx, outputs.groups, outputs.du, v, as_transposed, r,
+                         functor::HiddenAdjointRow<Hidden, T, B>{outputs, hidden, columns});
   } else {
-    B::grouped_gemm_sum(ctx, outputs.groups, outputs.du, v, transposed, columns,
-                        fn::HiddenAdjoint<Hidden, T, B>{outputs, hidden, columns}, fn::SlotAdjoint<T, B>{outputs});
+    B::grouped_gemm_sum(ctx, outputs.groups, outputs.du, v, as_transposed, columns,
+                        functor::HiddenAdjoint<Hidden, T, B>{outputs, hidden, columns},
+                        functor::SlotAdjoint<T, B>{outputs});
   }
 }
 

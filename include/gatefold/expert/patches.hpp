@@ -11,7 +11,7 @@
 /// What experts on patches share: filters on every patch, activated and summed over patches.
 namespace gatefold {
 
-namespace fn {
+namespace functor {
 
 /// z[s,o] = Σ_p Σ_{j of o} hidden[slot(s,p), j]
 template <class T, class B>
@@ -37,7 +37,7 @@ struct SumFilters {
 /// dpre[slot(s,p), j] = dz[s, o of j] · act'(pre[slot(s,p), j])
 template <class Act, class T, class B>
 struct SumFiltersBackward {
-  static_assert(policy::check_slope<Act>());
+  static_assert(detail_::policy::check_slope<Act>());
   Positions<B> patches;
   View<const T, 2, B> pre, dz;
   View<T, 2, B> dpre;
@@ -70,7 +70,7 @@ struct JoinPatches {
   }
 };
 
-}  // namespace fn
+}  // namespace functor
 
 /// @throws ArgumentError unless all are at least 1 and the outputs divide the filters
 inline void expect_patch_options(const char* where, Index model_dim, Index patches, Index filters, Index outputs) {
@@ -91,8 +91,8 @@ void patches_forward(C& ctx, const Positions<B>& patches, In<T, 2, B> x, In<T, 3
   pre.resize(patches.slots(), filters);
   auto hidden = ctx.template scratch<T>(patches.slots(), filters);
   B::grouped_gemm(ctx, position_groups(ctx, patches), x.as(x.extent(0) * patches.length, weight.extent(1)), weight,
-                  as_stored, hidden, fn::BiasActivate<Act, T, B>{bias, pre});
-  B::for_rows(ctx, patches.items.slots, fn::SumFilters<T, B>{patches, hidden, z});
+                  as_stored, hidden, functor::BiasActivate<Act, T, B>{bias, pre});
+  B::for_rows(ctx, patches.items.slots, functor::SumFilters<T, B>{patches, hidden, z});
 }
 
 /// Writes dslots unless they are empty, adds to dweight and dbias unless they are empty.
@@ -104,17 +104,17 @@ void patches_backward(C& ctx, const Positions<B>& patches, In<T, 2, B> x, In<T, 
   const Index dim = weight.extent(1);
   const Groups<B> groups = position_groups(ctx, patches), slots = groups.in_slot_order();
   auto dpre_out = ctx.template scratch<T>(patches.slots(), pre.extent(1));
-  B::for_rows(ctx, patches.items.slots, fn::SumFiltersBackward<Act, T, B>{patches, pre, dz, dpre_out});
+  B::for_rows(ctx, patches.items.slots, functor::SumFiltersBackward<Act, T, B>{patches, pre, dz, dpre_out});
   const View<const T, 2, B> dpre = dpre_out;
   if (dweight.size() > 0) B::grouped_outer(ctx, groups, x.as(x.extent(0) * patches.length, dim), dpre, dweight);
   if (dbias.size() > 0) B::grouped_sum(ctx, slots, dpre, dbias);
   if (dslots.size() == 0) return;
   if (patches.apart) {
     auto dpatch = ctx.template scratch<T>(patches.slots(), dim);
-    B::grouped_gemm(ctx, slots, dpre, weight, transposed, dpatch, fn::Store{});
-    B::for_rows(ctx, patches.slots(), fn::JoinPatches<T, B>{patches, dpatch, dslots});
+    B::grouped_gemm(ctx, slots, dpre, weight, as_transposed, dpatch, functor::Store{});
+    B::for_rows(ctx, patches.slots(), functor::JoinPatches<T, B>{patches, dpatch, dslots});
   } else {
-    B::grouped_gemm(ctx, slots, dpre, weight, transposed, dslots.as(patches.slots(), dim), fn::Store{});
+    B::grouped_gemm(ctx, slots, dpre, weight, as_transposed, dslots.as(patches.slots(), dim), functor::Store{});
   }
 }
 

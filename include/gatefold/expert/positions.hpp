@@ -39,7 +39,7 @@ struct Positions {
   }
 };
 
-namespace fn {
+namespace functor {
 
 template <class B>
 struct PositionOffsets {
@@ -81,7 +81,7 @@ struct TakeRows {
   }
 };
 
-}  // namespace fn
+}  // namespace functor
 
 /// Positions as groups. They live in scratch: take a mark first.
 template <class C, class B>
@@ -89,15 +89,15 @@ Groups<B> position_groups(C& ctx, const Positions<B>& positions) {
   const Index experts = positions.items.experts() * (positions.apart ? positions.length : 1);
   auto offsets = ctx.template scratch<Index>(experts + 1);
   auto rows = ctx.template scratch<Index>(positions.slots());
-  B::for_each(ctx, experts + 1, fn::PositionOffsets<B>{positions, offsets});
-  B::for_each(ctx, positions.items.slots, fn::PositionRows<B>{positions, rows});
+  B::for_each(ctx, experts + 1, functor::PositionOffsets<B>{positions, offsets});
+  B::for_each(ctx, positions.items.slots, functor::PositionRows<B>{positions, rows});
   return {offsets, rows, rows.size()};
 }
 
 /// y[s] = columns [first, first + columns of y) of x[row(s)], for the slots in use.
 template <class C, class T, class B>
 void take_rows(C& ctx, Groups<B> groups, In<T, 2, B> x, View<T, 2, B> y, Index first = 0) {
-  B::for_rows(ctx, groups.slots, fn::TakeRows<T, B>{groups, x, first, false, y});
+  B::for_rows(ctx, groups.slots, functor::TakeRows<T, B>{groups, x, first, false, y});
 }
 /// The rows that slots read, in the order of slots. They live in scratch: take a mark first.
 template <class C, class T, class B>
@@ -109,7 +109,7 @@ View<const T, 2, B> rows_in_slot_order(C& ctx, Groups<B> groups, View<const T, 2
 /// y[s] += columns [first, first + columns of y) of x[row(s)], for the slots in use.
 template <class C, class T, class B>
 void add_rows(C& ctx, Groups<B> groups, In<T, 2, B> x, View<T, 2, B> y, Index first = 0) {
-  B::for_rows(ctx, groups.slots, fn::TakeRows<T, B>{groups, x, first, true, y});
+  B::for_rows(ctx, groups.slots, functor::TakeRows<T, B>{groups, x, first, true, y});
 }
 
 }  // namespace gatefold

@@ -13,7 +13,7 @@
 
 namespace gatefold {
 
-namespace fn {
+namespace functor {
 
 /// inverse[s] = 1 / √(mean x² + ε),   z[s] = x inverse[s] ⊙ gain[e]
 template <class T, class B>
@@ -67,7 +67,7 @@ struct RootMeanSquareBackward {
   }
 };
 
-}  // namespace fn
+}  // namespace functor
 
 /// Scale each item to a root mean square of 1, then by a learned gain: LayerNorm without its mean and bias. The norm of
 /// a layer, and, with a gain per expert, a part of experts that are networks.
@@ -119,11 +119,11 @@ struct RmsNorm {
   void forward(typename B::Context& ctx, const Params<T, B>& p, Groups<B> groups, In<T, 2, B> x, Out<T, 2, B> z,
                Saved<T, B>& saved) const {
     saved.inverse.resize(groups.slots);
-    B::for_rows(ctx, groups.slots, fn::RootMeanSquare<T, B>{groups, x, p.gain, T(epsilon), z, saved.inverse});
+    B::for_rows(ctx, groups.slots, functor::RootMeanSquare<T, B>{groups, x, p.gain, T(epsilon), z, saved.inverse});
   }
   template <class T, class B>
   void infer(typename B::Context& ctx, const Params<T, B>& p, Groups<B> groups, In<T, 2, B> x, Out<T, 2, B> z) const {
-    B::for_rows(ctx, groups.slots, fn::RootMeanSquare<T, B>{groups, x, p.gain, T(epsilon), z, {}});
+    B::for_rows(ctx, groups.slots, functor::RootMeanSquare<T, B>{groups, x, p.gain, T(epsilon), z, {}});
   }
   template <class T, class B>
   void backward(typename B::Context& ctx, const Params<T, B>& p, Groups<B> groups, In<T, 2, B> x,
@@ -132,7 +132,7 @@ struct RmsNorm {
     auto mark = ctx.mark();
     auto scaled = ctx.template scratch<T>(groups.slots, model_dim);
     B::for_rows(ctx, groups.slots,
-                fn::RootMeanSquareBackward<T, B>{groups, x, p.gain, dz, saved.inverse, dslots, scaled});
+                functor::RootMeanSquareBackward<T, B>{groups, x, p.gain, dz, saved.inverse, dslots, scaled});
     if (!grads.gain.is_skipped())
       B::grouped_sum(ctx, groups.in_slot_order(), View<const T, 2, B>(scaled), grads.gain.view());
   }

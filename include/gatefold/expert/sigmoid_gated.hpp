@@ -16,7 +16,7 @@
 
 namespace gatefold {
 
-namespace fn {
+namespace functor {
 
 /// share[s] = σ(⟨x[row(s)], gate[e]⟩),   z[s] ← share[s] z[s]; share and the old z are kept where there is memory
 template <class T, class B>
@@ -32,7 +32,7 @@ struct SigmoidGate {
     const Index e = groups.expert(s), columns = x.extent(1), outputs = z.extent(1);
     if (e < 0) return;
     const T *const row = x.data() + groups.row(s) * columns, *const by = gate.data() + e * columns;
-    const T open = math::sigmoid(
+    const T open = functor::math::sigmoid(
         sum_columns<T>(lanes, columns, [&](const auto& at, Index j) { return at.load(row + j) * at.load(by + j); }));
     T *const out = z.data() + s * outputs, *const kept = ungated.empty() ? nullptr : ungated.data() + s * outputs;
     each_column<T>(lanes, outputs, [&](const auto& at, Index j) {
@@ -85,7 +85,7 @@ struct AddScoreAdjoint {
   }
 };
 
-}  // namespace fn
+}  // namespace functor
 
 /// An expert that says how much it has to say: its output times a sigmoid of the item.
 ///
@@ -99,9 +99,9 @@ struct AddScoreAdjoint {
 /// @cost   the expert + 2·S·D flop
 template <class ExpertT>
 struct SigmoidGated {
-  GATEFOLD_REQUIRE(!policy::is_misplaced<ExpertT>,
+  GATEFOLD_REQUIRE(!detail_::policy::is_misplaced<ExpertT>,
                    "gatefold: a SigmoidGated has one part, SigmoidGated{expert}; see docs/how-to/extending.md#expert");
-  GATEFOLD_REQUIRE(!hook::expert::with_noise<ExpertT>(),
+  GATEFOLD_REQUIRE(!detail_::hook::expert::with_noise<ExpertT>(),
                    "gatefold: the expert inside draws numbers, which SigmoidGated does not hand on; see "
                    "docs/how-to/extending.md#expert");
   ExpertT expert;
@@ -125,7 +125,7 @@ struct SigmoidGated {
 
   template <class T, class B>
   static constexpr bool check_parts() {
-    return policy::check_expert<ExpertT, T, B>();
+    return detail_::policy::check_expert<ExpertT, T, B>();
   }
   Index in_dim() const { return expert.in_dim(); }
   Index out_dim() const { return expert.out_dim(); }
@@ -137,7 +137,7 @@ struct SigmoidGated {
   }
   template <class T, class B>
   void validate(const Params<T, B>& p, Index experts) const {
-    if constexpr (hook::expert::validate<ExpertT, T, B>()) expert.validate(p.expert, experts);
+    if constexpr (detail_::hook::expert::validate<ExpertT, T, B>()) expert.validate(p.expert, experts);
     expect_shape("SigmoidGated", "params.gate", p.gate, {experts, in_dim(), 1});
   }
 
@@ -147,12 +147,12 @@ struct SigmoidGated {
     expert.forward(ctx, p.expert, groups, x, z, saved.expert);
     saved.ungated.resize(groups.slots, out_dim());
     saved.share.resize(groups.slots);
-    B::for_rows(ctx, groups.slots, fn::SigmoidGate<T, B>{groups, x, p.gate, z, saved.ungated, saved.share});
+    B::for_rows(ctx, groups.slots, functor::SigmoidGate<T, B>{groups, x, p.gate, z, saved.ungated, saved.share});
   }
   template <class T, class B>
   void infer(typename B::Context& ctx, const Params<T, B>& p, Groups<B> groups, In<T, 2, B> x, Out<T, 2, B> z) const {
     infer_expert<T, B>(expert, ctx, p.expert, groups, x, z);
-    B::for_rows(ctx, groups.slots, fn::SigmoidGate<T, B>{groups, x, p.gate, z, {}, {}});
+    B::for_rows(ctx, groups.slots, functor::SigmoidGate<T, B>{groups, x, p.gate, z, {}, {}});
   }
   template <class T, class B>
   void backward(typename B::Context& ctx, const Params<T, B>& p, Groups<B> groups, In<T, 2, B> x,
@@ -162,15 +162,15 @@ struct SigmoidGated {
     auto mark = ctx.mark();
     auto dungated = ctx.template scratch<T>(groups.slots, out_dim()), dscore = ctx.template scratch<T>(groups.slots, 1);
     B::for_rows(ctx, groups.slots,
-                fn::SigmoidGateBackward<T, B>{groups, dz, saved.ungated, saved.share, dungated, dscore});
+                functor::SigmoidGateBackward<T, B>{groups, dz, saved.ungated, saved.share, dungated, dscore});
     expert.backward(ctx, p.expert, groups, x, saved.expert, dungated, dslots, grads.expert);
-    B::for_rows(ctx, groups.slots, fn::AddScoreAdjoint<T, B>{groups, dscore, p.gate, dslots});
+    B::for_rows(ctx, groups.slots, functor::AddScoreAdjoint<T, B>{groups, dscore, p.gate, dslots});
     add_weight_gradient<FullPrecision<B>>(ctx, groups, x, View<const T, 2, B>(dscore), grads.gate);
   }
 };
 template <class E>
 SigmoidGated(E) -> SigmoidGated<E>;
 template <class... P>
-SigmoidGated(P...) -> SigmoidGated<policy::Misplaced<P...>>;
+SigmoidGated(P...) -> SigmoidGated<detail_::policy::Misplaced<P...>>;
 
 }  // namespace gatefold

@@ -82,7 +82,7 @@ void expect_picks(const char* where, const SparsePlan<T, B>& plan, Index items, 
          Joined{items * each, " (", each, " of each of ", items, " items)"}, plan.weight.size());
 }
 
-namespace policy {
+namespace detail_::policy {
 
 template <class S, class T, class B, class Given = Params<S, T, B>>
 concept ScoresForward = requires(const S scores, Probe<T, B> a, const Given& params, const Extra<S, T, B>& extra) {
@@ -106,7 +106,7 @@ concept MixingForward = requires(const M mixing, Probe<T, B> a, const Given& par
 /// Whether what a mixing ranks by ends with the call that returns it.
 template <class M, class T, class B>
 concept RanksByTensor = requires(const M mixing, Probe<T, B> a, Saved<M, T, B>& saved) {
-  requires pack::is_tensor<decltype(mixing.rank(a.in, saved))>;
+  requires detail_::pack::is_tensor<decltype(mixing.rank(a.in, saved))>;
 };
 template <class M, class T, class B, class Given = Params<M, T, B>>
 concept MixingBackward = requires(const M mixing, Probe<T, B> a, const Given& params, const Saved<M, T, B>& saved,
@@ -133,7 +133,7 @@ concept KeepsNothing = std::same_as<Saved<P, T, B>, Nothing<T, B>>;
 /// Whether mixing and selection work row by row, forward and backward.
 template <class M, class S, class T, class B>
 concept RowByRow = KeepsNothing<M, T, B> && KeepsNothing<S, T, B> &&
-    hook::mixing::rows<M, T, B>() && hook::selection::rows<S, T, B>();
+    detail_::hook::mixing::rows<M, T, B>() && detail_::hook::selection::rows<S, T, B>();
 /// Whether they do so on rows that stand anywhere.
 template <class M, class S, class T, class B>
 concept RowAnywhere = RowByRow<M, S, T, B> &&
@@ -145,7 +145,7 @@ concept RowAnywhere = RowByRow<M, S, T, B> &&
 };
 template <class M, class S, class T, class B>
 concept RowByRowBackward = KeepsNothing<M, T, B> && KeepsNothing<S, T, B> &&
-    hook::mixing::rows_backward<M, T, B>() && hook::selection::rows_backward<S, T, B>();
+    detail_::hook::mixing::rows_backward<M, T, B>() && detail_::hook::selection::rows_backward<S, T, B>();
 
 /// True for three parts of a gate; otherwise the first unmet requirement is reported in one sentence.
 template <class ScoresT, class MixingT, class SelectionT, class T, class B>
@@ -155,7 +155,7 @@ constexpr bool check_parts() {
       "gatefold: scores, mixing and selection with Params need Params<T, B> init<T, B>(ctx, seed) const; see "
       "docs/how-to/extending_parts.md#parts-of-a-gate")
   GATEFOLD_EXPECT(
-      !named::Saved<ScoresT>() && !named::ExtraGrad<ScoresT>(),
+      !detail_::named::Saved<ScoresT>() && !detail_::named::ExtraGrad<ScoresT>(),
       "gatefold: scores keep nothing for backward, which is given x again, and send no adjoint to their Extra: they "
       "have no Saved or ExtraGrad of their own; see docs/how-to/extending_parts.md#parts-of-a-gate")
   GATEFOLD_EXPECT((ScoresForward<ScoresT, T, B>),
@@ -189,9 +189,9 @@ constexpr bool check_parts() {
                   "gatefold: forward and backward of scores, mixing and selection take params as const Params<T, B>& "
                   "(const Nothing<T, B>& without any), never as const auto&, which would take those of another model; "
                   "see docs/how-to/extending.md#what-all-policies-share")
-  return hook::scores::all<ScoresT, T, B>() && hook::mixing::all<MixingT, T, B>() &&
-         hook::selection::all<SelectionT, T, B>();
+  return detail_::hook::scores::all<ScoresT, T, B>() && detail_::hook::mixing::all<MixingT, T, B>() &&
+         detail_::hook::selection::all<SelectionT, T, B>();
 }
 
-}  // namespace policy
+}  // namespace detail_::policy
 }  // namespace gatefold

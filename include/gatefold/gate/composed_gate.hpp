@@ -36,42 +36,42 @@ namespace gatefold {
 /// their values stand in `saved.auxiliary` (already weighted), their gradients are added in `backward`. What mixing and
 /// selection leave 0 (model_dim, experts) is filled from the scores.
 /// @cost the sum of its parts
-template <class ScoresT, class MixingT = policy::Misplaced<>, class SelectionT = policy::Misplaced<>,
+template <class ScoresT, class MixingT = detail_::policy::Misplaced<>, class SelectionT = detail_::policy::Misplaced<>,
           class... AuxiliaryT>
 struct ComposedGate {
-  GATEFOLD_REQUIRE(!policy::is_misplaced<SelectionT>,
+  GATEFOLD_REQUIRE(!detail_::policy::is_misplaced<SelectionT>,
                    "gatefold: a ComposedGate has scores, mixing, selection and auxiliary losses, if any: ComposedGate<"
                    "LinearScores, Independent, TopK>, say; see docs/how-to/extending_parts.md#parts-of-a-gate");
   GATEFOLD_REQUIRE(
-      (auxiliary::fits<AuxiliaryT, SelectionT> && ...),
+      (detail_::auxiliary::fits<AuxiliaryT, SelectionT> && ...),
       "gatefold: this auxiliary loss does not fit the selection: Load needs noise (NoisyTopK), GShard and Load need "
       "the picks of an item side by side (not ExpertChoice); see docs/how-to/extending.md#gate");
   using Scores = ScoresT;
   using Mixing = MixingT;
   using Selection = SelectionT;
-  static constexpr bool items_adjoint_is_optional = hook::any::items_adjoint_is_optional<Scores>() &&
-                                                    hook::any::items_adjoint_is_optional<Mixing>() &&
-                                                    hook::any::items_adjoint_is_optional<Selection>();
+  static constexpr bool items_adjoint_is_optional = detail_::hook::any::items_adjoint_is_optional<Scores>() &&
+                                                    detail_::hook::any::items_adjoint_is_optional<Mixing>() &&
+                                                    detail_::hook::any::items_adjoint_is_optional<Selection>();
 
   Scores scores{};
   Mixing mixing{};
   Selection selection{};
   std::conditional_t<
       (sizeof...(AuxiliaryT) > 0), std::tuple<AuxiliaryT...>,
-      policy::Misuse<"gatefold: the type of a gate names its auxiliary losses: WithAuxiliary<SoftmaxTopK, "
-                     "Balance>{.scores = {.experts = 8}, .auxiliary = {Balance{.weight = 0.01}}}; see "
-                     "docs/how-to/extending_parts.md#parts-of-a-gate">>
+      detail_::policy::Misuse<"gatefold: the type of a gate names its auxiliary losses: WithAuxiliary<SoftmaxTopK, "
+                              "Balance>{.scores = {.experts = 8}, .auxiliary = {Balance{.weight = 0.01}}}; see "
+                              "docs/how-to/extending_parts.md#parts-of-a-gate">>
       auxiliary{};
   // Options of the parts that look like those of the gate.
-  [[no_unique_address]] policy::Misuse<
+  [[no_unique_address]] detail_::policy::Misuse<
       "gatefold: the number of experts is an option of the scores of a gate, SoftmaxTopK{.scores = {.experts = 8}, "
       ".selection = {.k = 2}}, which expert_count(gate) returns; see docs/how-to/extending_parts.md#parts-of-a-gate">
       experts{};
-  [[no_unique_address]] policy::Misuse<
+  [[no_unique_address]] detail_::policy::Misuse<
       "gatefold: model_dim is an option of the scores of a gate, SoftmaxTopK{.scores = {.model_dim = 16, .experts = "
       "8}}, and 0 where the experts say it; see docs/how-to/extending_parts.md#parts-of-a-gate">
       model_dim{};
-  [[no_unique_address]] policy::Misuse<
+  [[no_unique_address]] detail_::policy::Misuse<
       "gatefold: k is an option of the selection of a gate, SoftmaxTopK{.scores = {.experts = 8}, .selection = {.k = "
       "2}}; see docs/how-to/extending_parts.md#parts-of-a-gate">
       k{};
@@ -149,7 +149,7 @@ struct ComposedGate {
 
   template <class T, class B>
   static constexpr bool check_parts() {
-    return policy::check_gate_parts<T, B, Scores, Mixing, Selection, AuxiliaryT...>();
+    return detail_::policy::check_gate_parts<T, B, Scores, Mixing, Selection, AuxiliaryT...>();
   }
   template <class T, class B>
   Params<T, B> init(typename B::Context& ctx, Seed seed) const {
@@ -167,9 +167,9 @@ struct ComposedGate {
   void validate(const Params<T, B>& p, Index items, const Extra<T, B>& extra) const {
     validate_options();
     const auto g = filled();
-    if constexpr (hook::scores::validate<Scores, T, B>()) scores.validate(p.scores);
-    if constexpr (hook::mixing::validate<Mixing, T, B>()) g.mixing.validate(p.mixing, items, extra.mixing);
-    if constexpr (hook::selection::validate<Selection, T, B>())
+    if constexpr (detail_::hook::scores::validate<Scores, T, B>()) scores.validate(p.scores);
+    if constexpr (detail_::hook::mixing::validate<Mixing, T, B>()) g.mixing.validate(p.mixing, items, extra.mixing);
+    if constexpr (detail_::hook::selection::validate<Selection, T, B>())
       g.selection.validate(p.selection, items, extra.selection);
     if (extra.valid.data()) expect_shape("Gate.forward", "extra.valid", extra.valid, {items});
   }
@@ -181,8 +181,8 @@ struct ComposedGate {
     const auto g = filled();
     auto mark = ctx.mark();
     const View<const T, 2, B> clean = without_padding<T, B>(ctx, x, extra.valid);
-    saved.logits.resize(x.extent(0), expert_count(scores));
-    saved.probabilities.resize(x.extent(0), expert_count(scores));
+    saved.logits.resize(x.extent(0), count_experts(scores));
+    saved.probabilities.resize(x.extent(0), count_experts(scores));
     if constexpr (row_by_row<T, B>) {
       route_rows(ctx, g, p, clean, saved.logits.view(), saved.probabilities.view(), plan, extra);
     } else {
@@ -210,8 +210,8 @@ struct ComposedGate {
       validate_items(p, x, extra);
       auto mark = ctx.mark();
       const View<const T, 2, B> clean = without_padding<T, B>(ctx, x, extra.valid);
-      View<T, 2, B> z(nullptr, x.extent(0), expert_count(scores));
-      if constexpr (!in_one_pass<T, B>) z = ctx.template scratch<T>(x.extent(0), expert_count(scores));
+      View<T, 2, B> z(nullptr, x.extent(0), count_experts(scores));
+      if constexpr (!in_one_pass<T, B>) z = ctx.template scratch<T>(x.extent(0), count_experts(scores));
       route_rows(ctx, filled(), p, clean, z, z, plan, extra);
     } else {
       auto discarded = ctx.template acquire<Saved<T, B>>();
@@ -225,19 +225,19 @@ struct ComposedGate {
                                   const typename Plan<T, B>::Grad& dplan, Out<T, 2, B> dx, Params<T, B>& grads,
                                   const Extra<T, B>& extra, ExtraGrad<T, B>& dextra) const {
     const Index items = x.extent(0);
-    expect(plan.items() == items && plan.experts() == expert_count(scores), "Gate.backward", "saved plan",
-           Joined{items, " items, ", expert_count(scores), " experts"}, Joined{plan.items(), ", ", plan.experts()});
-    expect_shape("Gate.backward", "saved.logits", saved.logits, {items, expert_count(scores)});
-    expect_shape("Gate.backward", "saved.probabilities", saved.probabilities, {items, expert_count(scores)});
+    expect(plan.items() == items && plan.experts() == count_experts(scores), "Gate.backward", "saved plan",
+           Joined{items, " items, ", count_experts(scores), " experts"}, Joined{plan.items(), ", ", plan.experts()});
+    expect_shape("Gate.backward", "saved.logits", saved.logits, {items, count_experts(scores)});
+    expect_shape("Gate.backward", "saved.probabilities", saved.probabilities, {items, count_experts(scores)});
     auto mark = ctx.mark();
     const View<const T, 2, B> clean = without_padding<T, B>(ctx, x, extra.valid);
-    const auto array = [&] { return ctx.template scratch<T>(x.extent(0), expert_count(scores)); };
+    const auto array = [&] { return ctx.template scratch<T>(x.extent(0), count_experts(scores)); };
     const auto zeros = [&] {
       auto d = array();
       fill(ctx, d, 0);
       return d;
     };
-    constexpr bool rows = policy::RowByRowBackward<Mixing, Selection, T, B>;
+    constexpr bool rows = detail_::policy::RowByRowBackward<Mixing, Selection, T, B>;
     const bool losses = extra.count_auxiliary && sizeof...(AuxiliaryT) > 0;
     const auto g = filled();
     auto dz = array();
@@ -260,9 +260,10 @@ struct ComposedGate {
     const Candidates<T, B> seen = candidates<T, B>(clean, saved, extra);
     const auto selection_extra = with_valid(extra.selection, extra.valid);
     if constexpr (rows) {
-      B::for_rows(ctx, x.extent(0),
-                  fn::RouteRowBackward{g.mixing.rows_backward(seen.q, dq, dz),
-                                       g.selection.rows_backward(seen, plan, dplan, dq, selection_extra), dq, losses});
+      B::for_rows(
+          ctx, x.extent(0),
+          functor::RouteRowBackward{g.mixing.rows_backward(seen.q, dq, dz),
+                                    g.selection.rows_backward(seen, plan, dplan, dq, selection_extra), dq, losses});
       if (losses) add(ctx, drank, dz);
     } else {
       g.selection.backward(ctx, p.selection, seen, plan, saved.selection, dplan,
@@ -271,7 +272,7 @@ struct ComposedGate {
                         grads.mixing, with_valid(extra.mixing, extra.valid), dextra.mixing);
     }
     if (from_auxiliary.data()) add(ctx, from_auxiliary, dz);
-    if constexpr (named::Extra<Scores>()) {
+    if constexpr (detail_::named::Extra<Scores>()) {
       scores.backward(ctx, p.scores, clean, dz, dx, grads.scores, extra.scores);
     } else {
       scores.backward(ctx, p.scores, clean, dz, dx, grads.scores);
@@ -296,25 +297,25 @@ struct ComposedGate {
   };
   Filled filled() const {
     const Index width = item_width(scores);
-    if (width == 0) return {mixing, gatefold::with_experts(selection, expert_count(scores))};
+    if (width == 0) return {mixing, gatefold::with_experts(selection, count_experts(scores))};
     return {gatefold::with_model_dim(mixing, width),
-            gatefold::with_experts(gatefold::with_model_dim(selection, width), expert_count(scores))};
+            gatefold::with_experts(gatefold::with_model_dim(selection, width), count_experts(scores))};
   }
   void validate_options() const {
-    expect(expert_count(scores) >= 1, "Gate", "scores.experts", "at least 1", expert_count(scores));
-    if constexpr (hook::selection::validate_options<Selection>())
-      filled().selection.validate_options(expert_count(scores));
+    expect(count_experts(scores) >= 1, "Gate", "scores.experts", "at least 1", count_experts(scores));
+    if constexpr (detail_::hook::selection::validate_options<Selection>())
+      filled().selection.validate_options(count_experts(scores));
     for_each_auxiliary([&](const auto& loss, Index) {
-      if constexpr (hook::auxiliary::validate<std::remove_cvref_t<decltype(loss)>>())
-        loss.validate(expert_count(scores));
+      if constexpr (detail_::hook::auxiliary::validate<std::remove_cvref_t<decltype(loss)>>())
+        loss.validate(count_experts(scores));
     });
   }
   template <class T, class B>
-  static constexpr bool row_by_row = policy::RowByRow<Mixing, Selection, T, B>;
+  static constexpr bool row_by_row = detail_::policy::RowByRow<Mixing, Selection, T, B>;
   /// Scores too.
   template <class T, class B>
   static constexpr bool in_one_pass =
-      policy::RowAnywhere<Mixing, Selection, T, B>&& hook::scores::forward_rows<Scores, T, B>();
+      detail_::policy::RowAnywhere<Mixing, Selection, T, B>&& detail_::hook::scores::forward_rows<Scores, T, B>();
 
   template <class T, class B>
   void validate_items(const Params<T, B>& p, View<const T, 2, B> x, const Extra<T, B>& extra) const {
@@ -323,7 +324,7 @@ struct ComposedGate {
   }
   template <class T, class B>
   void score(auto& ctx, const Params<T, B>& p, View<const T, 2, B> x, View<T, 2, B> z, const Extra<T, B>& extra) const {
-    if constexpr (named::Extra<Scores>()) {
+    if constexpr (detail_::named::Extra<Scores>()) {
       scores.forward(ctx, p.scores, x, z, extra.scores);
     } else {
       scores.forward(ctx, p.scores, x, z);
@@ -338,14 +339,14 @@ struct ComposedGate {
     const auto mix = g.mixing.rows(logits, q);
     const auto pick = g.selection.rows(seen, plan, with_valid(extra.selection, extra.valid));
     if constexpr (in_one_pass<T, B>) {
-      scores.forward_rows(ctx, p.scores, x, z, fn::RouteRowAnywhere{mix, pick, q});
+      scores.forward_rows(ctx, p.scores, x, z, functor::RouteRowAnywhere{mix, pick, q});
     } else {
       score(ctx, p, x, z, extra);
-      B::for_rows(ctx, x.extent(0), fn::RouteRow{mix, pick});
+      B::for_rows(ctx, x.extent(0), functor::RouteRow{mix, pick});
     }
     if (extra.valid.data()) {
       build_without_padding(ctx, plan, extra);
-    } else if constexpr (hook::selection::complete_picks<Selection>()) {
+    } else if constexpr (detail_::hook::selection::complete_picks<Selection>()) {
       plan.build_complete(ctx);
     } else {
       plan.build(ctx);
@@ -353,14 +354,14 @@ struct ComposedGate {
   }
   template <class T, class B>
   static void build_without_padding(auto& ctx, Plan<T, B>& plan, const Extra<T, B>& extra) {
-    B::for_each(ctx, plan.item.size(), fn::DropPadding<T, B>{extra.valid, plan.item, plan.expert});
+    B::for_each(ctx, plan.item.size(), functor::DropPadding<T, B>{extra.valid, plan.item, plan.expert});
     plan.build(ctx);
   }
   /// What the mixing says to rank by.
   template <class T, class B>
   View<const T, 2, B> rank(const Saved<T, B>& saved) const {
     const View<const T, 2, B> rank = mixing.rank(saved.logits.view(), saved.mixing);
-    expect_shape("Gate", "rank(z, saved) of the mixing", rank, {saved.logits.extent(0), expert_count(scores)});
+    expect_shape("Gate", "rank(z, saved) of the mixing", rank, {saved.logits.extent(0), count_experts(scores)});
     return rank;
   }
   template <class T, class B>
@@ -370,7 +371,7 @@ struct ComposedGate {
   template <class T, class B>
   GateOutcome<T, B> outcome(const Plan<T, B>& plan, const Saved<T, B>& saved, const Extra<T, B>& extra) const {
     GateOutcome<T, B> seen{saved.logits, saved.probabilities, plan, extra.valid, rank(saved)};
-    if constexpr (hook::selection::noisy<Selection, T, B>()) seen.noisy = selection.noisy(saved.selection);
+    if constexpr (detail_::hook::selection::noisy<Selection, T, B>()) seen.noisy = selection.noisy(saved.selection);
     return seen;
   }
 };
@@ -380,7 +381,7 @@ ComposedGate(S, M, P) -> ComposedGate<S, M, P>;
 template <class S, class M, class P, class... A>
 ComposedGate(S, M, P, std::tuple<A...>) -> ComposedGate<S, M, P, A...>;
 template <class... P>
-ComposedGate(P...) -> ComposedGate<policy::Misplaced<P...>>;
+ComposedGate(P...) -> ComposedGate<detail_::policy::Misplaced<P...>>;
 
 /// The gate of the sparse mixture of experts: linear scores, softmax, the K best.
 ///
@@ -391,7 +392,7 @@ using SoftmaxTopK = ComposedGate<LinearScores, Independent, TopK>;
 /// Source: Jacobs et al. 1991, "Adaptive mixtures of local experts".
 using SoftmaxDense = ComposedGate<LinearScores, Independent, Dense>;
 
-namespace lookup {
+namespace detail_::lookup {
 
 template <class Base, class... AuxiliaryT>
 struct WithAuxiliary {
@@ -410,10 +411,10 @@ struct WithAuxiliary<Base, AuxiliaryT...> {
   using Type = ComposedGate<typename Base::Scores, typename Base::Mixing, typename Base::Selection, AuxiliaryT...>;
 };
 
-}  // namespace lookup
+}  // namespace detail_::lookup
 
 /// A gate with auxiliary losses: `WithAuxiliary<SoftmaxTopK, Balance>{.scores = {…}, .auxiliary = {Balance{…}}}`.
 template <class Base, class... AuxiliaryT>
-using WithAuxiliary = typename lookup::WithAuxiliary<Base, AuxiliaryT...>::Type;
+using WithAuxiliary = typename detail_::lookup::WithAuxiliary<Base, AuxiliaryT...>::Type;
 
 }  // namespace gatefold

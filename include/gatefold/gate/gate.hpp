@@ -24,7 +24,7 @@ namespace gatefold {
 template <class T, class B, class G>
 void infer_gate(const G& gate, typename B::Context& ctx, const Params<G, T, B>& p, In<T, 2, B> x,
                 NonDeduced<Plan<G, T, B>>& plan, const Extra<G, T, B>& extra) {
-  if constexpr (hook::gate::infer<G, T, B>()) {
+  if constexpr (detail_::hook::gate::infer<G, T, B>()) {
     gate.infer(ctx, p, x, plan, extra);
   } else {
     auto discarded = ctx.template acquire<Saved<G, T, B>>();
@@ -38,7 +38,7 @@ void infer_gate(const G& gate, typename B::Context& ctx, const ParamsT<T, B>& p,
   infer_gate<T, B>(gate, ctx, p, x, plan, extra);
 }
 
-namespace policy {
+namespace detail_::policy {
 
 template <class G, class T, class B>
 concept GateTypes = requires(const G g) {
@@ -81,8 +81,9 @@ constexpr bool check_gate() {
       "gatefold: forward and backward of a gate take params as const Params<T, B>& (const Nothing<T, B>& without any), "
       "never as const auto&, which would take those of another model; see "
       "docs/how-to/extending.md#what-all-policies-share")
-  return hook::gate::all<G, T, B>() && hook::plan::all<Plan<G, T, B>, T, B>() && check_inside<G, T, B>();
+  return detail_::hook::gate::all<G, T, B>() && detail_::hook::plan::all<Plan<G, T, B>, T, B>() &&
+         check_inside<G, T, B>();
 }
 
-}  // namespace policy
+}  // namespace detail_::policy
 }  // namespace gatefold

@@ -75,7 +75,7 @@ using SigmoidTopK = ComposedGate<LinearScores, Independent, SigmoidBias>;
 /// Source: Zhou et al. 2022, arXiv:2202.09368.
 using SoftmaxExpertChoice = ComposedGate<LinearScores, Independent, ExpertChoice>;
 
-namespace lookup {
+namespace detail_::lookup {
 
 template <class Base, class MixingT>
 struct WithMixing {
@@ -90,11 +90,11 @@ struct WithMixing<ComposedGate<ScoresT, OldT, SelectionT, AuxiliaryT...>, Mixing
   using Type = ComposedGate<ScoresT, MixingT, SelectionT, AuxiliaryT...>;
 };
 
-}  // namespace lookup
+}  // namespace detail_::lookup
 
 /// A gate with another mixing, its scores, selection and auxiliary losses as they are.
 template <class Base, class MixingT>
-using WithMixing = typename lookup::WithMixing<Base, MixingT>::Type;
+using WithMixing = typename detail_::lookup::WithMixing<Base, MixingT>::Type;
 /// Any gate whose items share their probabilities with similar ones.
 ///
 /// Source: paper 002, eq. (7), (8).

@@ -12,7 +12,7 @@
 
 namespace gatefold {
 
-namespace fn {
+namespace functor {
 
 /// K experts of item n by the hash of its id.
 template <class T, class B>
@@ -43,7 +43,7 @@ struct PickByHash {
   }
 };
 
-}  // namespace fn
+}  // namespace functor
 
 /// Send an item where the hash of its token says: a router without parameters, balanced as far as tokens are.
 ///
@@ -92,7 +92,7 @@ struct HashGate {
     validate(p, x.extent(0), extra);
     plan.resize(x.extent(0), count, x.extent(0) * k);
     B::for_each(ctx, x.extent(0),
-                fn::PickByHash<T, B>{extra.ids.value, count, k, seed, plan.item, plan.expert, plan.weight});
+                functor::PickByHash<T, B>{extra.ids.value, count, k, seed, plan.item, plan.expert, plan.weight});
     plan.build(ctx);
   }
   /// Nothing to learn.

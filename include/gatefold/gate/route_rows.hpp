@@ -6,7 +6,7 @@
 #include "gatefold/tensor/view.hpp"
 
 /// Mixing and selection of an item in one pass over its row, made of the functors that their `rows` return.
-namespace gatefold::fn {
+namespace gatefold::functor {
 
 /// Mixing and selection of item n in turn. The choice comes first, so that q may stand where rank does.
 template <class MixT, class PickT>
@@ -69,4 +69,4 @@ struct DropPadding {
   }
 };
 
-}  // namespace gatefold::fn
+}  // namespace gatefold::functor

@@ -17,7 +17,7 @@
 
 namespace gatefold {
 
-namespace fn {
+namespace functor {
 
 /// weight[(g,s), l] = softmax over the items l of sequence g of z[g·L + l, s]; padding gets 0.
 template <class T, class B>
@@ -59,7 +59,7 @@ struct SoftmaxOfItemsBackward {
   }
 };
 
-}  // namespace fn
+}  // namespace functor
 
 /// Soft mixture of experts: no item is sent anywhere; every expert works on a few mixtures of all items.
 ///
@@ -156,11 +156,12 @@ struct SoftMoe {
       copy(ctx, s.item, plan.inputs.view());
     }
     auto z = ctx.template scratch<T>(x.extent(0), count * slots);
-    B::gemm(ctx, s.item, false, s.slot, true, false, z, fn::Store{});
-    B::for_rows(ctx, plan.dispatch_weight.extent(0), fn::SoftmaxOfItems<T, B>{z, plan.valid, plan.dispatch_weight});
-    B::for_rows(ctx, z.extent(0), fn::Softmax<T, B>{z, plan.combine_weight});
+    B::gemm(ctx, s.item, false, s.slot, true, false, z, functor::Store{});
+    B::for_rows(ctx, plan.dispatch_weight.extent(0),
+                functor::SoftmaxOfItems<T, B>{z, plan.valid, plan.dispatch_weight});
+    B::for_rows(ctx, z.extent(0), functor::Softmax<T, B>{z, plan.combine_weight});
     if (plan.valid.size() > 0)
-      B::for_each(ctx, z.size(), fn::KeepValid<T, B>{plan.combine_weight, plan.valid, plan.combine_weight});
+      B::for_each(ctx, z.size(), functor::KeepValid<T, B>{plan.combine_weight, plan.valid, plan.combine_weight});
   }
 
   /// Adds to dx and grads.
@@ -171,26 +172,26 @@ struct SoftMoe {
     expect_shape("SoftMoe.backward", "saved plan: combine_weight", plan.combine_weight, {x.extent(0), count * slots});
     auto mark = ctx.mark();
     auto dz = ctx.template scratch<T>(x.extent(0), count * slots);
-    B::for_rows(ctx, dz.extent(0), fn::SoftmaxBackward<T, B>{plan.combine_weight, d.combine_weight, dz});
+    B::for_rows(ctx, dz.extent(0), functor::SoftmaxBackward<T, B>{plan.combine_weight, d.combine_weight, dz});
     B::for_rows(ctx, plan.dispatch_weight.extent(0),
-                fn::SoftmaxOfItemsBackward<T, B>{plan.dispatch_weight, d.dispatch_weight, dz});
+                functor::SoftmaxOfItemsBackward<T, B>{plan.dispatch_weight, d.dispatch_weight, dz});
 
     const View<const T, 2, B> kept = plan.without_padding(ctx, x), dlogits = dz;
     const auto s = sides<T, B>(ctx, p, kept);
     if (!grads.phi.is_skipped() || !grads.scale.is_skipped()) {
       auto dslot = ctx.template scratch<T>(count * slots, model_dim);
-      B::gemm(ctx, dlogits, true, s.item, false, false, dslot, fn::Store{});
+      B::gemm(ctx, dlogits, true, s.item, false, false, dslot, functor::Store{});
       if (!grads.scale.is_skipped())
-        B::template reduce<T>(ctx, dslot.extent(0), fn::UnitRowsScale<T, B>{of_slots(p.phi), factor<T>(), dslot},
+        B::template reduce<T>(ctx, dslot.extent(0), functor::UnitRowsScale<T, B>{of_slots(p.phi), factor<T>(), dslot},
                               grads.scale.data());
       if (!grads.phi.is_skipped())
         B::for_rows(
             ctx, dslot.extent(0),
-            fn::UnitRowsBackward<T, B>{of_slots(p.phi), factor<T>(), p.scale.data(), dslot, of_slots(grads.phi)});
+            functor::UnitRowsBackward<T, B>{of_slots(p.phi), factor<T>(), p.scale.data(), dslot, of_slots(grads.phi)});
     }
     auto ditem = d.inputs.empty() ? ctx.template scratch<T>(x.extent(0), model_dim) : d.inputs;
-    B::gemm(ctx, dlogits, false, s.slot, false, !d.inputs.empty(), ditem, fn::Store{});
-    B::for_rows(ctx, x.extent(0), fn::UnitRowsBackward<T, B>{kept, factor<T>(), nullptr, ditem, dx});
+    B::gemm(ctx, dlogits, false, s.slot, false, !d.inputs.empty(), ditem, functor::Store{});
+    B::for_rows(ctx, x.extent(0), functor::UnitRowsBackward<T, B>{kept, factor<T>(), nullptr, ditem, dx});
   }
 
  private:
@@ -203,12 +204,12 @@ struct SoftMoe {
   Sides<T, B> sides(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x) const {
     auto item = ctx.template scratch<T>(x.extent(0), model_dim),
          slot = ctx.template scratch<T>(count * slots, model_dim);
-    B::for_rows(ctx, x.extent(0), fn::UnitRows<T, B>{x, factor<T>(), nullptr, item});
-    B::for_rows(ctx, slot.extent(0), fn::UnitRows<T, B>{of_slots(p.phi), factor<T>(), p.scale.data(), slot});
+    B::for_rows(ctx, x.extent(0), functor::UnitRows<T, B>{x, factor<T>(), nullptr, item});
+    B::for_rows(ctx, slot.extent(0), functor::UnitRows<T, B>{of_slots(p.phi), factor<T>(), p.scale.data(), slot});
     return {item, slot};
   }
   template <class T>
-  fn::UnitFactor<T> factor() const {
+  functor::UnitFactor<T> factor() const {
     return {norm, T(epsilon)};
   }
   /// [E, P, D] as [E·P, D]

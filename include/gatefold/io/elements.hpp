@@ -91,7 +91,7 @@ constexpr const char* dtype(Stored stored) {
 /// what v itself would.
 inline float rounded_to_odd(double v) {
   const float f = static_cast<float>(v);
-  if (static_cast<double>(f) == v || fn::is_nan(v)) return f;
+  if (static_cast<double>(f) == v || functor::is_nan(v)) return f;
   const auto bits = __builtin_bit_cast(std::uint32_t, f);
   const bool beyond = (static_cast<double>(f) < v) == (v < 0);
   return __builtin_bit_cast(float, (bits - (beyond ? 1 : 0)) | 1);

@@ -58,15 +58,15 @@ template <class B>
 struct Storable {
   template <class T>
   static constexpr void tensor() {
-    GATEFOLD_REQUIRE((std::is_same_v<B, typename pack::Of<T>::Backend>),
+    GATEFOLD_REQUIRE((std::is_same_v<B, typename detail_::pack::Of<T>::Backend>),
                      "gatefold: tensors and context are of different backends");
-    dtype<typename pack::Of<T>::Element>();
+    dtype<typename detail_::pack::Of<T>::Element>();
   }
 };
 /// Call f(name, tensor) for every tensor of every part, of backend B.
 template <class B, class F, class... P>
 void visit(const F& f, const Part<P>&... parts) {
-  (pack::visit_any<Storable<B>>(f, Name{nullptr, parts.prefix}, false, parts.pack), ...);
+  (detail_::pack::visit_any<Storable<B>>(f, Name{nullptr, parts.prefix}, false, parts.pack), ...);
 }
 /// f(T{}) with the type T of the elements of a tensor that is Storable.
 template <class F>

@@ -81,11 +81,11 @@ struct Attention {
   template <class T, class B>
   void validate(const Params<T, B>& p, Index items, const Sequence<T, B>& extra) const {
     expect_options();
-    attending::expect_projections("Attention", p, {model_dim, model_dim});
+    detail_::attending::expect_projections("Attention", p, {model_dim, model_dim});
     extra.validate("Attention.forward", items);
   }
 
-  template <class T, class B, class Step = fn::NoStep<T>>
+  template <class T, class B, class Step = functor::NoStep<T>>
   void forward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> u, Saved<T, B>& saved,
                const Sequence<T, B>& extra = {}, const Step& step = {}) const {
     const auto here = ctx.here();
@@ -99,12 +99,12 @@ struct Attention {
     saved.valid = extra.valid;
     auto mark = ctx.mark();
     const View<const T, 2, B> now = without_padding<T, B>(ctx, x, extra.valid);
-    attending::project(ctx, now, p.query, saved.q);
-    attending::project(ctx, now, p.key, saved.k);
-    attending::project(ctx, now, p.value, saved.v);
-    attending::forward(ctx, form(saved, extra.valid), saved.q, saved.k, saved.v, saved.context, saved.log_sum_exp,
-                       saved.entropy);
-    attending::project(ctx, saved.context, p.output, u);
+    detail_::attending::project(ctx, now, p.query, saved.q);
+    detail_::attending::project(ctx, now, p.key, saved.k);
+    detail_::attending::project(ctx, now, p.value, saved.v);
+    detail_::attending::forward(ctx, form(saved, extra.valid), saved.q, saved.k, saved.v, saved.context,
+                                saved.log_sum_exp, saved.entropy);
+    detail_::attending::project(ctx, saved.context, p.output, u);
     run_step(ctx, u, step);
   }
   template <class T, class B>
@@ -113,16 +113,16 @@ struct Attention {
                 AttentionTrace<T, B>& dtrace) const {
     const auto here = ctx.here();
     expect_backward("Attention.backward", *this, p, x, du, dx, grads, extra);
-    attending::expect_saved("Attention.backward", saved, x.extent(0), x.extent(0), model_dim, heads);
+    detail_::attending::expect_saved("Attention.backward", saved, x.extent(0), x.extent(0), model_dim, heads);
     expect(saved.length == extra.of(x.extent(0)), "Attention.backward", "saved.length", extra.of(x.extent(0)),
            saved.length);
     auto mark = ctx.mark();
     const View<const T, 2, B> now = without_padding<T, B>(ctx, x, extra.valid),
                               dnow = without_padding<T, B>(ctx, du, extra.valid);
     auto dcontext = ctx.template scratch<T>(x.extent(0), model_dim);
-    B::gemm(ctx, dnow, false, p.output.view(), true, false, dcontext, fn::Store{});
+    B::gemm(ctx, dnow, false, p.output.view(), true, false, dcontext, functor::Store{});
     if (!grads.output.is_skipped()) {
-      B::gemm(ctx, saved.context.view(), true, dnow, false, true, grads.output.view(), fn::Store{});
+      B::gemm(ctx, saved.context.view(), true, dnow, false, true, grads.output.view(), functor::Store{});
       if (dtrace.output.data()) add(ctx, dtrace.output, grads.output.view());
     }
 
@@ -132,11 +132,11 @@ struct Attention {
       return d;
     };
     auto dq = from_trace(dtrace.q), dk = from_trace(dtrace.k), dv = from_trace(dtrace.v);
-    attending::backward(ctx, form(saved, extra.valid), saved.q, saved.k, saved.v, saved.context, saved.log_sum_exp,
-                        dcontext, dtrace.log_sum_exp, dq, dk, dv);
-    attending::project_backward(ctx, now, p.query, dq, dx, grads.query);
-    attending::project_backward(ctx, now, p.key, dk, dx, grads.key);
-    attending::project_backward(ctx, now, p.value, dv, dx, grads.value);
+    detail_::attending::backward(ctx, form(saved, extra.valid), saved.q, saved.k, saved.v, saved.context,
+                                 saved.log_sum_exp, dcontext, dtrace.log_sum_exp, dq, dk, dv);
+    detail_::attending::project_backward(ctx, now, p.query, dq, dx, grads.query);
+    detail_::attending::project_backward(ctx, now, p.key, dk, dx, grads.key);
+    detail_::attending::project_backward(ctx, now, p.value, dv, dx, grads.value);
   }
 
   /// What a gate may ask of this attention; views into params and saved.
@@ -156,9 +156,9 @@ struct Attention {
 
  private:
   double scale() const { return 1 / std::sqrt(static_cast<double>(model_dim / heads)); }
-  void expect_options() const { attending::expect_heads("Attention", model_dim, heads); }
+  void expect_options() const { detail_::attending::expect_heads("Attention", model_dim, heads); }
   template <class T, class B>
-  attending::Form<T, B> form(const Saved<T, B>& saved, View<const T, 1, B> valid) const {
+  detail_::attending::Form<T, B> form(const Saved<T, B>& saved, View<const T, 1, B> valid) const {
     return {.length = saved.length, .heads = heads, .scale = scale(), .causal = causal, .valid = valid};
   }
 };

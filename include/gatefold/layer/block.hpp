@@ -29,7 +29,7 @@ namespace gatefold {
 /// @cost   the sum of both; N·D values between them
 template <class AttentionT, class LayerT>
 struct Block {
-  GATEFOLD_REQUIRE(!policy::is_misplaced<LayerT>,
+  GATEFOLD_REQUIRE(!detail_::policy::is_misplaced<LayerT>,
                    "gatefold: a Block has two parts, Block{attention, layer}; see docs/how-to/extending.md#branch");
   AttentionT attention;
   LayerT layer;
@@ -69,10 +69,11 @@ struct Block {
 
   template <class T, class B>
   static constexpr bool check_parts() {
-    if constexpr (!policy::fits<First<T, B>> || !policy::fits<Second<T, B>>) {
+    if constexpr (!detail_::policy::fits<First<T, B>> || !detail_::policy::fits<Second<T, B>>) {
       return false;
     } else {
-      constexpr bool first = policy::HasTrace<First<T, B>, T, B>, second = policy::HasTrace<Second<T, B>, T, B>;
+      constexpr bool first = detail_::policy::HasTrace<First<T, B>, T, B>,
+                     second = detail_::policy::HasTrace<Second<T, B>, T, B>;
       GATEFOLD_EXPECT(
           first || !second,
           "gatefold: attention and layer are swapped: Block{attention, layer}; see docs/how-to/extending.md#branch")
@@ -171,8 +172,8 @@ struct Block {
   template <class T, class B>
   static auto traced(const Extra<T, B>& extra) {
     auto of_attention = extra.attention;
-    lookup::for_each_extra(of_attention, []<class P>(P& part) {
-      if constexpr (hook::input::traced<P, bool>()) part.traced = true;
+    detail_::lookup::for_each_extra(of_attention, []<class P>(P& part) {
+      if constexpr (detail_::hook::input::traced<P, bool>()) part.traced = true;
     });
     return of_attention;
   }
@@ -196,6 +197,6 @@ struct Block {
 template <class A, class L>
 Block(A, L) -> Block<A, L>;
 template <class... P, class = std::enable_if_t<sizeof...(P) != 2>>
-Block(P...) -> Block<policy::Misplaced<P...>, policy::Misplaced<P...>>;
+Block(P...) -> Block<detail_::policy::Misplaced<P...>, detail_::policy::Misplaced<P...>>;
 
 }  // namespace gatefold

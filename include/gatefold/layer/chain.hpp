@@ -18,7 +18,7 @@
 
 namespace gatefold {
 
-namespace lookup {
+namespace detail_::lookup {
 
 template <class Tuple, class C>
 struct WithCarry;
@@ -34,7 +34,7 @@ struct UniqueCarries {
 template <class Known, class First, class... Rest>
 struct UniqueCarries<Known, First, Rest...> : UniqueCarries<typename WithCarry<Known, First>::Type, Rest...> {};
 
-}  // namespace lookup
+}  // namespace detail_::lookup
 
 /// Unlike layers, one after the other: `Chain{Linear{…}, Stack{…}, Linear{…}}`. Branches and experts stand for layers
 /// (see layer.hpp); itself a layer.
@@ -77,7 +77,8 @@ struct Chain {
   };
   template <class T, class B>
   struct Carry {
-    typename lookup::UniqueCarries<std::tuple<Nothing<T, B>>, gatefold::Carry<AsLayer<L, T, B>, T, B>...>::Type states;
+    typename detail_::lookup::UniqueCarries<std::tuple<Nothing<T, B>>, gatefold::Carry<AsLayer<L, T, B>, T, B>...>::Type
+        states;
     static void each(auto&& f, auto&... c) { f("states", c.states...); }
   };
   template <class T, class B>
@@ -91,7 +92,7 @@ struct Chain {
 
   template <class T, class B>
   static constexpr bool check_parts() {
-    return (policy::fits<AsLayer<L, T, B>> && ...);
+    return (detail_::policy::fits<AsLayer<L, T, B>> && ...);
   }
   GATEFOLD_LAYER_CALLS;
   Index in_dim() const { return part<0>().in_dim(); }
@@ -103,7 +104,8 @@ struct Chain {
     validate_widths<T, B>();
     Params<T, B> p;
     for_each<T, B>([&]<std::size_t At>(const auto& layer) {
-      if constexpr (At > 0) static_assert(policy::check_reads_rows<std::remove_cvref_t<decltype(layer)>, T, B>());
+      if constexpr (At > 0)
+        static_assert(detail_::policy::check_reads_rows<std::remove_cvref_t<decltype(layer)>, T, B>());
       std::get<At>(p.layers) = init_params<T, B>(layer, ctx, seed.fork(At));
     });
     return p;
@@ -198,7 +200,7 @@ struct Chain {
   template <std::size_t At>
   auto part() const {
     const auto& layer = std::get<At>(layers);
-    if constexpr (At > 0 && hook::any::with_model_dim<std::tuple_element_t<At, std::tuple<L...>>>()) {
+    if constexpr (At > 0 && detail_::hook::any::with_model_dim<std::tuple_element_t<At, std::tuple<L...>>>()) {
       return layer.in_dim() == 0 ? layer.with_model_dim(part<At - 1>().out_dim()) : layer;
     } else {
       return layer;
@@ -258,7 +260,7 @@ Chain(L...) -> Chain<L...>;
 
 /// The layers of two chains as one, whose rules share their states: a chain inside a chain keeps its own.
 template <class... A, class... B>
-Chain<A..., B...> joined(const Chain<A...>& a, const Chain<B...>& b) {
+Chain<A..., B...> joined_chain(const Chain<A...>& a, const Chain<B...>& b) {
   return std::apply([](const auto&... layers) { return Chain<A..., B...>(layers...); },
                     std::tuple_cat(a.layers, b.layers));
 }

@@ -11,12 +11,12 @@
 
 namespace gatefold {
 
-namespace lookup {
+namespace detail_::lookup {
 
 /// A part of a model as what has `init`: a layer, a branch or a loss as it is, an expert as a layer.
 template <class T, class B, class P>
 auto with_init(const P& part) {
-  if constexpr (!requires { part.in_dim(); } || policy::Branch<P, T, B>) {
+  if constexpr (!requires { part.in_dim(); } || detail_::policy::Branch<P, T, B>) {
     return part;
   } else {
     return as_layer<T, B>(part);
@@ -26,7 +26,7 @@ auto with_init(const P& part) {
 template <class P, class T, class B>
 using ParametersOf = Params<decltype(with_init<T, B>(std::declval<const P&>())), T, B>;
 
-}  // namespace lookup
+}  // namespace detail_::lookup
 
 /// The number of values in the parameters of layers (or of branches, experts and losses that learn), none of which is
 /// stored: a model of any size is counted. `count_parameters(model, loss)` is what a Trainer learns of them.
@@ -39,7 +39,7 @@ template <class... L>
 Index count_parameters(const L&... parts) {
   Shapes::Context ctx;
   return (Index(0) + ... +
-          count_values(init_params<float, Shapes>(lookup::with_init<float, Shapes>(parts), ctx, Seed{})));
+          count_values(init_params<float, Shapes>(detail_::lookup::with_init<float, Shapes>(parts), ctx, Seed{})));
 }
 
 }  // namespace gatefold

@@ -31,7 +31,7 @@ namespace gatefold {
 template <class BranchT>
 struct Dropout {
   GATEFOLD_REQUIRE(
-      !policy::is_misplaced<BranchT>,
+      !detail_::policy::is_misplaced<BranchT>,
       "gatefold: a Dropout is a rate and a branch, Dropout{rate, branch}; see docs/how-to/extending.md#branch");
   double rate = 0.1;
   BranchT branch;
@@ -50,7 +50,7 @@ struct Dropout {
 
   template <class T, class B>
   static constexpr bool check_parts() {
-    return policy::check_branch<BranchT, T, B>();
+    return detail_::policy::check_branch<BranchT, T, B>();
   }
   GATEFOLD_BRANCH_CALLS;
   Index in_dim() const { return branch.in_dim(); }
@@ -68,16 +68,16 @@ struct Dropout {
     gatefold::validate(branch, p.branch, items, extra.branch);
   }
 
-  template <class T, class B, class Step = fn::NoStep<T>>
+  template <class T, class B, class Step = functor::NoStep<T>>
   void forward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> u,
                NonDeduced<Saved<T, B>>& saved, const NonDeduced<Extra<T, B>>& extra = {}, const Step& step = {}) const {
     const auto here = ctx.here();
     expect_forward("Dropout.forward", *this, p, x, "u", u, extra);
     if (!drops(extra.noise)) return branch.forward(ctx, p.branch, x, u, saved, extra.branch, step);
-    branch.forward(ctx, p.branch, x, u, saved, extra.branch, fn::NoStep<T>{});
+    branch.forward(ctx, p.branch, x, u, saved, extra.branch, functor::NoStep<T>{});
     for_rows(ctx, u, rows<T, B>(extra.noise, u, u), step);
   }
-  template <class T, class B, class Step = fn::NoStep<T>>
+  template <class T, class B, class Step = functor::NoStep<T>>
   void infer(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> u,
              const NonDeduced<Extra<T, B>>& extra = {}, const Step& step = {}) const {
     const auto here = ctx.here();
@@ -111,13 +111,13 @@ struct Dropout {
   void expect_options() const { expect(0 <= rate && rate < 1, "Dropout", "rate", "0 <= rate < 1", rate); }
   bool drops(const Noise& noise) const { return rate > 0 && noise.random.has_value(); }
   template <class T, class B>
-  fn::DropRows<T, B> rows(const Noise& noise, In<T, 2, B> from, Out<T, 2, B> to) const {
+  functor::DropRows<T, B> rows(const Noise& noise, In<T, 2, B> from, Out<T, 2, B> to) const {
     return {{*noise.random, rate}, from, to};
   }
 };
 template <class Br>
 Dropout(double, Br) -> Dropout<Br>;
 template <class First, class... Rest, class = std::enable_if_t<!std::is_arithmetic_v<First>>>
-Dropout(First, Rest...) -> Dropout<policy::Misplaced<First, Rest...>>;
+Dropout(First, Rest...) -> Dropout<detail_::policy::Misplaced<First, Rest...>>;
 
 }  // namespace gatefold

@@ -14,7 +14,7 @@
 
 namespace gatefold {
 
-namespace fn {
+namespace functor {
 
 /// y[n] = weight[id[n]] + place[n mod length], if there are places
 template <class T, class B>
@@ -56,7 +56,7 @@ struct AddById {
     const Index end = from_first(lanes, [&] { return offsets(v + 1); }), columns = dweight.columns;
     T* to = dweight.data + v * columns;
     const T size = sum_columns<T>(lanes, columns, [&](auto at, Index j) {
-      using math::abs;
+      using functor::math::abs;
       auto sum = at.load(dy.data() + n * columns + j);
       for (Index i = begin + 1; i < end; ++i) sum += at.load(dy.data() + order(i) * columns + j);
       at.store(to + j, at.load(to + j) + sum);
@@ -84,7 +84,7 @@ struct AddByPlace {
   }
 };
 
-}  // namespace fn
+}  // namespace functor
 
 /// A row of a table for each id: what a model of tokens begins with. Its items are ids (layer.hpp).
 ///
@@ -151,12 +151,12 @@ struct Embedding {
            extra.of(items));
   }
 
-  template <class T, class B, class Step = fn::NoStep<T>>
+  template <class T, class B, class Step = functor::NoStep<T>>
   void forward(typename B::Context& ctx, const Params<T, B>& p, In<Index, 1, B> x, Out<T, 2, B> u, Nothing<T, B>&,
                const NonDeduced<Sequence<T, B>>& extra = {}, const Step& step = {}) const {
     const auto here = ctx.here();
     expect_forward("Embedding.forward", *this, p, x, "u", u, extra);
-    for_rows(ctx, u, fn::TakeById<T, B>{x, p.weight, p.place, extra.of(x.extent(0)), u}, step);
+    for_rows(ctx, u, functor::TakeById<T, B>{x, p.weight, p.place, extra.of(x.extent(0)), u}, step);
   }
   template <class T, class B>
   void backward(typename B::Context& ctx, const Params<T, B>& p, In<Index, 1, B> x, const Nothing<T, B>&,
@@ -169,11 +169,11 @@ struct Embedding {
       auto mark = ctx.mark();
       auto offsets = ctx.template scratch<Index>(vocabulary + 1), order = ctx.template scratch<Index>(x.extent(0));
       B::group_by(ctx, x, offsets, order);
-      B::for_rows(ctx, x.extent(0), fn::AddById<T, B>{x, offsets, order, du, grads.weight.rows()});
+      B::for_rows(ctx, x.extent(0), functor::AddById<T, B>{x, offsets, order, du, grads.weight.rows()});
     }
     if (places > 0 && !grads.place.is_skipped()) {
       const Index length = extra.of(x.extent(0));
-      B::for_rows(ctx, length, fn::AddByPlace<T, B>{du, length, grads.place});
+      B::for_rows(ctx, length, functor::AddByPlace<T, B>{du, length, grads.place});
     }
   }
 };

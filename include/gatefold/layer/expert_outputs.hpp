@@ -11,7 +11,7 @@
 
 namespace gatefold {
 
-namespace fn {
+namespace functor {
 
 /// rows[s] = s mod N: every expert reads every item
 template <class B>
@@ -32,7 +32,7 @@ struct ByItem {
   }
 };
 
-}  // namespace fn
+}  // namespace functor
 
 /// What every expert of a mixture answers to every item, picked or not; metric::pareto_gap and metric::norm_rank ask
 /// for it.
@@ -52,16 +52,16 @@ auto expert_outputs(typename B::Context& ctx, const M& mixture, const Params<M, 
   using ExpertT = std::remove_cvref_t<decltype(expert)>;
   expect_shape("expert_outputs", "x", x, {any_extent, mixture.in_dim()});
   const Index items = x.extent(0), experts = mixture.experts(), out = mixture.out_dim();
-  if constexpr (hook::expert::validate<ExpertT, U, B>()) expert.validate(params.expert, experts);
+  if constexpr (detail_::hook::expert::validate<ExpertT, U, B>()) expert.validate(params.expert, experts);
   const auto here = ctx.here();
   Tensor<U, 3, B> u(items, experts, out);
   auto mark = ctx.mark();
   auto offsets = ctx.template scratch<Index>(experts + 1), rows = ctx.template scratch<Index>(items * experts);
   auto z = ctx.template scratch<U>(experts, items, out);
-  B::for_each(ctx, offsets.size(), fn::EvenOffsets<B>{items, offsets});
-  B::for_each(ctx, rows.size(), fn::EveryItem<B>{items, rows});
+  B::for_each(ctx, offsets.size(), functor::EvenOffsets<B>{items, offsets});
+  B::for_each(ctx, rows.size(), functor::EveryItem<B>{items, rows});
   infer_expert<U, B>(expert, ctx, params.expert, {offsets, rows, rows.size()}, x, z.as(rows.size(), out));
-  B::for_rows(ctx, rows.size(), fn::ByItem<U, B>{z, u});
+  B::for_rows(ctx, rows.size(), functor::ByItem<U, B>{z, u});
   return u;
 }
 
@@ -83,7 +83,7 @@ Tensor<std::remove_const_t<T>, 2, B> slot_outputs(typename B::Context& ctx, cons
   const auto& expert = mixture.expert;
   using ExpertT = std::remove_cvref_t<decltype(expert)>;
   expect_shape("slot_outputs", "x", x, {plan.items(), mixture.in_dim()});
-  if constexpr (hook::expert::validate<ExpertT, U, B>()) expert.validate(params.expert, plan.experts());
+  if constexpr (detail_::hook::expert::validate<ExpertT, U, B>()) expert.validate(params.expert, plan.experts());
   const auto here = ctx.here();
   const auto in = plan.dispatched(x);
   Tensor<U, 2, B> z(in.groups.slots, mixture.out_dim());

@@ -11,7 +11,7 @@
 
 namespace gatefold {
 
-namespace lookup {
+namespace detail_::lookup {
 
 template <class B>
 auto packed_weights() {
@@ -22,14 +22,14 @@ auto packed_weights() {
   }
 }
 
-}  // namespace lookup
+}  // namespace detail_::lookup
 
 /// Parameters for inference alone: tensors [E, rows, columns] stand, beside their plain form, in the order in which the
 /// backend's products read them. Takes the place of Params in `infer`.
 template <class P, class B>
 struct FrozenParams {
   P params;  // read them; a change would not reach the packed weights
-  typename decltype(lookup::packed_weights<B>())::type packed;  // tensors [E, rows, columns] of params
+  typename decltype(detail_::lookup::packed_weights<B>())::type packed;  // tensors [E, rows, columns] of params
 };
 
 /// The parameters of a model, frozen or not.
@@ -74,7 +74,7 @@ FrozenParams<std::remove_reference_t<P>, typename C::Backend> freeze(C& ctx, P&&
   }
 }
 
-namespace lookup {
+namespace detail_::lookup {
 
 /// run() while products of the context find packed weights.
 template <class C, class P, class B, class Run>
@@ -87,32 +87,33 @@ void with_packed(C& ctx, const FrozenParams<P, B>& frozen, const Run& run) {
   }
 }
 
-}  // namespace lookup
+}  // namespace detail_::lookup
 
 /// Run a layer with frozen parameters: `infer(layer, ctx, frozen, x, carry, y)`.
 template <class T, class B, class L, class P>
 void infer(const L& layer, typename B::Context& ctx, const FrozenParams<P, B>& frozen, NonDeduced<Items<L, T, B>> x,
            NonDeduced<Carry<L, T, B>>& carry, Out<T, 2, B> y, const NonDeduced<Extra<L, T, B>>& extra = {}) {
-  lookup::with_packed(ctx, frozen, [&] { infer<T, B>(layer, ctx, frozen.params, x, carry, y, extra); });
+  detail_::lookup::with_packed(ctx, frozen, [&] { infer<T, B>(layer, ctx, frozen.params, x, carry, y, extra); });
 }
 template <class L, template <class, class> class ParamsT, class T, class B,
-          class = std::enable_if_t<lookup::are_params_of<L, ParamsT, T, B>()>>
+          class = std::enable_if_t<detail_::lookup::are_params_of<L, ParamsT, T, B>()>>
 void infer(const L& layer, typename B::Context& ctx, const FrozenParams<ParamsT<T, B>, B>& frozen,
            NonDeduced<Items<L, T, B>> x, Carry<L, T, B>& carry, Out<T, 2, B> y, const Extra<L, T, B>& extra = {}) {
   infer<T, B>(layer, ctx, frozen, x, carry, y, extra);
 }
 /// A branch by itself, a Mixture say: `infer(branch, ctx, frozen, x, u)`.
 template <class L, template <class, class> class ParamsT, class T, class B,
-          class = std::enable_if_t<lookup::are_params_of<L, ParamsT, T, B>()>>
+          class = std::enable_if_t<detail_::lookup::are_params_of<L, ParamsT, T, B>()>>
 void infer(const L& branch, typename B::Context& ctx, const FrozenParams<ParamsT<T, B>, B>& frozen,
            NonDeduced<Items<L, T, B>> x, Out<T, 2, B> u, const Extra<L, T, B>& extra = {}) {
-  lookup::with_packed(ctx, frozen, [&] { infer(branch, ctx, frozen.params, x, u, extra); });
+  detail_::lookup::with_packed(ctx, frozen, [&] { infer(branch, ctx, frozen.params, x, u, extra); });
 }
 
 /// What belongs to several models: one sentence.
 template <class L, class C, template <class, class> class ParamsT, class T, class B, class... A,
-          class = std::enable_if_t<(lookup::are_elements<T, B> && !lookup::are_params_of<L, ParamsT, T, B>()) ||
-                                   lookup::any_foreign<L, C, T, B, A...>()>>
+          class = std::enable_if_t<(detail_::lookup::are_elements<T, B> &&
+                                    !detail_::lookup::are_params_of<L, ParamsT, T, B>()) ||
+                                   detail_::lookup::any_foreign<L, C, T, B, A...>()>>
 void infer(const L& layer, C& ctx, const FrozenParams<ParamsT<T, B>, B>& frozen, A&&... arguments) {
   infer(layer, ctx, frozen.params, std::forward<A>(arguments)...);
 }

@@ -10,7 +10,7 @@
 
 namespace gatefold {
 
-namespace fn {
+namespace functor {
 
 /// Where the values of patch r stand, of images one after the other: `patch` lines of `width` values, `stride` apart.
 struct PatchPlace {
@@ -56,7 +56,7 @@ struct TakePatchesBackward {
   }
 };
 
-}  // namespace fn
+}  // namespace functor
 
 /// Cut images into square patches, the patches and the values of each in row-major order, and bring them to mean 0 and
 /// deviation 1 if they have the ones given.
@@ -92,12 +92,13 @@ struct ImagePatches {
   void validate(const Nothing<T, B>&, Index, const Nothing<T, B>&) const {
     expect_options();
   }
-  template <class T, class B, class Step = fn::NoStep<T>>
+  template <class T, class B, class Step = functor::NoStep<T>>
   void forward(typename B::Context& ctx, const Nothing<T, B>& p, In<T, 2, B> x, Out<T, 2, B> u, Nothing<T, B>&,
                const Nothing<T, B>& extra = {}, const Step& step = {}) const {
     validate(p, x.extent(0), extra);
     expect_forward_shapes("ImagePatches.forward", *this, x, "u", u);
-    B::for_rows(ctx, x.extent(0) * patches(), fn::TakePatches<T, B>{place(), T(mean), T(1 / deviation), x, u.data()});
+    B::for_rows(ctx, x.extent(0) * patches(),
+                functor::TakePatches<T, B>{place(), T(mean), T(1 / deviation), x, u.data()});
     run_step(ctx, u, step);
   }
   template <class T, class B>
@@ -105,11 +106,12 @@ struct ImagePatches {
                 Out<T, 2, B> dx, Nothing<T, B>&, const Nothing<T, B>& extra, Nothing<T, B>&) const {
     validate(p, x.extent(0), extra);
     expect_backward_shapes("ImagePatches.backward", *this, x, du, dx);
-    B::for_rows(ctx, x.extent(0) * patches(), fn::TakePatchesBackward<T, B>{place(), T(1 / deviation), du.data(), dx});
+    B::for_rows(ctx, x.extent(0) * patches(),
+                functor::TakePatchesBackward<T, B>{place(), T(1 / deviation), du.data(), dx});
   }
 
  private:
-  fn::PatchPlace place() const { return {columns / patch, patch, patch * channels}; }
+  functor::PatchPlace place() const { return {columns / patch, patch, patch * channels}; }
 };
 
 }  // namespace gatefold

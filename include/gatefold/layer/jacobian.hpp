@@ -25,7 +25,7 @@ template <class L, class T, class B>
 auto jacobian(typename B::Context& ctx, const L& part, const Params<L, std::remove_const_t<T>, B>& params,
               View<T, 2, B> x, const Extra<L, std::remove_const_t<T>, B>& extra = {}) {
   using U = std::remove_const_t<T>;
-  GATEFOLD_REQUIRE((policy::Branch<L, U, B> || policy::Layer<L, U, B>),
+  GATEFOLD_REQUIRE((detail_::policy::Branch<L, U, B> || detail_::policy::Layer<L, U, B>),
                    "gatefold: jacobian needs a branch or a layer; an expert is a branch as OneExpert{expert}");
   const auto here = ctx.here();
   expect_shape("jacobian", "x", x, {1, part.in_dim()});
@@ -43,7 +43,7 @@ auto jacobian(typename B::Context& ctx, const L& part, const Params<L, std::remo
       run(j.view().rows(o, 1));
     }
   };
-  if constexpr (policy::Layer<L, U, B>) {
+  if constexpr (detail_::policy::Layer<L, U, B>) {
     Carry<L, U, B> carry;
     part.begin(ctx, params, 1, carry);
     part.forward(ctx, params, x, carry, y, saved, plain);
@@ -52,7 +52,7 @@ auto jacobian(typename B::Context& ctx, const L& part, const Params<L, std::remo
       part.backward(ctx, params, x, saved, dy, carry, dx, grads, plain, dextra);
     });
   } else {
-    part.forward(ctx, params, x, y, saved, plain, fn::NoStep<U>{});
+    part.forward(ctx, params, x, y, saved, plain, functor::NoStep<U>{});
     backward([&](View<U, 2, B> dx) { part.backward(ctx, params, x, saved, dy, dx, grads, plain, dextra); });
   }
   return j;

@@ -25,7 +25,7 @@
 ///     forward (ctx, params, x, u, saved, extra = {}, step = {}) const;      // writes u, then step(at, i) for every i
 ///     backward(ctx, params, x, saved, du, dx, grads, extra, dextra) const;  // adds to dx and grads
 ///
-/// with `class Step = fn::NoStep<T>`. A branch that cannot take the step while u is in the cache ends with
+/// with `class Step = functor::NoStep<T>`. A branch that cannot take the step while u is in the cache ends with
 /// run_step(ctx, u, step).
 ///
 /// A layer has a state that travels through depth:
@@ -42,12 +42,13 @@
 // the struct. GATEFOLD_WRONG_COUNT(function, fewest, most arguments after ctx, sentence) is one of them.
 #define GATEFOLD_WRONG_COUNT(function, fewest, most, sentence)                                          \
   template <class... A, class = std::enable_if_t<(sizeof...(A) < (fewest)) || (sizeof...(A) > (most))>> \
-  void function(::gatefold::policy::Misuse<sentence>, A&&...) const
-#define GATEFOLD_WRONG_INIT                                                                                      \
-  template <class T = float, class B = void, class... A>                                                         \
-  void init(::gatefold::policy::Misuse<"gatefold: init names elements and backend, model.init<float, Cpu>(ctx, " \
-                                       "Seed{1}); see docs/reference/functions.md">,                             \
-            A&&...) const
+  void function(::gatefold::detail_::policy::Misuse<sentence>, A&&...) const
+#define GATEFOLD_WRONG_INIT                                                                                         \
+  template <class T = float, class B = void, class... A>                                                            \
+  void init(                                                                                                        \
+      ::gatefold::detail_::policy::Misuse<"gatefold: init names elements and backend, model.init<float, Cpu>(ctx, " \
+                                          "Seed{1}); see docs/reference/functions.md">,                             \
+      A&&...) const
 #define GATEFOLD_LAYER_CALLS                                                                                        \
   GATEFOLD_WRONG_INIT;                                                                                              \
   GATEFOLD_WRONG_COUNT(begin, 3, 3,                                                                                 \
@@ -79,7 +80,7 @@
 
 namespace gatefold {
 
-namespace policy {
+namespace detail_::policy {
 
 template <class L>
 concept HasDims = requires(const L layer) {
@@ -93,7 +94,7 @@ concept BranchForwardOf = requires(const L branch, Probe<T, B> a, const Items<L,
   branch.forward(a.ctx, params, x, a.out, saved, extra, more...);
 };
 template <class L, class T, class B>
-concept BranchForward = BranchForwardOf<L, T, B, Params<L, T, B>, fn::NoStep<T>>;
+concept BranchForward = BranchForwardOf<L, T, B, Params<L, T, B>, functor::NoStep<T>>;
 template <class L, class T, class B, class Given = Params<L, T, B>>
 concept BranchBackward = requires(const L branch, Probe<T, B> a, const Items<L, T, B>& x, ItemsGrad<L, T, B>& dx,
                                   const Given& params, const Saved<L, T, B>& saved, Params<L, T, B>& grads,
@@ -161,14 +162,14 @@ constexpr bool check_branch() {
                   "gatefold: a branch needs backward(ctx, params, x, saved, du, dx, grads, extra, dextra) const; see "
                   "docs/how-to/extending.md#branch")
   GATEFOLD_EXPECT(
-      (!BranchForwardOf<L, T, B, Params<L, T, B>, fn::NoStep<T>, Foreign>),
+      (!BranchForwardOf<L, T, B, Params<L, T, B>, functor::NoStep<T>, Foreign>),
       "gatefold: forward of a branch takes any number of arguments (auto&&...), and so the step that comes last, "
       "which it would lose: name it, and run_step(ctx, u, step); see docs/how-to/extending.md#branch")
-  GATEFOLD_EXPECT((!BranchForwardOf<L, T, B, Foreign, fn::NoStep<T>> && !BranchBackward<L, T, B, Foreign>),
+  GATEFOLD_EXPECT((!BranchForwardOf<L, T, B, Foreign, functor::NoStep<T>> && !BranchBackward<L, T, B, Foreign>),
                   "gatefold: forward and backward of a branch take params as const Params<T, B>& (const Nothing<T, B>& "
                   "without any), never as const auto&, which would take those of another model; see "
                   "docs/how-to/extending.md#what-all-policies-share")
-  return hook::branch::all<L, T, B>() && check_inside<L, T, B>();
+  return detail_::hook::branch::all<L, T, B>() && check_inside<L, T, B>();
 }
 
 /// True for a layer; otherwise one sentence says so.
@@ -194,7 +195,7 @@ constexpr bool check_layer() {
                   "gatefold: forward and backward of a layer take params as const Params<T, B>& (const Nothing<T, B>& "
                   "without any), never as const auto&, which would take those of another model; see "
                   "docs/how-to/extending.md#what-all-policies-share")
-  return hook::layer::all<L, T, B>() && check_inside<L, T, B>();
+  return detail_::hook::layer::all<L, T, B>() && check_inside<L, T, B>();
 }
 
 /// The same of the experts of a mixture.
@@ -233,7 +234,7 @@ constexpr bool check_items() {
   return true;
 }
 
-}  // namespace policy
+}  // namespace detail_::policy
 
 /// Require ids in [0, count); on a device nobody looks.
 /// @throws ArgumentError naming the first that is not, and where it stands
@@ -252,13 +253,13 @@ void expect_ids(const char* where, const char* name, View<const Index, 1, B> ids
 template <class L, template <class, class> class ParamsT, class T, class B>
 void validate(const L& layer, const ParamsT<T, B>& params, Index items, const Carry<L, T, B>& carry,
               const Extra<L, T, B>& extra) {
-  if constexpr (hook::layer::validate<L, T, B>()) layer.validate(params, items, carry, extra);
+  if constexpr (detail_::hook::layer::validate<L, T, B>()) layer.validate(params, items, carry, extra);
 }
 /// The same of a branch.
 /// @throws ArgumentError naming what does not fit
 template <class L, template <class, class> class ParamsT, class T, class B>
 void validate(const L& branch, const ParamsT<T, B>& params, Index items, const Extra<L, T, B>& extra) {
-  if constexpr (hook::branch::validate<L, T, B>()) branch.validate(params, items, extra);
+  if constexpr (detail_::hook::branch::validate<L, T, B>()) branch.validate(params, items, extra);
 }
 
 /// Require items that a layer reads: rows [N, in_dim], or ids [N] in [0, in_dim), which a device does not look at.
@@ -316,11 +317,11 @@ void expect_backward(const char* where, const L& layer, const P& params, const X
 
 /// Run a branch without keeping anything for backward: the bits of forward.
 /// @cost forward, and the activations of one part at a time; no allocation after a first call of as many items
-template <class T, class B, class L, class Step = fn::NoStep<T>>
+template <class T, class B, class L, class Step = functor::NoStep<T>>
 void infer_branch(const L& branch, typename B::Context& ctx, const Params<L, T, B>& p, NonDeduced<Items<L, T, B>> x,
                   Out<T, 2, B> u, const Extra<L, T, B>& extra, const Step& step = {}) {
   const auto here = ctx.here();
-  if constexpr (hook::branch::infer<L, T, B>()) {
+  if constexpr (detail_::hook::branch::infer<L, T, B>()) {
     branch.infer(ctx, p, x, u, extra, step);
   } else {
     auto discarded = ctx.template acquire<Saved<L, T, B>>();
@@ -332,7 +333,7 @@ template <class T, class B, class L>
 void infer(const L& layer, typename B::Context& ctx, const Params<L, T, B>& p, NonDeduced<Items<L, T, B>> x,
            Carry<L, T, B>& carry, Out<T, 2, B> y, const Extra<L, T, B>& extra = {}) {
   const auto here = ctx.here();
-  if constexpr (hook::layer::infer<L, T, B>()) {
+  if constexpr (detail_::hook::layer::infer<L, T, B>()) {
     layer.infer(ctx, p, x, carry, y, extra);
   } else {
     auto discarded = ctx.template acquire<Saved<L, T, B>>();
@@ -345,10 +346,10 @@ template <class T, class B, class L, class Work>
 void forward_overlapping(const L& branch, typename B::Context& ctx, const Params<L, T, B>& p,
                          NonDeduced<Items<L, T, B>> x, Out<T, 2, B> u, Saved<L, T, B>& saved,
                          const Extra<L, T, B>& extra, const Work& work) {
-  if constexpr (hook::branch::forward_overlapping<L, T, B>()) {
-    branch.forward_overlapping(ctx, p, x, u, saved, extra, fn::NoStep<T>{}, work);
+  if constexpr (detail_::hook::branch::forward_overlapping<L, T, B>()) {
+    branch.forward_overlapping(ctx, p, x, u, saved, extra, functor::NoStep<T>{}, work);
   } else {
-    branch.forward(ctx, p, x, u, saved, extra, fn::NoStep<T>{});
+    branch.forward(ctx, p, x, u, saved, extra, functor::NoStep<T>{});
     work();
   }
 }
@@ -356,9 +357,9 @@ void forward_overlapping(const L& branch, typename B::Context& ctx, const Params
 template <class T, class B, class L, class Work>
 void infer_overlapping(const L& branch, typename B::Context& ctx, const Params<L, T, B>& p,
                        NonDeduced<Items<L, T, B>> x, Out<T, 2, B> u, const Extra<L, T, B>& extra, const Work& work) {
-  if constexpr (hook::branch::forward_overlapping<L, T, B>() && !hook::branch::infer<L, T, B>()) {
+  if constexpr (detail_::hook::branch::forward_overlapping<L, T, B>() && !detail_::hook::branch::infer<L, T, B>()) {
     auto discarded = ctx.template acquire<Saved<L, T, B>>();
-    branch.forward_overlapping(ctx, p, x, u, *discarded, extra, fn::NoStep<T>{}, work);
+    branch.forward_overlapping(ctx, p, x, u, *discarded, extra, functor::NoStep<T>{}, work);
   } else {
     infer_branch<T, B>(branch, ctx, p, x, u, extra);
     work();
@@ -370,7 +371,7 @@ void backward_overlapping(const L& branch, typename B::Context& ctx, const Param
                           NonDeduced<Items<L, T, B>> x, const Saved<L, T, B>& saved, In<T, 2, B> du,
                           NonDeduced<ItemsGrad<L, T, B>> dx, Params<L, T, B>& grads, const Extra<L, T, B>& extra,
                           ExtraGrad<L, T, B>& dextra, const Work& work) {
-  if constexpr (hook::branch::backward_overlapping<L, T, B>()) {
+  if constexpr (detail_::hook::branch::backward_overlapping<L, T, B>()) {
     branch.backward_overlapping(ctx, p, x, saved, du, dx, grads, extra, dextra, work);
   } else {
     work();
@@ -378,7 +379,7 @@ void backward_overlapping(const L& branch, typename B::Context& ctx, const Param
   }
 }
 
-namespace lookup {
+namespace detail_::lookup {
 
 template <class T, class B>
 inline constexpr bool are_elements = false;
@@ -394,28 +395,28 @@ constexpr bool are_params_of() {
     return false;
 }
 
-}  // namespace lookup
+}  // namespace detail_::lookup
 
 /// The same, T and B deduced from the parameters: `infer(layer, ctx, params, x, carry, y)`.
 template <class L, template <class, class> class ParamsT, class T, class B,
-          class = std::enable_if_t<lookup::are_params_of<L, ParamsT, T, B>()>>
+          class = std::enable_if_t<detail_::lookup::are_params_of<L, ParamsT, T, B>()>>
 void infer(const L& layer, typename B::Context& ctx, const ParamsT<T, B>& p, NonDeduced<Items<L, T, B>> x,
            Carry<L, T, B>& carry, Out<T, 2, B> y, const Extra<L, T, B>& extra = {}) {
   infer<T, B>(layer, ctx, p, x, carry, y, extra);
 }
 /// A branch by itself, a Mixture say: `infer(branch, ctx, params, x, u)`.
 template <class L, template <class, class> class ParamsT, class T, class B,
-          class = std::enable_if_t<lookup::are_params_of<L, ParamsT, T, B>()>>
+          class = std::enable_if_t<detail_::lookup::are_params_of<L, ParamsT, T, B>()>>
 void infer(const L& branch, typename B::Context& ctx, const ParamsT<T, B>& p, NonDeduced<Items<L, T, B>> x,
            Out<T, 2, B> u, const Extra<L, T, B>& extra = {}) {
-  constexpr bool is_layer = !policy::Branch<L, T, B> && policy::Layer<L, T, B>;
+  constexpr bool is_layer = !detail_::policy::Branch<L, T, B> && detail_::policy::Layer<L, T, B>;
   GATEFOLD_REQUIRE(!is_layer,
                    "gatefold: this is a layer, which takes a carry too: Carry<L, T, B> carry; layer.begin(ctx, params, "
                    "items, carry); infer(layer, ctx, params, x, carry, y); see docs/how-to/serving.md");
   if constexpr (!is_layer) infer_branch<T, B>(branch, ctx, p, x, u, extra);
 }
 
-namespace lookup {
+namespace detail_::lookup {
 
 /// Whether an argument of infer after the parameters is none that a layer or branch of these elements and this backend
 /// takes there: items, a carry, memory for y, extra inputs.
@@ -434,12 +435,13 @@ constexpr bool any_foreign() {
     return false;
 }
 
-}  // namespace lookup
+}  // namespace detail_::lookup
 
 /// What belongs to several models: one sentence.
 template <class L, class C, template <class, class> class ParamsT, class T, class B, class... A,
-          class = std::enable_if_t<(lookup::are_elements<T, B> && !lookup::are_params_of<L, ParamsT, T, B>()) ||
-                                   lookup::any_foreign<L, C, T, B, A...>()>>
+          class = std::enable_if_t<(detail_::lookup::are_elements<T, B> &&
+                                    !detail_::lookup::are_params_of<L, ParamsT, T, B>()) ||
+                                   detail_::lookup::any_foreign<L, C, T, B, A...>()>>
 void infer(const L&, C&, const ParamsT<T, B>&, A&&...) {
   GATEFOLD_REQUIRE(std::is_void_v<L>,
                    "gatefold: infer takes what belongs to one model, its elements T and its backend B: B::Context, "
@@ -460,7 +462,7 @@ void backward(const L& layer, typename B::Context& ctx, const ParamsT<T, B>& p, 
   ExtraGrad<L, T, B> unused{};
   layer.backward(ctx, p, x, saved, dy, dcarry, dx, grads, extra, unused);
   const void* written = nullptr;
-  if constexpr (!policy::reads_ids<L, T, B>) written = dx.data();
+  if constexpr (!detail_::policy::reads_ids<L, T, B>) written = dx.data();
   update::leave_backward(dcarry, written);
 }
 /// The same of a branch: `backward(branch, ctx, params, x, saved, du, dx, grads)`.
@@ -468,7 +470,7 @@ template <class L, template <class, class> class ParamsT, class T, class B>
 void backward(const L& branch, typename B::Context& ctx, const ParamsT<T, B>& p, NonDeduced<Items<L, T, B>> x,
               const Saved<L, T, B>& saved, In<T, 2, B> du, NonDeduced<ItemsGrad<L, T, B>> dx, ParamsT<T, B>& grads,
               const Extra<L, T, B>& extra = {}) {
-  constexpr bool is_layer = !policy::Branch<L, T, B> && policy::Layer<L, T, B>;
+  constexpr bool is_layer = !detail_::policy::Branch<L, T, B> && detail_::policy::Layer<L, T, B>;
   GATEFOLD_REQUIRE(!is_layer,
                    "gatefold: this is a layer, whose backward takes the adjoint of its carry too: backward(layer, ctx, "
                    "params, x, saved, dy, dcarry, dx, grads); see "
@@ -481,7 +483,7 @@ void backward(const L& branch, typename B::Context& ctx, const ParamsT<T, B>& p,
 }
 /// Too few or too many arguments: one sentence.
 template <class L, class C, template <class, class> class ParamsT, class T, class B, class... A,
-          class = std::enable_if_t<lookup::are_elements<T, B> && (sizeof...(A) < 5 || sizeof...(A) > 7)>>
+          class = std::enable_if_t<detail_::lookup::are_elements<T, B> && (sizeof...(A) < 5 || sizeof...(A) > 7)>>
 void backward(const L&, C&, const ParamsT<T, B>&, A&&...) {
   GATEFOLD_REQUIRE(std::is_void_v<L>,
                    "gatefold: backward takes backward(layer, ctx, params, x, saved, dy, dcarry, dx, grads) of a layer, "
@@ -494,7 +496,7 @@ void backward(const L&, C&, const ParamsT<T, B>&, A&&...) {
 /// its mixture twice; the second time without auxiliary losses.
 template <class S, class F>
 void for_each_mixture(const S& saved, F&& f) {
-  if constexpr (hook::saved::mixtures<const S, std::remove_reference_t<F>>()) saved.mixtures(f);
+  if constexpr (detail_::hook::saved::mixtures<const S, std::remove_reference_t<F>>()) saved.mixtures(f);
 }
 
 }  // namespace gatefold

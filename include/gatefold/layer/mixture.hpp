@@ -18,7 +18,7 @@
 
 namespace gatefold {
 
-namespace policy {
+namespace detail_::policy {
 
 /// A plan whose slots may hold Z.
 template <class P, class T, class B, class Z>
@@ -27,7 +27,7 @@ concept TakesSlots = requires(const P plan, Probe<T, B> a, View<const Z, 2, B> s
   plan.template dispatch_backward<Z>(a.ctx, a.in, slots, a.out, dplan);
 };
 
-}  // namespace policy
+}  // namespace detail_::policy
 
 /// A mixture of experts: the branch of the four papers.
 ///
@@ -46,16 +46,16 @@ concept TakesSlots = requires(const P plan, Probe<T, B> a, View<const Z, 2, B> s
 template <class GateT, class ExpertT>
 struct Mixture {
   /// A gate has a plan, experts have dimensions.
-  static constexpr bool swapped = policy::HasDims<GateT> && !policy::HasDims<ExpertT>;
+  static constexpr bool swapped = detail_::policy::HasDims<GateT> && !detail_::policy::HasDims<ExpertT>;
   GATEFOLD_REQUIRE(!swapped,
                    "gatefold: gate and expert are swapped: Mixture{gate, expert}; see docs/how-to/extending.md#expert");
   GATEFOLD_REQUIRE(
-      !policy::is_misplaced<GateT>,
+      !detail_::policy::is_misplaced<GateT>,
       "gatefold: a Mixture has two parts, Mixture{gate, expert}: the update rule stands around it, "
       "Residual{rule, Mixture{gate, expert}}, and unlike experts are one part, Experts{std::tuple{a, b}}; see "
       "docs/how-to/extending.md#expert");
   /// Whether its experts take noise.
-  static constexpr bool draws = hook::expert::with_noise<ExpertT>();
+  static constexpr bool draws = detail_::hook::expert::with_noise<ExpertT>();
   GateT gate;
   ExpertT expert;
 
@@ -88,8 +88,8 @@ struct Mixture {
   static constexpr bool check_parts() {
     if constexpr (swapped) {
       return false;
-    } else if constexpr (policy::check_gate<GateT, T, B>()) {
-      return policy::check_bank<ExpertT, T, B>();
+    } else if constexpr (detail_::policy::check_gate<GateT, T, B>()) {
+      return detail_::policy::check_bank<ExpertT, T, B>();
     } else {
       return false;
     }
@@ -113,7 +113,7 @@ struct Mixture {
   Index experts() const { return expert_count(filled_gate()); }
   /// The gate with the dimensions it left 0.
   GateT filled_gate() const {
-    if constexpr (hook::any::experts<ExpertT>()) {
+    if constexpr (detail_::hook::any::experts<ExpertT>()) {
       return with_experts(with_model_dim(gate, in_dim()), expert.experts());
     } else {
       return with_model_dim(gate, in_dim());
@@ -156,12 +156,13 @@ struct Mixture {
   void validate(const Params<T, B>& p, Index items, const Extra<T, B>& extra) const {
     if constexpr (check_parts<T, B>()) {
       const GateT g = filled_gate();
-      if constexpr (hook::gate::validate<GateT, T, B>()) g.validate(p.gate, items, of_gate(extra));
-      if constexpr (hook::expert::validate<ExpertT, T, B>()) drawing_experts(extra).validate(p.expert, expert_count(g));
+      if constexpr (detail_::hook::gate::validate<GateT, T, B>()) g.validate(p.gate, items, of_gate(extra));
+      if constexpr (detail_::hook::expert::validate<ExpertT, T, B>())
+        drawing_experts(extra).validate(p.expert, expert_count(g));
     }
   }
 
-  template <class T, class B, class Step = fn::NoStep<T>>
+  template <class T, class B, class Step = functor::NoStep<T>>
   void forward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> u, Saved<T, B>& saved,
                const Extra<T, B>& extra = {}, const Step& step = {}) const {
     if constexpr (check_parts<T, B>()) {
@@ -177,7 +178,7 @@ struct Mixture {
     }
   }
 
-  template <class T, class B, class Step = fn::NoStep<T>>
+  template <class T, class B, class Step = functor::NoStep<T>>
   void infer(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> u,
              const Extra<T, B>& extra = {}, const Step& step = {}) const {
     if constexpr (check_parts<T, B>()) {
@@ -236,14 +237,15 @@ struct Mixture {
   template <class T, class B>
   static constexpr bool takes_weights() {
     using Plan = gatefold::Plan<GateT, T, B>;
-    return hook::expert::weighted_backward<ExpertT, T, B>() && hook::plan::slot_weights<Plan, T, B>();
+    return detail_::hook::expert::weighted_backward<ExpertT, T, B>() && detail_::hook::plan::slot_weights<Plan, T, B>();
   }
   /// What z and the adjoints of slots' items are stored as: where nobody keeps them, as SlotValue if experts and plan
   /// take it so.
   template <class T, class B>
-  using Slot = std::conditional_t<takes_weights<T, B>() &&
-                                      policy::TakesSlots<gatefold::Plan<GateT, T, B>, T, B, SlotElement<ExpertT, T, B>>,
-                                  SlotElement<ExpertT, T, B>, T>;
+  using Slot =
+      std::conditional_t<takes_weights<T, B>() &&
+                             detail_::policy::TakesSlots<gatefold::Plan<GateT, T, B>, T, B, SlotElement<ExpertT, T, B>>,
+                         SlotElement<ExpertT, T, B>, T>;
   template <class Z, class PlanT, class T, class B, class Step>
   static void combine(auto& ctx, const PlanT& plan, View<Z, 2, B> z, View<T, 2, B> u, const Step& step) {
     if constexpr (std::is_same_v<Z, T>) {
@@ -275,6 +277,6 @@ struct Mixture {
 template <class G, class E>
 Mixture(G, E) -> Mixture<G, E>;
 template <class... P, class = std::enable_if_t<sizeof...(P) != 2>>
-Mixture(P...) -> Mixture<policy::Misplaced<P...>, policy::Misplaced<P...>>;
+Mixture(P...) -> Mixture<detail_::policy::Misplaced<P...>, detail_::policy::Misplaced<P...>>;
 
 }  // namespace gatefold

@@ -22,7 +22,7 @@ namespace gatefold {
 /// @cost   that of the branch
 template <class BranchT>
 struct NoResidual {
-  GATEFOLD_REQUIRE(!policy::is_misplaced<BranchT>,
+  GATEFOLD_REQUIRE(!detail_::policy::is_misplaced<BranchT>,
                    "gatefold: a NoResidual has one part, NoResidual{branch}: it has no update rule, and Residual{rule, "
                    "branch} has one; see docs/how-to/extending.md#branch");
   BranchT branch;
@@ -59,7 +59,7 @@ struct NoResidual {
   }
   template <class T, class B>
   static constexpr bool check_parts() {
-    return policy::check_branch<BranchT, T, B>();
+    return detail_::policy::check_branch<BranchT, T, B>();
   }
   template <class T, class B>
   void begin(typename B::Context&, const Params<T, B>&, Index, Nothing<T, B>&) const {}
@@ -73,7 +73,7 @@ struct NoResidual {
                Out<T, 2, B> y, Saved<T, B>& saved, const NonDeduced<Extra<T, B>>& extra = {}) const {
     const auto here = ctx.here();
     validate(p, x.extent(0), Nothing<T, B>{}, extra);
-    branch.forward(ctx, p.branch, x, y, saved.branch, extra, fn::NoStep<T>{});
+    branch.forward(ctx, p.branch, x, y, saved.branch, extra, functor::NoStep<T>{});
     saved.batch.take(x);
   }
   template <class T, class B>
@@ -103,9 +103,9 @@ struct NoResidual {
 template <class Br>
 NoResidual(Br) -> NoResidual<Br>;
 template <class... P>
-NoResidual(P...) -> NoResidual<policy::Misplaced<P...>>;
+NoResidual(P...) -> NoResidual<detail_::policy::Misplaced<P...>>;
 
-namespace lookup {
+namespace detail_::lookup {
 
 /// Stands for a part that does not fit, once a sentence has said why: nothing more is said about it.
 struct Refused {
@@ -116,9 +116,9 @@ struct Refused {
   void backward(auto&&...) const {}
 };
 
-}  // namespace lookup
+}  // namespace detail_::lookup
 
-namespace policy {
+namespace detail_::policy {
 
 /// False, with one sentence, for what is almost a layer, a branch or an expert, or is inside of one.
 template <class L, class T, class B>
@@ -127,7 +127,7 @@ constexpr bool check_almost() {
       (!requires(T v) { L::value(v); }),
       "gatefold: this is an activation, which is no layer: it stands between the two products of an expert, "
       "Mlp<Gelu>{.model_dim = 8, .hidden_dim = 16}; see docs/how-to/extending.md#expert")
-  if constexpr (HasDims<L> && named::begin<L>()) {
+  if constexpr (HasDims<L> && detail_::named::begin<L>()) {
     return check_layer<L, T, B>();
   } else if constexpr (ExpertTypes<L, T, B>) {
     return check_expert<L, T, B>();
@@ -139,29 +139,29 @@ constexpr bool check_almost() {
   }
 }
 
-}  // namespace policy
+}  // namespace detail_::policy
 
-namespace lookup {
+namespace detail_::lookup {
 
 template <class L, class T, class B>
 auto as_layer(const L& part) {
-  if constexpr (policy::Layer<L, T, B>) {
-    if constexpr (policy::check_items<L, T, B>() && policy::check_layer<L, T, B>()) {
+  if constexpr (detail_::policy::Layer<L, T, B>) {
+    if constexpr (detail_::policy::check_items<L, T, B>() && detail_::policy::check_layer<L, T, B>()) {
       return part;
     } else {
       return Refused{};
     }
-  } else if constexpr (policy::Branch<L, T, B>) {
-    if constexpr (policy::check_branch<L, T, B>() && policy::check_items<L, T, B>()) {
+  } else if constexpr (detail_::policy::Branch<L, T, B>) {
+    if constexpr (detail_::policy::check_branch<L, T, B>() && detail_::policy::check_items<L, T, B>()) {
       return NoResidual<L>{part};
     } else {
       return Refused{};
     }
-  } else if constexpr (policy::Expert<L, T, B>) {
+  } else if constexpr (detail_::policy::Expert<L, T, B>) {
     return NoResidual<OneExpert<L>>{{part}};
-  } else if constexpr (policy::check_almost<L, T, B>()) {
+  } else if constexpr (detail_::policy::check_almost<L, T, B>()) {
     GATEFOLD_REQUIRE(
-        (policy::Layer<L, T, B>),
+        (detail_::policy::Layer<L, T, B>),
         "gatefold: a Stack, Chain, Block, PerToken or Trainer needs a layer, a branch or an expert: something with "
         "in_dim, out_dim, init, forward and backward of one of these families; see docs/how-to/extending.md");
     return Refused{};
@@ -170,22 +170,22 @@ auto as_layer(const L& part) {
   }
 }
 
-}  // namespace lookup
+}  // namespace detail_::lookup
 
-namespace policy {
+namespace detail_::policy {
 
 /// Whether a part stood for a layer.
 template <class Inner>
-inline constexpr bool fits = !std::is_same_v<Inner, lookup::Refused>;
+inline constexpr bool fits = !std::is_same_v<Inner, detail_::lookup::Refused>;
 
-}  // namespace policy
+}  // namespace detail_::policy
 
 /// The layer that a part of a model stands for: itself, NoResidual{branch} or NoResidual{OneExpert{expert}}.
 template <class L, class T, class B>
-using AsLayer = decltype(lookup::as_layer<L, T, B>(std::declval<const L&>()));
+using AsLayer = decltype(detail_::lookup::as_layer<L, T, B>(std::declval<const L&>()));
 template <class T, class B, class L>
 AsLayer<L, T, B> as_layer(const L& part) {
-  return lookup::as_layer<L, T, B>(part);
+  return detail_::lookup::as_layer<L, T, B>(part);
 }
 
 }  // namespace gatefold

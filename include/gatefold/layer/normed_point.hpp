@@ -12,7 +12,7 @@
 
 namespace gatefold {
 
-namespace fn {
+namespace functor {
 
 /// y = x + (y − h)
 template <class T>
@@ -26,7 +26,7 @@ struct AddWhatChanged {
   }
 };
 
-}  // namespace fn
+}  // namespace functor
 
 /// A layer that works at the normalised items, and what it changes there changes the items: a rule that looks ahead
 /// then does so after the norm.
@@ -42,7 +42,7 @@ struct AddWhatChanged {
 /// @cost   the layer, the norm and 2·N·D additions; keeps h [N, D]
 template <class NormT, class LayerT>
 struct NormedPoint {
-  GATEFOLD_REQUIRE(!policy::is_misplaced<NormT>,
+  GATEFOLD_REQUIRE(!detail_::policy::is_misplaced<NormT>,
                    "gatefold: a NormedPoint has two parts, NormedPoint{norm, layer}: LayerNorm{} and Residual{rule, "
                    "branch}, say; see docs/how-to/extending.md#branch");
   NormT norm;
@@ -79,9 +79,9 @@ struct NormedPoint {
   template <class T, class B>
   static constexpr bool check_parts() {
     GATEFOLD_EXPECT(
-        (!policy::Layer<NormT, T, B>),
+        (!detail_::policy::Layer<NormT, T, B>),
         "gatefold: norm and layer are swapped: NormedPoint{norm, layer}; see docs/how-to/extending.md#branch")
-    return policy::fits<Inner<T, B>> && policy::check_norm<NormT, T, B>();
+    return detail_::policy::fits<Inner<T, B>> && detail_::policy::check_norm<NormT, T, B>();
   }
   GATEFOLD_LAYER_CALLS;
   Index in_dim() const { return layer.in_dim(); }
@@ -114,10 +114,10 @@ struct NormedPoint {
     const auto here = ctx.here();
     expect_forward("NormedPoint.forward", *this, p, x, "y", y, carry, extra);
     saved.h.resize(x.extent(0), in_dim());
-    filled_norm<T, B>().forward(ctx, p.norm, x, saved.h, saved.norm, Nothing<T, B>{}, fn::NoStep<T>{});
+    filled_norm<T, B>().forward(ctx, p.norm, x, saved.h, saved.norm, Nothing<T, B>{}, functor::NoStep<T>{});
     update::follow_pass(carry, x.data(), saved.h.data());
     as_layer<T, B>(layer).forward(ctx, p.layer, saved.h, carry, y, saved.layer, extra);
-    B::for_each(ctx, y.size(), fn::AddWhatChanged<T>{x.data(), saved.h.data(), y.data()});
+    B::for_each(ctx, y.size(), functor::AddWhatChanged<T>{x.data(), saved.h.data(), y.data()});
   }
   template <class T, class B>
   void infer(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, NonDeduced<Carry<T, B>>& carry,
@@ -129,7 +129,7 @@ struct NormedPoint {
     infer_branch<T, B>(filled_norm<T, B>(), ctx, p.norm, x, h, Nothing<T, B>{});
     update::follow_pass(carry, x.data(), h.data());
     gatefold::infer<T, B>(as_layer<T, B>(layer), ctx, p.layer, h, carry, y, extra);
-    B::for_each(ctx, y.size(), fn::AddWhatChanged<T>{x.data(), h.data(), y.data()});
+    B::for_each(ctx, y.size(), functor::AddWhatChanged<T>{x.data(), h.data(), y.data()});
   }
   template <class T, class B>
   void backward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, const Saved<T, B>& saved,
@@ -156,6 +156,6 @@ struct NormedPoint {
 template <class N, class L>
 NormedPoint(N, L) -> NormedPoint<N, L>;
 template <class... P>
-NormedPoint(P...) -> NormedPoint<policy::Misplaced<P...>, policy::Misplaced<P...>>;
+NormedPoint(P...) -> NormedPoint<detail_::policy::Misplaced<P...>, detail_::policy::Misplaced<P...>>;
 
 }  // namespace gatefold

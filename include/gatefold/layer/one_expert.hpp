@@ -24,7 +24,7 @@ namespace gatefold {
 /// @throws ArgumentError unless shapes fit
 template <class ExpertT>
 struct OneExpert {
-  GATEFOLD_REQUIRE(!policy::is_misplaced<ExpertT>,
+  GATEFOLD_REQUIRE(!detail_::policy::is_misplaced<ExpertT>,
                    "gatefold: a OneExpert has one part, OneExpert{expert}: Mlp<Gelu>{...} say; several experts and a "
                    "gate are a Mixture{gate, expert}; see docs/how-to/extending.md#expert");
   ExpertT expert;
@@ -37,7 +37,7 @@ struct OneExpert {
   template <class T, class B>
   using Saved = gatefold::Saved<ExpertT, T, B>;
   template <class T, class B>
-  using Extra = std::conditional_t<hook::expert::with_noise<ExpertT>(), Noise, Nothing<T, B>>;
+  using Extra = std::conditional_t<detail_::hook::expert::with_noise<ExpertT>(), Noise, Nothing<T, B>>;
 
   GATEFOLD_BRANCH_CALLS;
   Index in_dim() const { return expert.in_dim(); }
@@ -53,14 +53,14 @@ struct OneExpert {
   }
   template <class T, class B>
   static constexpr bool check_parts() {
-    return policy::check_bank<ExpertT, T, B>();
+    return detail_::policy::check_bank<ExpertT, T, B>();
   }
   template <class T, class B>
   void validate(const Params<T, B>& p, Index, const NonDeduced<Extra<T, B>>& extra) const {
-    if constexpr (hook::expert::validate<ExpertT, T, B>()) drawing(extra).validate(p.expert, Index(1));
+    if constexpr (detail_::hook::expert::validate<ExpertT, T, B>()) drawing(extra).validate(p.expert, Index(1));
   }
 
-  template <class T, class B, class Step = fn::NoStep<T>>
+  template <class T, class B, class Step = functor::NoStep<T>>
   void forward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> u,
                NonDeduced<Saved<T, B>>& saved, const NonDeduced<Extra<T, B>>& extra = {}, const Step& step = {}) const {
     const auto here = ctx.here();
@@ -69,7 +69,7 @@ struct OneExpert {
     drawing(extra).forward(ctx, p.expert, one_group(ctx, x.extent(0)), x, u, saved);
     run_step(ctx, u, step);
   }
-  template <class T, class B, class Step = fn::NoStep<T>>
+  template <class T, class B, class Step = functor::NoStep<T>>
   void infer(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> u,
              const NonDeduced<Extra<T, B>>& extra = {}, const Step& step = {}) const {
     const auto here = ctx.here();
@@ -100,9 +100,9 @@ struct OneExpert {
 template <class E>
 OneExpert(E) -> OneExpert<E>;
 template <class... P>
-OneExpert(P...) -> OneExpert<policy::Misplaced<P...>>;
+OneExpert(P...) -> OneExpert<detail_::policy::Misplaced<P...>>;
 
-namespace policy {
+namespace detail_::policy {
 
 /// True for a norm; otherwise one sentence says so.
 template <class N, class T, class B>
@@ -113,27 +113,27 @@ constexpr bool check_norm() {
   return true;
 }
 
-}  // namespace policy
+}  // namespace detail_::policy
 
-namespace lookup {
+namespace detail_::lookup {
 
 template <class P, class T, class B>
 auto as_branch(const P& part) {
-  if constexpr (policy::Branch<P, T, B>) {
+  if constexpr (detail_::policy::Branch<P, T, B>) {
     return part;
   } else {
     return OneExpert<P>{part};
   }
 }
 
-}  // namespace lookup
+}  // namespace detail_::lookup
 
 /// The branch that a part of a layer stands for, a norm say: itself, or an expert as OneExpert{expert}.
 template <class P, class T, class B>
-using AsBranch = decltype(lookup::as_branch<P, T, B>(std::declval<const P&>()));
+using AsBranch = decltype(detail_::lookup::as_branch<P, T, B>(std::declval<const P&>()));
 template <class T, class B, class P>
 AsBranch<P, T, B> as_branch(const P& part) {
-  return lookup::as_branch<P, T, B>(part);
+  return detail_::lookup::as_branch<P, T, B>(part);
 }
 
 }  // namespace gatefold

@@ -21,7 +21,7 @@ namespace gatefold {
 /// @throws ArgumentError unless length >= 1
 template <class LayerT>
 struct PerToken {
-  GATEFOLD_REQUIRE(!policy::is_misplaced<LayerT>,
+  GATEFOLD_REQUIRE(!detail_::policy::is_misplaced<LayerT>,
                    "gatefold: a PerToken is a number of tokens and a layer, PerToken{length, layer}; see "
                    "docs/how-to/extending.md#branch");
   Index length;
@@ -53,7 +53,7 @@ struct PerToken {
 
   template <class T, class B>
   static constexpr bool check_parts() {
-    return policy::fits<Inner<T, B>>;
+    return detail_::policy::fits<Inner<T, B>>;
   }
   GATEFOLD_LAYER_CALLS;
   Index in_dim() const { return length * layer.in_dim(); }
@@ -61,7 +61,7 @@ struct PerToken {
 
   template <class T, class B>
   Params<T, B> init(typename B::Context& ctx, Seed seed) const {
-    static_assert(policy::check_reads_rows<Inner<T, B>, T, B>());
+    static_assert(detail_::policy::check_reads_rows<Inner<T, B>, T, B>());
     expect(length >= 1, "PerToken", "length", "at least 1", length);
     return {init_params<T, B>(as_layer<T, B>(layer), ctx, seed)};
   }
@@ -105,8 +105,8 @@ struct PerToken {
   /// Extra inputs whose sequences, where they have no length, are the items.
   template <class E>
   E of_items(E extra) const {
-    lookup::for_each_extra(extra, [&]<class P>(P& part) {
-      if constexpr (hook::input::length<P, Index>())
+    detail_::lookup::for_each_extra(extra, [&]<class P>(P& part) {
+      if constexpr (detail_::hook::input::length<P, Index>())
         if (part.length == 0) part.length = length;
     });
     return extra;
@@ -119,6 +119,6 @@ struct PerToken {
 template <class Count, class L, class = std::enable_if_t<std::is_convertible_v<Count, Index>>>
 PerToken(Count, L) -> PerToken<L>;
 template <class L, class Count, class = std::enable_if_t<!std::is_convertible_v<L, Index>>, class = void>
-PerToken(L, Count) -> PerToken<policy::Misplaced<L, Count>>;
+PerToken(L, Count) -> PerToken<detail_::policy::Misplaced<L, Count>>;
 
 }  // namespace gatefold

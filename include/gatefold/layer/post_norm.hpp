@@ -26,7 +26,7 @@ namespace gatefold {
 /// @cost   the layer and the norm; keeps z [N, out_dim]
 template <class LayerT, class NormT>
 struct PostNorm {
-  GATEFOLD_REQUIRE(!policy::is_misplaced<NormT>,
+  GATEFOLD_REQUIRE(!detail_::policy::is_misplaced<NormT>,
                    "gatefold: a PostNorm has two parts, PostNorm{layer, norm}: Residual{rule, branch} and LayerNorm{}, "
                    "say; see docs/how-to/extending.md#branch");
   LayerT layer;
@@ -62,9 +62,9 @@ struct PostNorm {
 
   template <class T, class B>
   static constexpr bool check_parts() {
-    GATEFOLD_EXPECT((!policy::Layer<NormT, T, B>),
+    GATEFOLD_EXPECT((!detail_::policy::Layer<NormT, T, B>),
                     "gatefold: layer and norm are swapped: PostNorm{layer, norm}; see docs/how-to/extending.md#branch")
-    return policy::fits<Inner<T, B>> && policy::check_norm<NormT, T, B>();
+    return detail_::policy::fits<Inner<T, B>> && detail_::policy::check_norm<NormT, T, B>();
   }
   GATEFOLD_LAYER_CALLS;
   Index in_dim() const { return layer.in_dim(); }
@@ -97,7 +97,7 @@ struct PostNorm {
     expect_forward("PostNorm.forward", *this, p, x, "y", y, carry, extra);
     saved.z.resize(x.extent(0), out_dim());
     as_layer<T, B>(layer).forward(ctx, p.layer, x, carry, saved.z, saved.layer, extra);
-    filled_norm<T, B>().forward(ctx, p.norm, saved.z, y, saved.norm, Nothing<T, B>{}, fn::NoStep<T>{});
+    filled_norm<T, B>().forward(ctx, p.norm, saved.z, y, saved.norm, Nothing<T, B>{}, functor::NoStep<T>{});
     update::follow_pass(carry, saved.z.data(), y.data());
   }
   template <class T, class B>
@@ -142,6 +142,6 @@ struct PostNorm {
 template <class L, class N>
 PostNorm(L, N) -> PostNorm<L, N>;
 template <class... P, class = std::enable_if_t<sizeof...(P) != 2>>
-PostNorm(P...) -> PostNorm<policy::Misplaced<P...>, policy::Misplaced<P...>>;
+PostNorm(P...) -> PostNorm<detail_::policy::Misplaced<P...>, detail_::policy::Misplaced<P...>>;
 
 }  // namespace gatefold

@@ -25,7 +25,7 @@ namespace gatefold {
 template <class NormT, class BranchT>
 struct PreNorm {
   GATEFOLD_REQUIRE(
-      !policy::is_misplaced<NormT>,
+      !detail_::policy::is_misplaced<NormT>,
       "gatefold: a PreNorm has two parts, PreNorm{norm, branch}: LayerNorm{} and Mixture{gate, expert}, say; "
       "see docs/how-to/extending.md#branch");
   NormT norm;
@@ -57,10 +57,10 @@ struct PreNorm {
 
   template <class T, class B>
   static constexpr bool check_parts() {
-    GATEFOLD_EXPECT((!policy::Expert<BranchT, T, B> || !policy::Branch<NormT, T, B>),
+    GATEFOLD_EXPECT((!detail_::policy::Expert<BranchT, T, B> || !detail_::policy::Branch<NormT, T, B>),
                     "gatefold: norm and branch are swapped: PreNorm{norm, branch}; see docs/how-to/extending.md#branch")
-    if constexpr (policy::check_norm<NormT, T, B>()) {
-      return policy::check_branch<BranchT, T, B>();
+    if constexpr (detail_::policy::check_norm<NormT, T, B>()) {
+      return detail_::policy::check_branch<BranchT, T, B>();
     } else {
       return false;
     }
@@ -83,16 +83,16 @@ struct PreNorm {
     gatefold::validate(branch, p.branch, items, extra);
   }
 
-  template <class T, class B, class Step = fn::NoStep<T>>
+  template <class T, class B, class Step = functor::NoStep<T>>
   void forward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> u, Saved<T, B>& saved,
                const NonDeduced<Extra<T, B>>& extra = {}, const Step& step = {}) const {
     const auto here = ctx.here();
     expect_forward("PreNorm.forward", *this, p, x, "u", u, extra);
     saved.normed.resize(x.extent(0), x.extent(1));
-    filled_norm<T, B>().forward(ctx, p.norm, x, saved.normed, saved.norm, Nothing<T, B>{}, fn::NoStep<T>{});
+    filled_norm<T, B>().forward(ctx, p.norm, x, saved.normed, saved.norm, Nothing<T, B>{}, functor::NoStep<T>{});
     branch.forward(ctx, p.branch, saved.normed, u, saved.branch, extra, step);
   }
-  template <class T, class B, class Step = fn::NoStep<T>>
+  template <class T, class B, class Step = functor::NoStep<T>>
   void infer(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> u,
              const NonDeduced<Extra<T, B>>& extra = {}, const Step& step = {}) const {
     const auto here = ctx.here();
@@ -133,6 +133,6 @@ struct PreNorm {
 template <class N, class Br>
 PreNorm(N, Br) -> PreNorm<N, Br>;
 template <class... P, class = std::enable_if_t<sizeof...(P) != 2>>
-PreNorm(P...) -> PreNorm<policy::Misplaced<P...>, policy::Misplaced<P...>>;
+PreNorm(P...) -> PreNorm<detail_::policy::Misplaced<P...>, detail_::policy::Misplaced<P...>>;
 
 }  // namespace gatefold

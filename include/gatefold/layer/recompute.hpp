@@ -19,17 +19,17 @@
 
 namespace gatefold {
 
-namespace lookup {
+namespace detail_::lookup {
 
 /// The number of layers done (`Index layer`) of a carry, and of all carries within.
 template <class C>
 void copy_layers_done(const C& from, C& to) {
-  if constexpr (pack::is_tuple<C>) {
+  if constexpr (detail_::pack::is_tuple<C>) {
     const auto parts = [&]<std::size_t... At>(std::index_sequence<At...>) {
       (copy_layers_done(std::get<At>(from), std::get<At>(to)), ...);
     };
     parts(std::make_index_sequence<std::tuple_size_v<C>>{});
-  } else if constexpr (!pack::is_tensor<C>) {
+  } else if constexpr (!detail_::pack::is_tensor<C>) {
     if constexpr (requires { requires std::is_arithmetic_v<decltype(to.layer)>; }) {
       GATEFOLD_REQUIRE((std::is_same_v<decltype(to.layer), Index>),
                        "gatefold: layer of a Carry must be an Index: the number of layers done, which Recompute keeps; "
@@ -40,7 +40,7 @@ void copy_layers_done(const C& from, C& to) {
   }
 }
 
-}  // namespace lookup
+}  // namespace detail_::lookup
 
 /// A layer that keeps nothing for backward but the carry that it is given, and runs forward again in its backward
 /// (activation checkpointing, recomputation): `Stack{Recompute{Residual{rule, branch}}, 12}`.
@@ -59,7 +59,7 @@ void copy_layers_done(const C& from, C& to) {
 ///         context, where a Stack keeps it for each of its layers
 template <class LayerT>
 struct Recompute {
-  GATEFOLD_REQUIRE(!policy::is_misplaced<LayerT>,
+  GATEFOLD_REQUIRE(!detail_::policy::is_misplaced<LayerT>,
                    "gatefold: a Recompute is a layer, and whether it is on, if that is said: Recompute{layer}, "
                    "Recompute{layer, enabled}; see docs/how-to/extending.md#branch");
   LayerT layer;
@@ -91,7 +91,7 @@ struct Recompute {
 
   template <class T, class B>
   static constexpr bool check_parts() {
-    return policy::fits<Inner<T, B>>;
+    return detail_::policy::fits<Inner<T, B>>;
   }
   GATEFOLD_LAYER_CALLS;
   Index in_dim() const { return layer.in_dim(); }
@@ -153,7 +153,7 @@ struct Recompute {
   template <class C, class CarryT>
   static void copy_carry(C& ctx, const CarryT& from, CarryT& to) {
     copy_pack(ctx, from, to);
-    lookup::copy_layers_done(from, to);
+    detail_::lookup::copy_layers_done(from, to);
   }
 };
 template <class L>
@@ -161,6 +161,6 @@ Recompute(L) -> Recompute<L>;
 template <class L>
 Recompute(L, bool) -> Recompute<L>;
 template <class... P>
-Recompute(P...) -> Recompute<policy::Misplaced<P...>>;
+Recompute(P...) -> Recompute<detail_::policy::Misplaced<P...>>;
 
 }  // namespace gatefold

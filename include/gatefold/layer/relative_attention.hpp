@@ -111,12 +111,12 @@ struct RelativeAttention {
     validate_call(p, items, extra, true);
   }
 
-  template <class T, class B, class Step = fn::NoStep<T>>
+  template <class T, class B, class Step = functor::NoStep<T>>
   [[gnu::noinline]] void forward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> u,
                                  Saved<T, B>& saved, const Extra<T, B>& extra = {}, const Step& step = {}) const {
     validate_forward(p, x, u, extra, false);
     auto mark = ctx.mark();
-    const attending::WindowForm<T, B> of = form(ctx, x.extent(0), extra);
+    const detail_::attending::WindowForm<T, B> of = form(ctx, x.extent(0), extra);
     const View<const T, 2, B> now = without_padding<T, B>(ctx, x, extra.valid);
     const Index keys = x.extent(0) + of.window.past * sequences(x.extent(0), extra);
     saved.items.resize(of.window.past > 0 ? keys : 0, model_dim);
@@ -124,43 +124,44 @@ struct RelativeAttention {
     for (auto* t : {&saved.k, &saved.v}) t->resize(keys, model_dim);
     saved.log_sum_exp.resize(x.extent(0), heads);
     if (of.window.past > 0)
-      attending::join_past<typename B::Context, T, B>(ctx, of.window, extra.memory, 0, now, saved.items);
+      detail_::attending::join_past<typename B::Context, T, B>(ctx, of.window, extra.memory, 0, now, saved.items);
     const View<const T, 2, B> all = of.window.past > 0 ? View<const T, 2, B>(saved.items) : now;
-    attending::project(ctx, now, p.query, saved.q);
-    attending::project(ctx, all, p.key, saved.k);
-    attending::project(ctx, all, p.value, saved.v);
+    detail_::attending::project(ctx, now, p.query, saved.q);
+    detail_::attending::project(ctx, all, p.key, saved.k);
+    detail_::attending::project(ctx, all, p.value, saved.v);
     keep_for_trace(ctx, of, saved, extra);
-    attending::forward(ctx, of, saved.q, saved.k, saved.v, saved.context, saved.log_sum_exp, saved.trace.entropy);
-    attending::project(ctx, saved.context, p.output, u);
-    attending::remember(ctx, of.window, extra.memory, 0, all);
-    attending::remember_valid(ctx, of.window, extra.memory, of.valid);
+    detail_::attending::forward(ctx, of, saved.q, saved.k, saved.v, saved.context, saved.log_sum_exp,
+                                saved.trace.entropy);
+    detail_::attending::project(ctx, saved.context, p.output, u);
+    detail_::attending::remember(ctx, of.window, extra.memory, 0, all);
+    detail_::attending::remember_valid(ctx, of.window, extra.memory, of.valid);
     run_step(ctx, u, step);
   }
-  template <class T, class B, class Step = fn::NoStep<T>>
+  template <class T, class B, class Step = functor::NoStep<T>>
   [[gnu::noinline]] void infer(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> u,
                                const Extra<T, B>& extra = {}, const Step& step = {}) const {
     validate_forward(p, x, u, extra, true);
     const bool projected = extra.memory.width() == 2 * model_dim;  // keys and values are remembered
     auto mark = ctx.mark();
-    const attending::WindowForm<T, B> of = form(ctx, x.extent(0), extra);
+    const detail_::attending::WindowForm<T, B> of = form(ctx, x.extent(0), extra);
     const View<const T, 2, B> own = without_padding<T, B>(ctx, x, extra.valid);
     const auto scratch = [&](Index rows, Index columns) { return ctx.template scratch<T>(rows, columns); };
     const auto joined = [&](View<const T, 2, B> now, Index column) {
-      return attending::with_past(ctx, of.window, extra.memory, column, now);
+      return detail_::attending::with_past(ctx, of.window, extra.memory, column, now);
     };
     const View<T, 2, B> q = scratch(x.extent(0), model_dim), context = scratch(x.extent(0), model_dim),
                         log_sum_exp = scratch(x.extent(0), heads);
     const View<const T, 2, B> items = projected ? own : joined(own, 0);
     const View<T, 2, B> k = scratch(items.extent(0), model_dim), v = scratch(items.extent(0), model_dim);
-    attending::project(ctx, own, p.query, q);
-    attending::project(ctx, items, p.key, k);
-    attending::project(ctx, items, p.value, v);
+    detail_::attending::project(ctx, own, p.query, q);
+    detail_::attending::project(ctx, items, p.key, k);
+    detail_::attending::project(ctx, items, p.value, v);
     const View<const T, 2, B> keys = projected ? joined(k, 0) : k, values = projected ? joined(v, model_dim) : v;
-    attending::forward(ctx, of, q, keys, values, context, log_sum_exp, {});
-    attending::project(ctx, context, p.output, u);
-    attending::remember(ctx, of.window, extra.memory, 0, projected ? keys : items);
-    if (projected) attending::remember(ctx, of.window, extra.memory, model_dim, values);
-    attending::remember_valid(ctx, of.window, extra.memory, of.valid);
+    detail_::attending::forward(ctx, of, q, keys, values, context, log_sum_exp, {});
+    detail_::attending::project(ctx, context, p.output, u);
+    detail_::attending::remember(ctx, of.window, extra.memory, 0, projected ? keys : items);
+    if (projected) detail_::attending::remember(ctx, of.window, extra.memory, model_dim, values);
+    detail_::attending::remember_valid(ctx, of.window, extra.memory, of.valid);
     run_step(ctx, u, step);
   }
   template <class T, class B>
@@ -173,10 +174,10 @@ struct RelativeAttention {
     if (dextra.relative.data())
       expect_shape("RelativeAttention.backward", "dextra.relative", dextra.relative, {window, model_dim / heads});
     auto mark = ctx.mark();
-    const attending::WindowForm<T, B> of = form(ctx, x.extent(0), extra);
+    const detail_::attending::WindowForm<T, B> of = form(ctx, x.extent(0), extra);
     const Index keys = x.extent(0) + of.window.past * sequences(x.extent(0), extra);
     expect_shape("RelativeAttention.backward", "saved.items", saved.items, {of.window.past > 0 ? keys : 0, model_dim});
-    attending::expect_saved("RelativeAttention.backward", saved, x.extent(0), keys, model_dim, heads);
+    detail_::attending::expect_saved("RelativeAttention.backward", saved, x.extent(0), keys, model_dim, heads);
     const View<const T, 2, B> now = without_padding<T, B>(ctx, x, extra.valid),
                               dnow = without_padding<T, B>(ctx, du, extra.valid);
     const View<const T, 2, B> all = of.window.past > 0 ? View<const T, 2, B>(saved.items) : now;
@@ -187,14 +188,15 @@ struct RelativeAttention {
     };
     const View<T, 2, B> dcontext = zeros(x.extent(0)), dq = zeros(x.extent(0)), dk = zeros(all.extent(0)),
                         dv = zeros(all.extent(0));
-    attending::project_backward(ctx, saved.context, p.output, dnow, dcontext, grads.output);
+    detail_::attending::project_backward(ctx, saved.context, p.output, dnow, dcontext, grads.output);
     add_trace(ctx, of.window, dextra, dq, dk, dv, grads.output);
-    attending::backward(ctx, of, saved.q, saved.k, saved.v, saved.context, saved.log_sum_exp, dcontext,
-                        dextra.trace.log_sum_exp, dq, dk, dv, dextra.relative);
-    attending::project_backward(ctx, now, p.query, dq, dx, grads.query);
+    detail_::attending::backward(ctx, of, saved.q, saved.k, saved.v, saved.context, saved.log_sum_exp, dcontext,
+                                 dextra.trace.log_sum_exp, dq, dk, dv, dextra.relative);
+    detail_::attending::project_backward(ctx, now, p.query, dq, dx, grads.query);
     const auto back = [&](const Tensor<T, 2, B>& w, View<const T, 2, B> d, Tensor<T, 2, B>& dw) {
-      if (!dw.is_skipped()) B::gemm(ctx, all, true, d, false, true, dw.view(), fn::Store{});
-      B::gemm(ctx, attending::without_past(ctx, of.window, d), false, w.view(), true, true, dx, fn::Store{});
+      if (!dw.is_skipped()) B::gemm(ctx, all, true, d, false, true, dw.view(), functor::Store{});
+      B::gemm(ctx, detail_::attending::without_past(ctx, of.window, d), false, w.view(), true, true, dx,
+              functor::Store{});
     };
     back(p.key, dk, grads.key);
     back(p.value, dv, grads.value);
@@ -208,7 +210,7 @@ struct RelativeAttention {
     expect(kept.asked, "RelativeAttention.trace", "extra.traced of forward", "true", "false");
     const bool apart = kept.k.extent(0) > 0;
     // No wider than the segment, whose items meet none of the places that are farther back.
-    const attending::Window seen = span(kept.length, 0, window < kept.length ? window : kept.length);
+    const detail_::attending::Window seen = span(kept.length, 0, window < kept.length ? window : kept.length);
     return {.q = saved.q,
             .k = apart ? kept.k : saved.k,
             .v = apart ? kept.v : saved.v,
@@ -225,7 +227,7 @@ struct RelativeAttention {
  private:
   double scale() const { return 1 / std::sqrt(static_cast<double>(model_dim / heads)); }
   template <class T, class B>
-  void keep_for_trace(typename B::Context& ctx, const attending::WindowForm<T, B>& of, Saved<T, B>& saved,
+  void keep_for_trace(typename B::Context& ctx, const detail_::attending::WindowForm<T, B>& of, Saved<T, B>& saved,
                       const Extra<T, B>& extra) const {
     ForTrace<T, B>& kept = saved.trace;
     const Index items = extra.traced ? saved.q.extent(0) : 0;
@@ -235,26 +237,26 @@ struct RelativeAttention {
     kept.relative = extra.relative;
     kept.entropy.resize(items, heads);
     for (auto* t : {&kept.k, &kept.v}) t->resize(of.window.past > 0 ? items : 0, model_dim);
-    attending::own_rows<typename B::Context, T, B>(ctx, of.window, saved.k, kept.k);
-    attending::own_rows<typename B::Context, T, B>(ctx, of.window, saved.v, kept.v);
+    detail_::attending::own_rows<typename B::Context, T, B>(ctx, of.window, saved.k, kept.k);
+    detail_::attending::own_rows<typename B::Context, T, B>(ctx, of.window, saved.v, kept.v);
   }
   /// Add what came back to the trace.
   template <class T, class B>
-  static void add_trace(typename B::Context& ctx, const attending::Window& of, const ExtraGrad<T, B>& dextra,
+  static void add_trace(typename B::Context& ctx, const detail_::attending::Window& of, const ExtraGrad<T, B>& dextra,
                         View<T, 2, B> dq, View<T, 2, B> dk, View<T, 2, B> dv, Tensor<T, 2, B>& doutput) {
     const AttentionTrace<T, B>& from = dextra.trace;
     if (from.output.data() && !doutput.is_skipped()) add(ctx, from.output, doutput.view());
     if (from.q.data()) add(ctx, from.q, dq);
-    if (from.k.data()) attending::add_own_rows<typename B::Context, T, B>(ctx, of, from.k, dk);
-    if (from.v.data()) attending::add_own_rows<typename B::Context, T, B>(ctx, of, from.v, dv);
+    if (from.k.data()) detail_::attending::add_own_rows<typename B::Context, T, B>(ctx, of, from.k, dk);
+    if (from.v.data()) detail_::attending::add_own_rows<typename B::Context, T, B>(ctx, of, from.v, dv);
     if (!from.places.data() || !dextra.relative.data()) return;
     const Index farther = dextra.relative.extent(0) - from.places.extent(0);
     add(ctx, from.places, dextra.relative.rows(farther, from.places.extent(0)));
   }
   Attention projections() const { return {.model_dim = model_dim, .heads = heads}; }
-  attending::Window span(Index length, Index past, Index width) const { return {length, past, width, itself}; }
+  detail_::attending::Window span(Index length, Index past, Index width) const { return {length, past, width, itself}; }
   void expect_options() const {
-    attending::expect_heads("RelativeAttention", model_dim, heads);
+    detail_::attending::expect_heads("RelativeAttention", model_dim, heads);
     expect(window >= 1, "RelativeAttention", "window", "at least 1", window);
     expect(0 <= dropout && dropout < 1, "RelativeAttention", "dropout", "0 <= dropout < 1", dropout);
   }
@@ -264,22 +266,24 @@ struct RelativeAttention {
   }
   /// The mask may live in scratch: take a mark first.
   template <class T, class B>
-  attending::WindowForm<T, B> form(typename B::Context& ctx, Index items, const Extra<T, B>& extra) const {
+  detail_::attending::WindowForm<T, B> form(typename B::Context& ctx, Index items, const Extra<T, B>& extra) const {
     const Index count = sequences(items, extra);
-    const attending::Window seen = span(extra.length > 0 ? extra.length : items, extra.memory.items(count), window);
+    const detail_::attending::Window seen =
+        span(extra.length > 0 ? extra.length : items, extra.memory.items(count), window);
     return {.window = seen,
             .heads = heads,
             .scale = scale(),
             .relative = extra.relative,
             .rate = dropout,
             .noise = extra.noise,
-            .valid = attending::valid_keys<typename B::Context, T, B>(ctx, seen, extra.memory, extra.valid, count)};
+            .valid =
+                detail_::attending::valid_keys<typename B::Context, T, B>(ctx, seen, extra.memory, extra.valid, count)};
   }
   template <class T, class B>
   void validate_call(const Params<T, B>& p, Index items, const Extra<T, B>& extra, bool wide) const {
     expect_options();
     extra.noise.expect_given("RelativeAttention", dropout);
-    attending::expect_projections("RelativeAttention", p, {model_dim, model_dim});
+    detail_::attending::expect_projections("RelativeAttention", p, {model_dim, model_dim});
     Sequence<T, B>{extra.length, extra.valid}.validate("RelativeAttention.forward", items);
     if (extra.relative.data())
       expect_shape("RelativeAttention", "extra.relative", extra.relative, {window, model_dim / heads});

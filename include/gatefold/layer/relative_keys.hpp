@@ -16,7 +16,7 @@
 
 namespace gatefold {
 
-namespace lookup {
+namespace detail_::lookup {
 
 /// Hand keys of places, or where their adjoint goes, to every attention among extra inputs (or their adjoints) that
 /// takes them. Returns whether there is one.
@@ -24,7 +24,7 @@ template <class E, class V>
 bool set_relative(E& extra, const V& keys) {
   bool any = false;
   for_each_extra(extra, [&]<class P>(P& part) {
-    if constexpr (hook::input::relative<P, V>()) {
+    if constexpr (detail_::hook::input::relative<P, V>()) {
       part.relative = keys;
       any = true;
     }
@@ -32,7 +32,7 @@ bool set_relative(E& extra, const V& keys) {
   return any;
 }
 
-}  // namespace lookup
+}  // namespace detail_::lookup
 
 /// The keys of places of every RelativeAttention inside, one tensor with one gradient, saved once: around a stack its
 /// layers share it, inside a stack each layer has its own.
@@ -47,7 +47,7 @@ bool set_relative(E& extra, const V& keys) {
 /// @cost   that of the layer, window · head_dim parameters
 template <class LayerT>
 struct RelativeKeys {
-  GATEFOLD_REQUIRE(!policy::is_misplaced<LayerT>,
+  GATEFOLD_REQUIRE(!detail_::policy::is_misplaced<LayerT>,
                    "gatefold: a RelativeKeys is two numbers and a layer, RelativeKeys{window, head_dim, layer}; see "
                    "docs/how-to/extending.md#branch");
   Index window = 0, head_dim = 0;
@@ -118,7 +118,7 @@ struct RelativeKeys {
     const auto here = ctx.here();
     expect_backward("RelativeKeys.backward", *this, p, x, dy, dx, grads, dcarry, extra);
     ExtraGrad<T, B> to = dextra;
-    if (!grads.relative.is_skipped()) lookup::set_relative(to, grads.relative.view());
+    if (!grads.relative.is_skipped()) detail_::lookup::set_relative(to, grads.relative.view());
     as_layer<T, B>(layer).backward(ctx, p.layer, x, saved, dy, dcarry, dx, grads.layer, with_keys(p, extra), to);
   }
 
@@ -130,8 +130,8 @@ struct RelativeKeys {
   template <class T, class B>
   static Extra<T, B> with_keys(const Params<T, B>& p, const NonDeduced<Extra<T, B>>& given) {
     Extra<T, B> extra = given;
-    expect(lookup::set_relative(extra, p.relative.view()), "RelativeKeys", "layer", "a RelativeAttention inside",
-           "none");
+    expect(detail_::lookup::set_relative(extra, p.relative.view()), "RelativeKeys", "layer",
+           "a RelativeAttention inside", "none");
     return extra;
   }
 };
@@ -139,6 +139,6 @@ template <class Window, class Dim, class L,
           class = std::enable_if_t<std::is_convertible_v<Window, Index> && std::is_convertible_v<Dim, Index>>>
 RelativeKeys(Window, Dim, L) -> RelativeKeys<L>;
 template <class... P>
-RelativeKeys(P...) -> RelativeKeys<policy::Misplaced<P...>>;
+RelativeKeys(P...) -> RelativeKeys<detail_::policy::Misplaced<P...>>;
 
 }  // namespace gatefold

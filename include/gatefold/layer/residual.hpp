@@ -26,10 +26,11 @@ namespace gatefold {
 /// @cost   rule.evaluations times the branch, plus the rule
 template <class RuleT, class BranchT>
 struct Residual {
-  static constexpr bool has_branch = policy::HasDims<BranchT>, swapped = !has_branch && policy::HasDims<RuleT>,
-                        has_optimizer = policy::IsOptimizer<RuleT>,
-                        has_rule = !has_branch ||
-                                   (std::is_class_v<RuleT> && !policy::HasDims<RuleT> && !policy::CountsExperts<RuleT>);
+  static constexpr bool has_branch = detail_::policy::HasDims<BranchT>,
+                        swapped = !has_branch && detail_::policy::HasDims<RuleT>,
+                        has_optimizer = detail_::policy::IsOptimizer<RuleT>,
+                        has_rule = !has_branch || (std::is_class_v<RuleT> && !detail_::policy::HasDims<RuleT> &&
+                                                   !detail_::policy::CountsExperts<RuleT>);
   GATEFOLD_REQUIRE(
       !has_optimizer,
       "gatefold: this is an optimizer (gatefold::optim), which steps parameters; a residual layer needs an "
@@ -41,10 +42,10 @@ struct Residual {
       "gatefold: this is no update rule: a gate, an expert, a norm, a branch or a layer stands in its place; "
       "Residual{rule, branch}: update::HeavyBall{} and Mixture{gate, expert}, say; see "
       "docs/how-to/extending.md#rule");
-  GATEFOLD_REQUIRE(!policy::is_misplaced<RuleT>,
+  GATEFOLD_REQUIRE(!detail_::policy::is_misplaced<RuleT>,
                    "gatefold: a Residual has two parts, Residual{rule, branch}: update::HeavyBall{} and Mixture{gate, "
                    "expert}, say; see docs/how-to/extending.md#branch");
-  GATEFOLD_REQUIRE(has_branch || swapped || policy::is_misplaced<RuleT>,
+  GATEFOLD_REQUIRE(has_branch || swapped || detail_::policy::is_misplaced<RuleT>,
                    "gatefold: a Residual needs a branch behind its rule, with in_dim() and out_dim(): Mixture{gate, "
                    "expert}, say, or Attention; see docs/how-to/extending.md#branch");
   RuleT rule;
@@ -62,7 +63,8 @@ struct Residual {
   template <class T, class B>
   struct Saved {
     gatefold::Saved<RuleT, T, B> rule;
-    std::array<gatefold::Saved<BranchT, T, B>, static_cast<std::size_t>(hook::rule::evaluations<RuleT>())> calls;
+    std::array<gatefold::Saved<BranchT, T, B>, static_cast<std::size_t>(detail_::hook::rule::evaluations<RuleT>())>
+        calls;
     BatchStamp batch;
     void mixtures(auto&& f) const {
       for (const auto& call : calls) for_each_mixture(call, f);
@@ -79,15 +81,16 @@ struct Residual {
   static constexpr bool check_parts() {
     if constexpr (!has_branch || !has_rule || has_optimizer) {
       return false;
-    } else if constexpr (policy::ExpertTypes<BranchT, T, B> && !policy::Branch<BranchT, T, B>) {
-      GATEFOLD_REQUIRE((!policy::ExpertTypes<BranchT, T, B>),
+    } else if constexpr (detail_::policy::ExpertTypes<BranchT, T, B> && !detail_::policy::Branch<BranchT, T, B>) {
+      GATEFOLD_REQUIRE((!detail_::policy::ExpertTypes<BranchT, T, B>),
                        "gatefold: this is an expert, and a Residual needs a branch: Residual{rule, OneExpert{expert}}; "
                        "see docs/how-to/extending.md#expert");
       return false;
-    } else if constexpr (!policy::check_reads_rows<BranchT, T, B>() || !policy::check_rule<RuleT, T, B>()) {
+    } else if constexpr (!detail_::policy::check_reads_rows<BranchT, T, B>() ||
+                         !detail_::policy::check_rule<RuleT, T, B>()) {
       return false;
     } else {
-      return policy::check_branch<BranchT, T, B>();
+      return detail_::policy::check_branch<BranchT, T, B>();
     }
   }
 
@@ -121,7 +124,7 @@ struct Residual {
     const auto here = ctx.here();
     expect(items >= 0, "Residual.begin", "items", "at least 0", items);
     if constexpr (check_parts<T, B>()) {
-      if constexpr (hook::rule::begin<RuleT, T, B>()) rule.begin(ctx, items, out_dim(), carry);
+      if constexpr (detail_::hook::rule::begin<RuleT, T, B>()) rule.begin(ctx, items, out_dim(), carry);
       update::begin_pass(carry);
     }
   }
@@ -130,7 +133,8 @@ struct Residual {
                 const NonDeduced<Extra<T, B>>& extra) const {
     validate_dims();
     if constexpr (check_parts<T, B>()) {
-      if constexpr (hook::rule::validate<RuleT, T, B>()) filled_rule().validate(p.rule, items, in_dim(), carry);
+      if constexpr (detail_::hook::rule::validate<RuleT, T, B>())
+        filled_rule().validate(p.rule, items, in_dim(), carry);
       gatefold::validate(branch, p.branch, items, extra);
     }
   }
@@ -143,7 +147,7 @@ struct Residual {
       expect_forward("Residual.forward", *this, p, x, "y", y, carry, extra);
       update::enter_pass(carry, "Residual.forward", &p, x, y);
       saved.batch.take(x);
-      auto f = evaluation<T, B>([&](View<const T, 2, B> point, View<T, 2, B> u, int call, const auto& step) {
+      auto f = make_evaluation<T, B>([&](View<const T, 2, B> point, View<T, 2, B> u, int call, const auto& step) {
         branch.forward(ctx, p.branch, point, u, saved.calls[place_of("Residual.forward", call)],
                        call == 0 ? extra : without_auxiliary(extra), step);
       });
@@ -158,7 +162,7 @@ struct Residual {
       const auto here = ctx.here();
       expect_forward("Residual.forward", *this, p, x, "y", y, carry, extra);
       update::enter_pass(carry, "Residual.infer", &p, x, y);
-      auto f = evaluation<T, B>([&](View<const T, 2, B> point, View<T, 2, B> u, int call, const auto& step) {
+      auto f = make_evaluation<T, B>([&](View<const T, 2, B> point, View<T, 2, B> u, int call, const auto& step) {
         infer_branch<T, B>(branch, ctx, p.branch, point, u, call == 0 ? extra : without_auxiliary(extra), step);
       });
       infer_rule<T, B>(filled_rule(), ctx, p.rule, x, carry, f, y);
@@ -190,7 +194,7 @@ struct Residual {
  private:
   /// Of an evaluation in Saved.
   static std::size_t place_of(const char* where, int call) {
-    constexpr int evaluations = hook::rule::evaluations<RuleT>();
+    constexpr int evaluations = detail_::hook::rule::evaluations<RuleT>();
     expect(call >= 0 && call < evaluations, where, "call of the branch",
            Joined{"less than ", evaluations, " (the rule's `static constexpr int evaluations`)"}, call);
     return static_cast<std::size_t>(call);
@@ -204,6 +208,6 @@ struct Residual {
 template <class R, class Br>
 Residual(R, Br) -> Residual<R, Br>;
 template <class... P, class = std::enable_if_t<sizeof...(P) != 2>>
-Residual(P...) -> Residual<policy::Misplaced<P...>, policy::Misplaced<P...>>;
+Residual(P...) -> Residual<detail_::policy::Misplaced<P...>, detail_::policy::Misplaced<P...>>;
 
 }  // namespace gatefold

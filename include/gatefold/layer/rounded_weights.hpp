@@ -12,7 +12,7 @@
 
 namespace gatefold {
 
-namespace pack {
+namespace detail_::pack {
 
 /// Rounds tensors [E, rows, columns] into their copies, and counts them.
 template <class B>
@@ -40,7 +40,7 @@ struct FindCopies {
   }
 };
 
-}  // namespace pack
+}  // namespace detail_::pack
 
 /// Copies of the weights of experts, rounded as the products of a backend would round them (CudaBf16: to bfloat16),
 /// that many products read: each of these need not round them anew. On other backends it is empty, and does nothing.
@@ -58,10 +58,10 @@ struct FindCopies {
 template <class B>
 struct RoundedWeights {
   static constexpr bool exist = requires(typename B::Context & ctx, View<const float, 3, B> w,
-                                         typename decltype(lookup::packed_weights<B>())::type& copies) {
+                                         typename decltype(detail_::lookup::packed_weights<B>())::type& copies) {
     B::refresh(ctx, w, copies);
   };
-  typename decltype(lookup::packed_weights<B>())::type packed;
+  typename decltype(detail_::lookup::packed_weights<B>())::type packed;
 
   template <class P>
   void refresh(typename B::Context& ctx, const P& params) {
@@ -94,7 +94,7 @@ struct RoundedWeights {
   template <class P>
   bool current(const P& params) const {
     bool all = true;
-    if constexpr (exist) for_each_tensor(pack::FindCopies<B>{packed, pass_, all}, params);
+    if constexpr (exist) for_each_tensor(detail_::pack::FindCopies<B>{packed, pass_, all}, params);
     return all;
   }
 
@@ -103,7 +103,7 @@ struct RoundedWeights {
   std::size_t round_all(typename B::Context& ctx, const P& params) {
     std::size_t count = 0;
     pass_ = CopyStamp::next();
-    for_each_tensor(pack::RoundTensors<B>{ctx, packed, pass_, count}, params);
+    for_each_tensor(detail_::pack::RoundTensors<B>{ctx, packed, pass_, count}, params);
     return count;
   }
 

@@ -21,7 +21,7 @@ namespace gatefold {
 /// @cost   the layer and N·D additions
 template <class LayerT>
 struct Skip {
-  GATEFOLD_REQUIRE(!policy::is_misplaced<LayerT>,
+  GATEFOLD_REQUIRE(!detail_::policy::is_misplaced<LayerT>,
                    "gatefold: a Skip has one part, Skip{layer}; layers that follow each other are a Chain{a, b}; see "
                    "docs/how-to/extending.md#branch");
   LayerT layer;
@@ -45,7 +45,7 @@ struct Skip {
 
   template <class T, class B>
   static constexpr bool check_parts() {
-    return policy::fits<Inner<T, B>>;
+    return detail_::policy::fits<Inner<T, B>>;
   }
   GATEFOLD_LAYER_CALLS;
   Index in_dim() const { return layer.in_dim(); }
@@ -95,6 +95,6 @@ struct Skip {
 template <class L>
 Skip(L) -> Skip<L>;
 template <class... P>
-Skip(P...) -> Skip<policy::Misplaced<P...>>;
+Skip(P...) -> Skip<detail_::policy::Misplaced<P...>>;
 
 }  // namespace gatefold

@@ -15,7 +15,7 @@
 
 namespace gatefold {
 
-namespace lookup {
+namespace detail_::lookup {
 
 template <class...>
 inline constexpr bool are_stacked = false;
@@ -24,7 +24,7 @@ inline constexpr bool are_stacked<L> = true;
 template <class L, class Count>
 inline constexpr bool are_stacked<L, Count> = std::is_convertible_v<Count, Index>;
 
-}  // namespace lookup
+}  // namespace detail_::lookup
 
 /// `depth` layers of one kind, each with its own parameters; itself a layer. The carry travels through all of them.
 ///
@@ -37,7 +37,7 @@ inline constexpr bool are_stacked<L, Count> = std::is_convertible_v<Count, Index
 template <class LayerT>
 struct Stack {
   GATEFOLD_REQUIRE(
-      !policy::is_misplaced<LayerT>,
+      !detail_::policy::is_misplaced<LayerT>,
       "gatefold: a Stack is a layer and how often, Stack{layer, depth}; unlike layers are a Chain{a, b}; see "
       "docs/how-to/extending.md#branch");
   LayerT layer;
@@ -70,7 +70,7 @@ struct Stack {
 
   template <class T, class B>
   static constexpr bool check_parts() {
-    return policy::fits<Inner<T, B>>;
+    return detail_::policy::fits<Inner<T, B>>;
   }
   GATEFOLD_LAYER_CALLS;
   Index in_dim() const { return layer.in_dim(); }
@@ -78,7 +78,7 @@ struct Stack {
 
   template <class T, class B>
   Params<T, B> init(typename B::Context& ctx, Seed seed) const {
-    static_assert(policy::check_reads_rows<Inner<T, B>, T, B>());
+    static_assert(detail_::policy::check_reads_rows<Inner<T, B>, T, B>());
     expect_options();
     Params<T, B> p;
     for (Index l = 0; l < depth; ++l)
@@ -180,9 +180,9 @@ struct Stack {
 };
 template <class L>
 Stack(L) -> Stack<L>;
-template <class L, class Count, class = std::enable_if_t<lookup::are_stacked<L, Count>>>
+template <class L, class Count, class = std::enable_if_t<detail_::lookup::are_stacked<L, Count>>>
 Stack(L, Count) -> Stack<L>;
-template <class... P, class = std::enable_if_t<!lookup::are_stacked<P...>>, class = void>
-Stack(P...) -> Stack<policy::Misplaced<P...>>;
+template <class... P, class = std::enable_if_t<!detail_::lookup::are_stacked<P...>>, class = void>
+Stack(P...) -> Stack<detail_::policy::Misplaced<P...>>;
 
 }  // namespace gatefold

@@ -78,7 +78,7 @@ struct Summary {
   }
 };
 
-namespace summing {
+namespace detail_::summing {
 
 /// Adds the tensors of a pack of shapes.
 struct Rows {
@@ -87,12 +87,12 @@ struct Rows {
   /// @param active, experts  of an expert's tensors: how many of how many compute for an item; else 1 of 1
   template <class P>
   void part(const Name& at, const P& p, bool learned, Index active, Index experts) const {
-    if constexpr (pack::is_tensor<P>) {
+    if constexpr (detail_::pack::is_tensor<P>) {
       tensor(at, p, learned, active, experts);
-    } else if constexpr (pack::is_vector<P>) {
+    } else if constexpr (detail_::pack::is_vector<P>) {
       for (std::size_t i = 0; i < p.size(); ++i)
         part(Name{&at, {}, static_cast<Index>(i)}, p[i], learned, active, experts);
-    } else if constexpr (pack::is_tuple<P>) {
+    } else if constexpr (detail_::pack::is_tuple<P>) {
       const auto parts = [&]<std::size_t... At>(std::index_sequence<At...>) {
         (part(Name{&at, {}, static_cast<Index>(At)}, std::get<At>(p), learned, active, experts), ...);
       };
@@ -103,7 +103,7 @@ struct Rows {
                          }) {
       part(Name{&at, "gate"}, p.gate, learned, active, experts);
       part(Name{&at, "expert"}, p.expert, learned, active * p.active.count, experts * p.active.experts);
-    } else if constexpr (pack::check<P>()) {
+    } else if constexpr (detail_::pack::check<P>()) {
       P::each(
           [&](std::string_view name, const auto& of) {
             part(Name{&at, name}, of, learned && is_learned<P>, active, experts);
@@ -127,7 +127,7 @@ struct Rows {
   }
 };
 
-}  // namespace summing
+}  // namespace detail_::summing
 
 /// Returns name, shape and size of every tensor in the parameters of a model, and how many values compute for one item.
 /// Nothing is stored: a model of any size is summed up, before it is made.
@@ -146,8 +146,8 @@ template <class T = float, class M>
 Summary summary(const M& model) {
   Shapes::Context ctx;
   Summary all;
-  const auto params = init_params<T, Shapes>(lookup::with_init<T, Shapes>(model), ctx, Seed{});
-  summing::Rows{all}.part(Name{}, params, true, 1, 1);
+  const auto params = init_params<T, Shapes>(detail_::lookup::with_init<T, Shapes>(model), ctx, Seed{});
+  detail_::summing::Rows{all}.part(Name{}, params, true, 1, 1);
   return all;
 }
 

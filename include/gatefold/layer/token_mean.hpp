@@ -32,12 +32,12 @@ struct TokenMean {
     expect(model_dim >= 1, "TokenMean", "model_dim", "at least 1", model_dim);
     expect(0 <= count && count <= length, "TokenMean", "count", Joined{"0 to length = ", length}, count);
   }
-  template <class T, class B, class Step = fn::NoStep<T>>
+  template <class T, class B, class Step = functor::NoStep<T>>
   void forward(typename B::Context& ctx, const Nothing<T, B>& p, In<T, 2, B> x, Out<T, 2, B> u, Nothing<T, B>&,
                const Nothing<T, B>& extra = {}, const Step& step = {}) const {
     validate(p, x.extent(0), extra);
     expect_forward_shapes("TokenMean.forward", *this, x, "u", u);
-    B::for_rows(ctx, x.extent(0), fn::SumPositions<T, B>{counted(), share<T>(), x, u});
+    B::for_rows(ctx, x.extent(0), functor::SumPositions<T, B>{counted(), share<T>(), x, u});
     run_step(ctx, u, step);
   }
   template <class T, class B>
@@ -45,7 +45,7 @@ struct TokenMean {
                 Out<T, 2, B> dx, Nothing<T, B>&, const Nothing<T, B>& extra, Nothing<T, B>&) const {
     validate(p, x.extent(0), extra);
     expect_backward_shapes("TokenMean.backward", *this, x, du, dx);
-    B::for_rows(ctx, x.extent(0), fn::SumPositionsBackward<T, B>{counted(), share<T>(), du, dx});
+    B::for_rows(ctx, x.extent(0), functor::SumPositionsBackward<T, B>{counted(), share<T>(), du, dx});
   }
 
  private:

@@ -13,7 +13,7 @@
 
 namespace gatefold {
 
-namespace fn {
+namespace functor {
 
 /// u[n,:] = (first, x[n,:]) + place
 template <class T, class B>
@@ -33,7 +33,7 @@ struct AddPlaces {
     sum(x.data() + n * x.extent(1), first.size(), x.extent(1));
   }
 };
-}  // namespace fn
+}  // namespace functor
 
 /// Learned places of tokens, and the class token before them: what a vision transformer begins with.
 ///
@@ -81,12 +81,12 @@ struct TokenPlaces {
     expect_shape("TokenPlaces", "params.first", p.first, {class_token ? 1 : 0, model_dim});
   }
 
-  template <class T, class B, class Step = fn::NoStep<T>>
+  template <class T, class B, class Step = functor::NoStep<T>>
   void forward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> u, Nothing<T, B>&,
                const Nothing<T, B>& extra = {}, const Step& step = {}) const {
     const auto here = ctx.here();
     expect_forward("TokenPlaces.forward", *this, p, x, "u", u, extra);
-    B::for_rows(ctx, x.extent(0), fn::AddPlaces<T, B>{x, p.first, p.place, u});
+    B::for_rows(ctx, x.extent(0), functor::AddPlaces<T, B>{x, p.first, p.place, u});
     run_step(ctx, u, step);
   }
   template <class T, class B>

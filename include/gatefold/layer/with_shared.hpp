@@ -12,7 +12,7 @@
 
 namespace gatefold {
 
-namespace lookup {
+namespace detail_::lookup {
 
 template <class...>
 inline constexpr bool are_shared = false;
@@ -21,7 +21,7 @@ inline constexpr bool are_shared<Br, S> = true;
 template <class Br, class S, class W>
 inline constexpr bool are_shared<Br, S, W> = std::is_convertible_v<W, double>;
 
-}  // namespace lookup
+}  // namespace detail_::lookup
 
 /// A branch and, beside it, an expert that every item goes to: `WithShared{Mixture{gate, expert}, Mlp<Gelu>{…}}`.
 ///
@@ -36,10 +36,10 @@ inline constexpr bool are_shared<Br, S, W> = std::is_convertible_v<W, double>;
 /// @cost   branch + shared expert on N items
 template <class BranchT, class SharedT>
 struct WithShared {
-  GATEFOLD_REQUIRE(!policy::is_misplaced<BranchT>,
+  GATEFOLD_REQUIRE(!detail_::policy::is_misplaced<BranchT>,
                    "gatefold: a WithShared has a branch, an expert and a number, if any: WithShared{Mixture{gate, "
                    "expert}, shared}; see docs/how-to/extending.md#branch");
-  GATEFOLD_REQUIRE(!hook::expert::with_noise<SharedT>(),
+  GATEFOLD_REQUIRE(!detail_::hook::expert::with_noise<SharedT>(),
                    "gatefold: the shared expert draws numbers, which WithShared does not hand on; see "
                    "docs/how-to/extending.md#expert");
   BranchT branch;
@@ -68,11 +68,11 @@ struct WithShared {
 
   template <class T, class B>
   static constexpr bool check_parts() {
-    GATEFOLD_EXPECT((!policy::Expert<BranchT, T, B> || !policy::Branch<SharedT, T, B>),
+    GATEFOLD_EXPECT((!detail_::policy::Expert<BranchT, T, B> || !detail_::policy::Branch<SharedT, T, B>),
                     "gatefold: branch and shared expert are swapped: WithShared{branch, expert}; see "
                     "docs/how-to/extending.md#branch")
-    if constexpr (policy::check_branch<BranchT, T, B>()) {
-      return policy::check_bank<SharedT, T, B>();
+    if constexpr (detail_::policy::check_branch<BranchT, T, B>()) {
+      return detail_::policy::check_bank<SharedT, T, B>();
     } else {
       return false;
     }
@@ -97,7 +97,7 @@ struct WithShared {
     one().validate(p.shared, items, Nothing<T, B>{});
   }
 
-  template <class T, class B, class Step = fn::NoStep<T>>
+  template <class T, class B, class Step = functor::NoStep<T>>
   void forward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> u, Saved<T, B>& saved,
                const NonDeduced<Extra<T, B>>& extra = {}, const Step& step = {}) const {
     const auto here = ctx.here();
@@ -109,7 +109,7 @@ struct WithShared {
     add_scaled(ctx, T(weight), from_shared, u);
     run_step(ctx, u, step);
   }
-  template <class T, class B, class Step = fn::NoStep<T>>
+  template <class T, class B, class Step = functor::NoStep<T>>
   void infer(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> u,
              const NonDeduced<Extra<T, B>>& extra = {}, const Step& step = {}) const {
     const auto here = ctx.here();
@@ -150,7 +150,7 @@ template <class Br, class S>
 WithShared(Br, S) -> WithShared<Br, S>;
 template <class Br, class S>
 WithShared(Br, S, double) -> WithShared<Br, S>;
-template <class... P, class = std::enable_if_t<!lookup::are_shared<P...>>>
-WithShared(P...) -> WithShared<policy::Misplaced<P...>, policy::Misplaced<P...>>;
+template <class... P, class = std::enable_if_t<!detail_::lookup::are_shared<P...>>>
+WithShared(P...) -> WithShared<detail_::policy::Misplaced<P...>, detail_::policy::Misplaced<P...>>;
 
 }  // namespace gatefold

@@ -11,7 +11,7 @@
 
 namespace gatefold {
 
-namespace fn {
+namespace functor {
 
 /// log Σ_c exp y[n,c] − y[n, label], relative to the largest logit: no exponential overflows, and logits of any size
 /// keep their differences. A loss below an ulp of 1 is 0.
@@ -26,7 +26,7 @@ struct NegativeLogLikelihood {
   View<T, 1, B> value;  // [N]
   template <class Lanes>
   GATEFOLD_HD Row row(const Lanes& lanes, Index n) const {
-    using math::exp;
+    using functor::math::exp;
     const T top = max_columns<T>(lanes, y.extent(1), [&](const auto& at, Index c) { return at.load(&y(n, c)); });
     return {top,
             sum_columns<T>(lanes, y.extent(1), [&](const auto& at, Index c) { return exp(at.load(&y(n, c)) - top); })};
@@ -48,7 +48,7 @@ struct NegativeLogLikelihoodBackward {
   View<T, 2, B> dy;
   template <class Lanes>
   GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
-    using math::exp;
+    using functor::math::exp;
     const auto& y = loss.y;
     const Index l = loss.label(n);
     if (l == loss.ignore) return zero_columns(lanes, dy.data() + n * dy.extent(1), dy.extent(1));
@@ -73,7 +73,7 @@ struct SoftmaxBackwardOfCounted {
   }
 };
 
-}  // namespace fn
+}  // namespace functor
 
 /// Softmax cross-entropy with class labels.
 ///
@@ -89,7 +89,7 @@ struct SoftmaxBackwardOfCounted {
 /// @throws ArgumentError unless there is one label per row, in range (on a device: in debug builds)
 /// @cost   N·C exponentials; twice as many and N·C values of scratch (two times that backward) where it is taken twice
 struct CrossEntropy {
-  Index ignore = loss::ignore_none;
+  Index ignore = ignore_none;
   bool twice = false;
 
   static CrossEntropy reference() { return reference({}); }
@@ -103,20 +103,21 @@ struct CrossEntropy {
 
   template <class T, class B>
   void validate(In<T, 2, B> y, In<Index, 1, B> target) const {
-    loss::expect_labels<B>("CrossEntropy", target, y.extent(0), y.extent(1), ignore);
+    detail_::loss::expect_labels<B>("CrossEntropy", target, y.extent(0), y.extent(1), ignore);
   }
   /// The number of labels that count.
   template <class C>
   Index counted(C& ctx, In<Index, 1, typename C::Backend> target) const {
-    return loss::count_labels<typename C::Backend>(ctx, target, ignore);
+    return detail_::loss::count_labels<typename C::Backend>(ctx, target, ignore);
   }
   template <class T, class B>
   void forward(typename B::Context& ctx, In<T, 2, B> y, In<Index, 1, B> target, Out<T, 1, B> value) const {
     validate<T, B>(y, target);
     auto mark = ctx.mark();
     auto each = ctx.template scratch<T>(y.extent(0));
-    B::for_rows(ctx, y.extent(0), fn::NegativeLogLikelihood<T, B>{logits<T, B>(ctx, y), target, ignore, each});
-    loss::mean<T, B>(ctx, y.extent(0), loss::share_of_mean<B>(ctx, target, ignore), fn::Term<T>{each.data()}, value);
+    B::for_rows(ctx, y.extent(0), functor::NegativeLogLikelihood<T, B>{logits<T, B>(ctx, y), target, ignore, each});
+    mean_loss<T, B>(ctx, y.extent(0), detail_::loss::share_of_mean<B>(ctx, target, ignore),
+                    functor::Term<T>{each.data()}, value);
   }
   template <class T, class B>
   void backward(typename B::Context& ctx, In<T, 2, B> y, In<Index, 1, B> target, Out<T, 2, B> dy) const {
@@ -126,9 +127,9 @@ struct CrossEntropy {
     const View<const T, 2, B> z = logits<T, B>(ctx, y);
     const View<T, 2, B> dz = twice ? ctx.template scratch<T>(y.extent(0), y.extent(1)) : dy;
     B::for_rows(ctx, y.extent(0),
-                fn::NegativeLogLikelihoodBackward<T, B>{
-                    {z, target, ignore, {}}, loss::share_of_mean<B>(ctx, target, ignore), dz});
-    if (twice) B::for_rows(ctx, y.extent(0), fn::SoftmaxBackwardOfCounted<T, B>{{z, dz, dy}, target, ignore});
+                functor::NegativeLogLikelihoodBackward<T, B>{
+                    {z, target, ignore, {}}, detail_::loss::share_of_mean<B>(ctx, target, ignore), dz});
+    if (twice) B::for_rows(ctx, y.extent(0), functor::SoftmaxBackwardOfCounted<T, B>{{z, dz, dy}, target, ignore});
   }
 
  private:
@@ -137,7 +138,7 @@ struct CrossEntropy {
   View<const T, 2, B> logits(typename B::Context& ctx, View<const T, 2, B> y) const {
     if (!twice) return y;
     auto p = ctx.template scratch<T>(y.extent(0), y.extent(1));
-    B::for_rows(ctx, y.extent(0), fn::Softmax<T, B>{y, p});
+    B::for_rows(ctx, y.extent(0), functor::Softmax<T, B>{y, p});
     return p;
   }
 };

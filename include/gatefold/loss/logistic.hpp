@@ -7,22 +7,22 @@
 
 namespace gatefold {
 
-namespace fn {
+namespace functor {
 
 template <class T>
 struct LogisticLoss {
   const T *y, *target;
-  GATEFOLD_HD T operator()(Index i) const { return math::softplus(-target[i] * y[i]); }
+  GATEFOLD_HD T operator()(Index i) const { return functor::math::softplus(-target[i] * y[i]); }
 };
 template <class T>
 struct LogisticLossBackward {
   const T *y, *target;
   T scale;
   T* dy;
-  GATEFOLD_HD void operator()(Index i) const { dy[i] = -scale * target[i] * math::sigmoid(-target[i] * y[i]); }
+  GATEFOLD_HD void operator()(Index i) const { dy[i] = -scale * target[i] * functor::math::sigmoid(-target[i] * y[i]); }
 };
 
-}  // namespace fn
+}  // namespace functor
 
 /// Logistic loss of papers 000 and 003.
 ///
@@ -48,14 +48,14 @@ struct Logistic {
   template <class T, class B>
   void forward(typename B::Context& ctx, In<T, 2, B> y, In<T, 2, B> target, Out<T, 1, B> value) const {
     validate<T, B>(y, target);
-    loss::mean<T, B>(ctx, y.size(), {y.size()}, fn::LogisticLoss<T>{y.data(), target.data()}, value);
+    mean_loss<T, B>(ctx, y.size(), {y.size()}, functor::LogisticLoss<T>{y.data(), target.data()}, value);
   }
   template <class T, class B>
   void backward(typename B::Context& ctx, In<T, 2, B> y, In<T, 2, B> target, Out<T, 2, B> dy) const {
     validate<T, B>(y, target);
     expect_shape("Logistic.backward", "dy", dy, {y.extent(0), 1});
     B::for_each(ctx, y.size(),
-                fn::LogisticLossBackward<T>{y.data(), target.data(), 1 / static_cast<T>(y.size()), dy.data()});
+                functor::LogisticLossBackward<T>{y.data(), target.data(), 1 / static_cast<T>(y.size()), dy.data()});
   }
 };
 

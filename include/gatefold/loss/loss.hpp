@@ -27,7 +27,7 @@
 /// Values stay on the backend; copy them with B::to_host.
 namespace gatefold {
 
-namespace fn {
+namespace functor {
 
 /// Whether the label of an item counts.
 template <class B>
@@ -66,11 +66,22 @@ struct SetIndex {
   GATEFOLD_HD void operator()(Index) const { *to = value; }
 };
 
-}  // namespace fn
+}  // namespace functor
 
-namespace loss {
+/// Writes value = share · Σ_i f(i), summed in double and in a fixed order. For the forward of your own losses.
+/// @param share  {count}: 1/count for a mean over count terms, 1 if count is 0
+/// @throws ArgumentError unless value is [1]
+template <class T, class B, class F>
+void mean_loss(typename B::Context& ctx, Index terms, functor::ShareOfMean share, const F& f, Out<T, 1, B> value) {
+  expect_shape("mean_loss", "value", value, {1});
+  auto mark = ctx.mark();
+  auto sum = ctx.template scratch<double>(1);
+  fill(ctx, sum, 0);
+  B::template reduce<double>(ctx, terms, functor::InDouble<F>{f}, sum.data());
+  B::for_each(ctx, 1, functor::TakeMean<T>{share, sum.data(), value.data()});
+}
 
-using gatefold::ignore_none;
+namespace detail_::loss {
 
 template <class LossT, class T, class B>
 concept HasTarget = requires {
@@ -100,7 +111,8 @@ template <class LossT, class ModelP, class T, class B>
 concept HasForward = requires(const LossT loss, typename B::Context& ctx, const Params<LossT, T, B>& params,
                               const ModelP& model, View<const T, 2, B> y, const TargetOf<LossT, T, B>& target,
                               View<T, 1, B> value, Saved<LossT, T, B>& saved) {
-  requires(!named::Params<LossT>() && requires { loss.template forward<T, B>(ctx, y, target, value); }) || requires {
+  requires(!detail_::named::Params<LossT>() && requires { loss.template forward<T, B>(ctx, y, target, value); }) ||
+      requires {
     loss.template forward<T, B>(ctx, params, model, y, target, value, saved);
   };
 };
@@ -109,7 +121,8 @@ concept HasBackward = requires(const LossT loss, typename B::Context& ctx, const
                                const ModelP& model, View<const T, 2, B> y, const TargetOf<LossT, T, B>& target,
                                const Saved<LossT, T, B>& saved, View<T, 2, B> dy, Params<LossT, T, B>& grads,
                                ModelP& dmodel) {
-  requires(!named::Params<LossT>() && requires { loss.template backward<T, B>(ctx, y, target, dy); }) || requires {
+  requires(!detail_::named::Params<LossT>() && requires { loss.template backward<T, B>(ctx, y, target, dy); }) ||
+      requires {
     loss.template backward<T, B>(ctx, params, model, y, target, saved, dy, grads, dmodel);
   };
 };
@@ -134,25 +147,13 @@ constexpr bool check_loss() {
   }
 }
 
-/// value = share · Σ_i f(i), summed in double and in a fixed order.
-/// @throws ArgumentError unless value is [1]
-template <class T, class B, class F>
-void mean(typename B::Context& ctx, Index terms, fn::ShareOfMean share, const F& f, Out<T, 1, B> value) {
-  expect_shape("loss.mean", "value", value, {1});
-  auto mark = ctx.mark();
-  auto sum = ctx.template scratch<double>(1);
-  fill(ctx, sum, 0);
-  B::template reduce<double>(ctx, terms, fn::InDouble<F>{f}, sum.data());
-  B::for_each(ctx, 1, fn::TakeMean<T>{share, sum.data(), value.data()});
-}
-
 /// The share of an item in the mean over those whose label is not `ignore`; counted in scratch where it may be one.
 template <class B>
-fn::ShareOfMean share_of_mean(typename B::Context& ctx, View<const Index, 1, B> label, Index ignore) {
+functor::ShareOfMean share_of_mean(typename B::Context& ctx, View<const Index, 1, B> label, Index ignore) {
   if (ignore == ignore_none) return {label.extent(0)};
   auto counted = ctx.template scratch<Index>(1);
-  B::for_each(ctx, 1, fn::SetIndex{0, counted.data()});
-  B::template reduce<Index>(ctx, label.extent(0), fn::Counts<B>{label, ignore}, counted.data());
+  B::for_each(ctx, 1, functor::SetIndex{0, counted.data()});
+  B::template reduce<Index>(ctx, label.extent(0), functor::Counts<B>{label, ignore}, counted.data());
   return {label.extent(0), counted.data()};
 }
 
@@ -161,7 +162,7 @@ fn::ShareOfMean share_of_mean(typename B::Context& ctx, View<const Index, 1, B> 
 template <class B>
 Index count_labels(typename B::Context& ctx, View<const Index, 1, B> label, Index ignore) {
   auto mark = ctx.mark();
-  const fn::ShareOfMean share = share_of_mean<B>(ctx, label, ignore);
+  const functor::ShareOfMean share = share_of_mean<B>(ctx, label, ignore);
   Index count = share.items;
   if (share.counted) B::to_host(ctx, 1, share.counted, &count);
   return count;
@@ -169,7 +170,7 @@ Index count_labels(typename B::Context& ctx, View<const Index, 1, B> label, Inde
 /// Over how many targets a loss takes its mean.
 template <class B, class LossT, class Target>
 Index counted(const LossT& of_outputs, typename B::Context& ctx, Index items, const Target& target) {
-  if constexpr (hook::loss::counted<const LossT, typename B::Context, const Target>()) {
+  if constexpr (detail_::hook::loss::counted<const LossT, typename B::Context, const Target>()) {
     return of_outputs.counted(ctx, target);
   } else {
     return items;
@@ -179,7 +180,7 @@ Index counted(const LossT& of_outputs, typename B::Context& ctx, Index items, co
 /// Whether a batch of so many items is none.
 template <class LossT>
 bool no_batch(const LossT& of_outputs, Index items) {
-  if constexpr (hook::loss::no_batch<LossT>()) {
+  if constexpr (detail_::hook::loss::no_batch<LossT>()) {
     return of_outputs.no_batch(items);
   } else {
     return items == 0;
@@ -213,7 +214,7 @@ void validate_target(const char* where, const LossT& of_outputs, Index items, In
   }
 }
 
-}  // namespace loss
+}  // namespace detail_::loss
 
 /// A loss that learns nothing, by itself, T and B deduced from the outputs: `forward(loss, ctx, y, target, value)`
 /// writes its mean to value [1].

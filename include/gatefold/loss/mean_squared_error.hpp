@@ -7,7 +7,7 @@
 
 namespace gatefold {
 
-namespace fn {
+namespace functor {
 
 /// sums[n] = Σ_d (y[n,d] − target[n,d])²
 template <class T, class B>
@@ -35,7 +35,7 @@ struct SquaredDifferenceBackward {
   }
 };
 
-}  // namespace fn
+}  // namespace functor
 
 /// Mean squared error.
 ///
@@ -58,15 +58,16 @@ struct MeanSquaredError {
     validate<T, B>(y, target);
     auto mark = ctx.mark();
     auto sums = ctx.template scratch<T>(y.extent(0));
-    B::for_rows(ctx, y.extent(0), fn::SquaredDifference<T, B>{y, target, sums});
-    loss::mean<T, B>(ctx, y.extent(0), {y.size()}, fn::Term<T>{sums.data()}, value);
+    B::for_rows(ctx, y.extent(0), functor::SquaredDifference<T, B>{y, target, sums});
+    mean_loss<T, B>(ctx, y.extent(0), {y.size()}, functor::Term<T>{sums.data()}, value);
   }
   template <class T, class B>
   void backward(typename B::Context& ctx, In<T, 2, B> y, In<T, 2, B> target, Out<T, 2, B> dy) const {
     validate<T, B>(y, target);
     expect_shape("MeanSquaredError.backward", "dy", dy, {y.extent(0), y.extent(1)});
-    B::for_each(ctx, y.size(),
-                fn::SquaredDifferenceBackward<T>{y.data(), target.data(), 2 / static_cast<T>(y.size()), dy.data()});
+    B::for_each(
+        ctx, y.size(),
+        functor::SquaredDifferenceBackward<T>{y.data(), target.data(), 2 / static_cast<T>(y.size()), dy.data()});
   }
 };
 

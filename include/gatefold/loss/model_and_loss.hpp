@@ -20,14 +20,14 @@ struct ModelAndLoss {
   }
 };
 
-namespace loss {
+namespace detail_::loss {
 
 /// A loss as a Trainer calls it, whether it learns or not: what is learned together is the model's parameters alone, or
 /// ModelAndLoss.
 template <class LossT, class ModelP, class T, class B>
 struct Of {
   static constexpr bool fits = check_loss<LossT, ModelP, T, B>();
-  static constexpr bool learns = fits && named::Params<LossT>();
+  static constexpr bool learns = fits && detail_::named::Params<LossT>();
   using Learned = std::conditional_t<learns, ModelAndLoss<ModelP, Params<LossT, T, B>>, ModelP>;
   using Target = TargetOf<LossT, T, B>;
 
@@ -65,5 +65,5 @@ struct Of {
   }
 };
 
-}  // namespace loss
+}  // namespace detail_::loss
 }  // namespace gatefold

@@ -19,7 +19,7 @@
 
 namespace gatefold {
 
-namespace fn {
+namespace functor {
 
 /// part[n, j] = y[n, first + j]
 template <class T, class B>
@@ -47,9 +47,9 @@ struct PutColumns {
   }
 };
 
-}  // namespace fn
+}  // namespace functor
 
-namespace loss {
+namespace detail_::loss {
 
 /// Over how many targets a task takes its mean: over those that count, as its loss does, or over all items.
 enum class MeanOver { targets, items };
@@ -69,10 +69,10 @@ struct TaskTargets : std::tuple<Views...> {
 template <class LossT>
 struct Task {
   GATEFOLD_REQUIRE(
-      !named::Params<LossT>(),
-      "gatefold: a loss::Task takes a loss without parameters (MeanSquaredError, CrossEntropy, Logistic): the "
+      !detail_::named::Params<LossT>(),
+      "gatefold: a detail_::loss::Task takes a loss without parameters (MeanSquaredError, CrossEntropy, Logistic): the "
       "weights of a loss that learns belong into the model; see docs/how-to/extending.md#loss");
-  GATEFOLD_REQUIRE(!hook::loss::no_batch<LossT>(),
+  GATEFOLD_REQUIRE(!detail_::hook::loss::no_batch<LossT>(),
                    "gatefold: dist::LossOfShards goes around all tasks: dist::LossOfShards{MultiTask{…}, &shard}; see "
                    "docs/how-to/distributed.md");
   Index columns = 1;
@@ -87,26 +87,26 @@ Task(Index, L, double) -> Task<L>;
 template <class L>
 Task(Index, L, double, MeanOver) -> Task<L>;
 
-}  // namespace loss
+}  // namespace detail_::loss
 
 /// A weighted sum of losses, each of columns of its own and with a target of its own (multi-task learning).
 ///
 ///     loss = Σ_t w_t L_t(y[:, columns of t], target t)                                                   (1)
 ///
 ///     // Two outputs: a price, and a class of five. One class is not known: −1.
-///     MultiTask losses{loss::Task{1, MeanSquaredError{}, 0.5}, loss::Task{5, CrossEntropy{.ignore = -1}}};
-///     Trainer trainer{ctx, model, losses, optim::AdamW{}, Seed{1}};    // the model's output is [N, 6]
+///     MultiTask losses{detail_::loss::Task{1, MeanSquaredError{}, 0.5}, detail_::loss::Task{5, CrossEntropy{.ignore =
+///     -1}}}; Trainer trainer{ctx, model, losses, optim::AdamW{}, Seed{1}};    // the model's output is [N, 6]
 ///     trainer.step(x, {prices, labels});                               // [N, 1], [N]
 ///
 /// The first task has the first columns, and so on.
 /// Source: Caruana 1997, doi:10.1023/A:1007379606734, sec. 2; weights as Keras' `loss_weights`.
 ///
 /// A label that one task ignores counts in the others. L_t is a mean over the n_t targets that count in task t. With
-/// loss::MeanOver::items the mean is over all N items instead: L_t times n_t / N.
+/// detail_::loss::MeanOver::items the mean is over all N items instead: L_t times n_t / N.
 ///
 /// Parts of a batch (Trainer.accumulate) and shards (dist::LossOfShards) give the loss (1) of the whole batch if the
 /// tasks count alike in each part. A part in which they do not is refused, because one gradient holds all tasks: give
-/// tasks that ignore labels loss::MeanOver::items, with which all tasks count all items.
+/// tasks that ignore labels detail_::loss::MeanOver::items, with which all tasks count all items.
 /// @param y       [N, Σ columns] in
 /// @param target  one per task: trainer.step(x, {prices, labels})
 /// @throws ArgumentError unless columns add up to those of y, weights are finite, and each target fits its task; in
@@ -114,14 +114,14 @@ Task(Index, L, double, MeanOver) -> Task<L>;
 /// @cost   of each loss, and two copies of y; with MeanOver::items the host waits for the backend as `counted` does
 template <class... LossT>
 struct MultiTask {
-  std::tuple<loss::Task<LossT>...> tasks;
+  std::tuple<detail_::loss::Task<LossT>...> tasks;
 
-  explicit constexpr MultiTask(loss::Task<LossT>... of_columns) : tasks(std::move(of_columns)...) {}
+  explicit constexpr MultiTask(detail_::loss::Task<LossT>... of_columns) : tasks(std::move(of_columns)...) {}
   static constexpr std::size_t size = sizeof...(LossT);
-  GATEFOLD_REQUIRE(size >= 1, "gatefold: a MultiTask needs at least one loss::Task");
+  GATEFOLD_REQUIRE(size >= 1, "gatefold: a MultiTask needs at least one detail_::loss::Task");
 
   template <class T, class B>
-  using Target = loss::TaskTargets<loss::TargetOf<LossT, T, B>...>;
+  using Target = detail_::loss::TaskTargets<detail_::loss::TargetOf<LossT, T, B>...>;
 
   template <class T, class B>
   void validate(In<T, 2, B> y, const Target<T, B>& target) const {
@@ -152,14 +152,16 @@ struct MultiTask {
     Index of_first = 0;
     for_each(
         [&](const auto& task, Index t, Index, const auto& of_task) {
-          const Index found =
-              task.mean == loss::MeanOver::items ? target.extent(0) : count(ctx, task, target.extent(0), of_task);
+          const Index found = task.mean == detail_::loss::MeanOver::items ? target.extent(0)
+                                                                          : count(ctx, task, target.extent(0), of_task);
           if (t == 0) of_first = found;
-          expect(found == of_first, "MultiTask.counted", Joined{"task ", t},
-                 Joined{of_first,
-                        " targets that count, as task 0 has (parts and shards add up over all items: loss::Task{…, "
-                        "loss::MeanOver::items})"},
-                 found);
+          expect(
+              found == of_first, "MultiTask.counted", Joined{"task ", t},
+              Joined{
+                  of_first,
+                  " targets that count, as task 0 has (parts and shards add up over all items: detail_::loss::Task{…, "
+                  "detail_::loss::MeanOver::items})"},
+              found);
         },
         target);
     return of_first;
@@ -189,7 +191,7 @@ struct MultiTask {
           const View<T, 2, B> dpart = ctx.template scratch<T>(y.extent(0), task.columns);
           task.loss.template backward<T, B>(ctx, part<T, B>(ctx, y, first, task.columns), of_task, dpart);
           B::for_rows(ctx, y.extent(0),
-                      fn::PutColumns<T, B>{dpart, weight<T>(ctx, task, y.extent(0), of_task), first, dy});
+                      functor::PutColumns<T, B>{dpart, weight<T>(ctx, task, y.extent(0), of_task), first, dy});
         },
         target);
   }
@@ -210,12 +212,12 @@ struct MultiTask {
   }
   template <class C, class TaskT, class TargetV>
   static Index count(C& ctx, const TaskT& task, Index items, const TargetV& target) {
-    return loss::counted<typename C::Backend>(task.loss, ctx, items, target);
+    return detail_::loss::counted<typename C::Backend>(task.loss, ctx, items, target);
   }
   /// What a task's mean is times in the sum.
   template <class T, class C, class TaskT, class TargetV>
   static T weight(C& ctx, const TaskT& task, Index items, const TargetV& target) {
-    if (task.mean == loss::MeanOver::targets || items == 0) return static_cast<T>(task.weight);
+    if (task.mean == detail_::loss::MeanOver::targets || items == 0) return static_cast<T>(task.weight);
     return static_cast<T>(task.weight * static_cast<double>(count(ctx, task, items, target)) /
                           static_cast<double>(items));
   }
@@ -223,11 +225,11 @@ struct MultiTask {
   template <class T, class B>
   static View<const T, 2, B> part(typename B::Context& ctx, View<const T, 2, B> y, Index first, Index columns) {
     const View<T, 2, B> some = ctx.template scratch<T>(y.extent(0), columns);
-    B::for_rows(ctx, y.extent(0), fn::TakeColumns<T, B>{y, first, some});
+    B::for_rows(ctx, y.extent(0), functor::TakeColumns<T, B>{y, first, some});
     return some;
   }
 };
 template <class... L>
-MultiTask(loss::Task<L>...) -> MultiTask<L...>;
+MultiTask(detail_::loss::Task<L>...) -> MultiTask<L...>;
 
 }  // namespace gatefold

@@ -20,7 +20,7 @@
 
 namespace gatefold {
 
-namespace fn {
+namespace functor {
 
 /// What a block z of logits, the columns from `first` on, adds to the log-sum-exp of each row, and the label's logit.
 template <class T, class B>
@@ -31,11 +31,11 @@ struct StreamLogits {
   View<T, 1, B> top, total, chosen;  // max z,  Σ exp(z − top),  z[label]: of the blocks so far
   template <class Lanes>
   GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
-    using math::exp;
+    using functor::math::exp;
     const Index columns = z.extent(1);
     const T* row = z.data() + n * columns;
     const T before = first == 0 ? negative_infinity<T> : from_first(lanes, [&] { return top(n); });
-    const T here = fn::top(lanes, columns, row), now = here > before ? here : before;
+    const T here = functor::top(lanes, columns, row), now = here > before ? here : before;
     const T from = now == negative_infinity<T> ? T(0) : now;  // of logits that are all −∞ until here, exp is 0
     const T sum = sum_columns<T>(lanes, columns, [&](const auto& at, Index c) { return exp(at.load(row + c) - from); });
     if (lanes.lane != 0) return;
@@ -93,7 +93,7 @@ struct SoftmaxOfLogit {
   View<const T, 1, B> top, scale;
   template <class A>
   GATEFOLD_HD typename A::Value operator()(const A& at, Index, Index s, Index j, typename A::Value v) const {
-    using math::exp;
+    using functor::math::exp;
     return bias.data() ? scale(s) * exp(v + at.load(bias.data() + j) - top(s)) : scale(s) * exp(v - top(s));
   }
 };
@@ -110,7 +110,7 @@ struct SubtractLabel {
   }
 };
 
-}  // namespace fn
+}  // namespace functor
 
 /// The output layer of a language model and the cross-entropy of its logits, block by block of the vocabulary: the
 /// logits [N, V] of all items are never in memory together. A loss that learns (loss.hpp).
@@ -135,7 +135,7 @@ struct SubtractLabel {
 struct StreamedCrossEntropy {
   Index vocabulary = 0, model_dim = 0;
   bool bias = true, tied = false;
-  Index ignore = loss::ignore_none;
+  Index ignore = ignore_none;
   Initial initial{};
 
   /// Logits that are in memory together: 16 MB of floats. Forward by gemm_rows, which keeps no rows,
@@ -167,19 +167,19 @@ struct StreamedCrossEntropy {
     expect(model_dim >= 1, "StreamedCrossEntropy.init", "model_dim", "at least 1", model_dim);
     const auto here = ctx.here();
     Tensor<T, 2, B> weight(tied ? 0 : vocabulary, model_dim);
-    initial::draw(ctx, initial, seed.fork(0), initial.law == Initial::Law::reference ? weight.size() : model_dim,
-                  weight);
+    detail_::initial::draw(ctx, initial, seed.fork(0),
+                           initial.law == Initial::Law::reference ? weight.size() : model_dim, weight);
     return {std::move(weight), initial_biases<T>(ctx, initial, seed.fork(1), model_dim, bias ? vocabulary : 0)};
   }
   template <class T, class B>
   void validate(In<T, 2, B> y, In<Index, 1, B> target) const {
     expect_shape("StreamedCrossEntropy", "y", y, {any_extent, model_dim});
-    loss::expect_labels<B>("StreamedCrossEntropy", target, y.extent(0), vocabulary, ignore);
+    detail_::loss::expect_labels<B>("StreamedCrossEntropy", target, y.extent(0), vocabulary, ignore);
   }
   /// The number of labels that count.
   template <class C>
   Index counted(C& ctx, In<Index, 1, typename C::Backend> target) const {
-    return loss::count_labels<typename C::Backend>(ctx, target, ignore);
+    return detail_::loss::count_labels<typename C::Backend>(ctx, target, ignore);
   }
 
   template <class T, class B, class ModelP>
@@ -193,7 +193,8 @@ struct StreamedCrossEntropy {
     saved.top.resize(y.extent(0));
     saved.total.resize(y.extent(0));
     stream(ctx, w, y, target, saved.top.view(), saved.total.view(), each);
-    loss::mean<T, B>(ctx, y.extent(0), loss::share_of_mean<B>(ctx, target, ignore), fn::Term<T>{each.data()}, value);
+    mean_loss<T, B>(ctx, y.extent(0), detail_::loss::share_of_mean<B>(ctx, target, ignore),
+                    functor::Term<T>{each.data()}, value);
   }
   template <class T, class B, class ModelP>
   void backward(typename B::Context& ctx, const Params<T, B>& p, const ModelP& model, In<T, 2, B> y,
@@ -223,7 +224,7 @@ struct StreamedCrossEntropy {
   void log_probabilities(typename B::Context& ctx, const Params<T, B>& p, const ModelP& model, In<T, 2, B> y,
                          Out<T, 2, B> log_p) const {
     logits(ctx, p, model, y, log_p);
-    B::for_rows(ctx, y.extent(0), fn::LogSoftmax<T, B>{log_p, log_p});
+    B::for_rows(ctx, y.extent(0), functor::LogSoftmax<T, B>{log_p, log_p});
   }
   /// What each item adds to the loss: −log p[n, label[n]], 0 where the label does not count.
   /// @param value [N] out
@@ -262,26 +263,28 @@ struct StreamedCrossEntropy {
   void differentiate(typename B::Context& ctx, const Weights<T, B>& w, In<T, 2, B> y, In<Index, 1, B> target,
                      const Saved<T, B>& saved, Out<T, 2, B> dy, Out<T, 2, B> dw, Out<T, 1, B> db) const {
     auto mark = ctx.mark();
-    const fn::ShareOfMean share = loss::share_of_mean<B>(ctx, target, ignore);
+    const functor::ShareOfMean share = detail_::loss::share_of_mean<B>(ctx, target, ignore);
     auto top = ctx.template scratch<T>(y.extent(0)), scale = ctx.template scratch<T>(y.extent(0));
-    B::for_each(ctx, y.extent(0), fn::SoftmaxScale<T, B>{saved.top, saved.total, target, ignore, share, top, scale});
+    B::for_each(ctx, y.extent(0),
+                functor::SoftmaxScale<T, B>{saved.top, saved.total, target, ignore, share, top, scale});
     View<const T, 2, B> counted = y;
-    if (ignore != loss::ignore_none) {  // whatever stands in the others reaches no gradient
+    if (ignore != ignore_none) {  // whatever stands in the others reaches no gradient
       auto finite = ctx.template scratch<T>(y.extent(0), model_dim);
       fill(ctx, finite, 0);
-      B::for_rows(ctx, y.extent(0), fn::CopyCounted<T, B>{target, ignore, y, finite});
+      B::for_rows(ctx, y.extent(0), functor::CopyCounted<T, B>{target, ignore, y, finite});
       counted = finite;
     }
     for_blocks(ctx, counted, [&](Index row, Index rows, Index first, View<T, 2, B> dz) {
       const View<const T, 2, B> h = counted.rows(row, rows), wv = w.weight.rows(first, dz.extent(1));
       const View<const Index, 1, B> label = target.rows(row, rows);
-      const fn::SoftmaxOfLogit<T, B> softmax{w.bias_of(first, dz.extent(1)), View<const T, 1, B>(top).rows(row, rows),
-                                             View<const T, 1, B>(scale).rows(row, rows)};
+      const functor::SoftmaxOfLogit<T, B> softmax{w.bias_of(first, dz.extent(1)),
+                                                  View<const T, 1, B>(top).rows(row, rows),
+                                                  View<const T, 1, B>(scale).rows(row, rows)};
       B::gemm(ctx, h, false, wv, true, false, dz, softmax);
-      B::for_each(ctx, rows, fn::SubtractLabel<T, B>{label, ignore, first, share, dz});
+      B::for_each(ctx, rows, functor::SubtractLabel<T, B>{label, ignore, first, share, dz});
       const View<const T, 2, B> d = dz;
-      B::gemm(ctx, d, false, wv, false, first > 0, dy.rows(row, rows), fn::Store{});
-      if (dw.size() > 0) B::gemm(ctx, d, true, h, false, true, dw.rows(first, dz.extent(1)), fn::Store{});
+      B::gemm(ctx, d, false, wv, false, first > 0, dy.rows(row, rows), functor::Store{});
+      if (dw.size() > 0) B::gemm(ctx, d, true, h, false, true, dw.rows(first, dz.extent(1)), functor::Store{});
       const auto of_block = ctx.mark();
       if (db.size() > 0) B::grouped_sum(ctx, one_group(ctx, rows), d, db.rows(first, dz.extent(1)).as(1, dz.extent(1)));
     });
@@ -305,9 +308,10 @@ struct StreamedCrossEntropy {
                        View<T, 2, B> z) const {
     const View<const T, 2, B> wv = w.weight.rows(first, z.extent(1));
     if (bias) {
-      B::gemm(ctx, y, false, wv, true, false, z, fn::AddBias<T, B>{w.bias.rows(first, z.extent(1)).as(1, z.extent(1))});
+      B::gemm(ctx, y, false, wv, true, false, z,
+              functor::AddBias<T, B>{w.bias.rows(first, z.extent(1)).as(1, z.extent(1))});
     } else {
-      B::gemm(ctx, y, false, wv, true, false, z, fn::Store{});
+      B::gemm(ctx, y, false, wv, true, false, z, functor::Store{});
     }
   }
   /// (1) of each item, and what backward needs.
@@ -319,10 +323,10 @@ struct StreamedCrossEntropy {
     for_blocks(ctx, y, [&](Index row, Index rows, Index first, View<T, 2, B> z) {
       block_of_logits(ctx, w, y.rows(row, rows), first, z);
       B::for_rows(ctx, rows,
-                  fn::StreamLogits<T, B>{z, target.rows(row, rows), first, top.rows(row, rows), total.rows(row, rows),
-                                         chosen.rows(row, rows)});
+                  functor::StreamLogits<T, B>{z, target.rows(row, rows), first, top.rows(row, rows),
+                                              total.rows(row, rows), chosen.rows(row, rows)});
     });
-    B::for_each(ctx, y.extent(0), fn::StreamedValue<T, B>{top, total, chosen, target, ignore, vocabulary, value});
+    B::for_each(ctx, y.extent(0), functor::StreamedValue<T, B>{top, total, chosen, target, ignore, vocabulary, value});
   }
 };
 

@@ -7,7 +7,7 @@
 
 namespace gatefold {
 
-namespace fn {
+namespace functor {
 
 /// 1 if fewer than k classes come before the label: those with a larger logit, an equal one and a lower index, or NaN
 template <class T, class B>
@@ -29,7 +29,7 @@ struct IsAmongBest {
   }
 };
 
-}  // namespace fn
+}  // namespace functor
 
 namespace metric {
 
@@ -51,8 +51,8 @@ double accuracy(typename B::Context& ctx, View<T, 2, B> y, In<Index, 1, B> label
   using U = std::remove_const_t<T>;
   expect(k >= 1 && k <= y.extent(1), "accuracy", "k", Joined{"1 <= k <= classes = ", y.extent(1)}, k);
   expect_labels<U, B>("accuracy", y.extent(0), y.extent(1), labels, valid, ignore);
-  return mean_of<B>(ctx, y.extent(0), fn::IsAmongBest<U, B>{y, labels, k},
-                    fn::IsLabelled<U, B>{{valid}, labels, ignore});
+  return mean_of<B>(ctx, y.extent(0), functor::IsAmongBest<U, B>{y, labels, k},
+                    functor::IsLabelled<U, B>{{valid}, labels, ignore});
 }
 
 }  // namespace metric

@@ -8,7 +8,7 @@
 
 namespace gatefold {
 
-namespace fn {
+namespace functor {
 
 /// −Σ_e q[n,e] ln q[n,e],   0 ln 0 = 0
 template <class T, class B>
@@ -22,7 +22,7 @@ struct ItemEntropy {
   }
 };
 
-}  // namespace fn
+}  // namespace functor
 
 namespace metric {
 
@@ -37,7 +37,7 @@ namespace metric {
 /// @cost  N·E logarithms
 template <class T, class B>
 std::vector<double> entropies(typename B::Context& ctx, View<T, 2, B> q) {
-  return each<B>(ctx, q.extent(0), fn::ItemEntropy<std::remove_const_t<T>, B>{q});
+  return each<B>(ctx, q.extent(0), functor::ItemEntropy<std::remove_const_t<T>, B>{q});
 }
 
 /// The mean entropy of the router.
@@ -49,7 +49,7 @@ std::vector<double> entropies(typename B::Context& ctx, View<T, 2, B> q) {
 template <class T, class B>
 double entropy(typename B::Context& ctx, View<T, 2, B> q, In<std::remove_const_t<T>, 1, B> valid = {}) {
   using U = std::remove_const_t<T>;
-  return mean<U, B>(ctx, q.extent(0), fn::ItemEntropy<U, B>{q}, valid);
+  return mean<U, B>(ctx, q.extent(0), functor::ItemEntropy<U, B>{q}, valid);
 }
 
 }  // namespace metric

@@ -5,7 +5,7 @@
 
 namespace gatefold {
 
-namespace fn {
+namespace functor {
 
 /// out[n,:] = the experts of item n, by falling weight (NaN last, ties to the lower expert); −1 where there are no more
 template <class T, class B>
@@ -56,7 +56,7 @@ struct PicksDiffer {
   }
 };
 
-}  // namespace fn
+}  // namespace functor
 
 namespace metric {
 
@@ -70,8 +70,9 @@ Tensor<Index, 2, B> picks(typename B::Context& ctx, const SparsePlan<T, B>& plan
   expect(k >= 1, "picks", "k", "at least 1", k);
   const auto here = ctx.here();
   Tensor<Index, 2, B> out(plan.items(), k);
-  B::for_each(ctx, plan.items(),
-              fn::PicksByWeight<T, B>{plan.item_offsets, plan.item_slots, plan.pick, plan.expert, plan.weight, out});
+  B::for_each(
+      ctx, plan.items(),
+      functor::PicksByWeight<T, B>{plan.item_offsets, plan.item_slots, plan.pick, plan.expert, plan.weight, out});
   return out;
 }
 
@@ -97,10 +98,10 @@ template <class BeforeT, class AfterT, class B, class T = const float>
 Fluctuation fluctuation(typename B::Context& ctx, View<BeforeT, 2, B> before, View<AfterT, 2, B> after,
                         View<T, 1, B> valid = {}) {
   expect_shape("fluctuation", "after", after, {before.extent(0), any_extent});
-  const auto share = [&](fn::PickChange what) {
-    return mean<std::remove_const_t<T>, B>(ctx, before.extent(0), fn::PicksDiffer<B>{before, after, what}, valid);
+  const auto share = [&](functor::PickChange what) {
+    return mean<std::remove_const_t<T>, B>(ctx, before.extent(0), functor::PicksDiffer<B>{before, after, what}, valid);
   };
-  return {share(fn::PickChange::set), share(fn::PickChange::ordered), share(fn::PickChange::first)};
+  return {share(functor::PickChange::set), share(functor::PickChange::ordered), share(functor::PickChange::first)};
 }
 
 }  // namespace metric

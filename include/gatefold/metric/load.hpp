@@ -10,7 +10,7 @@
 
 namespace gatefold {
 
-namespace fn {
+namespace functor {
 
 /// The expert of pick p; E if it was dropped, −1 if its item is padding or nobody made it
 template <class T, class B>
@@ -24,7 +24,7 @@ struct ExpertOrDropped {
   }
 };
 
-}  // namespace fn
+}  // namespace functor
 
 namespace metric {
 
@@ -72,7 +72,7 @@ struct Load {
 template <class T, class B>
 Load load(typename B::Context& ctx, const SparsePlan<T, B>& plan, In<T, 1, B> valid = {}) {
   if (!valid.empty()) expect_shape("load", "valid", valid, {plan.items()});
-  const fn::ExpertOrDropped<T, B> key{plan.item, plan.expert, plan.experts(), {valid}};
+  const functor::ExpertOrDropped<T, B> key{plan.item, plan.expert, plan.experts(), {valid}};
   Load l{histogram<B>(ctx, plan.expert.size(), key, plan.experts() + 1)};
   l.dropped = l.counts.back();
   l.counts.pop_back();

@@ -21,7 +21,7 @@
 /// loss. A mean over no items is 0.
 namespace gatefold {
 
-namespace fn {
+namespace functor {
 
 /// Whether item n counts.
 template <class T, class B>
@@ -55,7 +55,7 @@ struct Tabulate {
   GATEFOLD_HD void operator()(Index i) const { out(i) = f(i); }
 };
 
-}  // namespace fn
+}  // namespace functor
 
 namespace metric {
 
@@ -72,7 +72,7 @@ template <class B, class F>
 std::vector<double> each(typename B::Context& ctx, Index n, const F& f) {
   auto mark = ctx.mark();
   auto values = ctx.template scratch<double>(n);
-  B::for_each(ctx, n, fn::Tabulate<F, double, B>{f, values});
+  B::for_each(ctx, n, functor::Tabulate<F, double, B>{f, values});
   return to_vector(ctx, values);
 }
 
@@ -90,14 +90,14 @@ double sum(typename B::Context& ctx, Index n, const F& f) {
 /// (1 / items) Σ_n f(n) over the items that count; 0 if none does.
 template <class B, class F, class IsItemT>
 double mean_of(typename B::Context& ctx, Index n, const F& f, const IsItemT& is_item) {
-  const double items = sum<B>(ctx, n, fn::OfItems<fn::One, IsItemT>{{}, is_item});
-  return items > 0 ? sum<B>(ctx, n, fn::OfItems<F, IsItemT>{f, is_item}) / items : 0;
+  const double items = sum<B>(ctx, n, functor::OfItems<functor::One, IsItemT>{{}, is_item});
+  return items > 0 ? sum<B>(ctx, n, functor::OfItems<F, IsItemT>{f, is_item}) / items : 0;
 }
 /// @throws ArgumentError unless `valid` is empty or has one entry per item
 template <class T, class B, class F>
 double mean(typename B::Context& ctx, Index n, const F& f, View<const T, 1, B> valid) {
   if (!valid.empty()) expect_shape("metric", "valid", valid, {n});
-  return mean_of<B>(ctx, n, f, fn::IsItem<T, B>{valid});
+  return mean_of<B>(ctx, n, f, functor::IsItem<T, B>{valid});
 }
 
 /// count[g] = how many of key(0), …, key(n − 1) are g; negative keys are left out.
@@ -107,7 +107,7 @@ std::vector<Index> histogram(typename B::Context& ctx, Index n, const F& key, In
   auto mark = ctx.mark();
   auto keys = ctx.template scratch<Index>(n), order = ctx.template scratch<Index>(n);
   auto offsets = ctx.template scratch<Index>(groups + 1);
-  B::for_each(ctx, n, fn::Tabulate<F, Index, B>{key, keys});
+  B::for_each(ctx, n, functor::Tabulate<F, Index, B>{key, keys});
   B::group_by(ctx, keys, offsets, order);
   std::vector<Index> counts = to_vector(ctx, offsets);
   for (std::size_t g = 0; g + 1 < counts.size(); ++g) counts[g] = counts[g + 1] - counts[g];
@@ -124,7 +124,7 @@ void expect_labels(const char* where, Index items, Index classes, View<const Ind
   if (!valid.empty()) expect_shape(where, "valid", valid, {items});
   if constexpr (B::is_host)
     for (Index n = 0; n < items; ++n)
-      expect(!fn::IsLabelled<T, B>{{valid}, labels, ignore}(n) || (0 <= labels(n) && labels(n) < classes), where,
+      expect(!functor::IsLabelled<T, B>{{valid}, labels, ignore}(n) || (0 <= labels(n) && labels(n) < classes), where,
              "labels", Joined{"labels from 0 to ", classes - 1}, labels(n));
 }
 

@@ -13,7 +13,7 @@
 
 namespace gatefold {
 
-namespace fn {
+namespace functor {
 
 /// ‖rows[i,:]‖
 template <class T, class B>
@@ -67,7 +67,7 @@ struct ExpertOfSlot {
   }
 };
 
-}  // namespace fn
+}  // namespace functor
 
 namespace metric {
 
@@ -93,10 +93,10 @@ std::vector<double> norm_rank(typename B::Context& ctx, const SparsePlan<T, B>& 
   if (!valid.empty()) expect_shape("norm_rank", "valid", valid, {items});
   auto mark = ctx.mark();
   auto norms = ctx.template scratch<double>(items, experts);
-  using Norm = fn::RowNorm<T, B>;
-  B::for_each(ctx, rows, fn::Tabulate<Norm, double, B>{{outputs.as(rows, outputs.extent(2))}, norms.as(rows)});
+  using Norm = functor::RowNorm<T, B>;
+  B::for_each(ctx, rows, functor::Tabulate<Norm, double, B>{{outputs.as(rows, outputs.extent(2))}, norms.as(rows)});
   const auto counts =
-      histogram<B>(ctx, plan.expert.size(), fn::NormRank<T, B>{plan.item, plan.expert, norms, {valid}}, experts);
+      histogram<B>(ctx, plan.expert.size(), functor::NormRank<T, B>{plan.item, plan.expert, norms, {valid}}, experts);
   const double picks = static_cast<double>(std::accumulate(counts.begin(), counts.end(), Index(0)));
   std::vector<double> share;
   for (const Index c : counts) share.push_back(picks > 0 ? static_cast<double>(c) / picks : 0);
@@ -125,8 +125,8 @@ std::vector<ExpertNorm> experts_by_norm(typename B::Context& ctx, const SparsePl
   expect_shape("experts_by_norm", "z", z, {plan.rows.size(), any_extent});
   if (!valid.empty()) expect_shape("experts_by_norm", "valid", valid, {plan.items()});
   const auto counts =
-      histogram<B>(ctx, plan.rows.size(), fn::ExpertOfSlot<T, B>{plan.groups(), {valid}}, plan.experts());
-  const auto totals = each<B>(ctx, plan.experts(), fn::NormOfExpert<T, B>{{z}, plan.offsets, plan.rows, {valid}});
+      histogram<B>(ctx, plan.rows.size(), functor::ExpertOfSlot<T, B>{plan.groups(), {valid}}, plan.experts());
+  const auto totals = each<B>(ctx, plan.experts(), functor::NormOfExpert<T, B>{{z}, plan.offsets, plan.rows, {valid}});
   const double slots = static_cast<double>(std::accumulate(counts.begin(), counts.end(), Index(0)));
   std::vector<ExpertNorm> experts;
   for (std::size_t e = 0; e < counts.size(); ++e) {
@@ -134,7 +134,7 @@ std::vector<ExpertNorm> experts_by_norm(typename B::Context& ctx, const SparsePl
     experts.push_back({static_cast<Index>(e), c > 0 ? totals[e] / c : 0, c > 0 ? c / slots : 0});
   }
   std::sort(experts.begin(), experts.end(),
-            [](const auto& a, const auto& b) { return fn::ranks_before(a.norm, a.expert, b.norm, b.expert); });
+            [](const auto& a, const auto& b) { return functor::ranks_before(a.norm, a.expert, b.norm, b.expert); });
   return experts;
 }
 
@@ -148,7 +148,7 @@ std::vector<ExpertNorm> experts_by_norm(typename B::Context& ctx, const SparsePl
 template <class T, class B>
 double mean_norm(typename B::Context& ctx, View<T, 2, B> u, In<std::remove_const_t<T>, 1, B> valid = {}) {
   using U = std::remove_const_t<T>;
-  return mean<U, B>(ctx, u.extent(0), fn::RowNorm<U, B>{u}, valid);
+  return mean<U, B>(ctx, u.extent(0), functor::RowNorm<U, B>{u}, valid);
 }
 
 }  // namespace metric

@@ -23,7 +23,7 @@ struct Pareto {
 
 }  // namespace metric
 
-namespace fn {
+namespace functor {
 
 /// gram[n,e,f] = ⟨u[n,e], u[n,f]⟩; i = (n · E + e) · E + f
 template <class T, class B>
@@ -137,7 +137,7 @@ struct MemberOf {
   GATEFOLD_HD double operator()(Index n) const { return results(n).*member; }
 };
 
-}  // namespace fn
+}  // namespace functor
 
 namespace metric {
 
@@ -182,11 +182,12 @@ ParetoGap pareto_gap(typename B::Context& ctx, View<T, 3, B> outputs, In<std::re
   const auto table = [&] { return ctx.template scratch<double>(items, experts); };
   auto norm = table(), alpha = table(), slope = table();
   auto results = ctx.template scratch<Pareto>(items);
-  B::for_each(ctx, gram.size(), fn::Tabulate<fn::Gram<U, B>, double, B>{{outputs}, gram.as(gram.size())});
-  B::for_rows(ctx, items,
-              fn::LeastNorm<U, B>{weights, gram, norm, alpha, slope, results, options.iterations, options.tolerance});
+  B::for_each(ctx, gram.size(), functor::Tabulate<functor::Gram<U, B>, double, B>{{outputs}, gram.as(gram.size())});
+  B::for_rows(
+      ctx, items,
+      functor::LeastNorm<U, B>{weights, gram, norm, alpha, slope, results, options.iterations, options.tolerance});
   const auto at = [&](double Pareto::*member) {
-    return mean<U, B>(ctx, items, fn::MemberOf<B>{results, member}, valid);
+    return mean<U, B>(ctx, items, functor::MemberOf<B>{results, member}, valid);
   };
   return {to_vector(ctx, results),
           {at(&Pareto::least), at(&Pareto::normalised), at(&Pareto::mixture), at(&Pareto::cosine), at(&Pareto::gap)}};
@@ -200,7 +201,7 @@ Tensor<T, 2, B> gate_weights(typename B::Context& ctx, const SparsePlan<T, B>& p
   Tensor<T, 2, B> weights(plan.items(), plan.experts());
   B::for_each(
       ctx, plan.items(),
-      fn::WeightsOfItem<T, B>{plan.item_offsets, plan.item_slots, plan.pick, plan.expert, plan.weight, weights});
+      functor::WeightsOfItem<T, B>{plan.item_offsets, plan.item_slots, plan.pick, plan.expert, plan.weight, weights});
   return weights;
 }
 

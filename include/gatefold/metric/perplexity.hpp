@@ -7,7 +7,7 @@
 
 namespace gatefold {
 
-namespace fn {
+namespace functor {
 
 /// log Σ_c exp(y[n,c] − top) − (y[n,l] − top) in double: nothing overflows
 template <class T, class B>
@@ -24,7 +24,7 @@ struct Surprise {
   }
 };
 
-}  // namespace fn
+}  // namespace functor
 
 namespace metric {
 
@@ -43,7 +43,8 @@ double negative_log_likelihood(typename B::Context& ctx, View<T, 2, B> y, In<Ind
                                In<std::remove_const_t<T>, 1, B> valid = {}, Index ignore = ignore_none) {
   using U = std::remove_const_t<T>;
   expect_labels<U, B>("perplexity", y.extent(0), y.extent(1), labels, valid, ignore);
-  return mean_of<B>(ctx, y.extent(0), fn::Surprise<U, B>{y, labels}, fn::IsLabelled<U, B>{{valid}, labels, ignore});
+  return mean_of<B>(ctx, y.extent(0), functor::Surprise<U, B>{y, labels},
+                    functor::IsLabelled<U, B>{{valid}, labels, ignore});
 }
 
 /// Perplexity.

@@ -8,7 +8,7 @@
 
 namespace gatefold {
 
-namespace fn {
+namespace functor {
 
 /// class · E + expert of pick p; −1 if it was dropped or its item is padding
 template <class T, class B>
@@ -24,7 +24,7 @@ struct ClassAndExpert {
   }
 };
 
-}  // namespace fn
+}  // namespace functor
 
 namespace metric {
 
@@ -70,7 +70,7 @@ RoutingTable routing_table(typename B::Context& ctx, const SparsePlan<T, B>& pla
                            Index classes, In<T, 1, B> valid = {}) {
   expect(classes >= 1, "routing_table", "classes", "at least 1", classes);
   expect_labels<T, B>("routing_table", plan.items(), classes, labels, valid);
-  const fn::ClassAndExpert<T, B> key{plan.item, plan.expert, labels, classes, plan.experts(), {valid}};
+  const functor::ClassAndExpert<T, B> key{plan.item, plan.expert, labels, classes, plan.experts(), {valid}};
   return {classes, plan.experts(), histogram<B>(ctx, plan.expert.size(), key, classes * plan.experts())};
 }
 

@@ -9,7 +9,7 @@
 
 namespace gatefold {
 
-namespace fn {
+namespace functor {
 
 /// max_j ⟨w[e,j], v[n]⟩, or of its magnitude; i = e · signals + n
 template <class T, class B>
@@ -32,7 +32,7 @@ struct LargestProduct {
   }
 };
 
-}  // namespace fn
+}  // namespace functor
 
 namespace metric {
 
@@ -64,7 +64,7 @@ Specialisation specialisation(typename B::Context& ctx, View<T, 3, B> weights, I
   expect(signals.extent(0) >= 1, "specialisation", "signals.extent(0)", "at least 1", signals.extent(0));
   expect_shape("specialisation", "signals", signals, {any_extent, weights.extent(2)});
   const Index experts = weights.extent(0), count = signals.extent(0);
-  const fn::LargestProduct<std::remove_const_t<T>, B> product{weights, signals, magnitude};
+  const functor::LargestProduct<std::remove_const_t<T>, B> product{weights, signals, magnitude};
   Specialisation s{count, each<B>(ctx, experts * count, product), {}, {}};
   s.experts.resize(static_cast<std::size_t>(count));
   for (Index e = 0; e < experts; ++e) {

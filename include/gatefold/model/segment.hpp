@@ -31,16 +31,16 @@ E extra_of(const Segment<T, B>& segment) {
   E extra{};
   Index draws = 0, attentions = 0, attention = 0;
   using MemoryT = AttentionMemory<T, B>;
-  lookup::for_each_extra(extra, [&]<class P>(P&) {
-    if constexpr (hook::input::memory<P, MemoryT>()) ++attentions;
+  detail_::lookup::for_each_extra(extra, [&]<class P>(P&) {
+    if constexpr (detail_::hook::input::memory<P, MemoryT>()) ++attentions;
   });
   expect(attentions > 0 || (!segment.memory.past.data() && !segment.memory.next.data()), "extra_of", "segment.memory",
          "none, as no attention of the model remembers", "one");
-  lookup::for_each_extra(extra, [&]<class P>(P& part) {
+  detail_::lookup::for_each_extra(extra, [&]<class P>(P& part) {
     if constexpr (std::is_same_v<P, Noise>) part = segment.noise.at(draws++);
-    if constexpr (hook::input::length<P, Index>()) part.length = segment.length;
-    if constexpr (hook::input::valid<P, View<const T, 1, B>>()) part.valid = segment.valid;
-    if constexpr (hook::input::memory<P, MemoryT>()) {
+    if constexpr (detail_::hook::input::length<P, Index>()) part.length = segment.length;
+    if constexpr (detail_::hook::input::valid<P, View<const T, 1, B>>()) part.valid = segment.valid;
+    if constexpr (detail_::hook::input::memory<P, MemoryT>()) {
       const auto share = [&](const auto& all) {
         if (!all.data()) return all;
         expect(all.extent(0) % attentions == 0, "extra_of", "segment.memory",

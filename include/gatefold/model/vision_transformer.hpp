@@ -148,7 +148,7 @@ auto pair_of(const FirstT& first, const SecondT& second) {
 }
 template <class... A, class... B>
 auto pair_of(const Chain<A...>& first, const Chain<B...>& second) {
-  return joined(first, second);
+  return joined_chain(first, second);
 }
 
 /// Layers with a mixture and dense ones.

@@ -9,7 +9,7 @@
 
 namespace gatefold {
 
-namespace fn {
+namespace functor {
 
 template <class T>
 struct AdamWStep {
@@ -21,7 +21,7 @@ struct AdamWStep {
   T *p, *m, *v;
   template <class A>
   GATEFOLD_HD void operator()(const A& at, Index i) const {
-    using math::sqrt;
+    using functor::math::sqrt;
     const auto gi = at.load(g + i), pi = at.load(p + i);
     const auto mi = beta1 * at.load(m + i) + other1 * gi;
     const auto vi = beta2 * at.load(v + i) + other2 * (gi * gi);
@@ -32,7 +32,7 @@ struct AdamWStep {
   }
 };
 
-}  // namespace fn
+}  // namespace functor
 
 namespace optim {
 
@@ -98,8 +98,9 @@ struct AdamW {
         [&](const Name& name, auto& p, auto& g, auto& m, auto& v) {
           using T = std::remove_cvref_t<decltype(*p.data())>;
           each(ctx, name, g,
-               fn::AdamWStep<T>{T(lr), T(beta1), T(1 - beta1), T(beta2), T(1 - beta2), T(epsilon), T(decay),
-                                T(correction1), T(correction2), std::as_const(g).data(), p.data(), m.data(), v.data()});
+               functor::AdamWStep<T>{T(lr), T(beta1), T(1 - beta1), T(beta2), T(1 - beta2), T(epsilon), T(decay),
+                                     T(correction1), T(correction2), std::as_const(g).data(), p.data(), m.data(),
+                                     v.data()});
         },
         params, grads, state.m, state.v);
   }

@@ -15,7 +15,7 @@
 
 namespace gatefold {
 
-namespace fn {
+namespace functor {
 
 /// a ← a + share · (p − a)
 template <class T>
@@ -43,7 +43,7 @@ struct Exchange {
   }
 };
 
-}  // namespace fn
+}  // namespace functor
 
 namespace optim {
 
@@ -117,9 +117,9 @@ struct Averaged {
     validate();
     const auto here = ctx.here();
     State<Pack> state{optimizer.begin(ctx, params), {}};
-    pack::structure_like(state.average, params, averages::NoElements{});
+    detail_::pack::structure_like(state.average, params, averages::NoElements{});
     averages::CopyTensor<C> visitor{ctx};
-    pack::visit<true>(visitor, Name{}, state.average, params);
+    detail_::pack::visit<true>(visitor, Name{}, state.average, params);
     return state;
   }
   template <class Pack>
@@ -160,7 +160,7 @@ struct Averaged {
     for_each_learned(
         [&](const Name&, const auto& p, auto& a) {
           using T = std::remove_cvref_t<decltype(*a.data())>;
-          C::Backend::for_each(ctx, a.size(), fn::MoveTowards<T>{T(1 - decay), p.data(), a.data()});
+          C::Backend::for_each(ctx, a.size(), functor::MoveTowards<T>{T(1 - decay), p.data(), a.data()});
         },
         params, state.average);
   }
@@ -180,7 +180,8 @@ void for_each(const F& f, S& state) {
   if constexpr (requires { typename S::HoldsAverage; }) {
     if constexpr (std::is_same_v<typename S::HoldsAverage, Pack>) f(state);
     for_each<Pack>(f, state.inner);
-  } else if constexpr (!std::is_same_v<S, Pack> && !pack::is_tensor<S> && !pack::is_vector<S> && !pack::is_tuple<S>) {
+  } else if constexpr (!std::is_same_v<S, Pack> && !detail_::pack::is_tensor<S> && !detail_::pack::is_vector<S> &&
+                       !detail_::pack::is_tuple<S>) {
     S::each([&](std::string_view, auto& part) { for_each<Pack>(f, part); }, state);
   }
 }
@@ -217,7 +218,7 @@ void swap_averages(C& ctx, Pack& params, StateT& state) {
         for_each_learned(
             [&](const Name&, auto& p, auto& a) {
               using T = std::remove_cvref_t<decltype(*a.data())>;
-              if (a.size() > 0) C::Backend::for_each(ctx, a.size(), fn::Exchange<T>{p.data(), a.data()});
+              if (a.size() > 0) C::Backend::for_each(ctx, a.size(), functor::Exchange<T>{p.data(), a.data()});
             },
             params, of.average);
         of.swapped = 1 - of.swapped;

@@ -9,7 +9,7 @@
 
 namespace gatefold {
 
-namespace fn {
+namespace functor {
 
 /// sums[r] = Σ x² over part r, in double
 template <class T>
@@ -46,7 +46,7 @@ struct ClipStep {
   }
 };
 
-}  // namespace fn
+}  // namespace functor
 
 namespace optim {
 
@@ -56,8 +56,8 @@ void add_squares(C& ctx, const Parts& parts, const T* g, double* out) {
   using B = typename C::Backend;
   auto mark = ctx.mark();
   double* sums = ctx.template scratch<double>(parts.count()).data();
-  B::for_rows(ctx, parts.count(), fn::Squares<T>{parts, g, sums});
-  B::template reduce<double>(ctx, parts.count(), fn::Term<double>{sums}, out);
+  B::for_rows(ctx, parts.count(), functor::Squares<T>{parts, g, sums});
+  B::template reduce<double>(ctx, parts.count(), functor::Term<double>{sums}, out);
 }
 template <class C, class T, class B>
 void add_squares(C& ctx, const FlatTensor<T, B>& g, double* out) {
@@ -66,7 +66,7 @@ void add_squares(C& ctx, const FlatTensor<T, B>& g, double* out) {
 /// Σ g² over every tensor of a pack.
 template <class C, class Pack>
 void sum_of_squares(C& ctx, const Pack& grads, double* out) {
-  C::Backend::for_each(ctx, 1, fn::Fill<double>{0, out});
+  C::Backend::for_each(ctx, 1, functor::Fill<double>{0, out});
   for_each_learned([&](const Name&, const auto& g) { add_squares(ctx, g, out); }, grads);
 }
 
@@ -120,11 +120,11 @@ struct Clipped {
     expect_step(params, grads, state);
     auto mark = ctx.mark();
     auto factor = ctx.template scratch<double>(1);
-    C::Backend::for_each(ctx, 1, fn::ClipFactor{norm, squares.total, factor.data()});
+    C::Backend::for_each(ctx, 1, functor::ClipFactor{norm, squares.total, factor.data()});
     for_each_learned(
         [&](const Name&, auto& g) {
           using T = std::remove_cvref_t<decltype(*g.data())>;
-          for_each_touched(ctx, g, fn::ClipStep<T>{factor.data(), g.rows().data});
+          for_each_touched(ctx, g, functor::ClipStep<T>{factor.data(), g.rows().data});
         },
         grads);
     optimizer.step(ctx, params, grads, state);

@@ -59,8 +59,8 @@ P clone(C& ctx, const P& of) {
   const auto here = ctx.here();
   P copy{};
   shape_like(copy, of);
-  for_each_tensor(pack::Copy<C>{ctx}, of, copy);
-  if constexpr (!pack::is_tensor<P>) optim::copy_counters(of, copy);
+  for_each_tensor(detail_::pack::Copy<C>{ctx}, of, copy);
+  if constexpr (!detail_::pack::is_tensor<P>) optim::copy_counters(of, copy);
   return copy;
 }
 

@@ -22,16 +22,16 @@ namespace gatefold::optim {
 template <class F, class P>
 void for_each_counter(const F& f, const Name& at, P& pack) {
   using Pack = std::remove_const_t<P>;
-  if constexpr (pack::is_vector<Pack>) {
+  if constexpr (detail_::pack::is_vector<Pack>) {
     for (std::size_t i = 0; i < pack.size(); ++i) for_each_counter(f, Name{&at, {}, static_cast<Index>(i)}, pack[i]);
-  } else if constexpr (pack::is_tuple<Pack>) {
+  } else if constexpr (detail_::pack::is_tuple<Pack>) {
     const auto parts = [&]<std::size_t... At>(std::index_sequence<At...>) {
       (for_each_counter(f, Name{&at, {}, static_cast<Index>(At)}, std::get<At>(pack)), ...);
     };
     parts(std::make_index_sequence<std::tuple_size_v<Pack>>{});
-  } else if constexpr (!pack::is_tensor<Pack>) {
+  } else if constexpr (!detail_::pack::is_tensor<Pack>) {
     const auto one = [&](std::string_view part, auto& number) { f(Name{&at, part}, number); };
-    if constexpr (hook::optimizer::counters<Pack, decltype(one)>()) {
+    if constexpr (detail_::hook::optimizer::counters<Pack, decltype(one)>()) {
       Pack::counters(one, pack);
     } else if constexpr (requires { requires std::is_arithmetic_v<std::remove_cvref_t<decltype(pack.step)>>; }) {
       constexpr bool is_index = std::is_same_v<std::remove_cvref_t<decltype(pack.step)>, Index>;

@@ -11,7 +11,7 @@
 
 namespace gatefold {
 
-namespace fn {
+namespace functor {
 
 /// step(at, i) for the elements from `first` on.
 template <class Step>
@@ -25,7 +25,7 @@ struct FromElement {
   }
 };
 
-}  // namespace fn
+}  // namespace functor
 
 namespace optim {
 
@@ -54,7 +54,7 @@ struct EachExpert {
     for (Index first = 0, last = 0; first < experts; first = last) {
       const double times = factor(name, first);
       for (last = first + 1; last < experts && factor(name, last) == times;) ++last;
-      fn::FromElement<StepT> part{first * slice, step};
+      functor::FromElement<StepT> part{first * slice, step};
       if (times != 1) part.step.lr = static_cast<decltype(step.lr)>(lr * times);
       C::Backend::for_each(ctx, (last - first) * slice, part);
     }

@@ -10,7 +10,7 @@
 
 namespace gatefold {
 
-namespace fn {
+namespace functor {
 
 /// sums[e] += Σ g² over slice e of the first extent, or its root; in double
 template <class T>
@@ -46,7 +46,7 @@ struct NormalizedStep {
   }
 };
 
-}  // namespace fn
+}  // namespace functor
 
 namespace optim {
 
@@ -96,8 +96,8 @@ struct NormalizedGd {
   Norms measure(C& ctx, const Pack& grads) const {
     Norms norms = of_experts(ctx, grads);
     double* total = ctx.template scratch<double>(1).data();
-    C::Backend::for_each(ctx, 1, fn::Fill<double>{0, total});
-    C::Backend::template reduce<double>(ctx, norms.experts, fn::Term<double>{norms.sums}, total);
+    C::Backend::for_each(ctx, 1, functor::Fill<double>{0, total});
+    C::Backend::template reduce<double>(ctx, norms.experts, functor::Term<double>{norms.sums}, total);
     norms.total = total;
     return norms;
   }
@@ -124,8 +124,8 @@ struct NormalizedGd {
   /// @param sums  of each, its norm or the square of that
   template <class T, class C>
   void step_slices(C& ctx, Index slices, Index slice, const T* g, const double* sums, T* p) const {
-    const Index length = fn::NormalizedStep<T>::length, rows = divide_up(slice, length);
-    C::Backend::for_rows(ctx, slices * rows, fn::NormalizedStep<T>{T(lr), slice, rows, g, sums, sum_of_norms, p});
+    const Index length = functor::NormalizedStep<T>::length, rows = divide_up(slice, length);
+    C::Backend::for_rows(ctx, slices * rows, functor::NormalizedStep<T>{T(lr), slice, rows, g, sums, sum_of_norms, p});
   }
 
  private:
@@ -139,7 +139,7 @@ struct NormalizedGd {
           using T = std::remove_cvref_t<decltype(*g.data())>;
           if (g.size() > 0)
             C::Backend::for_rows(ctx, experts,
-                                 fn::SliceNorm<T>{g.data(), g.size() / experts, sum_of_norms, sums.data()});
+                                 functor::SliceNorm<T>{g.data(), g.size() / experts, sum_of_norms, sums.data()});
         },
         grads);
     return {{}, sums.data(), experts};

@@ -33,7 +33,7 @@
 /// and one of several processes adds theirs up before that: reduce(ctx, grads) const.
 namespace gatefold {
 
-namespace fn {
+namespace functor {
 
 /// sums[r] = Σ 0 · x over part r: 0 where all are finite, else NaN
 template <class T>
@@ -51,7 +51,7 @@ struct FiniteSum {
   }
 };
 
-}  // namespace fn
+}  // namespace functor
 
 namespace optim {
 
@@ -112,7 +112,7 @@ constexpr bool check() {
   GATEFOLD_EXPECT((StepsParameters<O, C, Pack>),
                   "gatefold: an optimizer has step(ctx, params, grads, state) const, with both packs Pack& and state "
                   "State<Pack>&; see docs/how-to/extending_parts.md#optimizer")
-  return pack::check<typename O::template State<Pack>>();
+  return detail_::pack::check<typename O::template State<Pack>>();
 }
 
 /// The number of steps taken, and nothing else.
@@ -125,7 +125,7 @@ struct StepCount {
 /// True for what may stand inside another optimizer; otherwise one sentence says so.
 template <class O>
 constexpr bool check_inside() {
-  GATEFOLD_REQUIRE(!named::reduce<O>(),
+  GATEFOLD_REQUIRE(!detail_::named::reduce<O>(),
                    "gatefold: what adds up the gradients of several processes is the outermost optimizer: "
                    "dist::DataParallel{Clipped{…}, &shard}; see docs/how-to/distributed.md");
   return true;
@@ -192,13 +192,13 @@ inline void expect_rate(const char* where, const char* name, double rate) {
 /// @throws ArgumentError where an optimizer says that its options do not fit
 template <class O>
 void validate_options(const O& optimizer) {
-  if constexpr (hook::optimizer::validate<O>()) optimizer.validate();
+  if constexpr (detail_::hook::optimizer::validate<O>()) optimizer.validate();
 }
 
 /// Throw what a step of these would throw; nothing is changed. An optimizer that does not say has its options asked.
 template <class O, class Pack, class StateT>
 void expect_step(const O& optimizer, Pack& params, Pack& grads, StateT& state) {
-  if constexpr (hook::optimizer::expect_step<const O, Pack, Pack, StateT>()) {
+  if constexpr (detail_::hook::optimizer::expect_step<const O, Pack, Pack, StateT>()) {
     optimizer.expect_step(params, grads, state);
   } else {
     validate_options(optimizer);
@@ -222,7 +222,7 @@ Measured measure_finite(C& ctx, const Pack& pack) {
   Index count = 0;
   for_each_learned([&](const Name&, const auto& t) { count += parts_of(t, summed_at_once).count(); }, pack);
   double* total = ctx.template scratch<double>(1).data();
-  B::for_each(ctx, 1, fn::Fill<double>{0, total});
+  B::for_each(ctx, 1, functor::Fill<double>{0, total});
   auto mark = ctx.mark();
   double* sums = ctx.template scratch<double>(count).data();
   Index done = 0;
@@ -230,24 +230,25 @@ Measured measure_finite(C& ctx, const Pack& pack) {
       [&](const Name&, const auto& t) {
         using T = std::remove_cvref_t<decltype(*t.data())>;
         const Parts parts = parts_of(t, summed_at_once);
-        B::for_rows(ctx, parts.count(), fn::FiniteSum<T>{parts, t.data(), fn::unknown_zero<T>(), sums + done});
+        B::for_rows(ctx, parts.count(),
+                    functor::FiniteSum<T>{parts, t.data(), functor::unknown_zero<T>(), sums + done});
         done += parts.count();
       },
       pack);
-  B::template reduce<double>(ctx, count, fn::Term<double>{sums}, total);
+  B::template reduce<double>(ctx, count, functor::Term<double>{sums}, total);
   return {total};
 }
 
 /// Bring the gradients of several processes together, where the optimizer says how.
 template <class O, class C, class Pack>
 void reduce_gradients(const O& optimizer, C& ctx, Pack& grads) {
-  if constexpr (hook::optimizer::reduce<const O, C, Pack>()) optimizer.reduce(ctx, grads);
+  if constexpr (detail_::hook::optimizer::reduce<const O, C, Pack>()) optimizer.reduce(ctx, grads);
 }
 /// Read what there is to know of all gradients before a step: by the pass that the optimizer makes over them anyway,
 /// where it makes one, else by measure_finite. The result lives as long as the caller's mark.
 template <class O, class C, class Pack>
 auto measure_gradients(const O& optimizer, C& ctx, const Pack& grads) {
-  if constexpr (hook::optimizer::measure<const O, C, const Pack>()) {
+  if constexpr (detail_::hook::optimizer::measure<const O, C, const Pack>()) {
     return optimizer.measure(ctx, grads);
   } else {
     return measure_finite(ctx, grads);
@@ -256,7 +257,7 @@ auto measure_gradients(const O& optimizer, C& ctx, const Pack& grads) {
 /// The step after measure_gradients.
 template <class O, class C, class Pack, class StateT, class MeasuredT>
 void measured_step(const O& optimizer, C& ctx, Pack& params, Pack& grads, StateT& state, const MeasuredT& measured) {
-  if constexpr (hook::optimizer::measure<const O, C, const Pack>()) {
+  if constexpr (detail_::hook::optimizer::measure<const O, C, const Pack>()) {
     optimizer.step(ctx, params, grads, state, measured);
   } else {
     optimizer.step(ctx, params, grads, state);

@@ -7,7 +7,7 @@
 
 namespace gatefold {
 
-namespace fn {
+namespace functor {
 
 template <class T>
 struct SgdStep {
@@ -23,7 +23,7 @@ struct SgdStep {
   }
 };
 
-}  // namespace fn
+}  // namespace functor
 
 namespace optim {
 
@@ -75,7 +75,8 @@ struct Sgd {
     for_each_learned(
         [&](const Name& name, auto& p, auto& g, auto& m) {
           using T = std::remove_cvref_t<decltype(*p.data())>;
-          each(ctx, name, g, fn::SgdStep<T>{T(lr), T(momentum), T(decay), std::as_const(g).data(), p.data(), m.data()});
+          each(ctx, name, g,
+               functor::SgdStep<T>{T(lr), T(momentum), T(decay), std::as_const(g).data(), p.data(), m.data()});
         },
         params, grads, state.m);
   }

@@ -11,13 +11,13 @@
 namespace gatefold {
 
 /// Whether an Extra has a data member that takes a V: one of the name that takes none stops the compiler.
-namespace hook::input {
+namespace detail_::hook::input {
 
 #define GATEFOLD_INPUT(member, type)                                                                                  \
   template <class E, class V>                                                                                         \
   constexpr bool member() {                                                                                           \
     constexpr bool fits = requires(std::remove_const_t<E> & extra, const V& value) { extra.member = value; };         \
-    GATEFOLD_EXPECT(fits || !named::member<std::remove_const_t<E>>(),                                                 \
+    GATEFOLD_EXPECT(fits || !detail_::named::member<std::remove_const_t<E>>(),                                        \
                     "gatefold: " #member " of an Extra must be " type                                                 \
                     ", of the elements and backend of what fills it; see docs/reference/inputs.md#inputs-of-its-own") \
     return fits;                                                                                                      \
@@ -30,9 +30,9 @@ GATEFOLD_INPUT(traced, "bool")
 GATEFOLD_INPUT(relative, "View<const T, 2, B>")
 #undef GATEFOLD_INPUT
 
-}  // namespace hook::input
+}  // namespace detail_::hook::input
 
-namespace lookup {
+namespace detail_::lookup {
 
 /// Call f for the extra inputs of each part, in the order of the parts that take them.
 template <class E, class F>
@@ -45,7 +45,7 @@ void for_each_part(E& extra, F&& f) {
   if constexpr (requires { extra.scores; }) f(extra.scores);
   if constexpr (requires { extra.mixing; }) f(extra.mixing);
   if constexpr (requires { extra.selection; }) f(extra.selection);
-  if constexpr (hook::input::noise<E, Noise>()) f(extra.noise);
+  if constexpr (detail_::hook::input::noise<E, Noise>()) f(extra.noise);
 }
 /// Call f for extra inputs and all those within.
 template <class E, class F>
@@ -54,13 +54,13 @@ void for_each_extra(E& extra, F&& f) {
   for_each_part(extra, [&](auto& part) { for_each_extra(part, f); });
 }
 
-}  // namespace lookup
+}  // namespace detail_::lookup
 
 /// Extra inputs of a training step, in which dropout without numbers is an error. Gradients without a step
 /// (Trainer.accumulate) and evaluation do not use it.
 template <class E>
 E for_training(E extra) {
-  lookup::for_each_extra(extra, []<class P>(P& part) {
+  detail_::lookup::for_each_extra(extra, []<class P>(P& part) {
     if constexpr (std::is_same_v<P, Noise>) part.training = true;
   });
   return extra;

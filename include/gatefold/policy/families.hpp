@@ -19,14 +19,14 @@ struct Groups;
 struct OneLane;
 template <class T>
 struct OneElement;
-namespace backend {
+namespace detail_::backend {
 struct AnyFunctor;
 }
-namespace fn {
+namespace functor {
 template <class T>
 struct NoStep;
 }
-namespace policy {
+namespace detail_::policy {
 template <class T, class B>
 struct ProbeCall;
 
@@ -47,6 +47,6 @@ concept OfElements = requires(const F f, const OneElement<T>& at, Index i) {
   };
 };
 
-}  // namespace policy
+}  // namespace detail_::policy
 
 }  // namespace gatefold

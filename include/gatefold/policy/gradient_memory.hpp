@@ -11,7 +11,7 @@
 
 /// Which gradients need memory. A gradient that nobody reads is skipped (Tensor.skip) if the Params around it say that
 /// their backward passes over it (`gradient_is_optional`, tensor/pack.hpp).
-namespace gatefold::gradient_memory {
+namespace gatefold::detail_::gradient_memory {
 
 /// How the gradient of a tensor is used.
 struct Use {
@@ -36,17 +36,17 @@ struct AddUsesOfPart {
 };
 template <class C, class P>
 void add_uses(const P& pack, Use use, Uses& all) {
-  if constexpr (pack::is_tensor<P>) {
+  if constexpr (detail_::pack::is_tensor<P>) {
     all.of_tensors.push_back(use);
-  } else if constexpr (pack::is_vector<P>) {
+  } else if constexpr (detail_::pack::is_vector<P>) {
     for (const auto& part : pack) add_uses<C>(part, use, all);
-  } else if constexpr (pack::is_tuple<P>) {
+  } else if constexpr (detail_::pack::is_tuple<P>) {
     const auto parts = [&]<std::size_t... At>(std::index_sequence<At...>) {
       (add_uses<C>(std::get<At>(pack), use, all), ...);
     };
     parts(std::make_index_sequence<std::tuple_size_v<P>>{});
-  } else if constexpr (pack::check<P>()) {
-    constexpr bool adapts = hook::params::adapt<P, C, P>();
+  } else if constexpr (detail_::pack::check<P>()) {
+    constexpr bool adapts = detail_::hook::params::adapt<P, C, P>();
     const bool outermost = adapts && !use.adapts;  // packs inside one that adapts are its own affair
     const std::size_t begin = all.of_tensors.size();
     use = {gradient_is_optional<P>, use.learned && is_learned<P>, use.adapts || adapts};
@@ -84,7 +84,7 @@ void shape(P& grads, const P& params, const Uses& uses, const std::vector<bool>&
     needed.push_back(!use.optional || (!selected[i] && (use.learned || use.adapts)));
   }
   std::size_t next = 0;
-  pack::structure_like(grads, params, ShapeGradient{needed, next});
+  detail_::pack::structure_like(grads, params, ShapeGradient{needed, next});
 }
 
-}  // namespace gatefold::gradient_memory
+}  // namespace gatefold::detail_::gradient_memory

@@ -14,46 +14,47 @@
 
 /// What a policy may have and need not have: the one place where optional members are looked up.
 ///
-///     hook::rule::validate<HeavyBall, T, B>()   // true: it may be called; false: HeavyBall does not name it
+///     detail_::hook::rule::validate<HeavyBall, T, B>()   // true: it may be called; false: HeavyBall does not name it
 ///
 /// A member that a policy does not name is replaced: a nested type by `Nothing`, a function by what the library does
 /// without it. A member that it names must fit: otherwise the compiler stops with a sentence that quotes what was
 /// expected. A family's `all` asks for each of its members, so that none is overlooked because nobody calls it. The
 /// tables of docs/how-to/extending.md are made from the rows below and in nested.hpp (tests/structure/hooks.sh).
-namespace gatefold::hook {
+namespace gatefold::detail_::hook {
 
 // GATEFOLD_FLAG(whose, type, member, without it, what it says): a static constexpr member.
-#define GATEFOLD_FLAG(whose, type, member, otherwise, what)                                                        \
-  template <class P>                                                                                               \
-  constexpr type member() {                                                                                        \
-    if constexpr (requires {                                                                                       \
-                    requires std::same_as<decltype(&P::member), const type*>;                                      \
-                    typename std::integral_constant<type, P::member>;                                              \
-                  }) {                                                                                             \
-      return P::member;                                                                                            \
-    } else {                                                                                                       \
-      if constexpr (named::member<P>())                                                                            \
-        GATEFOLD_REQUIRE(!named::member<P>(), "gatefold: " #member " of " whose " must be static constexpr " #type \
-                                              "; see docs/reference/optional_members.md");                         \
-      return otherwise;                                                                                            \
-    }                                                                                                              \
+#define GATEFOLD_FLAG(whose, type, member, otherwise, what)                                   \
+  template <class P>                                                                          \
+  constexpr type member() {                                                                   \
+    if constexpr (requires {                                                                  \
+                    requires std::same_as<decltype(&P::member), const type*>;                 \
+                    typename std::integral_constant<type, P::member>;                         \
+                  }) {                                                                        \
+      return P::member;                                                                       \
+    } else {                                                                                  \
+      if constexpr (detail_::named::member<P>())                                              \
+        GATEFOLD_REQUIRE(!detail_::named::member<P>(),                                        \
+                         "gatefold: " #member " of " whose " must be static constexpr " #type \
+                         "; see docs/reference/optional_members.md");                         \
+      return otherwise;                                                                       \
+    }                                                                                         \
   }
 #define GATEFOLD_FITS(whose, member, signature, ...)                                  \
   constexpr bool fits = requires __VA_ARGS__;                                         \
-  GATEFOLD_EXPECT(fits || !named::member<std::remove_const_t<P>>(),                   \
+  GATEFOLD_EXPECT(fits || !detail_::named::member<std::remove_const_t<P>>(),          \
                   "gatefold: " #member " of " whose " must be callable as " signature \
                   "; see docs/reference/optional_members.md")                         \
   return fits;
 // GATEFOLD_MEMBER(whose, name, signature, what it is for, call): a function, looked up as name<P, T, B>().
-#define GATEFOLD_MEMBER(whose, member, signature, what, ...)                                                    \
-  template <class P, class T, class B>                                                                          \
-  constexpr bool member() {                                                                                     \
-    GATEFOLD_FITS(                                                                                              \
-        whose, member, signature,                                                                               \
-        (const P& policy, typename B::Context& ctx, const Params<P, T, B>& params, Carry<P, T, B>& carry,       \
-         const Saved<P, T, B>& saved, const Extra<P, T, B>& extra, Plan<P, T, B>& plan, View<const T, 2, B> in, \
-         const Items<P, T, B>& items, View<T, 2, B> out, const Groups<B>& groups, policy::ProbeCall<T, B>& f,   \
-         Index count) { __VA_ARGS__; })                                                                         \
+#define GATEFOLD_MEMBER(whose, member, signature, what, ...)                                                           \
+  template <class P, class T, class B>                                                                                 \
+  constexpr bool member() {                                                                                            \
+    GATEFOLD_FITS(                                                                                                     \
+        whose, member, signature,                                                                                      \
+        (const P& policy, typename B::Context& ctx, const Params<P, T, B>& params, Carry<P, T, B>& carry,              \
+         const Saved<P, T, B>& saved, const Extra<P, T, B>& extra, Plan<P, T, B>& plan, View<const T, 2, B> in,        \
+         const Items<P, T, B>& items, View<T, 2, B> out, const Groups<B>& groups, detail_::policy::ProbeCall<T, B>& f, \
+         Index count) { __VA_ARGS__; })                                                                                \
   }
 // GATEFOLD_PLAIN_MEMBER: the same, looked up as name<P>(), where neither T nor B is known.
 #define GATEFOLD_PLAIN_MEMBER(whose, member, signature, what, ...)                 \
@@ -87,7 +88,7 @@ GATEFOLD_PLAIN_MEMBER("a policy", with_experts, "with_experts(experts) const, wh
                       { policy.with_experts(count) } -> std::same_as<P>)
 GATEFOLD_PLAIN_MEMBER(
     "a policy", experts, "experts() const", "how many experts there are, where it knows",
-    requires policy::CountsExperts<P> || requires {
+    requires detail_::policy::CountsExperts<P> || requires {
       { policy.experts } -> std::convertible_to<Index>;
     })
 GATEFOLD_FLAG("a policy", bool, items_adjoint_is_optional, false,
@@ -111,11 +112,11 @@ GATEFOLD_MEMBER("an update rule", infer, "infer(ctx, params, x, carry, f, y) con
                 "forward that keeps nothing; the same bits", policy.infer(ctx, params, in, carry, f, out))
 GATEFOLD_MEMBER("an update rule", advance, "advance(carry, u) const, which returns a functor of elements",
                 "an elementwise step: the carry takes u, nothing else happens",
-                { policy.advance(carry, some<const T*>()) } -> policy::OfElements<T>)
+                { policy.advance(carry, some<const T*>()) } -> detail_::policy::OfElements<T>)
 GATEFOLD_MEMBER("an update rule", advance_backward,
                 "advance_backward(dcarry, du, total) const, which returns a functor of elements",
                 "its adjoint: total becomes du and what the carry asks of u",
-                { policy.advance_backward(carry, some<const T*>(), some<T*>()) } -> policy::OfElements<T>)
+                { policy.advance_backward(carry, some<const T*>(), some<T*>()) } -> detail_::policy::OfElements<T>)
 GATEFOLD_FLAG("an update rule", int, evaluations, 1, "how often it evaluates the branch")
 
 template <class P, class T, class B>
@@ -148,7 +149,7 @@ GATEFOLD_MEMBER("scores", validate, "validate(params) const", "throws where para
 GATEFOLD_MEMBER(
     "scores", forward_rows, "forward_rows(ctx, params, x, z, f) const",
     "without Extra: forward, then f(lanes, n, row) for each row of z, which is not kept where it has no memory",
-    policy.forward_rows(ctx, params, in, out, some<backend::AnyFunctor>()))
+    policy.forward_rows(ctx, params, in, out, some<detail_::backend::AnyFunctor>()))
 
 template <class P, class T, class B>
 constexpr bool all() {
@@ -162,9 +163,9 @@ namespace mixing {
 GATEFOLD_MEMBER("a mixing", validate, "validate(params, items, extra) const",
                 "throws where options or extra inputs do not fit", policy.validate(params, count, extra))
 GATEFOLD_MEMBER("a mixing", rows, "rows(z, q) const, which returns f(lanes, n)",
-                "f writes q[n,:], where q may be z itself", { policy.rows(in, out) } -> policy::OfRows)
+                "f writes q[n,:], where q may be z itself", { policy.rows(in, out) } -> detail_::policy::OfRows)
 GATEFOLD_MEMBER("a mixing", rows_backward, "rows_backward(q, dq, dz) const, which returns f(lanes, n)",
-                "f writes dz[n,:]", { policy.rows_backward(in, in, out) } -> policy::OfRows)
+                "f writes dz[n,:]", { policy.rows_backward(in, in, out) } -> detail_::policy::OfRows)
 
 template <class P, class T, class B>
 constexpr bool all() {
@@ -186,14 +187,15 @@ GATEFOLD_MEMBER("a selection", noisy, "noisy(saved) const, which returns NoisyRa
 GATEFOLD_MEMBER("a selection", rows,
                 "rows(candidates, plan, extra) const, which returns f(lanes, n) with choose(lanes, n) and "
                 "weigh(lanes, n)",
-                "resizes the plan; choose writes item and expert from rank, weigh the weights from q, f both",
-                { policy.rows(some<const Candidates<T, B>>(), some<SparsePlan<T, B>>(), extra) } -> policy::OfRowsInTwo)
+                "resizes the plan; choose writes item and expert from rank, weigh the weights from q, f both", {
+                  policy.rows(some<const Candidates<T, B>>(), some<SparsePlan<T, B>>(), extra)
+                } -> detail_::policy::OfRowsInTwo)
 GATEFOLD_MEMBER("a selection", rows_backward,
                 "rows_backward(candidates, plan, dplan, dq, extra) const, which returns f(lanes, n)",
                 "f adds to dq[n,:]", {
                   policy.rows_backward(some<const Candidates<T, B>>(), some<const SparsePlan<T, B>>(),
                                        some<const typename SparsePlan<T, B>::Grad>(), out, extra)
-                } -> policy::OfRows)
+                } -> detail_::policy::OfRows)
 GATEFOLD_FLAG("a selection", bool, complete_picks, false,
               "rows leave no place of the plan unused: as many picks for each item, and an expert for each")
 GATEFOLD_FLAG("a selection", bool, picks_by_item, true, "pick j of item n stands at n·K + j, best first")
@@ -281,12 +283,12 @@ GATEFOLD_MEMBER("a branch", validate, "validate(params, items, extra) const",
                 policy.validate(params, count, extra))
 GATEFOLD_MEMBER("a branch", infer, "infer(ctx, params, x, u, extra, step) const",
                 "forward that keeps nothing; the same bits",
-                policy.infer(ctx, params, items, out, extra, some<const fn::NoStep<T>>()))
+                policy.infer(ctx, params, items, out, extra, some<const functor::NoStep<T>>()))
 GATEFOLD_MEMBER("a branch", forward_overlapping,
                 "forward_overlapping(ctx, params, x, u, saved, extra, step, work) const",
                 "forward of one that waits for others, and work() once meanwhile; work touches nothing of the branch",
                 policy.forward_overlapping(ctx, params, items, out, some<Saved<P, T, B>>(), extra,
-                                           some<const fn::NoStep<T>>(), some<void()>()))
+                                           some<const functor::NoStep<T>>(), some<void()>()))
 GATEFOLD_MEMBER("a branch", backward_overlapping,
                 "backward_overlapping(ctx, params, x, saved, du, dx, grads, extra, dextra, work) const",
                 "the same of backward, work() before anything is added to dx and dextra",
@@ -393,4 +395,4 @@ GATEFOLD_PLAIN_MEMBER("a schedule of momentum", validate, "validate() const", "t
 #undef GATEFOLD_FITS
 #undef GATEFOLD_FLAG
 
-}  // namespace gatefold::hook
+}  // namespace gatefold::detail_::hook

@@ -5,17 +5,17 @@
 #include "gatefold/core/config.hpp"
 #include "gatefold/core/types.hpp"
 
-namespace gatefold::policy {
+namespace gatefold::detail_::policy {
 
 /// Gives a frequent mistake its sentence: no value converts to it, and both compilers print `says` in the error at the
 /// caller's own line. As the first parameter of a function overload it answers a call with the wrong arguments, as a
 /// member of a struct of options a designator that belongs elsewhere. An overload with it is never usable, so that
 /// concepts and `requires` see no function there.
 ///
-///     void step(policy::Misuse<"gatefold: step takes a target too: trainer.step(x, target)">);
+///     void step(detail_::policy::Misuse<"gatefold: step takes a target too: trainer.step(x, target)">);
 ///
 /// A member needs [[no_unique_address]] and a sentence of its own: two empty members of one type take memory.
-template <Sentence says>
+template <detail_::Sentence says>
 struct Misuse {
   static constexpr bool is_misuse = true;
   Misuse() = default;
@@ -38,4 +38,4 @@ concept HasExpertsOfScores = requires(const P part) {
 template <class P>
 concept CountsExperts = HasExperts<P> || HasExpertsOfScores<P>;
 
-}  // namespace gatefold::policy
+}  // namespace gatefold::detail_::policy

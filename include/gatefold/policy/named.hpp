@@ -22,7 +22,7 @@ namespace gatefold {
 #define GATEFOLD_INPUT_NAMES(OF) OF(length) OF(valid) OF(memory) OF(noise) OF(traced) OF(relative)
 // clang-format on
 
-namespace named {
+namespace detail_::named {
 
 struct Fallback {
 #define GATEFOLD_NAME(member) void member();
@@ -49,13 +49,13 @@ GATEFOLD_HOOK_NAMES(GATEFOLD_NAME)
 GATEFOLD_INPUT_NAMES(GATEFOLD_NAME)
 #undef GATEFOLD_NAME
 
-}  // namespace named
+}  // namespace detail_::named
 
 /// f("validate") for every optional member that a policy names.
 template <class P, class F>
 constexpr void for_each_hook(F&& f) {
 #define GATEFOLD_NAME(member) \
-  if (named::member<P>()) f(#member);
+  if (detail_::named::member<P>()) f(#member);
   GATEFOLD_HOOK_NAMES(GATEFOLD_NAME)
 #undef GATEFOLD_NAME
 }

@@ -11,20 +11,20 @@
 namespace gatefold {
 
 // GATEFOLD_TYPE(member, what it is, without it): a nested template.
-#define GATEFOLD_TYPE(member, what, ...)                                                                \
-  template <class P, class T, class B>                                                                  \
-  auto member() {                                                                                       \
-    if constexpr (requires { typename P::template member<T, B>; }) {                                    \
-      return std::type_identity<typename P::template member<T, B>>{};                                   \
-    } else {                                                                                            \
-      if constexpr (named::member<P>())                                                                 \
-        GATEFOLD_REQUIRE(!named::member<P>(), "gatefold: " #member                                      \
-                                              " of a policy must be a nested template <class T, class " \
-                                              "B>; see docs/reference/optional_members.md");            \
-      return std::type_identity<__VA_ARGS__>{};                                                         \
-    }                                                                                                   \
+#define GATEFOLD_TYPE(member, what, ...)                                                                         \
+  template <class P, class T, class B>                                                                           \
+  auto member() {                                                                                                \
+    if constexpr (requires { typename P::template member<T, B>; }) {                                             \
+      return std::type_identity<typename P::template member<T, B>>{};                                            \
+    } else {                                                                                                     \
+      if constexpr (detail_::named::member<P>())                                                                 \
+        GATEFOLD_REQUIRE(!detail_::named::member<P>(), "gatefold: " #member                                      \
+                                                       " of a policy must be a nested template <class T, class " \
+                                                       "B>; see docs/reference/optional_members.md");            \
+      return std::type_identity<__VA_ARGS__>{};                                                                  \
+    }                                                                                                            \
   }
-namespace hook::type {
+namespace detail_::hook::type {
 
 GATEFOLD_TYPE(Params, "learned tensors; gradients have the same type", Nothing<T, B>)
 GATEFOLD_TYPE(Saved, "what forward keeps for backward", Nothing<T, B>)
@@ -35,32 +35,32 @@ GATEFOLD_TYPE(ExtraGrad, "adjoints of extra inputs", Nothing<T, B>)
 GATEFOLD_TYPE(Items, "of branches and layers that read ids and not rows: View<const Index, 1, B>", View<const T, 2, B>)
 GATEFOLD_TYPE(Plan, "of gates: who goes where", Nothing<T, B>)
 
-}  // namespace hook::type
+}  // namespace detail_::hook::type
 #undef GATEFOLD_TYPE
 
 /// Learned values of a policy; gradients have the same type.
 template <class P, class T, class B>
-using Params = typename decltype(hook::type::Params<P, T, B>())::type;
+using Params = typename decltype(detail_::hook::type::Params<P, T, B>())::type;
 /// What forward keeps for backward.
 template <class P, class T, class B>
-using Saved = typename decltype(hook::type::Saved<P, T, B>())::type;
+using Saved = typename decltype(detail_::hook::type::Saved<P, T, B>())::type;
 /// What travels from layer to layer; its adjoint has the same type.
 template <class P, class T, class B>
-using Carry = typename decltype(hook::type::Carry<P, T, B>())::type;
+using Carry = typename decltype(detail_::hook::type::Carry<P, T, B>())::type;
 /// Inputs beside the items: sequences, noise, an attention trace.
 template <class P, class T, class B>
-using Extra = typename decltype(hook::type::Extra<P, T, B>())::type;
+using Extra = typename decltype(detail_::hook::type::Extra<P, T, B>())::type;
 /// Adjoints of extra inputs.
 template <class P, class T, class B>
-using ExtraGrad = typename decltype(hook::type::ExtraGrad<P, T, B>())::type;
+using ExtraGrad = typename decltype(detail_::hook::type::ExtraGrad<P, T, B>())::type;
 /// What a branch or layer reads: rows [N, in_dim], or ids [N] in [0, in_dim).
 template <class P, class T, class B>
-using Items = typename decltype(hook::type::Items<P, T, B>())::type;
+using Items = typename decltype(detail_::hook::type::Items<P, T, B>())::type;
 /// Their adjoint: that of rows has their shape, ids have none.
 template <class P, class T, class B>
 using ItemsGrad = std::conditional_t<std::is_same_v<Items<P, T, B>, View<const T, 2, B>>, View<T, 2, B>, Nothing<T, B>>;
 /// The plan of a gate; `Nothing` when it has none, so that check_gate can say so.
 template <class P, class T, class B>
-using Plan = typename decltype(hook::type::Plan<P, T, B>())::type;
+using Plan = typename decltype(detail_::hook::type::Plan<P, T, B>())::type;
 
 }  // namespace gatefold

@@ -68,7 +68,7 @@ struct GumbelNoise {
   }
 };
 
-namespace fn {
+namespace functor {
 
 /// The `at`-th number of a law, 0 where no noise is drawn.
 template <class LawT, class T>
@@ -90,5 +90,5 @@ Draw<LawT, T> draw(const Noise& noise) {
   return {noise.random.value_or(Random{}), noise.random.has_value()};
 }
 
-}  // namespace fn
+}  // namespace functor
 }  // namespace gatefold

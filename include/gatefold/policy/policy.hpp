@@ -46,11 +46,11 @@ struct Required {
 /// themselves are those of their parts (extra_parts.hpp).
 template <class E>
 E at_layer(const E& extra, Index l) {
-  if constexpr (hook::extra::at<const E>()) {
+  if constexpr (detail_::hook::extra::at<const E>()) {
     return extra.at(l);
   } else {
     E at = extra;
-    lookup::for_each_part(at, [&](auto& part) { part = at_layer(part, l); });
+    detail_::lookup::for_each_part(at, [&](auto& part) { part = at_layer(part, l); });
     return at;
   }
 }
@@ -58,11 +58,11 @@ E at_layer(const E& extra, Index l) {
 /// The extra inputs of a further evaluation of the same layer: auxiliary losses count once.
 template <class E>
 E without_auxiliary(const E& extra) {
-  if constexpr (hook::extra::without_auxiliary<const E>()) {
+  if constexpr (detail_::hook::extra::without_auxiliary<const E>()) {
     return extra.without_auxiliary();
   } else {
     E without = extra;
-    lookup::for_each_part(without, [](auto& part) { part = without_auxiliary(part); });
+    detail_::lookup::for_each_part(without, [](auto& part) { part = without_auxiliary(part); });
     return without;
   }
 }
@@ -70,7 +70,7 @@ E without_auxiliary(const E& extra) {
 /// Initial parameters; `Nothing` when the policy learns nothing.
 template <class T, class B, class P>
 Params<P, T, B> init_params(const P& policy, typename B::Context& ctx, Seed seed) {
-  if constexpr (named::Params<P>() && Element<T>::fits) {
+  if constexpr (detail_::named::Params<P>() && Element<T>::fits) {
     const auto here = ctx.here();
     return policy.template init<T, B>(ctx, seed);
   } else {
@@ -82,7 +82,7 @@ Params<P, T, B> init_params(const P& policy, typename B::Context& ctx, Seed seed
 /// @throws ArgumentError when the policy names another one
 template <class P>
 P with_model_dim(const P& policy, Index model_dim) {
-  if constexpr (hook::any::with_model_dim<P>()) {
+  if constexpr (detail_::hook::any::with_model_dim<P>()) {
     return policy.with_model_dim(model_dim);
   } else {
     return policy;
@@ -93,7 +93,7 @@ P with_model_dim(const P& policy, Index model_dim) {
 /// @throws ArgumentError when the policy names another one
 template <class P>
 P with_experts(const P& policy, Index experts) {
-  if constexpr (hook::any::with_experts<P>()) {
+  if constexpr (detail_::hook::any::with_experts<P>()) {
     return policy.with_experts(experts);
   } else if constexpr (requires(P p) { p.experts = experts; }) {
     expect(policy.experts == 0 || policy.experts == experts, "Gate", "experts",
@@ -106,32 +106,32 @@ P with_experts(const P& policy, Index experts) {
   }
 }
 
-namespace policy {
+namespace detail_::policy {
 
 struct Always {
   bool operator()() const { return true; }
 };
 
-}  // namespace policy
+}  // namespace detail_::policy
 
 /// Let every pack that adapts by a rule of its own do so: calls `params.adapt(ctx, grads)` where a pack has it. What
 /// stands in `grads` there is what backward left, a count of picks for instance. A Trainer calls it after each step.
 /// @param adapts  called once for each such pack, in order: whether it adapts now
-template <class C, class P, class Adapts = policy::Always>
-void adapt(C& ctx, P& params, P& grads, const Adapts& adapts = {}) {
-  if constexpr (hook::params::adapt<P, C, P>()) {
+template <class C, class P, class Adapts = detail_::policy::Always>
+void adapt_params(C& ctx, P& params, P& grads, const Adapts& adapts = {}) {
+  if constexpr (detail_::hook::params::adapt<P, C, P>()) {
     if (adapts()) params.adapt(ctx, grads);
-  } else if constexpr (pack::is_vector<P>) {
-    expect(params.size() == grads.size(), "adapt", "parts", params.size(), grads.size());
-    for (std::size_t i = 0; i < params.size(); ++i) adapt(ctx, params[i], grads[i], adapts);
-  } else if constexpr (pack::is_tuple<P>) {
+  } else if constexpr (detail_::pack::is_vector<P>) {
+    expect(params.size() == grads.size(), "adapt_params", "parts", params.size(), grads.size());
+    for (std::size_t i = 0; i < params.size(); ++i) adapt_params(ctx, params[i], grads[i], adapts);
+  } else if constexpr (detail_::pack::is_tuple<P>) {
     const auto parts = [&]<std::size_t... At>(std::index_sequence<At...>) {
-      (adapt(ctx, std::get<At>(params), std::get<At>(grads), adapts), ...);
+      (adapt_params(ctx, std::get<At>(params), std::get<At>(grads), adapts), ...);
     };
     parts(std::make_index_sequence<std::tuple_size_v<P>>{});
-  } else if constexpr (!pack::is_tensor<P>) {
-    if constexpr (pack::check<P>())
-      P::each([&](std::string_view, auto& p, auto& g) { adapt(ctx, p, g, adapts); }, params, grads);
+  } else if constexpr (!detail_::pack::is_tensor<P>) {
+    if constexpr (detail_::pack::check<P>())
+      P::each([&](std::string_view, auto& p, auto& g) { adapt_params(ctx, p, g, adapts); }, params, grads);
   }
 }
 

@@ -6,7 +6,7 @@
 #include "gatefold/policy/policy.hpp"
 #include "gatefold/tensor/view.hpp"
 
-namespace gatefold::policy {
+namespace gatefold::detail_::policy {
 
 /// Stand-ins for arguments, used by the concepts of the policy families. Never called.
 template <class T, class B>
@@ -47,8 +47,8 @@ constexpr bool check_inside() {
 
 /// A policy with Params says how they begin.
 template <class P, class T, class B>
-concept HasInit = !named::Params<P>() || requires(const P policy, typename B::Context& ctx) {
+concept HasInit = !detail_::named::Params<P>() || requires(const P policy, typename B::Context& ctx) {
   { policy.template init<T, B>(ctx, Seed{}) } -> std::same_as<Params<P, T, B>>;
 };
 
-}  // namespace gatefold::policy
+}  // namespace gatefold::detail_::policy

@@ -16,7 +16,7 @@
 
 namespace gatefold {
 
-namespace fn {
+namespace functor {
 
 /// Slot (expert e, sequence g, p) reads row (sequence g, expert e, p).
 template <class B>
@@ -37,7 +37,7 @@ struct StoreValid {
   }
 };
 
-}  // namespace fn
+}  // namespace functor
 
 /// A plan without choices: every slot is a mixture of the items of one sequence, every item a mixture of that
 /// sequence's slots.
@@ -75,10 +75,10 @@ struct DensePlan {
     rows.resize(sequences * each);
     item_offsets.resize(sequences + 1);
     slot_offsets.resize(sequences + 1);
-    B::for_each(ctx, offsets.size(), fn::EvenOffsets<B>{sequences * slots_per_expert, offsets});
-    B::for_each(ctx, rows.size(), fn::SlotRows<B>{experts, sequences, slots_per_expert, rows});
-    B::for_each(ctx, item_offsets.size(), fn::EvenOffsets<B>{length, item_offsets});
-    B::for_each(ctx, slot_offsets.size(), fn::EvenOffsets<B>{each, slot_offsets});
+    B::for_each(ctx, offsets.size(), functor::EvenOffsets<B>{sequences * slots_per_expert, offsets});
+    B::for_each(ctx, rows.size(), functor::SlotRows<B>{experts, sequences, slots_per_expert, rows});
+    B::for_each(ctx, item_offsets.size(), functor::EvenOffsets<B>{length, item_offsets});
+    B::for_each(ctx, slot_offsets.size(), functor::EvenOffsets<B>{each, slot_offsets});
   }
 
   Index items() const { return combine_weight.extent(0); }
@@ -95,17 +95,17 @@ struct DensePlan {
     auto mark = ctx.mark();
     slots.resize(rows.size(), x.extent(1));
     FullPrecision<B>::grouped_gemm(ctx, slots_of_sequences(), std::as_const(dispatch_weight).view(),
-                                   by_sequence(sources(ctx, x)), false, slots.view(), fn::Store{});
+                                   by_sequence(sources(ctx, x)), false, slots.view(), functor::Store{});
     return dispatched(x);
   }
   Dispatched<T, B> dispatched(In<T, 2, B>) const { return {groups(), slots}; }
 
   /// The items, then step(at, i) for every element of out.
-  template <class Step = fn::NoStep<T>>
+  template <class Step = functor::NoStep<T>>
   void combine(typename B::Context& ctx, In<T, 2, B> z, Out<T, 2, B> out, const Step& step = {}) const {
     auto mark = ctx.mark();
     FullPrecision<B>::grouped_gemm(ctx, items_of_sequences(), combine_weight.view(), by_sequence(in_row_order(ctx, z)),
-                                   false, out, fn::StoreValid<T, B>{valid});
+                                   false, out, functor::StoreValid<T, B>{valid});
     run_step(ctx, out, step);
   }
 
@@ -120,18 +120,18 @@ struct DensePlan {
     auto mark = ctx.mark();
     const auto dkept = without_padding(ctx, dout);
     FullPrecision<B>::grouped_gemm(ctx, items_of_sequences(), dkept, by_sequence(in_row_order(ctx, z)), true,
-                                   d.combine_weight, fn::Store{});
+                                   d.combine_weight, functor::Store{});
     auto drows = sequences() == 1 ? dz : ctx.template scratch<T>(dz.extent(0), dz.extent(1));
     fill(ctx, drows, 0);
     FullPrecision<B>::grouped_outer(ctx, items_of_sequences(), combine_weight.view(), dkept, by_sequence(drows));
-    if (sequences() != 1) B::for_rows(ctx, rows.size(), fn::CarryRows<T, T, T, B>{rows, drows, {}, dz});
+    if (sequences() != 1) B::for_rows(ctx, rows.size(), functor::CarryRows<T, T, T, B>{rows, drows, {}, dz});
   }
   /// Adds to dx, or to d.inputs.
   void dispatch_backward(typename B::Context& ctx, In<T, 2, B> x, In<T, 2, B> dslots, Out<T, 2, B> dx, Grad& d) const {
     auto mark = ctx.mark();
     const auto drows = in_row_order(ctx, dslots);
     FullPrecision<B>::grouped_gemm(ctx, slots_of_sequences(), drows, by_sequence(sources(ctx, x)), true,
-                                   d.dispatch_weight, fn::Store{});
+                                   d.dispatch_weight, functor::Store{});
     FullPrecision<B>::grouped_outer(ctx, slots_of_sequences(), dispatch_weight.view(), drows,
                                     by_sequence(d.inputs.empty() ? dx : d.inputs));
   }
@@ -151,7 +151,7 @@ struct DensePlan {
   View<const T, 2, B> in_row_order(auto& ctx, View<const T, 2, B> z) const {
     if (sequences() == 1) return z;
     auto by_row = ctx.template scratch<T>(z.extent(0), z.extent(1));
-    B::for_rows(ctx, rows.size(), fn::CarryRows<T, T, T, B>{{}, z, rows, by_row});
+    B::for_rows(ctx, rows.size(), functor::CarryRows<T, T, T, B>{{}, z, rows, by_row});
     return by_row;
   }
 };

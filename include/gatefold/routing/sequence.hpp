@@ -32,7 +32,7 @@ struct Sequence {
   }
 };
 
-namespace fn {
+namespace functor {
 
 /// kept[n,:] = x[n,:], 0 for padding, whatever stands there
 template <class T, class B>
@@ -43,21 +43,21 @@ struct KeepValid {
   GATEFOLD_HD void operator()(Index i) const { kept.data()[i] = valid(i / x.extent(1)) != 0 ? x.data()[i] : T(0); }
 };
 
-}  // namespace fn
+}  // namespace functor
 
 /// The items with padding set to 0, in scratch: take a mark first. Without a mask, x itself.
 template <class T, class B>
 View<const T, 2, B> without_padding(typename B::Context& ctx, In<T, 2, B> x, In<T, 1, B> valid) {
   if (valid.empty()) return x;
   auto kept = ctx.template scratch<T>(x.extent(0), x.extent(1));
-  B::for_each(ctx, x.size(), fn::KeepValid<T, B>{x, valid, kept});
+  B::for_each(ctx, x.size(), functor::KeepValid<T, B>{x, valid, kept});
   return kept;
 }
 
 /// Hand the padding mask of a gate to the extra inputs of its parts, through `extra.with_valid(mask)`.
 template <class E, class V>
 E with_valid(const E& extra, const V& mask) {
-  if constexpr (hook::extra::with_valid<const E, const V>()) {
+  if constexpr (detail_::hook::extra::with_valid<const E, const V>()) {
     return extra.with_valid(mask);
   } else {
     return extra;

@@ -18,7 +18,7 @@ namespace gatefold {
 /// Stands in a plan for a pick that nobody made, where items take different numbers of experts.
 inline constexpr Index no_pick = std::numeric_limits<Index>::min();
 
-namespace fn {
+namespace functor {
 
 /// The expert a pick chose, dropped or not: a dropped pick stands as ~e in the plan.
 GATEFOLD_HD inline Index chosen(Index expert) { return expert < 0 ? ~expert : expert; }
@@ -124,7 +124,7 @@ struct CombineBackward {
   }
 };
 
-}  // namespace fn
+}  // namespace functor
 
 /// What an expert sees of the items: groups of slots, and the rows they read.
 template <class T, class B>
@@ -138,7 +138,7 @@ struct Dispatched {
 ///     out[n] = Σ_{picks p of item n} weight[p] · z[slot of p]                                          (1)
 ///
 /// A gate calls `resize`, writes item, expert (negative: dropped) and weight of every pick in any order, then calls
-/// `build`. A pick that was chosen and then dropped, for want of room, is written ~e: `fn::chosen` gives e back. A
+/// `build`. A pick that was chosen and then dropped, for want of room, is written ~e: `functor::chosen` gives e back. A
 /// place that no pick uses is written `no_pick`.
 /// @throws ArgumentError on negative sizes; from `build` on picks of experts or items that do not exist; from
 ///         `build_complete` on dropped picks (on a device, negative items and dropped picks are not found); from
@@ -170,7 +170,7 @@ struct SparsePlan {
   }
   void build(typename B::Context& ctx) {
     B::group_by(ctx, expert, offsets, pick);
-    B::for_each(ctx, rows.size(), fn::SlotItems<B>{offsets, pick, item, rows});
+    B::for_each(ctx, rows.size(), functor::SlotItems<B>{offsets, pick, item, rows});
     B::group_by(ctx, rows, item_offsets, item_slots);
     if constexpr (B::is_host)  // a device would have to be waited for
       expect(item_offsets(items()) == offsets(experts()), "SparsePlan.build", "item",
@@ -209,9 +209,9 @@ struct SparsePlan {
 
   /// (1), then step(at, i) for every element of out.
   /// @tparam Z  T, or what z is stored as
-  template <class Z = T, class Step = fn::NoStep<T>>
+  template <class Z = T, class Step = functor::NoStep<T>>
   void combine(typename B::Context& ctx, In<Z, 2, B> z, Out<T, 2, B> out, const Step& step = {}) const {
-    for_rows(ctx, out, fn::Combine<T, B, Z>{item_offsets, item_slots, pick, weight, z, out, false}, step);
+    for_rows(ctx, out, functor::Combine<T, B, Z>{item_offsets, item_slots, pick, weight, z, out, false}, step);
   }
 
   Grad grad(typename B::Context& ctx) const {
@@ -220,14 +220,14 @@ struct SparsePlan {
     return g;
   }
   void combine_backward(typename B::Context& ctx, In<T, 2, B> z, In<T, 2, B> dout, Out<T, 2, B> dz, Grad& d) const {
-    B::for_rows(ctx, rows.size(), fn::CombineBackward<T, B>{groups(), pick, weight, z, dout, dz, d.weight});
+    B::for_rows(ctx, rows.size(), functor::CombineBackward<T, B>{groups(), pick, weight, z, dout, dz, d.weight});
   }
   /// In place of combine_backward, for experts whose backward takes weights.
   SlotWeights<T, B> slot_weights(const Grad& d) const { return {weight, d.weight, pick}; }
   /// dx[n] += Σ dslots[s] over the slots of n.
   template <class Z = T>
   void dispatch_backward(typename B::Context& ctx, In<T, 2, B>, In<Z, 2, B> dslots, Out<T, 2, B> dx, Grad&) const {
-    B::for_rows(ctx, dx.extent(0), fn::Combine<T, B, Z>{item_offsets, item_slots, pick, {}, dslots, dx, true});
+    B::for_rows(ctx, dx.extent(0), functor::Combine<T, B, Z>{item_offsets, item_slots, pick, {}, dslots, dx, true});
   }
 };
 

@@ -18,7 +18,7 @@
 
 namespace gatefold {
 
-namespace pack {
+namespace detail_::pack {
 
 /// The number of characters to insert, delete or replace until one name is the other.
 inline std::size_t edit_distance(std::string_view a, std::string_view b) {
@@ -77,7 +77,7 @@ struct Find {
   }
 };
 
-}  // namespace pack
+}  // namespace detail_::pack
 
 /// Returns one tensor of a pack (parameters, gradients, a carry, an optimizer's state) by its name, with any rank:
 ///
@@ -91,19 +91,19 @@ struct Find {
 /// @cost   one visit of the pack, a string for each tensor
 template <class P>
 auto find(P& pack, std::string_view name) {
-  using Of = pack::Of<std::remove_const_t<P>>;
+  using Of = detail_::pack::Of<std::remove_const_t<P>>;
   GATEFOLD_REQUIRE(
       Of::known,
       "gatefold: find(pack, name) looks into a pack whose template arguments are its elements and backend, "
       "as Params<T, B> and State<Params<T, B>> are");
   using T = std::conditional_t<std::is_const_v<P>, const typename Of::Element, typename Of::Element>;
   std::optional<FlatTensor<T, typename Of::Backend>> found;
-  for_each_tensor(pack::Find<T, typename Of::Backend>{name, found}, pack);
+  for_each_tensor(detail_::pack::Find<T, typename Of::Backend>{name, found}, pack);
   if (!found) {
     std::vector<std::string> names;
     const auto add = [&](const Name& at, const AnyTensor*) { names.push_back(at.str()); };
-    pack::visit_any(add, Name{}, false, std::as_const(pack));
-    pack::throw_unknown_name(name, std::move(names));
+    detail_::pack::visit_any(add, Name{}, false, std::as_const(pack));
+    detail_::pack::throw_unknown_name(name, std::move(names));
   }
   return *std::move(found);
 }

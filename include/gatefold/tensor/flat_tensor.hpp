@@ -125,7 +125,7 @@ FlatTensor(Table<T, B>&) -> FlatTensor<T, B>;
 template <class T, class B>
 FlatTensor(const Table<T, B>&) -> FlatTensor<const T, B>;
 
-namespace pack {
+namespace detail_::pack {
 
 /// The elements and the backend of a pack whose template arguments these are, as those of Params<T, B>.
 template <class P>
@@ -150,6 +150,6 @@ template <template <class...> class Some, class P, class... More>
 requires(Of<P>::known) struct Of<Some<P, More...>> : Of<P> {
 };
 
-}  // namespace pack
+}  // namespace detail_::pack
 
 }  // namespace gatefold

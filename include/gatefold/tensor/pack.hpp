@@ -62,7 +62,7 @@ inline constexpr bool gradient_is_optional = requires {
   requires P::gradient_is_optional;
 };
 
-namespace pack {
+namespace detail_::pack {
 
 template <class>
 inline constexpr bool is_tensor = false;
@@ -161,7 +161,7 @@ void visit(F& f, const Name& at, P& first, Q&... more) {
   }
 }
 
-}  // namespace pack
+}  // namespace detail_::pack
 
 /// Call f(name, tensor...) for every tensor of one pack, or of several of the same shape in lock step.
 /// @throws ArgumentError where the packs have vectors of different length
@@ -171,9 +171,9 @@ void visit(F& f, const Name& at, P& first, Q&... more) {
 /// is given whole packs of which this process holds a part, in place of their tensors.
 template <class F, class... P>
 void for_each_tensor(F&& f, P&... packs) {
-  pack::visit<false>(f, Name{}, packs...);
+  detail_::pack::visit<false>(f, Name{}, packs...);
 }
-namespace pack {
+namespace detail_::pack {
 
 /// One type for all visitors of AnyTensors: the walk over a pack is compiled once. Check::tensor<T>() stops the compile
 /// where a tensor's type is none for them.
@@ -228,27 +228,27 @@ struct FlattenEach {
   }
 };
 
-}  // namespace pack
+}  // namespace detail_::pack
 
 /// Call f(name, tensor...) for every tensor that an optimizer steps, of one pack or of several in lock step: those of
 /// packs that are learned, unless one of the tensors is skipped (Tensor.skip). Each is a FlatTensor (but to a visitor
 /// with `sharded`, see for_each_tensor): elements and extents, whatever its rank.
 template <class F, class... P>
 void for_each_learned(F&& f, P&... packs) {
-  if constexpr (pack::SeesSharded<std::remove_cvref_t<F>>) {
-    pack::visit<true>(f, Name{}, packs...);
-  } else if constexpr ((pack::Of<std::remove_const_t<P>>::known && ...)) {
+  if constexpr (detail_::pack::SeesSharded<std::remove_cvref_t<F>>) {
+    detail_::pack::visit<true>(f, Name{}, packs...);
+  } else if constexpr ((detail_::pack::Of<std::remove_const_t<P>>::known && ...)) {
     const auto each = [&f](const Name& at, const AnyTensor* of_each_pack) {
-      pack::visit_flat<P...>(f, at, of_each_pack, std::index_sequence_for<P...>{});
+      detail_::pack::visit_flat<P...>(f, at, of_each_pack, std::index_sequence_for<P...>{});
     };
-    pack::visit_any(each, Name{}, true, packs...);
+    detail_::pack::visit_any(each, Name{}, true, packs...);
   } else {
-    pack::FlattenEach<std::remove_reference_t<F>> flatten{f};
-    pack::visit<true>(flatten, Name{}, packs...);
+    detail_::pack::FlattenEach<std::remove_reference_t<F>> flatten{f};
+    detail_::pack::visit<true>(flatten, Name{}, packs...);
   }
 }
 
-namespace pack {
+namespace detail_::pack {
 
 /// The extents of a tensor, printed as [2, 4].
 struct Extents {
@@ -290,7 +290,7 @@ void expect_like(const char* where, const Name& at, const P& like, const P& othe
   }
 }
 
-}  // namespace pack
+}  // namespace detail_::pack
 
 /// Require of a pack, gradients or moments, the parts and shapes of another, the parameters, but for tensors that are
 /// skipped (Tensor.skip):
@@ -299,10 +299,10 @@ void expect_like(const char* where, const Name& at, const P& like, const P& othe
 /// @cost   a comparison per extent; the message is built on failure only
 template <class P>
 void expect_like(const char* where, std::string_view name, const P& like, const P& other) {
-  pack::expect_like(where, Name{nullptr, name}, like, other);
+  detail_::pack::expect_like(where, Name{nullptr, name}, like, other);
 }
 
-namespace pack {
+namespace detail_::pack {
 
 /// leaf(a, b), as visit_tensor.
 template <class P, class Q, class Leaf>
@@ -334,12 +334,12 @@ struct ResizeLike {
   void operator()(auto& a, const auto& b) const { a.resize_like(b); }
 };
 
-}  // namespace pack
+}  // namespace detail_::pack
 
 /// Give `to` the tensors and shapes of `from`, which may live on another backend; contents are dropped.
 template <class P, class Q>
 void shape_like(P& to, const Q& from) {
-  pack::structure_like(to, from, pack::ResizeLike{});
+  detail_::pack::structure_like(to, from, detail_::pack::ResizeLike{});
 }
 
 /// The first Table of a pack, the weights of the embedding that a model begins with; null where there is none.
@@ -350,7 +350,7 @@ auto* first_table(P& pack) {
   const auto look = [&](const Name&, const AnyTensor* t) {
     if (!found && t->table && t->type == AnyTensor::type_of<T>()) found = static_cast<Found*>(t->table);
   };
-  pack::visit_any(look, Name{}, false, pack);
+  detail_::pack::visit_any(look, Name{}, false, pack);
   return found;
 }
 
@@ -358,10 +358,10 @@ auto* first_table(P& pack) {
 template <class P>
 std::size_t count_tensors(const P& p) {
   std::size_t n = 0;
-  pack::visit_any([&](const Name&, const AnyTensor*) { ++n; }, Name{}, false, p);
+  detail_::pack::visit_any([&](const Name&, const AnyTensor*) { ++n; }, Name{}, false, p);
   return n;
 }
-namespace pack {
+namespace detail_::pack {
 
 struct FindSharded {
   bool& found;
@@ -369,13 +369,13 @@ struct FindSharded {
   void sharded(const Name&, const auto&) const { found = true; }
 };
 
-}  // namespace pack
+}  // namespace detail_::pack
 
 /// Whether this process holds a part of some of its tensors alone.
 template <class P>
 bool holds_sharded(const P& p) {
   bool found = false;
-  for_each_tensor(pack::FindSharded{found}, p);
+  for_each_tensor(detail_::pack::FindSharded{found}, p);
   return found;
 }
 
@@ -383,7 +383,7 @@ bool holds_sharded(const P& p) {
 template <class P>
 Index count_values(const P& p) {
   Index n = 0;
-  pack::visit_any([&](const Name&, const AnyTensor* t) { n += t->size; }, Name{}, false, p);
+  detail_::pack::visit_any([&](const Name&, const AnyTensor* t) { n += t->size; }, Name{}, false, p);
   return n;
 }
 

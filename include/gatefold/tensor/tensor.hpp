@@ -37,10 +37,11 @@ class Tensor {
   explicit Tensor(Extent... extents) {
     resize(extents...);
   }
-  template <class From, class... Extent,
-            std::enable_if_t<(std::is_integral_v<Extent> && ... && (std::is_pointer_v<From> || shape::HasData<From>)),
-                             int> = 0,
-            Sentence says = "gatefold: a Tensor is new memory; View{pointer, extents...} is yours">
+  template <
+      class From, class... Extent,
+      std::enable_if_t<
+          (std::is_integral_v<Extent> && ... && (std::is_pointer_v<From> || detail_::shape::HasData<From>)), int> = 0,
+      detail_::Sentence says = "gatefold: a Tensor is new memory; View{pointer, extents...} is yours">
   explicit Tensor(const From&,  // gatefold: a Tensor is new memory; View{pointer, extents...} is yours
                   Extent...) = delete;
   Tensor(const Tensor&) { refuse_copy(); }
@@ -91,11 +92,11 @@ class Tensor {
   operator View<T, Rank, B>() { return to_write(); }
   operator View<const T, Rank, B>() const { return elements(); }
   /// For another backend that has the same memory.
-  template <class To, class = std::enable_if_t<shape::shares_memory<B, To>()>>
+  template <class To, class = std::enable_if_t<detail_::shape::shares_memory<B, To>()>>
   operator View<T, Rank, To>() {
     return to_write();
   }
-  template <class To, class = std::enable_if_t<shape::shares_memory<B, To>()>>
+  template <class To, class = std::enable_if_t<detail_::shape::shares_memory<B, To>()>>
   operator View<const T, Rank, To>() const {
     return elements();
   }

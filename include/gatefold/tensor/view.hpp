@@ -17,7 +17,7 @@ namespace gatefold {
 template <class T, int Rank, class B>
 class View;
 
-namespace shape {
+namespace detail_::shape {
 
 /// Views and tensors convert by themselves.
 template <class R>
@@ -89,7 +89,7 @@ constexpr bool shares_memory() {
   }
 }
 
-}  // namespace shape
+}  // namespace detail_::shape
 
 /// A non-owning, row-major, contiguous array of rank 1 to 4 that lives on backend B.
 ///
@@ -115,20 +115,24 @@ class View {
   }
 
   /// Of another backend that has the same memory.
-  template <
-      class U, class From,
-      class = std::enable_if_t<shape::shares_memory<From, B>() && (std::is_same_v<U, T> || std::is_same_v<const U, T>)>>
+  template <class U, class From,
+            class = std::enable_if_t<detail_::shape::shares_memory<From, B>() &&
+                                     (std::is_same_v<U, T> || std::is_same_v<const U, T>)>>
   GATEFOLD_HD constexpr View(const View<U, Rank, From>& other) : data_(other.data()) {
     for (int d = 0; d < Rank; ++d) extents_[d] = other.extent(d);
   }
 
-  template <class R, std::enable_if_t<Rank == 1 && B::is_host && shape::Span<R, T> && !shape::Temporary<R>, int> = 0>
+  template <
+      class R,
+      std::enable_if_t<Rank == 1 && B::is_host && detail_::shape::Span<R, T> && !detail_::shape::Temporary<R>, int> = 0>
   View(R&& range) : data_(range.data()), extents_{static_cast<Index>(range.size())} {
     if constexpr (requires { range.innerStride(); })
       expect(range.innerStride() == 1, "View", "vector", "contiguous elements", range.innerStride());
   }
 
-  template <class M, std::enable_if_t<Rank == 2 && B::is_host && shape::Matrix<M, T> && !shape::Temporary<M>, int> = 0>
+  template <class M,
+            std::enable_if_t<Rank == 2 && B::is_host && detail_::shape::Matrix<M, T> && !detail_::shape::Temporary<M>,
+                             int> = 0>
   View(M&& matrix)
       : data_(matrix.data()), extents_{static_cast<Index>(matrix.rows()), static_cast<Index>(matrix.cols())} {
     GATEFOLD_REQUIRE(std::remove_cvref_t<M>::IsRowMajor, "gatefold: a matrix must be row-major (Eigen::RowMajor)");
@@ -138,14 +142,17 @@ class View {
   }
 
   template <class R,
-            std::enable_if_t<B::is_host && shape::Temporary<R> && (shape::Span<R, T> || shape::Matrix<R, T>), int> = 0,
-            Sentence says = "gatefold: a View does not keep a temporary alive; give it a name first">
+            std::enable_if_t<B::is_host && detail_::shape::Temporary<R> &&
+                                 (detail_::shape::Span<R, T> || detail_::shape::Matrix<R, T>),
+                             int> = 0,
+            detail_::Sentence says = "gatefold: a View does not keep a temporary alive; give it a name first">
   View(R&& temporary) = delete;  // gatefold: a View does not keep a temporary alive; give it a name first
 
   template <
       class R, class... Extent,
-      std::enable_if_t<(sizeof...(Extent) > 0) && shape::HasData<R> && (std::is_integral_v<Extent> && ...), int> = 0,
-      Sentence says = "gatefold: a View with extents is made of a pointer: View{v.data(), rows, columns}">
+      std::enable_if_t<(sizeof...(Extent) > 0) && detail_::shape::HasData<R> && (std::is_integral_v<Extent> && ...),
+                       int> = 0,
+      detail_::Sentence says = "gatefold: a View with extents is made of a pointer: View{v.data(), rows, columns}">
   View(R&& range,  // gatefold: a View with extents is made of a pointer: View{v.data(), rows, columns}
        Extent...) = delete;
 
@@ -168,7 +175,7 @@ class View {
     Index offset = 0;
     for (int d = 0; d < Rank; ++d) {
       GATEFOLD_ASSERT_OR(0 <= index[d] && index[d] < extents_[d], "View: index out of range",
-                         shape::stop_out_of_range(index, extents_, Rank));
+                         detail_::shape::stop_out_of_range(index, extents_, Rank));
       offset = offset * extents_[d] + index[d];
     }
     return data_[offset];

@@ -46,16 +46,16 @@ class AsyncCheckpoint {
     const OneThread::Scope alone(alone_);
     using C = std::remove_cvref_t<decltype(run.context())>;
     namespace files = io::safetensors;
-    static_assert(checkpoint::check_run<R>());
+    static_assert(detail_::checkpoint::check_run<R>());
     const auto here = run.context().here();
-    checkpoint::expect_whole("AsyncCheckpoint.save", run);
+    detail_::checkpoint::expect_whole("AsyncCheckpoint.save", run);
     wait();
     const io::Part<const R> part{"", run};
     auto list = files::entries<typename C::Backend>("AsyncCheckpoint.save", part);
     std::vector<files::Source> sources;
     files::visit<typename C::Backend>(files::AddSource<C>{sources}, part);
     auto save = std::make_unique<files::Save>(
-        path, files::layout_of(checkpoint::with_counters(metadata, run), std::move(list), options));
+        path, files::layout_of(detail_::checkpoint::with_counters(metadata, run), std::move(list), options));
     snapshot_.take(&run.context(), sources);
     writing_ = std::async(std::launch::async, [this, begun = std::move(save)]() mutable {
       const auto own = std::move(begun);  // a file that failed is gone when its thread has ended

@@ -29,7 +29,7 @@
 /// caller's.
 namespace gatefold {
 
-namespace checkpoint {
+namespace detail_::checkpoint {
 
 inline constexpr std::string_view version = "1", prefix = "gatefold.", version_key = "gatefold.checkpoint",
                                   not_trained_key = "gatefold.not_trained";
@@ -145,7 +145,7 @@ io::Metadata take_counters(const std::filesystem::path& path, io::Metadata metad
   return metadata;
 }
 
-}  // namespace checkpoint
+}  // namespace detail_::checkpoint
 
 /// Write all that a run owns to a file: of a Trainer or ThreeStage parameters, the optimizer's state with its counters,
 /// the seed and the count of steps left out; of a RoutedTrainer parameters and seed. Options are not in it, nor parts
@@ -158,10 +158,10 @@ io::Metadata take_counters(const std::filesystem::path& path, io::Metadata metad
 template <class R>
 void save_checkpoint(const std::filesystem::path& path, const R& run, const io::Metadata& metadata = {},
                      const io::SaveOptions& options = {}) {
-  static_assert(checkpoint::check_run<R>());
+  static_assert(detail_::checkpoint::check_run<R>());
   const auto here = run.context().here();
-  checkpoint::expect_whole("save_checkpoint", run);
-  io::save(path, run.context(), checkpoint::with_counters(metadata, run), options, io::Part{"", run});
+  detail_::checkpoint::expect_whole("save_checkpoint", run);
+  io::save(path, run.context(), detail_::checkpoint::with_counters(metadata, run), options, io::Part{"", run});
 }
 
 /// Go on from what save_checkpoint wrote, a file or parts: what follows has the bits of a run that was never
@@ -174,11 +174,11 @@ void save_checkpoint(const std::filesystem::path& path, const R& run, const io::
 /// @cost   as io::load
 template <class R>
 io::Metadata load_checkpoint(const std::filesystem::path& path, R& run) {
-  static_assert(checkpoint::check_run<R>());
+  static_assert(detail_::checkpoint::check_run<R>());
   const auto here = run.context().here();
-  checkpoint::expect_whole("load_checkpoint", run);
-  checkpoint::expect_counters(path, run);
-  return checkpoint::take_counters(path, io::load(path, run.context(), io::Part{"", run}), run);
+  detail_::checkpoint::expect_whole("load_checkpoint", run);
+  detail_::checkpoint::expect_counters(path, run);
+  return detail_::checkpoint::take_counters(path, io::load(path, run.context(), io::Part{"", run}), run);
 }
 
 /// The weights of a trained model and nothing else of its run, from a checkpoint of a Trainer: to tune it, or to infer.
@@ -198,7 +198,7 @@ void load_model(const std::filesystem::path& path, C& ctx, P& params) {
   const auto look = [&](const Name& name, const AnyTensor*) {
     beside_a_loss |= names.contains("params.model." + name.str());
   };
-  pack::visit_any(look, Name{}, false, params);
+  detail_::pack::visit_any(look, Name{}, false, params);
   io::load_subset(path, ctx, io::Part{beside_a_loss ? "params.model" : "params", params});
 }
 

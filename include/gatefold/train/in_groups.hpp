@@ -11,7 +11,7 @@
 
 namespace gatefold {
 
-namespace in_groups {
+namespace detail_::in_groups {
 
 /// Stands for an optimizer where InGroups does not begin with a function of names, for a sentence.
 struct NoFunction {};
@@ -27,7 +27,7 @@ void expect_groups(const O& optimizer, const Pack& params, const Seen& seen) {
   }
 }
 
-}  // namespace in_groups
+}  // namespace detail_::in_groups
 
 /// Whether a tensor is one of weights, which decay is meant for: no bias, no gain of a norm, nothing that an update
 /// rule learns (μ and γ say). By name: the learned temperature of cosine scores and the scale of Soft MoE are weights.
@@ -55,7 +55,7 @@ inline bool is_weight(const Name& name) {
 template <class FirstT, class RestT>
 struct InGroups {
   GATEFOLD_REQUIRE(
-      (!std::is_same_v<FirstT, in_groups::NoFunction>),
+      (!std::is_same_v<FirstT, detail_::in_groups::NoFunction>),
       "gatefold: InGroups{belongs, first, rest} begins with which tensors are the first optimizer's: a "
       "function of names, or a lambda that captures nothing; see docs/how-to/extending_parts.md#optimizer");
   using IsOptimizer = void;
@@ -102,7 +102,7 @@ struct InGroups {
     const auto of_first = [&](const Name& name) { return seen(name) && belongs(name); };
     const auto of_rest = [&](const Name& name) { return seen(name) && !belongs(name); };
     Index tensors = 0, chosen = 0;
-    pack::visit_any(
+    detail_::pack::visit_any(
         [&](const Name& name, const AnyTensor*) {
           tensors += seen(name);
           chosen += of_first(name);
@@ -112,8 +112,8 @@ struct InGroups {
            Joined{"true for at least one of ", tensors, " tensors, by the names of for_each_tensor"}, "none");
     expect(chosen < tensors, "InGroups.begin", "belongs",
            Joined{"false for at least one of ", tensors, " tensors, by the names of for_each_tensor"}, "none");
-    in_groups::expect_groups(first, params, of_first);
-    in_groups::expect_groups(rest, params, of_rest);
+    detail_::in_groups::expect_groups(first, params, of_first);
+    detail_::in_groups::expect_groups(rest, params, of_rest);
   }
   template <class Pack>
   void expect_step(Pack& params, Pack& grads, State<Pack>& state) const {
@@ -142,6 +142,6 @@ struct InGroups {
 template <class F, class R>
 InGroups(bool (*)(const Name&), F, R, double = 1) -> InGroups<optim::OrNoOptimizer<F>, optim::OrNoOptimizer<R>>;
 template <class K, class F, class R, class = std::enable_if_t<!std::is_convertible_v<K, bool (*)(const Name&)>>>
-InGroups(K, F, R, double = 1) -> InGroups<in_groups::NoFunction, R>;
+InGroups(K, F, R, double = 1) -> InGroups<detail_::in_groups::NoFunction, R>;
 
 }  // namespace gatefold

@@ -31,9 +31,9 @@ template <class T, class C, class ModelT, class LossT>
 class InputGradient {
   using B = typename C::Backend;
   using Layer = AsLayer<ModelT, T, B>;
-  using Loss = loss::Of<LossT, gatefold::Params<Layer, T, B>, T, B>;
+  using Loss = detail_::loss::Of<LossT, gatefold::Params<Layer, T, B>, T, B>;
   GATEFOLD_REQUIRE(
-      (!policy::reads_ids<Layer, T, B>),
+      (!detail_::policy::reads_ids<Layer, T, B>),
       "gatefold: a model that reads ids has no gradient of its items; see docs/how-to/extending.md#branch");
 
  public:
@@ -52,8 +52,8 @@ class InputGradient {
     y_.resize(x.extent(0), layer_.out_dim());
     dy_.resize(x.extent(0), layer_.out_dim());
     value_.resize(1);
-    loss::validate_target<T, B>("InputGradient", loss, x.extent(0), y_, target);
-    if (!begun_) grads_ = not_trained::no_gradients(ctx_, params);
+    detail_::loss::validate_target<T, B>("InputGradient", loss, x.extent(0), y_, target);
+    if (!begun_) grads_ = detail_::not_trained::no_gradients(ctx_, params);
     begun_ = true;
     rounded_.run(ctx_, params, {.keep = keeps_rounded}, [&] { run(params, x, target, dx, without_auxiliary(extra)); });
   }

@@ -24,7 +24,7 @@ namespace io {
 /// Parameters of a model on the backend of a context: of a layer or branch what its `init` returns, of an expert those
 /// of the layer that it stands for.
 template <class T, class C, class M>
-using ParametersOf = lookup::ParametersOf<M, T, typename C::Backend>;
+using ParametersOf = detail_::lookup::ParametersOf<M, T, typename C::Backend>;
 
 /// Returns parameters of a model with the shapes that `init` gives them; elements are not initialised.
 /// @throws ArgumentError on options that do not fit, as init does
@@ -33,7 +33,7 @@ ParametersOf<T, C, M> uninitialised_parameters(C& ctx, const M& model) {
   const auto here = ctx.here();
   Shapes::Context shapes;
   ParametersOf<T, C, M> params;
-  shape_like(params, init_params<T, Shapes>(lookup::with_init<T, Shapes>(model), shapes, Seed{}));
+  shape_like(params, init_params<T, Shapes>(detail_::lookup::with_init<T, Shapes>(model), shapes, Seed{}));
   return params;
 }
 
@@ -65,8 +65,8 @@ template <class T = float, class C, class M, class = std::enable_if_t<has_dims<M
 ParametersOf<T, C, M> load(const TensorFiles& files, C& ctx, const TensorMap& map, const M& model, Seed seed = {}) {
   using B = typename C::Backend;
   const bool all = std::none_of(map.begin(), map.end(), [](const MapEntry& entry) { return entry.theirs.empty(); });
-  auto params =
-      all ? uninitialised_parameters<T>(ctx, model) : init_params<T, B>(lookup::with_init<T, B>(model), ctx, seed);
+  auto params = all ? uninitialised_parameters<T>(ctx, model)
+                    : init_params<T, B>(detail_::lookup::with_init<T, B>(model), ctx, seed);
   load(files, ctx, map, params);
   return params;
 }

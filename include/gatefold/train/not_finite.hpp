@@ -16,7 +16,7 @@ namespace gatefold {
 /// out and count it. Either way nothing is written: no parameter, no moment, no counter.
 enum class NotFinite { throws, skips };
 
-namespace fn {
+namespace functor {
 
 /// verdict = 0 if what was measured is finite, else 1
 template <class T>
@@ -26,7 +26,7 @@ struct Verdict {
   GATEFOLD_HD void operator()(Index) const { *verdict = is_finite(*total) ? T(0) : T(1); }
 };
 
-}  // namespace fn
+}  // namespace functor
 
 /// Whether every value of a pack that an optimizer steps is finite.
 /// @cost  one reading of the pack; waits for the backend
@@ -35,7 +35,7 @@ bool all_finite(C& ctx, const Pack& pack) {
   auto mark = ctx.mark();
   double total = 0;
   C::Backend::to_host(ctx, 1, optim::measure_finite(ctx, pack).total, &total);
-  return fn::is_finite(total);
+  return functor::is_finite(total);
 }
 
 [[noreturn, gnu::cold, gnu::noinline]] inline void throw_not_finite(const char* where, Printed what) {
@@ -46,7 +46,7 @@ bool all_finite(C& ctx, const Pack& pack) {
 /// @throws NotFiniteError naming the loss or the first of the gradients that is not finite
 template <class C, class Pack>
 [[noreturn]] void throw_not_finite(const char* where, C& ctx, double loss, const Pack& grads) {
-  if (!fn::is_finite(loss)) throw_not_finite(where, Joined{"loss: expected a finite number, got ", loss});
+  if (!functor::is_finite(loss)) throw_not_finite(where, Joined{"loss: expected a finite number, got ", loss});
   for_each_learned(
       [&](const Name& name, const auto& t) {
         if (!all_finite(ctx, t))

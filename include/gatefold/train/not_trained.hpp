@@ -61,7 +61,7 @@ class NotTrained {
       selected.push_back(selects_ && selects_(name));
       if (!patterns_.empty()) names.push_back(name.str());
     };
-    pack::visit_any(look, Name{}, false, params);
+    detail_::pack::visit_any(look, Name{}, false, params);
     expect(!selects_ || std::find(selected.begin(), selected.end(), true) != selected.end(), "NotTrained", "function",
            "true for at least one tensor", "false for all");
     for (const std::string& pattern : patterns_) select(pattern, names, selected);
@@ -128,7 +128,7 @@ class NotTrained {
   bool (*selects_)(const Name&) = nullptr;
 };
 
-namespace not_trained {
+namespace detail_::not_trained {
 
 /// Whether a pack that adapts does so, in order.
 struct AdaptSome {
@@ -138,17 +138,18 @@ struct AdaptSome {
 };
 /// Returns gradients of parameters, zeroed; those that nobody reads are skipped.
 template <class C, class P>
-P gradients(C& ctx, const P& params, const gradient_memory::Uses& uses, const std::vector<bool>& selected) {
+P gradients(C& ctx, const P& params, const detail_::gradient_memory::Uses& uses, const std::vector<bool>& selected) {
   const auto here = ctx.here();
   P zeros;
-  gradient_memory::shape(zeros, params, uses, selected);
+  detail_::gradient_memory::shape(zeros, params, uses, selected);
   set_zero(ctx, zeros);
   return zeros;
 }
 /// Returns gradients that backward skips wherever it can: for callers that need the adjoint of the items only.
 template <class C, class P>
 P no_gradients(C& ctx, const P& params) {
-  return gradients(ctx, params, gradient_memory::uses<C>(params), std::vector<bool>(count_tensors(params), true));
+  return gradients(ctx, params, detail_::gradient_memory::uses<C>(params),
+                   std::vector<bool>(count_tensors(params), true));
 }
 
 /// The part of a pack that a Trainer trains.
@@ -157,7 +158,7 @@ class Trained {
  public:
   /// @throws ArgumentError as NotTrained.of
   Trained(const Pack& params, const NotTrained& except)
-      : selected_(except.of(params)), uses_(gradient_memory::uses<C>(params)) {
+      : selected_(except.of(params)), uses_(detail_::gradient_memory::uses<C>(params)) {
     for (const auto& [begin, end] : uses_.adapting) {
       bool none = true;
       for (std::size_t i = begin; i < end; ++i) none = none && !selected_[i];
@@ -173,37 +174,40 @@ class Trained {
     if (!whole_) stepped_ = ParameterGroup<Pack>(params, choose);
   }
 
-  /// Returns zeros of the shape of the parameters. Gradients that nobody reads are skipped (gradient_memory::shape).
-  Pack gradients(C& ctx, const Pack& params) const { return not_trained::gradients(ctx, params, uses_, selected_); }
+  /// Returns zeros of the shape of the parameters. Gradients that nobody reads are skipped
+  /// (detail_::gradient_memory::shape).
+  Pack gradients(C& ctx, const Pack& params) const {
+    return detail_::not_trained::gradients(ctx, params, uses_, selected_);
+  }
   /// Calls f(packs...) while tensors that no optimizer steps are set aside (ParameterGroup.only).
   template <class F, class... Packs>
   auto only(F&& f, Packs&... packs) {
     return whole_ ? f(packs...) : stepped_.only(f, packs...);
   }
-  /// adapt(ctx, params, grads) of packs without selected tensors.
+  /// adapt_params(ctx, params, grads) of packs without selected tensors.
   void adapt(C& ctx, Pack& params, Pack& grads) const {
     std::size_t next = 0;
-    gatefold::adapt(ctx, params, grads, not_trained::AdaptSome{adapts_, next});
+    gatefold::adapt_params(ctx, params, grads, detail_::not_trained::AdaptSome{adapts_, next});
   }
   /// The names of the selected tensors.
   const std::vector<std::string>& not_trained() const { return names_; }
 
  private:
   std::vector<bool> selected_, adapts_;  // by tensor, and by pack that adapts
-  gradient_memory::Uses uses_;
+  detail_::gradient_memory::Uses uses_;
   bool whole_ = true;  // whether an optimizer steps all tensors
   ParameterGroup<Pack> stepped_{};
   std::vector<std::string> names_{};
 };
 
-}  // namespace not_trained
+}  // namespace detail_::not_trained
 
 /// Returns gradients of parameters, zeroed, as a Trainer without NotTrained has them: as zeros_like, but gradients of
 /// tensors that are not learned are skipped if their policy says `gradient_is_optional`.
 template <class C, class P>
 P gradients_like(C& ctx, const P& params) {
-  return not_trained::gradients(ctx, params, gradient_memory::uses<C>(params),
-                                std::vector<bool>(count_tensors(params), false));
+  return detail_::not_trained::gradients(ctx, params, detail_::gradient_memory::uses<C>(params),
+                                         std::vector<bool>(count_tensors(params), false));
 }
 
 }  // namespace gatefold

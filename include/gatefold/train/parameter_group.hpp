@@ -13,7 +13,7 @@
 
 namespace gatefold {
 
-namespace parameter_group {
+namespace detail_::parameter_group {
 
 /// Exchange the tensors that are not of the group.
 struct SwapOthers {
@@ -40,7 +40,7 @@ struct LeaveEmpty {
   void operator()(auto&, const auto&) const {}
 };
 
-}  // namespace parameter_group
+}  // namespace detail_::parameter_group
 
 /// Some of the tensors of a pack, so that an optimizer sees these and no others.
 ///
@@ -69,7 +69,7 @@ class ParameterGroup {
       belongs_.push_back(belongs);
       if (belongs) count_ += t->size;
     };
-    pack::visit_any(choose, Name{}, false, like);
+    detail_::pack::visit_any(choose, Name{}, false, like);
   }
 
   /// Choose the tensors that another group has chosen.
@@ -105,7 +105,7 @@ class ParameterGroup {
     const auto here = ctx.here();
     Pack part;
     std::size_t i = 0;
-    pack::structure_like(part, pack, parameter_group::CopyChosen<C>{ctx, belongs_, i});
+    detail_::pack::structure_like(part, pack, detail_::parameter_group::CopyChosen<C>{ctx, belongs_, i});
     return part;
   }
   /// The number of values in the part.
@@ -120,7 +120,7 @@ class ParameterGroup {
     Pack &pack, &aside;
 
     Exchange(const std::vector<bool>& b, Pack& p, Pack& a) : belongs(b), pack(p), aside(a) {
-      pack::structure_like(aside, pack, parameter_group::LeaveEmpty{});  // where its experts lie now
+      detail_::pack::structure_like(aside, pack, detail_::parameter_group::LeaveEmpty{});  // where its experts lie now
       swap();
     }
     Exchange(const Exchange&) = delete;
@@ -128,13 +128,13 @@ class ParameterGroup {
     ~Exchange() { swap(); }
     void swap() const {
       std::size_t i = 0;
-      for_each_tensor(parameter_group::SwapOthers{belongs, i}, pack, aside);
+      for_each_tensor(detail_::parameter_group::SwapOthers{belongs, i}, pack, aside);
     }
   };
   /// The structure of a pack, every tensor empty.
   static Pack hollow(const Pack& like) {
     Pack empty;
-    pack::structure_like(empty, like, parameter_group::LeaveEmpty{});
+    detail_::pack::structure_like(empty, like, detail_::parameter_group::LeaveEmpty{});
     return empty;
   }
 

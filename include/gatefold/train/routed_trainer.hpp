@@ -48,7 +48,7 @@ class RoutedTrainer {
       requires(gatefold::Plan<decltype(std::declval<const MixtureT&>().filled_gate()), T, B> plan) { plan.item_slots; },
       "gatefold: a RoutedTrainer or ThreeStage takes a gate that picks experts for each item; one that mixes items, as "
       "SoftMoe does, is trained by a Trainer");
-  GATEFOLD_REQUIRE(!named::Params<LossT>(),
+  GATEFOLD_REQUIRE(!detail_::named::Params<LossT>(),
                    "gatefold: the loss of a RoutedTrainer or ThreeStage learns nothing; a Trainer takes one that does");
 
  public:
@@ -95,8 +95,10 @@ class RoutedTrainer {
   }
 
   /// A batch without its target.
-  void gradients(policy::Misuse<"gatefold: gradients takes items and their target, trainer.gradients(x, target)">);
-  void evaluate(policy::Misuse<"gatefold: evaluate takes items and their target, trainer.evaluate(x, target)">);
+  void gradients(
+      detail_::policy::Misuse<"gatefold: gradients takes items and their target, trainer.gradients(x, target)">);
+  void evaluate(
+      detail_::policy::Misuse<"gatefold: evaluate takes items and their target, trainer.evaluate(x, target)">);
 
   /// What a checkpoint holds (train/checkpoint.hpp).
   static void each(auto&& f, auto&... r) { f("params", r.params...); }
@@ -144,9 +146,9 @@ class RoutedTrainer {
     auto dloss = ctx_.template scratch<T>(x.extent(0), mixture.out_dim());
     auto dz = ctx_.template scratch<T>(in.groups.slots, mixture.out_dim());
     View<T, 2, B> dslots{};
-    if constexpr (!hook::any::items_adjoint_is_optional<decltype(mixture.expert)>())
+    if constexpr (!detail_::hook::any::items_adjoint_is_optional<decltype(mixture.expert)>())
       dslots = ctx_.template scratch<T>(in.groups.slots, mixture.in_dim());
-    if constexpr (!hook::any::items_adjoint_is_optional<decltype(mixture.filled_gate())>()) {
+    if constexpr (!detail_::hook::any::items_adjoint_is_optional<decltype(mixture.filled_gate())>()) {
       dx_.resize(x.extent(0), mixture.in_dim());
       set_zero(ctx_, dx_);
     }
@@ -167,7 +169,7 @@ class RoutedTrainer {
     expect_shape("RoutedTrainer", "x", x, {any_extent, mixture.in_dim()});
     y_.resize(x.extent(0), mixture.out_dim());
     f_.resize(x.extent(0), mixture.out_dim());
-    loss::validate_target<T, B>("RoutedTrainer", loss, x.extent(0), y_, target);
+    detail_::loss::validate_target<T, B>("RoutedTrainer", loss, x.extent(0), y_, target);
     mixture.validate(params, x.extent(0), extra);
     auto& plan = saved.plan;
     mixture.filled_gate().forward(ctx_, params.gate, x, plan, saved.gate, mixture.of_gate(extra));
@@ -176,14 +178,14 @@ class RoutedTrainer {
     mixture.drawing_experts(extra).forward(ctx_, params.expert, in.groups, in.x, saved.z, saved.expert);
     plan.combine(ctx_, saved.z, y_);
     B::for_rows(ctx_, x.extent(0),
-                fn::Combine<T, B>{plan.item_offsets, plan.item_slots, plan.pick, {}, saved.z, f_, false});
+                functor::Combine<T, B>{plan.item_offsets, plan.item_slots, plan.pick, {}, saved.z, f_, false});
   }
   /// @param measured  what was measured of the gradients, @param finite  out  the verdict on it; or null: neither
   Losses losses(Target target, const double* measured = nullptr, bool* finite = nullptr) {
     T values[3];
     loss.template forward<T, B>(ctx_, y_, target, value_.view().rows(1, 1));
     if (!weighted_experts) loss.template forward<T, B>(ctx_, f_, target, value_.view().rows(2, 1));
-    if (measured) B::for_each(ctx_, 1, fn::Verdict<T>{measured, value_.data()});
+    if (measured) B::for_each(ctx_, 1, functor::Verdict<T>{measured, value_.data()});
     B::to_host(ctx_, weighted_experts ? 2 : 3, std::as_const(value_).data(), values);
     if (finite) *finite = values[0] == 0;
     return {static_cast<double>(values[1]), static_cast<double>(values[weighted_experts ? 1 : 2])};

@@ -24,7 +24,7 @@
 /// Remove, add, copy and reorder the experts of a trained model.
 namespace gatefold {
 
-namespace fn {
+namespace functor {
 
 /// to[o, i, j] = from[o, list[i], j] for tensors [outer, experts, inner]
 template <class T>
@@ -39,7 +39,7 @@ struct SelectExperts {
   }
 };
 
-}  // namespace fn
+}  // namespace functor
 
 /// Which expert each new expert is a copy of: new expert i is expert list[i]. One list holds for every mixture of a
 /// model; a vector of lists holds one for each mixture, in the order of the model's tensors.
@@ -59,7 +59,7 @@ class ExpertLists {
   std::vector<std::vector<Index>> lists_;
 };
 
-namespace select {
+namespace detail_::select {
 
 /// Parameters of a Mixture.
 template <class P>
@@ -71,7 +71,7 @@ concept OfMixture = requires(P& p) {
 /// Parameters of Experts, of which each kind has its own.
 template <class P>
 concept OfKinds = requires(P& p) {
-  requires pack::is_tuple<std::remove_cvref_t<decltype(p.kinds)>>;
+  requires detail_::pack::is_tuple<std::remove_cvref_t<decltype(p.kinds)>>;
 };
 /// Parameters that say which extents of their tensors count experts.
 template <class P>
@@ -107,16 +107,16 @@ class Selection {
   /// Any part of a model or state.
   template <class P>
   void part(const Name& at, P& to, const P& from) {
-    if constexpr (pack::is_tensor<P>) {
+    if constexpr (detail_::pack::is_tensor<P>) {
       to.resize_like(from);
       copy(ctx_, from.view(), to.view());
-    } else if constexpr (pack::is_vector<P>) {
+    } else if constexpr (detail_::pack::is_vector<P>) {
       to.resize(from.size());
       for (std::size_t i = 0; i < from.size(); ++i) part(Name{&at, {}, static_cast<Index>(i)}, to[i], from[i]);
-    } else if constexpr (pack::is_tuple<P>) {
+    } else if constexpr (detail_::pack::is_tuple<P>) {
       each_of_tuple(at, to, from, [&](const Name& name, auto& a, const auto& b) { part(name, a, b); });
-    } else if constexpr (pack::is_sharded<P>) {
-      GATEFOLD_REQUIRE(!pack::is_sharded<P>,
+    } else if constexpr (detail_::pack::is_sharded<P>) {
+      GATEFOLD_REQUIRE(!detail_::pack::is_sharded<P>,
                        "gatefold: select_experts works in one process, on a model that holds all its experts; of a "
                        "model on shards, save the whole and load it into one without (docs/how-to/distributed.md)");
     } else if constexpr (OfMixture<P>) {
@@ -160,8 +160,8 @@ class Selection {
         [&](std::string_view name, auto& a, auto& b) {
           const Name child{&at, name};
           using A = std::remove_cvref_t<decltype(a)>;
-          if constexpr (pack::is_tensor<A>) {
-            GATEFOLD_REQUIRE((says_extents<Says> || !pack::is_tensor<A>),
+          if constexpr (detail_::pack::is_tensor<A>) {
+            GATEFOLD_REQUIRE((says_extents<Says> || !detail_::pack::is_tensor<A>),
                              "gatefold: select_experts: the Params of this gate do not say which extents of their "
                              "tensors count experts: static constexpr int expert_extents[] = {1, 0}; in the order of "
                              "each, -1 for a tensor without; see docs/reference/optional_members.md");
@@ -181,13 +181,13 @@ class Selection {
   /// The experts': the first extent of their tensors.
   template <class P>
   void bank(const Name& at, P& to, const P& from, const std::vector<Index>& list) {
-    if constexpr (pack::is_tensor<P>) {
+    if constexpr (detail_::pack::is_tensor<P>) {
       tensor(at, to, from, 0, list);
-    } else if constexpr (pack::is_tuple<P>) {
+    } else if constexpr (detail_::pack::is_tuple<P>) {
       each_of_tuple(at, to, from, [&](const Name& name, auto& a, const auto& b) { bank(name, a, b, list); });
     } else if constexpr (OfKinds<P>) {
       kinds(Name{&at, "kinds"}, to.kinds, from.kinds, list);
-    } else if constexpr (pack::is_sharded<P>) {
+    } else if constexpr (detail_::pack::is_sharded<P>) {
       part(at, to, from);  // says why not
     } else {
       P::each(
@@ -234,7 +234,8 @@ class Selection {
       auto mark = ctx_.mark();
       auto places = ctx_.template scratch<Index>(count);
       B::from_host(ctx_, count, list.data(), places.data());
-      B::for_each(ctx_, to.size(), fn::SelectExperts<T>{from.data(), places.data(), experts, count, inner, to.data()});
+      B::for_each(ctx_, to.size(),
+                  functor::SelectExperts<T>{from.data(), places.data(), experts, count, inner, to.data()});
       return;
     }
     expect(false, where, Joined{at, ": expert_extents"}, Joined{"less than its rank, ", Rank}, extent);
@@ -252,7 +253,7 @@ class Selection {
   Index mixtures_ = 0, selected_ = 0;
 };
 
-}  // namespace select
+}  // namespace detail_::select
 
 /// Returns parameters, or an optimizer's state, of a model with other experts: new expert i is a copy of expert
 /// list[i], in every mixture of the model.
@@ -275,7 +276,7 @@ template <class C, class P>
 P select_experts(C& ctx, const P& pack, const ExpertLists& list) {
   const auto here = ctx.here();
   P to{};
-  select::Selection<C> selection(ctx, list);
+  detail_::select::Selection<C> selection(ctx, list);
   selection.part(Name{}, to, pack);
   selection.expect_mixtures();
   optim::copy_counters(pack, to);

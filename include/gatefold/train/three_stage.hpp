@@ -18,7 +18,7 @@
 
 namespace gatefold {
 
-namespace fn {
+namespace functor {
 
 /// g[e, j] = Σ_e' g[e', j] for all e, in ascending order of e'
 template <class T>
@@ -32,7 +32,7 @@ struct SumOverExperts {
   }
 };
 
-}  // namespace fn
+}  // namespace functor
 
 /// Who learns when, and by which optimizer.
 /// @param first, second  T₁ and T₂, the last epochs of stages I and II; equal numbers leave stage II out
@@ -127,7 +127,7 @@ class ThreeStage {
   int stage() const { return stages.of_experts().stage(epoch()); }
 
   /// A batch without its target.
-  void step(policy::Misuse<"gatefold: step takes items and their target, run.step(x, target)">);
+  void step(detail_::policy::Misuse<"gatefold: step takes items and their target, run.step(x, target)">);
   /// One step of the present stage, on all data or a batch. Returns the losses before it. A batch of no items is no
   /// step: losses of 0, and nothing changes.
   Losses step(In<T, 2, B> x, Target target, const Extra& extra = {}) {
@@ -142,12 +142,12 @@ class ThreeStage {
       for_each_attention(trainer.grads.expert, [&](auto& t) {
         if (t.size() > 0)
           B::for_each(ctx, t.size() / t.extent(0),
-                      fn::SumOverExperts<T>{t.extent(0), t.size() / t.extent(0), t.data()});
+                      functor::SumOverExperts<T>{t.extent(0), t.size() / t.extent(0), t.data()});
       });
     auto mark = ctx.mark();
     bool finite = true;
     const Losses losses = trainer.losses(target, optim::measure_finite(ctx, trainer.grads).total, &finite);
-    if (!finite || !fn::is_finite(losses.router) || !fn::is_finite(losses.experts)) {
+    if (!finite || !functor::is_finite(losses.router) || !functor::is_finite(losses.experts)) {
       if (not_finite == NotFinite::throws)
         throw_not_finite("ThreeStage.step", ctx, losses.router + losses.experts, trainer.grads);
       ++skipped;
@@ -158,7 +158,7 @@ class ThreeStage {
     optim::expect_step(stages.router, trainer.params.gate, trainer.grads.gate, state.router);
     of_experts.step(ctx, trainer.params.expert, trainer.grads.expert, state);
     stages.router.step(ctx, trainer.params.gate, trainer.grads.gate, state.router);
-    adapt(ctx, trainer.params.gate, trainer.grads.gate);
+    adapt_params(ctx, trainer.params.gate, trainer.grads.gate);
     return losses;
   }
 

@@ -65,7 +65,7 @@ template <class T, class C, class ModelT, class LossT, class OptimizerT>
 class Trainer {
   using B = typename C::Backend;
   using Layer = AsLayer<ModelT, T, B>;
-  using Loss = loss::Of<LossT, gatefold::Params<Layer, T, B>, T, B>;
+  using Loss = detail_::loss::Of<LossT, gatefold::Params<Layer, T, B>, T, B>;
 
  public:
   using Items = gatefold::Items<Layer, T, B>;
@@ -73,7 +73,8 @@ class Trainer {
   using Params = typename Loss::Learned;  // the model's, or ModelAndLoss where the loss learns
   using Target = typename Loss::Target;
   static_assert(optim::check<OptimizerT, C, Params>());
-  GATEFOLD_REQUIRE((hook::loss::no_batch<LossT>() == hook::optimizer::reduce<const OptimizerT, C, Params>()),
+  GATEFOLD_REQUIRE((detail_::hook::loss::no_batch<LossT>() ==
+                    detail_::hook::optimizer::reduce<const OptimizerT, C, Params>()),
                    "gatefold: on shards a Trainer takes both, dist::LossOfShards{loss, &shard} and "
                    "dist::DataParallel{optimizer, &shard}; see docs/how-to/distributed.md");
 
@@ -89,7 +90,7 @@ class Trainer {
         state(trained_.only([&](Params& p) { return optimizer.begin(ctx, p); }, params)),
         seed(of_run) {
     optim::validate_options(optimizer);
-    expect(named::reduce<OptimizerT>() || !holds_sharded(params), "Trainer", "optimizer",
+    expect(detail_::named::reduce<OptimizerT>() || !holds_sharded(params), "Trainer", "optimizer",
            "dist::DataParallel around it, and dist::LossOfShards around the loss, for a model whose experts are dealt "
            "over shards",
            "none");
@@ -119,11 +120,11 @@ class Trainer {
     double value = 0;
     const auto step_finite = [&](Params& p, Params& g) {
       const auto measured = optim::measure_gradients(optimizer, ctx_, g);
-      B::for_each(ctx_, 1, fn::Verdict<T>{measured.total, value_.data() + 1});
+      B::for_each(ctx_, 1, functor::Verdict<T>{measured.total, value_.data() + 1});
       T found[2];
       B::to_host(ctx_, 2, std::as_const(value_).data(), found);
       value = taken.mean(static_cast<double>(found[0]));
-      if (!fn::is_finite(value) || found[1] != 0) {
+      if (!functor::is_finite(value) || found[1] != 0) {
         if (not_finite == NotFinite::throws) throw_not_finite("Trainer.step", ctx_, value, g);
         ++skipped;
         return false;
@@ -169,7 +170,7 @@ class Trainer {
     const auto here = ctx_.here();
     expect_items("Trainer.evaluate", layer_, x);
     y_.resize(x.extent(0), layer_.out_dim());
-    loss::validate_target<T, B>("Trainer.evaluate", loss, x.extent(0), y_, target);
+    detail_::loss::validate_target<T, B>("Trainer.evaluate", loss, x.extent(0), y_, target);
     infer(x, y_, extra);
     Loss::forward(loss, ctx_, params, y_, target, value_.view().rows(0, 1), loss_saved_);
     return host_value();
@@ -197,15 +198,18 @@ class Trainer {
   }
 
   /// A batch without its target, or without memory for the outputs.
-  void step(policy::Misuse<"gatefold: step takes items and their target, trainer.step(x, target); outputs without a "
-                           "target are trainer.infer(x, y); see docs/how-to/your_data.md">);
+  void step(
+      detail_::policy::Misuse<"gatefold: step takes items and their target, trainer.step(x, target); outputs without a "
+                              "target are trainer.infer(x, y); see docs/how-to/your_data.md">);
   void accumulate(
-      policy::Misuse<"gatefold: accumulate takes items and their target, trainer.accumulate(x, target); see "
-                     "docs/how-to/your_data.md">);
-  void evaluate(policy::Misuse<"gatefold: evaluate takes items and their target, trainer.evaluate(x, target); outputs "
-                               "without a target are trainer.infer(x, y); see docs/how-to/your_data.md">);
-  void infer(policy::Misuse<"gatefold: infer returns nothing and writes y, which stands before the call: "
-                            "Tensor<float, 2, Cpu> y(N, out_dim); trainer.infer(x, y); see docs/how-to/serving.md">);
+      detail_::policy::Misuse<"gatefold: accumulate takes items and their target, trainer.accumulate(x, target); see "
+                              "docs/how-to/your_data.md">);
+  void evaluate(
+      detail_::policy::Misuse<"gatefold: evaluate takes items and their target, trainer.evaluate(x, target); outputs "
+                              "without a target are trainer.infer(x, y); see docs/how-to/your_data.md">);
+  void infer(
+      detail_::policy::Misuse<"gatefold: infer returns nothing and writes y, which stands before the call: "
+                              "Tensor<float, 2, Cpu> y(N, out_dim); trainer.infer(x, y); see docs/how-to/serving.md">);
 
   /// The auxiliary losses of the last batch or part, weighted and summed over all mixtures.
   double auxiliary() const {
@@ -272,7 +276,7 @@ class Trainer {
   Params params;
 
  private:
-  not_trained::Trained<C, Params> trained_;  // of params
+  detail_::not_trained::Trained<C, Params> trained_;  // of params
 
  public:
   /// The gradient of the last step, which the optimizer may have clipped or reduced in place; after `accumulate`, that
@@ -314,16 +318,16 @@ class Trainer {
   bool expect_batch(const char* where, const Items& x, const Target& target) {
     expect_items(where, layer_, x);
     optim::validate_options(optimizer);
-    if (loss::no_batch(loss, x.extent(0))) {
-      loss::validate_target<T, B>(where, loss, 0, Tensor<T, 2, B>(0, layer_.out_dim()), target);
+    if (detail_::loss::no_batch(loss, x.extent(0))) {
+      detail_::loss::validate_target<T, B>(where, loss, 0, Tensor<T, 2, B>(0, layer_.out_dim()), target);
       return false;
     }
     y_.resize(x.extent(0), layer_.out_dim());
-    loss::validate_target<T, B>(where, loss, x.extent(0), y_, target);
+    detail_::loss::validate_target<T, B>(where, loss, x.extent(0), y_, target);
     return true;
   }
   double weight_of(const Items& x, const Target& target) {
-    return static_cast<double>(loss::counted<B>(loss, ctx_, x.extent(0), target));
+    return static_cast<double>(detail_::loss::counted<B>(loss, ctx_, x.extent(0), target));
   }
   /// Forward, and backward to what waits. Leaves the loss on the backend.
   void add_part(const Items& x, const Target& target, const Extra& extra, double weight) {
@@ -355,13 +359,13 @@ class Trainer {
     for_each_learned(
         [&](const Name&, auto& g) {
           using G = std::remove_cvref_t<decltype(*g.data())>;
-          for_each_touched(ctx_, g, fn::Scale<G>{static_cast<G>(factor), g.rows().data});
+          for_each_touched(ctx_, g, functor::Scale<G>{static_cast<G>(factor), g.rows().data});
         },
         grads);
   }
   /// The adjoint of the items, which nobody asks for.
   ItemsGrad<Layer, T, B> zero_dx([[maybe_unused]] const Items& x) {
-    if constexpr (policy::reads_ids<Layer, T, B>) {
+    if constexpr (detail_::policy::reads_ids<Layer, T, B>) {
       return {};
     } else {
       dx_.resize(x.extent(0), x.extent(1));
@@ -383,17 +387,17 @@ class Trainer {
   Waiting waiting_{};
 };
 
-namespace lookup {
+namespace detail_::lookup {
 
 /// Arguments of no Trainer.
 template <class... A>
 struct NoTrainer {};
 
-}  // namespace lookup
+}  // namespace detail_::lookup
 
 /// What other arguments make: one sentence, and nothing else.
 template <class... A>
-class Trainer<lookup::NoTrainer<A...>, void, void, void, void> {
+class Trainer<detail_::lookup::NoTrainer<A...>, void, void, void, void> {
   GATEFOLD_REQUIRE(
       sizeof...(A) == 0,
       "gatefold: a Trainer is made of these, in this order: Trainer{ctx, model, loss, optimizer, Seed{1}}, ctx a "
@@ -407,9 +411,9 @@ class Trainer<lookup::NoTrainer<A...>, void, void, void, void> {
   void infer(auto&&...) {}
 };
 template <class C, class... A>
-Trainer(C&, A...) -> Trainer<lookup::NoTrainer<C, A...>, void, void, void, void>;
+Trainer(C&, A...) -> Trainer<detail_::lookup::NoTrainer<C, A...>, void, void, void, void>;
 template <class C, class... A>
-Trainer(const C&&, A...) -> Trainer<lookup::NoTrainer<C, A...>, void, void, void, void>;
+Trainer(const C&&, A...) -> Trainer<detail_::lookup::NoTrainer<C, A...>, void, void, void, void>;
 template <class C, class M, class L, class O>
 Trainer(C&, M, L, O, Seed) -> Trainer<float, C, M, L, O>;
 template <class C, class M, class L, class O, class T>

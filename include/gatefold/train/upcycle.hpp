@@ -24,7 +24,7 @@
 /// A mixture whose experts begin as copies of a trained dense branch.
 namespace gatefold {
 
-namespace fn {
+namespace functor {
 
 /// to[e, i] = from[i] · (1 + noise · r[e, i]),   r ~ N(0, 1)
 template <class T>
@@ -40,7 +40,7 @@ struct RepeatExpert {
   }
 };
 
-}  // namespace fn
+}  // namespace functor
 
 /// What `upcycle` takes.
 /// @param noise  relative width of the Gaussian noise on the experts' weights; 0: exact copies
@@ -48,13 +48,13 @@ struct UpcycleOptions {
   double noise = 0;
 };
 
-namespace upcycling {
+namespace detail_::upcycling {
 
 /// Fills a pack with mixtures from the pack of a dense model, tensor by tensor, by name.
 template <class C, class D>
 class Copies {
   using B = typename C::Backend;
-  using T = typename pack::Of<D>::Element;
+  using T = typename detail_::pack::Of<D>::Element;
 
  public:
   /// @param write  false: only check
@@ -63,7 +63,7 @@ class Copies {
     expect(noise >= 0, where, "noise", "at least 0", noise);
     expect_finite(where, "noise", noise);
     const auto add = [&](const Name& at, const AnyTensor* tensor) { dense_.emplace(at.str(), Source{*tensor}); };
-    pack::visit_any(add, Name{}, false, dense);
+    detail_::pack::visit_any(add, Name{}, false, dense);
   }
 
   template <class P>
@@ -87,21 +87,22 @@ class Copies {
 
   template <class P>
   void part(const Name& at, P& to) {
-    if constexpr (pack::is_tensor<P>) {
+    if constexpr (detail_::pack::is_tensor<P>) {
       tensor(at, to, false);
-    } else if constexpr (pack::is_vector<P>) {
+    } else if constexpr (detail_::pack::is_vector<P>) {
       for (std::size_t i = 0; i < to.size(); ++i) part(Name{&at, {}, static_cast<Index>(i)}, to[i]);
-    } else if constexpr (pack::is_tuple<P>) {
+    } else if constexpr (detail_::pack::is_tuple<P>) {
       const auto parts = [&]<std::size_t... At>(std::index_sequence<At...>) {
         (part(Name{&at, {}, static_cast<Index>(At)}, std::get<At>(to)), ...);
       };
       parts(std::make_index_sequence<std::tuple_size_v<P>>{});
-    } else if constexpr (select::OfMixture<P>) {
+    } else if constexpr (detail_::select::OfMixture<P>) {
       ++mixtures_;
       const FillBank fill{*this};
-      pack::visit<false>(fill, at, to.expert);  // the dense branch has its tensors where the mixture has `expert`
-    } else if constexpr (pack::is_sharded<P>) {
-      GATEFOLD_REQUIRE(!pack::is_sharded<P>,
+      detail_::pack::visit<false>(fill, at,
+                                  to.expert);  // the dense branch has its tensors where the mixture has `expert`
+    } else if constexpr (detail_::pack::is_sharded<P>) {
+      GATEFOLD_REQUIRE(!detail_::pack::is_sharded<P>,
                        "gatefold: upcycle works in one process, on a model that holds all its "
                        "experts; save the result and load it into the model on shards");
     } else {
@@ -120,7 +121,7 @@ class Copies {
       alike = alike && from.extents[d] == is.extents[d];
       one = one && (d == 0 || from.extents[d] == is.extents[d]);
     }
-    pack::Extents wanted(to), got(to);
+    detail_::pack::Extents wanted(to), got(to);
     if (of_experts) wanted.of[0] = 1;
     got.rank = from.rank;
     for (int d = 0; d < from.rank; ++d) got.of[d] = from.extents[d];
@@ -130,8 +131,8 @@ class Copies {
     const FlatTensor<T, B> source(from);
     FlatTensor<T, B> target{AnyTensor(to)};
     B::for_each(ctx_, is.size,
-                fn::RepeatExpert<T>{std::as_const(source).data(), from.size, static_cast<T>(of_experts ? noise_ : 0),
-                                    seed_.fork(number), target.data()});
+                functor::RepeatExpert<T>{std::as_const(source).data(), from.size,
+                                         static_cast<T>(of_experts ? noise_ : 0), seed_.fork(number), target.data()});
   }
 
   C& ctx_;
@@ -145,7 +146,7 @@ class Copies {
 
 inline constexpr std::uint64_t noise_stream = 0x75706379;  // "upcy": of the seed, beyond those of `init`
 
-}  // namespace upcycling
+}  // namespace detail_::upcycling
 
 /// Returns parameters of a model with mixtures, from those of the same model with a dense branch in the place of each
 /// Mixture. Every expert is a copy of the dense branch, the gates are new, everything else is copied:
@@ -168,10 +169,10 @@ inline constexpr std::uint64_t noise_stream = 0x75706379;  // "upcy": of the see
 template <class C, class M, class D>
 auto upcycle(C& ctx, const M& model, const D& dense, Seed seed, UpcycleOptions options = {}) {
   const auto here = ctx.here();
-  using T = typename pack::Of<D>::Element;
+  using T = typename detail_::pack::Of<D>::Element;
   using B = typename C::Backend;
-  auto params = init_params<T, B>(lookup::with_init<T, B>(model), ctx, seed);
-  upcycling::Copies copies(ctx, dense, seed.fork(upcycling::noise_stream), options.noise, true);
+  auto params = init_params<T, B>(detail_::lookup::with_init<T, B>(model), ctx, seed);
+  detail_::upcycling::Copies copies(ctx, dense, seed.fork(detail_::upcycling::noise_stream), options.noise, true);
   copies.fill(params);
   return params;
 }
@@ -190,8 +191,9 @@ void upcycle(const D& dense, R& to, UpcycleOptions options = {}) {
   auto& ctx = to.context();
   const auto here = ctx.here();
   for (const bool write : {false, true}) {
-    upcycling::Copies params(ctx, dense.params, to.seed.fork(upcycling::noise_stream), options.noise, write);
-    upcycling::Copies state(ctx, dense.state, Seed{}, 0, write);
+    detail_::upcycling::Copies params(ctx, dense.params, to.seed.fork(detail_::upcycling::noise_stream), options.noise,
+                                      write);
+    detail_::upcycling::Copies state(ctx, dense.state, Seed{}, 0, write);
     params.fill(to.params);
     state.fill(to.state);
   }

@@ -15,7 +15,7 @@
 
 namespace gatefold {
 
-namespace fn {
+namespace functor {
 
 template <class T>
 struct AdamCoefficients {
@@ -80,7 +80,7 @@ struct AdamRuleBackward {
   }
 };
 
-}  // namespace fn
+}  // namespace functor
 
 namespace update {
 
@@ -166,9 +166,10 @@ struct Adam {
     expect_shape("Adam.backward", "saved.v", saved.v, {x.extent(0), x.extent(1)});
     auto mark = ctx.mark();
     auto du = ctx.template scratch<T>(x.extent(0), x.extent(1));
-    B::for_each(ctx, x.size(),
-                fn::AdamRuleBackward<T>{coefficients<T>(saved.layer), saved.u.data(), saved.p.data(), saved.v.data(),
-                                        dy.data(), dcarry.p.data(), dcarry.v.data(), du.data(), dx.data()});
+    B::for_each(
+        ctx, x.size(),
+        functor::AdamRuleBackward<T>{coefficients<T>(saved.layer), saved.u.data(), saved.p.data(), saved.v.data(),
+                                     dy.data(), dcarry.p.data(), dcarry.v.data(), du.data(), dx.data()});
     df(x, du, dx, 0);
   }
 
@@ -177,12 +178,12 @@ struct Adam {
   void step(View<const T, 2, B> x, Carry<T, B>& carry, F& f, View<T, 2, B> u, View<T, 2, B> y,
             NonDeduced<T*> kept_p = nullptr, NonDeduced<T*> kept_v = nullptr) const {
     f(x, u, 0,
-      fn::AdamRuleStep<T>{coefficients<T>(carry.layer + 1), x.data(), u.data(), carry.p.data(), carry.v.data(),
-                          y.data(), kept_p, kept_v});
+      functor::AdamRuleStep<T>{coefficients<T>(carry.layer + 1), x.data(), u.data(), carry.p.data(), carry.v.data(),
+                               y.data(), kept_p, kept_v});
     ++carry.layer;
   }
   template <class T>
-  fn::AdamCoefficients<T> coefficients(Index layer) const {
+  functor::AdamCoefficients<T> coefficients(Index layer) const {
     const auto correction = [&](double beta) {
       return T(bias_correction ? 1 / (1 - std::pow(beta, static_cast<double>(layer))) : 1);
     };

@@ -5,7 +5,7 @@
 #include "gatefold/backend/math.hpp"
 #include "gatefold/core/config.hpp"
 
-namespace gatefold::fn {
+namespace gatefold::functor {
 
 /// What adaptive rules divide by, and its slope in v >= 0.
 ///
@@ -19,13 +19,13 @@ struct AdaptiveRoot {
   bool inside;
   template <class V>
   GATEFOLD_HD V value(V v) const {
-    using math::sqrt;
+    using functor::math::sqrt;
     return inside ? sqrt(v + epsilon) : sqrt(v) + epsilon;
   }
   template <class V>
   GATEFOLD_HD V slope(V v) const {
-    using math::sqrt;
-    using math::where_positive;
+    using functor::math::sqrt;
+    using functor::math::where_positive;
     const V root = sqrt(inside ? v + epsilon : v);
     return where_positive(root, T(0.5) / root, V(0));
   }
@@ -36,8 +36,8 @@ struct AdaptiveRoot {
   /// and 0 where v has overflowed, whatever rest is.
   template <class V>
   GATEFOLD_HD V passed(V v, T w, V rest) const {
-    using math::sqrt;
-    using math::where_positive;
+    using functor::math::sqrt;
+    using functor::math::where_positive;
     const V r = value(v);
     const V factor =
         inside ? (w * epsilon + rest) / (r * r) : (w * epsilon + where_positive(sqrt(v), rest / sqrt(v), V(0))) / r;
@@ -48,4 +48,4 @@ struct AdaptiveRoot {
   static constexpr T most = std::numeric_limits<T>::max();
 };
 
-}  // namespace gatefold::fn
+}  // namespace gatefold::functor

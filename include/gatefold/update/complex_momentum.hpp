@@ -14,7 +14,7 @@
 
 namespace gatefold {
 
-namespace fn {
+namespace functor {
 
 /// p ← μ p + u,   y = x + γ Re p,   p = re + i im;   y enters as u
 template <class T>
@@ -48,7 +48,7 @@ struct ComplexBackward {
   }
 };
 
-}  // namespace fn
+}  // namespace functor
 
 namespace update {
 
@@ -93,7 +93,7 @@ struct ComplexMomentum {
   void forward(typename B::Context&, const Nothing<T, B>&, In<T, 2, B> x, Carry<T, B>& carry, F&& f, Out<T, 2, B> y,
                Nothing<T, B>&) const {
     f(x, y, 0,
-      fn::ComplexStep<T>{T(mu_re()), T(mu_im()), T(gamma), x.data(), carry.re.data(), carry.im.data(), y.data()});
+      functor::ComplexStep<T>{T(mu_re()), T(mu_im()), T(gamma), x.data(), carry.re.data(), carry.im.data(), y.data()});
   }
   template <class T, class B, class F>
   void backward(typename B::Context& ctx, const Nothing<T, B>&, In<T, 2, B> x, const Nothing<T, B>&, F&& df,
@@ -101,8 +101,8 @@ struct ComplexMomentum {
     auto mark = ctx.mark();
     auto du = ctx.template scratch<T>(x.extent(0), x.extent(1));
     B::for_each(ctx, x.size(),
-                fn::ComplexBackward<T>{T(mu_re()), T(mu_im()), T(gamma), dy.data(), dcarry.re.data(), dcarry.im.data(),
-                                       du.data(), dx.data()});
+                functor::ComplexBackward<T>{T(mu_re()), T(mu_im()), T(gamma), dy.data(), dcarry.re.data(),
+                                            dcarry.im.data(), du.data(), dx.data()});
     df(x, du, dx, 0);
   }
 

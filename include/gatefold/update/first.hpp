@@ -30,18 +30,19 @@ namespace gatefold::update {
 ///         (advance, as HeavyBall) keeps nothing and takes no pass of its own
 template <class FirstT, class RestT>
 struct First {
-  GATEFOLD_REQUIRE(!policy::is_misplaced<FirstT>,
+  GATEFOLD_REQUIRE(!detail_::policy::is_misplaced<FirstT>,
                    "gatefold: a First has two rules, First{first, rest}: update::Adam{} and update::HeavyBall{}, say; "
                    "see docs/how-to/extending.md#rule");
   GATEFOLD_REQUIRE(
-      (!policy::IsOptimizer<FirstT> && !policy::IsOptimizer<RestT>),
+      (!detail_::policy::IsOptimizer<FirstT> && !detail_::policy::IsOptimizer<RestT>),
       "gatefold: this is an optimizer (gatefold::optim), which steps parameters; First{a, b} takes two update "
       "rules (gatefold::update); see docs/how-to/extending.md#rule");
   FirstT first;
   RestT rest;
   bool warm = true;
 
-  static constexpr int evaluations = std::max(hook::rule::evaluations<FirstT>(), hook::rule::evaluations<RestT>());
+  static constexpr int evaluations =
+      std::max(detail_::hook::rule::evaluations<FirstT>(), detail_::hook::rule::evaluations<RestT>());
 
   template <class T, class B>
   struct Params {
@@ -81,15 +82,15 @@ struct First {
   template <class T, class B>
   void begin(typename B::Context& ctx, Index items, Index dim, Carry<T, B>& carry) const {
     carry.layer = 0;
-    if constexpr (hook::rule::begin<FirstT, T, B>()) first.begin(ctx, items, dim, carry.first);
-    if constexpr (hook::rule::begin<RestT, T, B>()) rest.begin(ctx, items, dim, carry.rest);
+    if constexpr (detail_::hook::rule::begin<FirstT, T, B>()) first.begin(ctx, items, dim, carry.first);
+    if constexpr (detail_::hook::rule::begin<RestT, T, B>()) rest.begin(ctx, items, dim, carry.rest);
   }
   template <class T, class B>
   void validate(const Params<T, B>& p, Index items, Index dim, const Carry<T, B>& carry) const {
     expect(!warm || evaluations == 1, "First", "warm",
            "false, as a rule that evaluates more than once has no one u to share", "true");
-    if constexpr (hook::rule::validate<FirstT, T, B>()) first.validate(p.first, items, dim, carry.first);
-    if constexpr (hook::rule::validate<RestT, T, B>()) rest.validate(p.rest, items, dim, carry.rest);
+    if constexpr (detail_::hook::rule::validate<FirstT, T, B>()) first.validate(p.first, items, dim, carry.first);
+    if constexpr (detail_::hook::rule::validate<RestT, T, B>()) rest.validate(p.rest, items, dim, carry.rest);
   }
 
   template <class T, class B, class F>
@@ -138,7 +139,8 @@ struct First {
  private:
   /// Whether rest can take u into its state in the pass that first makes over u.
   template <class T, class B>
-  static constexpr bool advances = hook::rule::advance<RestT, T, B>() && hook::rule::advance_backward<RestT, T, B>();
+  static constexpr bool advances =
+      detail_::hook::rule::advance<RestT, T, B>() && detail_::hook::rule::advance_backward<RestT, T, B>();
   /// (1) and (2), where run_first(u, y) and run_rest(u, y) apply the rules to an evaluation u.
   template <class T, class B, class F, class RunFirst, class RunRest>
   void step(typename B::Context& ctx, View<const T, 2, B> x, Carry<T, B>& carry, F& f, View<T, 2, B> y,
@@ -146,11 +148,11 @@ struct First {
     if (carry.layer++ > 0) return run_rest(f, y);
     if (!warm) return run_first(f, y);
     if constexpr (advances<T, B>) {
-      auto both =
-          evaluation<T, B>([&]<class Step>(View<const T, 2, B> point, View<T, 2, B> u, int call, const Step& step) {
+      auto both = make_evaluation<T, B>(
+          [&]<class Step>(View<const T, 2, B> point, View<T, 2, B> u, int call, const Step& step) {
             const auto advance = rest.advance(carry.rest, static_cast<const T*>(u.data()));
             if constexpr (RegisterFunctor<decltype(advance)> && RegisterFunctor<Step>) {
-              f(point, u, call, fn::InTurn{advance, step});
+              f(point, u, call, functor::InTurn{advance, step});
             } else {
               f(point, u, call, advance);
               run_step(ctx, u, step);
@@ -161,12 +163,13 @@ struct First {
       auto mark = ctx.mark();
       auto shared = ctx.template scratch<T>(x.extent(0), x.extent(1));
       auto dropped = ctx.template scratch<T>(x.extent(0), x.extent(1));
-      auto evaluate = evaluation<T, B>([&](View<const T, 2, B> point, View<T, 2, B> u, int call, const auto& step) {
-        f(point, u, call);
-        copy(ctx, u, shared);
-        run_step(ctx, u, step);
-      });
-      auto reuse = evaluation<T, B>([&](View<const T, 2, B>, View<T, 2, B> u, int, const auto& step) {
+      auto evaluate =
+          make_evaluation<T, B>([&](View<const T, 2, B> point, View<T, 2, B> u, int call, const auto& step) {
+            f(point, u, call);
+            copy(ctx, u, shared);
+            run_step(ctx, u, step);
+          });
+      auto reuse = make_evaluation<T, B>([&](View<const T, 2, B>, View<T, 2, B> u, int, const auto& step) {
         copy(ctx, shared, u);
         run_step(ctx, u, step);
       });
@@ -180,6 +183,6 @@ First(F, R) -> First<F, R>;
 template <class F, class R, class W>
 First(F, R, W) -> First<F, R>;
 template <class... P>
-First(P...) -> First<policy::Misplaced<P...>, policy::Misplaced<P...>>;
+First(P...) -> First<detail_::policy::Misplaced<P...>, detail_::policy::Misplaced<P...>>;
 
 }  // namespace gatefold::update

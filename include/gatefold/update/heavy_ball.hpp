@@ -44,11 +44,11 @@ struct HeavyBall {
     momentum_backward(ctx, mu, gamma, x, df, dy, dcarry.p.view(), dx, dx);
   }
   template <class T, class B>
-  fn::ScaledSum<T> advance(Momentum<HeavyBall, T, B>& carry, const T* u) const {
+  functor::ScaledSum<T> advance(Momentum<HeavyBall, T, B>& carry, const T* u) const {
     return {u, T(mu), carry.p.data(), carry.p.data()};  // p ← u + μ p
   }
   template <class T, class B>
-  fn::MomentumBackward<T> advance_backward(Momentum<HeavyBall, T, B>& dcarry, const T* du, T* total) const {
+  functor::MomentumBackward<T> advance_backward(Momentum<HeavyBall, T, B>& dcarry, const T* du, T* total) const {
     return {T(mu), du, dcarry.p.data(), total};
   }
 };

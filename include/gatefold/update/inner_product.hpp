@@ -7,7 +7,7 @@
 
 namespace gatefold {
 
-namespace fn {
+namespace functor {
 
 /// The terms of ⟨a, b⟩, for reduce in Sum.
 template <class T, class Sum = T>
@@ -27,7 +27,7 @@ struct RowInnerProduct {
   }
 };
 
-}  // namespace fn
+}  // namespace functor
 
 namespace update {
 
@@ -43,8 +43,8 @@ template <class C, class T, class Sum, class B>
 void add_inner_product(C& ctx, View<const T, 2, B> a, NonDeduced<View<const T, 2, B>> b, Sum* out) {
   auto mark = ctx.mark();
   auto rows = ctx.template scratch<Sum>(a.extent(0));
-  B::for_rows(ctx, a.extent(0), fn::RowInnerProduct<T, B, Sum>{a, b, rows});
-  B::template reduce<Sum>(ctx, a.extent(0), fn::Term<Sum>{rows.data()}, out);
+  B::for_rows(ctx, a.extent(0), functor::RowInnerProduct<T, B, Sum>{a, b, rows});
+  B::template reduce<Sum>(ctx, a.extent(0), functor::Term<Sum>{rows.data()}, out);
 }
 
 }  // namespace update

@@ -18,13 +18,13 @@
 
 namespace gatefold {
 
-namespace fn {
+namespace functor {
 
 /// z ← σ(z)
 template <class T>
 struct Sigmoid {
   T* z;
-  GATEFOLD_HD void operator()(Index n) const { z[n] = math::sigmoid(z[n]); }
+  GATEFOLD_HD void operator()(Index n) const { z[n] = functor::math::sigmoid(z[n]); }
 };
 /// d ← d γ (1 − γ)
 template <class T>
@@ -34,7 +34,7 @@ struct SigmoidBackward {
   GATEFOLD_HD void operator()(Index n) const { d[n] *= gamma[n] * (1 - gamma[n]); }
 };
 
-}  // namespace fn
+}  // namespace functor
 
 namespace update {
 
@@ -140,7 +140,7 @@ struct LearnedHeavyBall {
     learned_momentum_backward(ctx, mu_of(params), gamma_of(params, saved.gamma.data()), x, saved.momentum, df, dy,
                               dcarry.p.view(), dx, grads.mu, per_item ? of_items : grads.gamma.view());
     if (!per_item) return;
-    B::for_each(ctx, x.extent(0), fn::SigmoidBackward<T>{saved.gamma.data(), of_items.data()});
+    B::for_each(ctx, x.extent(0), functor::SigmoidBackward<T>{saved.gamma.data(), of_items.data()});
     params.linear.backward(ctx, x, of_items, dx, grads.linear);
   }
 
@@ -154,16 +154,16 @@ struct LearnedHeavyBall {
   void step_sizes(C& ctx, const Params<T, B>& params, View<const T, 2, B> x, View<T, 1, B> sizes) const {
     if (step != StepSize::per_item) return;
     params.linear.forward(ctx, x, sizes);
-    B::for_each(ctx, x.extent(0), fn::Sigmoid<T>{sizes.data()});
+    B::for_each(ctx, x.extent(0), functor::Sigmoid<T>{sizes.data()});
   }
   Index linear_dim() const { return step == StepSize::per_item ? model_dim : 0; }
   template <class T, class B>
-  fn::Coefficient<T> mu_of(const Params<T, B>& params) const {
+  functor::Coefficient<T> mu_of(const Params<T, B>& params) const {
     return {T(mu), learn_mu ? params.mu.data() : nullptr};
   }
   /// @param sizes  γ[n], used where it is per item
   template <class T, class B>
-  fn::Coefficient<T> gamma_of(const Params<T, B>& params, const T* sizes) const {
+  functor::Coefficient<T> gamma_of(const Params<T, B>& params, const T* sizes) const {
     switch (step) {
       case StepSize::learned:
         return {0, params.gamma.data()};

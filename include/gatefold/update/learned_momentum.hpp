@@ -12,7 +12,7 @@
 ///     p ← μ p + u(x),   y = x + γ p,   with μ, γ fixed, one of the layer, or one of each item           (1)
 namespace gatefold {
 
-namespace fn {
+namespace functor {
 
 /// A number of options, or one that lives in memory: for all items, or for each of them.
 template <class T>
@@ -54,7 +54,7 @@ struct LearnedMomentumBackward {
   }
 };
 
-}  // namespace fn
+}  // namespace functor
 
 namespace update {
 
@@ -66,33 +66,34 @@ struct KeptMomentum {
 
 /// (1)
 template <class C, class T, class B, class F>
-void learned_momentum_forward(C& ctx, const fn::Coefficient<T>& mu, const fn::Coefficient<T>& gamma,
+void learned_momentum_forward(C& ctx, const functor::Coefficient<T>& mu, const functor::Coefficient<T>& gamma,
                               View<const T, 2, B> x, F&& f, View<T, 2, B> p, View<T, 2, B> y,
                               KeptMomentum<T, B>& kept) {
   for (auto* t : {&kept.before, &kept.after}) t->resize(x.extent(0), x.extent(1));
   f(x, kept.after.view(), 0);
-  B::for_rows(ctx, x.extent(0), fn::LearnedMomentumStep<T, B>{mu, gamma, x, kept.after, p, y, kept.before, kept.after});
+  B::for_rows(ctx, x.extent(0),
+              functor::LearnedMomentumStep<T, B>{mu, gamma, x, kept.after, p, y, kept.before, kept.after});
 }
 /// (1), and nothing is kept.
 template <class C, class T, class B, class F>
-void learned_momentum_infer(C& ctx, const fn::Coefficient<T>& mu, const fn::Coefficient<T>& gamma,
+void learned_momentum_infer(C& ctx, const functor::Coefficient<T>& mu, const functor::Coefficient<T>& gamma,
                             View<const T, 2, B> x, F&& f, View<T, 2, B> p, View<T, 2, B> y) {
   f(x, y, 0);
-  B::for_rows(ctx, x.extent(0), fn::LearnedMomentumStep<T, B>{mu, gamma, x, y, p, y, {}, {}});
+  B::for_rows(ctx, x.extent(0), functor::LearnedMomentumStep<T, B>{mu, gamma, x, y, p, y, {}, {}});
 }
 /// The adjoint of (1): updates dp, adds to dx; adds to dmu [1] and dgamma [1] unless they are empty, or writes dgamma
 /// [N] where γ is one of each item.
 template <class C, class T, class B, class F>
-void learned_momentum_backward(C& ctx, const fn::Coefficient<T>& mu, const fn::Coefficient<T>& gamma,
+void learned_momentum_backward(C& ctx, const functor::Coefficient<T>& mu, const functor::Coefficient<T>& gamma,
                                View<const T, 2, B> x, const KeptMomentum<T, B>& kept, F&& df, View<const T, 2, B> dy,
                                View<T, 2, B> dp, View<T, 2, B> dx, NonDeduced<View<T, 1, B>> dmu,
                                NonDeduced<View<T, 1, B>> dgamma) {
   auto mark = ctx.mark();
   auto du = ctx.template scratch<T>(x.extent(0), x.extent(1));
-  B::for_rows(ctx, x.extent(0), fn::LearnedMomentumBackward<T, B>{mu, gamma, dy, dp, du, dx});
+  B::for_rows(ctx, x.extent(0), functor::LearnedMomentumBackward<T, B>{mu, gamma, dy, dp, du, dx});
   if (dmu.size() > 0) add_inner_product(ctx, View<const T, 2, B>(du), kept.before, dmu.data());
   if (gamma.per_item) {
-    B::for_rows(ctx, x.extent(0), fn::RowInnerProduct<T, B>{dy, kept.after, dgamma});
+    B::for_rows(ctx, x.extent(0), functor::RowInnerProduct<T, B>{dy, kept.after, dgamma});
   } else if (dgamma.size() > 0) {
     add_inner_product(ctx, dy, kept.after, dgamma.data());
   }

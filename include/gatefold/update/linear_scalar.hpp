@@ -9,7 +9,7 @@
 
 namespace gatefold {
 
-namespace fn {
+namespace functor {
 
 /// z[n] = ⟨x[n], w⟩ + b
 template <class T, class B>
@@ -35,7 +35,7 @@ struct LinearScalarBackward {
   }
 };
 
-}  // namespace fn
+}  // namespace functor
 
 namespace update {
 
@@ -62,16 +62,16 @@ struct LinearScalar {
     expect_shape(rule, "params.linear.bias", bias, {dim > 0 ? 1 : 0});
   }
   void forward(typename B::Context& ctx, View<const T, 2, B> x, View<T, 1, B> z) const {
-    B::for_rows(ctx, x.extent(0), fn::LinearScalarForward<T, B>{x, weight.data(), bias.data(), z});
+    B::for_rows(ctx, x.extent(0), functor::LinearScalarForward<T, B>{x, weight.data(), bias.data(), z});
   }
   /// Adds to dx and grads.
   void backward(typename B::Context& ctx, View<const T, 2, B> x, View<const T, 1, B> dz, View<T, 2, B> dx,
                 LinearScalar& grads) const {
     auto mark = ctx.mark();
     const auto column = dz.as(x.extent(0), 1);
-    if (!grads.weight.is_skipped()) B::gemm(ctx, x, true, column, false, true, grads.weight.view(), fn::Store{});
+    if (!grads.weight.is_skipped()) B::gemm(ctx, x, true, column, false, true, grads.weight.view(), functor::Store{});
     if (!grads.bias.is_skipped()) B::grouped_sum(ctx, one_group(ctx, x.extent(0)), column, grads.bias.view().as(1, 1));
-    B::for_rows(ctx, x.extent(0), fn::LinearScalarBackward<T, B>{dz, weight.data(), dx});
+    B::for_rows(ctx, x.extent(0), functor::LinearScalarBackward<T, B>{dz, weight.data(), dx});
   }
 };
 

@@ -16,7 +16,7 @@
 ///     z = x + a p,   p ← μ p + u(z),   y = x + γ p                                                      (1)
 namespace gatefold {
 
-namespace fn {
+namespace functor {
 
 /// p ← μ p + u,   y = x + γ p.   u may be y
 template <class T>
@@ -76,7 +76,7 @@ struct LookAheadBackward {
   }
 };
 
-}  // namespace fn
+}  // namespace functor
 
 namespace update {
 
@@ -100,7 +100,7 @@ struct Momentum {
 template <class T, class B, class F>
 void momentum_forward(double mu, double gamma, View<const T, 2, B> x, NonDeduced<View<const T, 2, B>> point, F&& f,
                       View<T, 2, B> p, View<T, 2, B> y) {
-  f(point, y, 0, fn::HeavyBallStep<T>{T(mu), T(gamma), x.data(), y.data(), p.data(), y.data()});
+  f(point, y, 0, functor::HeavyBallStep<T>{T(mu), T(gamma), x.data(), y.data(), p.data(), y.data()});
 }
 /// Its adjoint: updates dp, adds to dx and dpoint, which may be dx.
 template <class C, class T, class B, class F>
@@ -108,7 +108,8 @@ void momentum_backward(C& ctx, double mu, double gamma, View<const T, 2, B> poin
                        View<T, 2, B> dp, View<T, 2, B> dx, View<T, 2, B> dpoint) {
   auto mark = ctx.mark();
   auto du = ctx.template scratch<T>(dy.extent(0), dy.extent(1));
-  B::for_each(ctx, dy.size(), fn::HeavyBallBackward<T>{T(mu), T(gamma), dy.data(), dp.data(), du.data(), dx.data()});
+  B::for_each(ctx, dy.size(),
+              functor::HeavyBallBackward<T>{T(mu), T(gamma), dy.data(), dp.data(), du.data(), dx.data()});
   df(point, du, dpoint, 0);
 }
 
@@ -116,7 +117,7 @@ void momentum_backward(C& ctx, double mu, double gamma, View<const T, 2, B> poin
 template <class C, class T, class B, class F>
 void look_ahead(C& ctx, double mu, double gamma, double ahead, View<const T, 2, B> x, F&& f, View<T, 2, B> p,
                 View<T, 2, B> y, View<T, 2, B> point) {
-  B::for_each(ctx, x.size(), fn::ScaledSum<T>{x.data(), T(ahead), p.data(), point.data()});
+  B::for_each(ctx, x.size(), functor::ScaledSum<T>{x.data(), T(ahead), p.data(), point.data()});
   momentum_forward(mu, gamma, x, point, f, p, y);
 }
 /// (1) with its look-ahead. The point is kept for backward.
@@ -141,7 +142,7 @@ void look_ahead_backward(C& ctx, double mu, double gamma, double ahead, const Te
   auto dpoint = ctx.template scratch<T>(dy.extent(0), dy.extent(1));
   fill(ctx, dpoint, 0);
   momentum_backward(ctx, mu, gamma, point.view(), df, dy, dp, dx, dpoint);
-  B::for_each(ctx, dy.size(), fn::LookAheadBackward<T>{T(ahead), dpoint.data(), dp.data(), dx.data()});
+  B::for_each(ctx, dy.size(), functor::LookAheadBackward<T>{T(ahead), dpoint.data(), dp.data(), dx.data()});
 }
 
 }  // namespace update

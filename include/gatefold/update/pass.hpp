@@ -96,7 +96,7 @@ void begin_pass(C& carry) {
   if constexpr (requires { carry.pass = Pass{}; }) {
     carry.pass = {};
   } else {
-    GATEFOLD_REQUIRE(!named::pass<C>(),
+    GATEFOLD_REQUIRE(!detail_::named::pass<C>(),
                      "gatefold: pass of a Carry must be an update::Pass; see docs/reference/optional_members.md");
   }
 }

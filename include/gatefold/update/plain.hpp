@@ -16,7 +16,7 @@ struct Plain {
   template <class T, class B, class F>
   void forward(typename B::Context&, const Nothing<T, B>&, In<T, 2, B> x, Nothing<T, B>&, F&& f, Out<T, 2, B> y,
                Nothing<T, B>&) const {
-    f(x, y, 0, fn::AddScaled<T>{T(1), x.data(), y.data()});
+    f(x, y, 0, functor::AddScaled<T>{T(1), x.data(), y.data()});
   }
   template <class T, class B, class F>
   void backward(typename B::Context& ctx, const Nothing<T, B>&, In<T, 2, B> x, const Nothing<T, B>&, F&& df,

@@ -54,7 +54,7 @@ struct PlainAhead {
     fill(ctx, dpoint, 0);
     df(saved.point.view(), dy, dpoint, 0);
     add(ctx, dy, dx);
-    B::for_each(ctx, dy.size(), fn::LookAheadBackward<T>{T(ahead()), dpoint.data(), dcarry.p.data(), dx.data()});
+    B::for_each(ctx, dy.size(), functor::LookAheadBackward<T>{T(ahead()), dpoint.data(), dcarry.p.data(), dx.data()});
   }
 
  private:
@@ -62,8 +62,8 @@ struct PlainAhead {
 
   template <class C, class T, class B, class F>
   void step(C& ctx, View<const T, 2, B> x, View<T, 2, B> q, F&& f, View<T, 2, B> y, View<T, 2, B> point) const {
-    B::for_each(ctx, x.size(), fn::ScaledSum<T>{x.data(), T(ahead()), q.data(), point.data()});
-    f(point, y, 0, fn::AddScaled<T>{T(1), x.data(), y.data()});
+    B::for_each(ctx, x.size(), functor::ScaledSum<T>{x.data(), T(ahead()), q.data(), point.data()});
+    f(point, y, 0, functor::AddScaled<T>{T(1), x.data(), y.data()});
   }
 };
 

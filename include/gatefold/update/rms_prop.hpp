@@ -11,7 +11,7 @@
 
 namespace gatefold {
 
-namespace fn {
+namespace functor {
 
 /// (1) of update::RmsProp. y may be u.
 template <class T>
@@ -52,7 +52,7 @@ struct RmsPropBackward {
   }
 };
 
-}  // namespace fn
+}  // namespace functor
 
 namespace update {
 
@@ -106,16 +106,16 @@ struct RmsProp {
     auto mark = ctx.mark();
     auto du = ctx.template scratch<T>(x.extent(0), x.extent(1));
     B::for_each(ctx, x.size(),
-                fn::RmsPropBackward<T>{T(mu),
-                                       T(1 - mu),
-                                       T(gamma),
-                                       {T(epsilon), true},
-                                       saved.u.data(),
-                                       saved.p.data(),
-                                       dy.data(),
-                                       dcarry.p.data(),
-                                       du.data(),
-                                       dx.data()});
+                functor::RmsPropBackward<T>{T(mu),
+                                            T(1 - mu),
+                                            T(gamma),
+                                            {T(epsilon), true},
+                                            saved.u.data(),
+                                            saved.p.data(),
+                                            dy.data(),
+                                            dcarry.p.data(),
+                                            du.data(),
+                                            dx.data()});
     df(x, du, dx, 0);
   }
 
@@ -124,7 +124,7 @@ struct RmsProp {
   void step(View<const T, 2, B> x, Carry<T, B>& carry, F& f, View<T, 2, B> u, View<T, 2, B> y,
             NonDeduced<T*> kept_p = nullptr) const {
     f(x, u, 0,
-      fn::RmsPropStep<T>{
+      functor::RmsPropStep<T>{
           T(mu), T(1 - mu), T(gamma), {T(epsilon), true}, x.data(), u.data(), carry.p.data(), y.data(), kept_p});
   }
 };

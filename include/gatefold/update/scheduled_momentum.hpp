@@ -35,7 +35,7 @@ struct ScheduledMomentum {
   }
   template <class T, class B>
   void validate(const Nothing<T, B>&, Index items, Index dim, const Carry<T, B>& carry) const {
-    if constexpr (hook::schedule::validate<ScheduleT>()) schedule.validate();
+    if constexpr (detail_::hook::schedule::validate<ScheduleT>()) schedule.validate();
     expect_finite("ScheduledMomentum", "gamma", gamma);
     carry.validate("ScheduledMomentum", items, dim);
   }

@@ -16,7 +16,7 @@
 
 namespace gatefold {
 
-namespace fn {
+namespace functor {
 
 /// s ← 1/√s, and 0 where s < least; NaN stays NaN
 struct InverseRoot {
@@ -76,7 +76,7 @@ struct SharpenBackward {
   }
 };
 
-}  // namespace fn
+}  // namespace functor
 
 namespace update {
 
@@ -137,11 +137,11 @@ struct SharpnessAware {
     auto du = ctx.template scratch<T>(x.extent(0), x.extent(1)), dz = ctx.template scratch<T>(x.extent(0), x.extent(1));
     auto slope = ctx.template scratch<T>(norms(x));
     fill(ctx, dz, 0);
-    B::for_each(ctx, x.size(), fn::ScaledSumBackward<T>{T(gamma), dy.data(), du.data(), dx.data()});
+    B::for_each(ctx, x.size(), functor::ScaledSumBackward<T>{T(gamma), dy.data(), du.data(), dx.data()});
     df(saved.point, du, dz, 1);
     inner_products(ctx, saved.normalized.view(), View<const T, 2, B>(dz), slope, sum);
     B::for_rows(ctx, x.extent(0),
-                fn::SharpenBackward<T, B>{T(rho), saved.normalized, dz, slope, saved.inverse, du, dx});
+                functor::SharpenBackward<T, B>{T(rho), saved.normalized, dz, slope, saved.inverse, du, dx});
     df(x, du, dx, 0);
   }
 
@@ -161,9 +161,9 @@ struct SharpnessAware {
             View<double, 1, B> inverse, const SumT& sum) const {
     f(x, normalized, 0);
     inner_products(ctx, normalized, normalized, inverse, sum);
-    B::for_each(ctx, inverse.size(), fn::InverseRoot{least<T>(), inverse.data()});
-    B::for_rows(ctx, x.extent(0), fn::Sharpen<T, B>{T(rho), x, inverse, normalized, point});
-    f(point, y, 1, fn::ScaledSum<T>{x.data(), T(gamma), y.data(), y.data()});
+    B::for_each(ctx, inverse.size(), functor::InverseRoot{least<T>(), inverse.data()});
+    B::for_rows(ctx, x.extent(0), functor::Sharpen<T, B>{T(rho), x, inverse, normalized, point});
+    f(point, y, 1, functor::ScaledSum<T>{x.data(), T(gamma), y.data(), y.data()});
   }
   template <class V>
   Index norms(const V& x) const {
@@ -174,7 +174,7 @@ struct SharpnessAware {
                       View<Sum, 1, B> out, const SumT& sum) const {
     using U = std::remove_const_t<T>;
     if (norm == Norm::item) {
-      B::for_rows(ctx, a.extent(0), fn::RowInnerProduct<U, B, Sum>{a, b, out});
+      B::for_rows(ctx, a.extent(0), functor::RowInnerProduct<U, B, Sum>{a, b, out});
     } else {
       fill(ctx, out, 0);
       add_inner_product(ctx, View<const U, 2, B>(a), b, out.data());

@@ -26,13 +26,13 @@ namespace gatefold {
 template <class T, class B, class Run>
 struct Evaluation {
   Run run;
-  template <class Step = fn::NoStep<T>>
+  template <class Step = functor::NoStep<T>>
   void operator()(View<const T, 2, B> point, View<T, 2, B> u, int call, const Step& step = {}) const {
     run(point, u, call, step);
   }
 };
 template <class T, class B, class Run>
-Evaluation<T, B, Run> evaluation(const Run& run) {
+Evaluation<T, B, Run> make_evaluation(const Run& run) {
   return {run};
 }
 
@@ -40,7 +40,7 @@ Evaluation<T, B, Run> evaluation(const Run& run) {
 template <class T, class B, class U, class F>
 void infer_rule(const U& rule, typename B::Context& ctx, const Params<U, T, B>& p, In<T, 2, B> x,
                 NonDeduced<Carry<U, T, B>>& carry, F&& f, Out<T, 2, B> y) {
-  if constexpr (hook::rule::infer<U, T, B>()) {
+  if constexpr (detail_::hook::rule::infer<U, T, B>()) {
     rule.infer(ctx, p, x, carry, f, y);
   } else {
     auto discarded = ctx.template acquire<Saved<U, T, B>>();
@@ -48,14 +48,14 @@ void infer_rule(const U& rule, typename B::Context& ctx, const Params<U, T, B>& 
   }
 }
 
-namespace policy {
+namespace detail_::policy {
 
 template <class U>
 concept IsOptimizer = requires {
   typename U::IsOptimizer;
 };
 template <class U>
-concept RuleBegin = !named::Carry<U>() || named::begin<U>();
+concept RuleBegin = !detail_::named::Carry<U>() || detail_::named::begin<U>();
 template <class U, class T, class B, class Given = Params<U, T, B>>
 concept RuleForward = requires(const U rule, Probe<T, B> a, const Given& params, Carry<U, T, B>& carry,
                                ProbeCall<T, B> f, Saved<U, T, B>& saved) {
@@ -73,7 +73,7 @@ concept UpdateRule = HasInit<U, T, B> && RuleBegin<U> && RuleForward<U, T, B> &&
 /// True for an update rule; otherwise the first unmet requirement is reported in one sentence.
 template <class U, class T, class B>
 constexpr bool check_rule() {
-  hook::rule::all<U, T, B>();
+  detail_::hook::rule::all<U, T, B>();
   GATEFOLD_EXPECT((HasInit<U, T, B> && RuleBegin<U>),
                   "gatefold: an update rule with Params needs init<T, B>(ctx, seed) const, one with Carry needs "
                   "begin(ctx, items, dim, carry) const; see docs/how-to/extending.md#rule")
@@ -90,5 +90,5 @@ constexpr bool check_rule() {
   return true;
 }
 
-}  // namespace policy
+}  // namespace detail_::policy
 }  // namespace gatefold

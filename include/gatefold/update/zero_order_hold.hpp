@@ -20,7 +20,7 @@
 
 namespace gatefold {
 
-namespace fn {
+namespace functor {
 
 /// φ(z) = (e^z − 1)/z, φ(0) = 1
 template <class T>
@@ -56,7 +56,7 @@ struct Hold {
   const T *step, *mu;
   T* held_values;
   GATEFOLD_HD void operator()(Index) const {
-    const T delta = math::softplus(*step), z = delta * *mu;
+    const T delta = functor::math::softplus(*step), z = delta * *mu;
     held_values[0] = std::exp(z);
     held_values[1] = delta * held(z);
   }
@@ -67,13 +67,13 @@ struct HoldBackward {
   const T *step, *mu, *dheld;
   T *dstep, *dmu;
   GATEFOLD_HD void operator()(Index) const {
-    const T delta = math::softplus(*step), z = delta * *mu, mu_t = std::exp(z);
+    const T delta = functor::math::softplus(*step), z = delta * *mu, mu_t = std::exp(z);
     if (dmu) *dmu += delta * (dheld[0] * mu_t + dheld[1] * delta * held_slope(z));
-    if (dstep) *dstep += (dheld[0] * mu_t * *mu + dheld[1] * mu_t) * math::sigmoid(*step);
+    if (dstep) *dstep += (dheld[0] * mu_t * *mu + dheld[1] * mu_t) * functor::math::sigmoid(*step);
   }
 };
 
-}  // namespace fn
+}  // namespace functor
 
 namespace update {
 
@@ -174,12 +174,13 @@ struct ZeroOrderHold {
     fill(ctx, dheld, 0);
     learned_momentum_backward(ctx, all_items(saved.held), each_item(saved.gamma), x, saved.momentum, df, dy,
                               dcarry.p.view(), dx, View<T, 1, B>(dheld.data(), 1), dgamma);
-    B::template reduce<T>(ctx, x.extent(0), fn::InnerProduct<T>{dgamma.data(), saved.linear.data()}, dheld.data() + 1);
-    B::for_each(ctx, x.extent(0), fn::ScaleBy<T>{saved.held.data() + 1, dgamma.data(), dgamma.data()});
+    B::template reduce<T>(ctx, x.extent(0), functor::InnerProduct<T>{dgamma.data(), saved.linear.data()},
+                          dheld.data() + 1);
+    B::for_each(ctx, x.extent(0), functor::ScaleBy<T>{saved.held.data() + 1, dgamma.data(), dgamma.data()});
     params.linear.backward(ctx, x, dgamma, dx, grads.linear);
-    B::for_each(
-        ctx, 1,
-        fn::HoldBackward<T>{params.step.data(), params.mu.data(), dheld.data(), grads.step.data(), grads.mu.data()});
+    B::for_each(ctx, 1,
+                functor::HoldBackward<T>{params.step.data(), params.mu.data(), dheld.data(), grads.step.data(),
+                                         grads.mu.data()});
   }
 
  private:
@@ -187,17 +188,17 @@ struct ZeroOrderHold {
   template <class C, class T, class B>
   void hold(C& ctx, const Params<T, B>& params, View<const T, 2, B> x, NonDeduced<T*> held, View<T, 1, B> linear,
             NonDeduced<T*> gamma) const {
-    B::for_each(ctx, 1, fn::Hold<T>{params.step.data(), params.mu.data(), held});
+    B::for_each(ctx, 1, functor::Hold<T>{params.step.data(), params.mu.data(), held});
     params.linear.forward(ctx, x, linear);
-    B::for_each(ctx, x.extent(0), fn::ScaleBy<T>{held + 1, linear.data(), gamma});
+    B::for_each(ctx, x.extent(0), functor::ScaleBy<T>{held + 1, linear.data(), gamma});
   }
   template <class V>
   static auto all_items(const V& numbers) {
-    return fn::Coefficient<std::remove_cvref_t<decltype(*numbers.data())>>{0, numbers.data()};
+    return functor::Coefficient<std::remove_cvref_t<decltype(*numbers.data())>>{0, numbers.data()};
   }
   template <class V>
   static auto each_item(const V& numbers) {
-    return fn::Coefficient<std::remove_cvref_t<decltype(*numbers.data())>>{0, numbers.data(), true};
+    return functor::Coefficient<std::remove_cvref_t<decltype(*numbers.data())>>{0, numbers.data(), true};
   }
 };
 

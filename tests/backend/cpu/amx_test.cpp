@@ -47,7 +47,7 @@ TEST_CASE("products of bfloat16 at the edges of tiles: the sums, and the bits of
                                                     transpose ? depth : columns);
         CpuBf16::grouped_gemm<float>(ctx, Groups<CpuBf16>{offsets, {}, rows},
                                      View<const float, 2, CpuBf16>(a.data(), rows, depth), weights, transpose, c.view(),
-                                     fn::Store{});
+                                     functor::Store{});
         return c;
       };
       const auto all = product({0, rows}, alone, false);
@@ -115,7 +115,7 @@ TEST_CASE("gradients of bfloat16 of few and no slots, whose last tiles are fille
 #if defined(__linux__)
 TEST_CASE("lines of bfloat16 are filled up with zeros, not with what lies behind an operand") {
   constexpr Index hidden = 64, columns = 32;
-  const fn::Store store;
+  const functor::Store store;
   for (const Index rows : {1, 9, 100})
     for (const Index depth : {39, 40}) {
       const support::Guarded<float> x(naive::random_vector<float>(rows * depth, 1)),

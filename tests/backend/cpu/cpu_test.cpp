@@ -36,9 +36,9 @@ void check_product() {
   const View<const T, 2, B> items(a.data(), kRows, kDepth);
   Primitives::template grouped_gemm<T>(ctx, Groups<B>{offsets, {}, kRows}, items,
                                        View<const T, 3, B>(w.data(), Index(1), kDepth, kColumns), false, c.view(),
-                                       fn::Store{});
+                                       functor::Store{});
   B::template gemm<T>(ctx, items, false, View<const T, 2, B>(w.data(), kDepth, kColumns), false, false, plain.view(),
-                      fn::Store{});
+                      functor::Store{});
   constexpr double u = std::is_same_v<T, float> ? 0x1p-24 : 0x1p-53;
   for (Index i = 0; i < kRows; ++i)
     for (Index j = 0; j < kColumns; ++j) {
@@ -73,9 +73,9 @@ TEST_CASE("CpuBf16: what stands between two products is rounded as if it were ke
   const View<const float, 3, CpuBf16> first(up.data(), Index(2), D, H), second(down.data(), Index(2), H, O);
   CpuBf16::Context ctx(2);
   Tensor<float, 2, CpuBf16> hidden(N, H), expected(N, O), got(N, O);
-  CpuBf16::grouped_gemm(ctx, groups, items, first, false, hidden.view(), fn::Store{});
-  CpuBf16::grouped_gemm(ctx, groups, std::as_const(hidden).view(), second, false, expected.view(), fn::Store{});
-  CpuBf16::grouped_pair(ctx, groups, items, std::array{first}, fn::Store{}, second, got.view(), fn::Store{});
+  CpuBf16::grouped_gemm(ctx, groups, items, first, false, hidden.view(), functor::Store{});
+  CpuBf16::grouped_gemm(ctx, groups, std::as_const(hidden).view(), second, false, expected.view(), functor::Store{});
+  CpuBf16::grouped_pair(ctx, groups, items, std::array{first}, functor::Store{}, second, got.view(), functor::Store{});
   CHECK(std::memcmp(got.data(), expected.data(), sizeof(float) * N * O) == 0);
 }
 

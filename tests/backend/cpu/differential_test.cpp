@@ -195,7 +195,7 @@ void check_products(std::uint64_t seed, Forms& forms) {
     Tensor<T, 2, B> c(S + slots.spare, columns);
     const auto run = [&] {
       if (stores)
-        B::grouped_gemm(ctx, groups, items, weights, transposed, c.view(), fn::Store{});
+        B::grouped_gemm(ctx, groups, items, weights, transposed, c.view(), functor::Store{});
       else
         B::grouped_gemm(ctx, groups, items, weights, transposed, c.view(), ByPlace<T>{});
     };
@@ -304,7 +304,7 @@ void check_waves(std::uint64_t seed, Ways& ways, MoreWays& more) {
              Tensor<T, 3, B>(E, depth, columns)};
     const T begin = from_zero ? T(0) : T(1);
     std::fill_n(result.dw.data(), result.dw.size(), accumulate ? begin : std::numeric_limits<T>::quiet_NaN());
-    const fn::Store store;
+    const functor::Store store;
     cpu::Batch<P> batch{.all = {.a = {x.data(), depth, true, slots.rows.data()},
                                 .b = {w.data(), columns, false},
                                 .c = result.c.data(),
@@ -365,7 +365,7 @@ void check_plain(std::uint64_t seed) {
     Cpu::Context ctx(t);
     Tensor<T, 2, Cpu> c(rows, columns);
     std::copy(c0.begin(), c0.end(), c.data());
-    Cpu::gemm(ctx, left, ta, right, tb, accumulate, c.view(), fn::Store{});
+    Cpu::gemm(ctx, left, ta, right, tb, accumulate, c.view(), functor::Store{});
     return c;
   };
   const auto c = run(threads);
@@ -425,14 +425,14 @@ void check_pair(std::uint64_t seed, Ways& ways) {
   typename B::Context many(threads), alone(1);
   Tensor<T, 2, B> first(all, hidden), between(all, hidden), expected(all, columns);
   if (gated) {
-    B::grouped_gemm(alone, groups, items, up, false, first.view(), fn::Store{});
+    B::grouped_gemm(alone, groups, items, up, false, first.view(), functor::Store{});
     B::grouped_gemm(alone, groups, items, more, false, between.view(), Hidden2With<T>{first});
   } else {
     B::grouped_gemm(alone, groups, items, up, false, between.view(), Hidden1<T>{});
   }
   const Groups<B> in_order = groups.in_slot_order();
   if (stores)
-    B::grouped_gemm(alone, in_order, std::as_const(between).view(), down, false, expected.view(), fn::Store{});
+    B::grouped_gemm(alone, in_order, std::as_const(between).view(), down, false, expected.view(), functor::Store{});
   else
     B::grouped_gemm(alone, in_order, std::as_const(between).view(), down, false, expected.view(), ByPlace<T>{});
 
@@ -460,7 +460,7 @@ void check_pair(std::uint64_t seed, Ways& ways) {
     count(batch, ctx->threads(), ways);
     const Hidden1<T> hidden1;
     const Hidden2<T> hidden2;
-    const fn::Store store;
+    const functor::Store store;
     const ByPlace<T> by_place;
     const auto of_hidden =
         gated ? cpu::HiddenEpilogue<T>::template with<2>(hidden2) : cpu::HiddenEpilogue<T>::template with<1>(hidden1);

@@ -82,7 +82,7 @@ TEST_CASE_TEMPLATE("the hidden epilogue of a pair: every element once, at its pl
 
 TEST_CASE_TEMPLATE("run_epilogue runs a scalar epilogue element by element", T, float, double) {
   static_assert(!cpu::RegisterEpilogue<ScalarOnly, T>);
-  static_assert(cpu::RegisterEpilogue<fn::Store, T>);
+  static_assert(cpu::RegisterEpilogue<functor::Store, T>);
   constexpr Index width = 64;
   std::vector<T> sums(2 * width, T(0.5)), c(2 * 5, T(-1));
   cpu::run_epilogue(ScalarOnly{}, sums.data(), cpu::SumsLayout{width, width, 0}, 2, 3, 1, 2, 4, c.data(), 5);
@@ -108,6 +108,6 @@ TEST_CASE_TEMPLATE("run_epilogue reads sums that lie in panels", T, float, doubl
         REQUIRE(c[static_cast<std::size_t>(i * columns + x)] ==
                 static_cast<T>(1000 * i + x) + added * static_cast<T>(10 * i + x));
   };
-  check(fn::Store{}, T(0));
+  check(functor::Store{}, T(0));
   check(ScalarOnly{}, T(1));
 }

@@ -60,11 +60,11 @@ void check_products(const E& epilogue, const std::vector<T>& added) {
 
 TEST_CASE_TEMPLATE("kernels: products with the epilogues that are built once are those of loops", T, float, double) {
   const Index m = 19;
-  check_products<T>(fn::Store{}, std::vector<T>(m));
+  check_products<T>(functor::Store{}, std::vector<T>(m));
   Tensor<T, 2, Cpu> bias(1, m);
   std::vector<T> added;
   for (Index j = 0; j < m; ++j) added.push_back(bias(0, j) = static_cast<T>(j));
-  check_products<T>(fn::AddBias<T, Cpu>{bias.view()}, added);
+  check_products<T>(functor::AddBias<T, Cpu>{bias.view()}, added);
 }
 
 TEST_CASE_TEMPLATE("kernels: gradients of weights and biases are those of loops", T, float, double) {

@@ -55,7 +55,7 @@ struct OuterCase {
   Vector<T> run(int threads, bool straight) const {
     Cpu::Context ctx(threads);
     Vector<T> c = before;
-    static constexpr fn::Store store{};
+    static constexpr functor::Store store{};
     if (straight)
       cpu::Product<T>::run(ctx, batch(c.data()), cpu::Epilogue<T>::with(store));
     else
@@ -64,7 +64,7 @@ struct OuterCase {
   }
 };
 
-/// What fn::Store does, under another name.
+/// What functor::Store does, under another name.
 struct Same {
   template <class A, class V>
   V operator()(const A&, Index, Index, Index, V v) const {
@@ -116,7 +116,7 @@ TEST_CASE_TEMPLATE("written to c at once, of few terms or of many, a product has
         const OuterCase<T> of(counts, rows, columns);
         Cpu::Context ctx(threads);
         Vector<T> stored = of.before, finished = of.before;
-        static constexpr fn::Store store{};
+        static constexpr functor::Store store{};
         static constexpr Same same{};
         cpu::Product<T>::run(ctx, of.batch(stored.data(), accumulate), cpu::Epilogue<T>::with(store));
         cpu::Product<T>::run(ctx, of.batch(finished.data(), accumulate), cpu::Epilogue<T>::with(same));
@@ -173,7 +173,7 @@ TEST_CASE_TEMPLATE("a narrow plain product overwrites or adds, also where there 
                  before = naive::random_vector<T>(rows * columns, 6);
       Vector<T> c = before;
       Cpu::gemm<T>(ctx, {a.data(), depth, rows}, true, {b.data(), depth, columns}, false, accumulate,
-                   {c.data(), rows, columns}, fn::Store{});
+                   {c.data(), rows, columns}, functor::Store{});
       double worst = 0;
       for (Index i = 0; i < rows; ++i)
         for (Index j = 0; j < columns; ++j) {

@@ -109,11 +109,11 @@ void check(const Pair<T>& p, const E& middle) {
   Cpu::Context one(1);
   Cpu::grouped_gemm(one, p.groups(), p.items(), up, false, hidden.view(), middle);
   Cpu::grouped_gemm(one, p.groups().in_slot_order(), std::as_const(hidden).view(), down, false, expected.view(),
-                    fn::Store{});
+                    functor::Store{});
   for (const int threads : {1, 2, 3, 8}) {
     Cpu::Context ctx(threads);
     Tensor2<T> c(p.slots(), p.columns);
-    Cpu::grouped_pair(ctx, p.groups(), p.items(), std::array{up}, middle, down, c.view(), fn::Store{});
+    Cpu::grouped_pair(ctx, p.groups(), p.items(), std::array{up}, middle, down, c.view(), functor::Store{});
     CHECK(same(c, expected));
   }
 }
@@ -159,12 +159,12 @@ TEST_CASE_TEMPLATE("whole panels of c, of weights that were packed before", T, f
   Cpu::Context ctx(3);
   Tensor2<T> expected(p.slots(), p.columns), c(p.slots(), p.columns);
   Cpu::grouped_pair(ctx, p.groups(), p.items(), std::array{p.matrix(p.up, p.depth, p.hidden)}, Activate{},
-                    p.matrix(p.down, p.hidden, p.columns), expected.view(), fn::Store{});
+                    p.matrix(p.down, p.hidden, p.columns), expected.view(), functor::Store{});
   cpu::PackedWeights weights;
   weights.add<T>(ctx, p.up.data(), p.experts(), p.depth, p.hidden, false);
   weights.add<T>(ctx, p.down.data(), p.experts(), p.hidden, p.columns, false);
   const Activate middle;
-  const fn::Store last;
+  const functor::Store last;
   cpu::PairBatch<T> batch = p.batch(c.data());
   batch.packed_up[0] = weights.template find<T>(p.up.data());
   batch.packed_down = weights.template find<T>(p.down.data());
@@ -199,7 +199,7 @@ TEST_CASE_TEMPLATE("two first matrices and epilogues that know their place" * do
                down = p.matrix(p.down, p.hidden, p.columns);
     Tensor2<T> first(p.slots(), p.hidden), hidden(p.slots(), p.hidden), expected(p.slots(), p.columns);
     Cpu::Context one(1);
-    Cpu::grouped_gemm(one, p.groups(), p.items(), up, false, first.view(), fn::Store{});
+    Cpu::grouped_gemm(one, p.groups(), p.items(), up, false, first.view(), functor::Store{});
     const auto of_hidden = naive::random_vector<T>(p.hidden, 8), of_columns = naive::random_vector<T>(p.columns, 9);
     const Gated<T> middle{of_hidden.data()};
     const Last<T> last{of_columns.data()};
@@ -220,9 +220,9 @@ TEST_CASE("rows whose chunks are tasks that do not fit the memory at once come i
   const auto up = p.matrix(p.up, p.depth, p.hidden), down = p.matrix(p.down, p.hidden, p.columns);
   Tensor2<float> expected(p.slots(), p.columns), c(p.slots(), p.columns);
   Cpu::Context ctx(3);
-  Cpu::grouped_pair(ctx, p.groups(), p.items(), std::array{up}, Activate{}, down, expected.view(), fn::Store{});
+  Cpu::grouped_pair(ctx, p.groups(), p.items(), std::array{up}, Activate{}, down, expected.view(), functor::Store{});
   const Activate middle;
-  const fn::Store last;
+  const functor::Store last;
   cpu::PairBatch<float> batch = p.batch(c.data());
   cpu::ProductPair<float>::run(ctx, batch, cpu::HiddenEpilogue<float>::with<1>(middle),
                                cpu::Epilogue<float>::with(last), 1);
@@ -241,13 +241,13 @@ TEST_CASE_TEMPLATE("blocks of many tiles: from group to group of both products, 
     const auto up = p.matrix(p.up, d, h), more = p.matrix(p.more, d, h), down = p.matrix(p.down, h, c);
     Tensor2<T> first(p.slots(), h), hidden(p.slots(), h), expected(p.slots(), c), result(p.slots(), c);
     Cpu::Context one(1);
-    Cpu::grouped_gemm(one, p.groups(), p.items(), up, false, first.view(), fn::Store{});
+    Cpu::grouped_gemm(one, p.groups(), p.items(), up, false, first.view(), functor::Store{});
     const auto bias = naive::random_vector<T>(h, 8);
     Cpu::grouped_gemm(one, p.groups(), p.items(), more, false, hidden.view(), GatedWith<T>{first, bias.data()});
     Cpu::grouped_gemm(one, p.groups().in_slot_order(), std::as_const(hidden).view(), down, false, expected.view(),
-                      fn::Store{});
+                      functor::Store{});
     Cpu::grouped_pair(one, p.groups(), p.items(), std::array{up, more}, Gated<T>{bias.data()}, down, result.view(),
-                      fn::Store{});
+                      functor::Store{});
     CHECK(same(result, expected));
   }
 }

@@ -117,7 +117,7 @@ TEST_CASE_TEMPLATE("gemm against a plain loop: odd shapes, transposes, accumulat
       Vector<T> c = before;
       Cpu::gemm<T>(ctx, ta ? view(a, depth, rows) : view(a, rows, depth), ta,
                    tb ? view(b, columns, depth) : view(b, depth, columns), tb, accumulate, {c.data(), rows, columns},
-                   fn::Store{});
+                   functor::Store{});
       double worst = 0;
       for (Index i = 0; i < rows; ++i)
         for (Index j = 0; j < columns; ++j) {
@@ -185,7 +185,7 @@ TEST_CASE_TEMPLATE("a row's bits do not depend on the other rows" * doctest::ski
       Vector<T> c(start.begin() + first * columns, start.begin() + (first + rows) * columns);
       Cpu::gemm<T>(ctx, {a.data() + first * depth, rows, depth}, false,
                    tb ? view(at, columns, depth) : view(b, depth, columns), tb, accumulate, {c.data(), rows, columns},
-                   fn::Store{});
+                   functor::Store{});
       return c;
     };
     const Vector<T> all = run(0, most, false);
@@ -206,7 +206,7 @@ TEST_CASE_TEMPLATE("a column's bits do not depend on the other columns", T, floa
     const auto run = [&](Index first, Index count) {
       Vector<T> c(static_cast<Size>(rows * count));
       Cpu::gemm<T>(ctx, view(a, rows, depth), false, {b.data() + first * depth, count, depth}, true, false,
-                   {c.data(), rows, count}, fn::Store{});
+                   {c.data(), rows, count}, functor::Store{});
       return c;
     };
     const Vector<T> all = run(0, columns);
@@ -232,7 +232,7 @@ TEST_CASE_TEMPLATE("grouped_gemm and gemm give a row the same bits", T, float, d
       Vector<T> c(static_cast<Size>(g.columns));
       Cpu::gemm<T>(ctx, {g.x.data() + g.slots.rows[static_cast<Size>(s)] * g.depth, 1, g.depth}, false,
                    {g.w.data() + e * g.depth * g.columns, g.depth, g.columns}, false, false, {c.data(), 1, g.columns},
-                   fn::Store{});
+                   functor::Store{});
       CHECK(std::memcmp(c.data(), grouped.data() + s * g.columns, c.size() * sizeof(T)) == 0);
     }
 }
@@ -282,7 +282,7 @@ TEST_CASE_TEMPLATE("a scalar epilogue", T, float, double) {
     Cpu::gemm<T>(ctx, view(a, rows, depth), false, view(b, depth, columns), false, false, {c.data(), rows, columns},
                  ScalarOnly{});
     Cpu::gemm<T>(ctx, view(a, rows, depth), false, view(b, depth, columns), false, false, {plain.data(), rows, columns},
-                 fn::Store{});
+                 functor::Store{});
     for (Index i = 0; i < rows * columns; ++i)
       CHECK(c[static_cast<Size>(i)] == std::fmax(plain[static_cast<Size>(i)], static_cast<T>(i % columns % 2)));
   }
@@ -299,7 +299,7 @@ TEST_CASE("a view of later experts, 257 of them, most of them empty") {
   Vector<float> c(all.size(), kNone<float>);
   Cpu::grouped_gemm<float>(ctx, g.groups().experts(50, 207), view(g.x, 9, 20), {g.w.data() + 50 * 20 * 19, 207, 20, 19},
                            false, {c.data(), g.slots.count() + 3, 19},
-                           fn::AddBias<float, Cpu>{{g.bias.data() + 50 * 19, 207, 19}});
+                           functor::AddBias<float, Cpu>{{g.bias.data() + 50 * 19, 207, 19}});
   for (Index i = 0; i < 4 * 19; ++i) CHECK(std::isnan(c[static_cast<Size>(i)]));
   double worst = 0;
   for (Index s = 4; s < 46; ++s)
@@ -323,7 +323,7 @@ TEST_CASE("a deep product is cut at its chains, so that no bit changes") {
                  b = naive::random_vector<float>(depth * columns, 62);
       Vector<float> whole(static_cast<Size>(rows * columns)), parts = whole;
       Cpu::gemm<float>(ctx, transpose ? view(a, depth, rows) : view(a, rows, depth), transpose, view(b, depth, columns),
-                       false, false, {whole.data(), rows, columns}, fn::Store{});
+                       false, false, {whole.data(), rows, columns}, functor::Store{});
       for (Index k = 0; k < depth; k += 256) {
         const Index n = std::min<Index>(256, depth - k);
         Vector<float> ak;
@@ -331,7 +331,7 @@ TEST_CASE("a deep product is cut at its chains, so that no bit changes") {
           for (Index x = k; x < k + n; ++x)
             ak.push_back(a[static_cast<Size>(transpose ? x * rows + i : i * depth + x)]);
         Cpu::gemm<float>(ctx, view(ak, rows, n), false, {b.data() + k * columns, n, columns}, false, k > 0,
-                         {parts.data(), rows, columns}, fn::Store{});
+                         {parts.data(), rows, columns}, functor::Store{});
       }
       CHECK(same_bits(whole, parts));
     }
@@ -346,9 +346,9 @@ TEST_CASE("an epilogue is applied once, however deep the product") {
     const std::vector<Index> offsets{0, rows};
     Vector<float> plain(static_cast<Size>(rows * columns)), biased = plain;
     Cpu::gemm<float>(ctx, view(a, rows, depth), false, view(b, depth, columns), false, false,
-                     {plain.data(), rows, columns}, fn::Store{});
+                     {plain.data(), rows, columns}, functor::Store{});
     Cpu::grouped_gemm<float>(ctx, {offsets, {}, rows}, view(a, rows, depth), {b.data(), 1, depth, columns}, false,
-                             {biased.data(), rows, columns}, fn::AddBias<float, Cpu>{{bias.data(), 1, columns}});
+                             {biased.data(), rows, columns}, functor::AddBias<float, Cpu>{{bias.data(), 1, columns}});
     for (Index i = 0; i < rows * columns; ++i)
       CHECK(biased[static_cast<Size>(i)] == plain[static_cast<Size>(i)] + bias[static_cast<Size>(i % columns)]);
   }
@@ -364,7 +364,8 @@ TEST_CASE("a deep product with weights that were packed before") {
     const auto run = [&] {
       Vector<float> c(static_cast<Size>(2 * rows * columns));
       Cpu::grouped_gemm<float>(ctx, {offsets, {}, 2 * rows}, view(a, 2 * rows, depth),
-                               {w.data(), experts, depth, columns}, false, {c.data(), 2 * rows, columns}, fn::Store{});
+                               {w.data(), experts, depth, columns}, false, {c.data(), 2 * rows, columns},
+                               functor::Store{});
       return c;
     };
     const Vector<float> plain = run();
@@ -393,7 +394,7 @@ TEST_CASE("weights packed in many waves give the same bits") {
                                   .slots = cpu::Batch<float>::Slots::are_rows,
                                   .offsets = g.slots.offsets.data(),
                                   .experts = g.slots.experts()};
-    const fn::Store store{};
+    const functor::Store store{};
     const auto epilogue = cpu::Epilogue<float>::with(store);
     if (waves)
       cpu::Product<float>::run(ctx, batch, epilogue, 1);
@@ -412,7 +413,7 @@ TEST_CASE("scratch is grown once") {
   Vector<float> c(static_cast<Size>((g.slots.count() + 3) * g.columns));
   const auto run = [&] {
     Cpu::grouped_gemm<float>(ctx, g.groups(), view(g.x, g.items, g.depth), {g.w.data(), 4, g.depth, g.columns}, false,
-                             {c.data(), g.slots.count() + 3, g.columns}, fn::Store{});
+                             {c.data(), g.slots.count() + 3, g.columns}, functor::Store{});
   };
   run();
   const std::size_t capacity = ctx.capacity();

@@ -20,21 +20,21 @@ namespace {
 struct Silu {
   template <class V>
   V operator()(V v) const {
-    using math::exp;
+    using functor::math::exp;
     return v / (1 + exp(-v));
   }
 };
 struct Erf {
   template <class V>
   V operator()(V v) const {
-    using math::erf;
+    using functor::math::erf;
     return erf(v);
   }
 };
 struct Exp {
   template <class V>
   V operator()(V v) const {
-    using math::exp;
+    using functor::math::exp;
     return exp(v);
   }
 };

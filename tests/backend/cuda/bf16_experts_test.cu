@@ -67,14 +67,14 @@ void check_pair(std::vector<Index> counts, Index depth, Index middle, Index last
   CudaBf16::grouped_pair(
       ctx, Groups<CudaBf16>{{g.offsets.data(), g.offsets.size()}, {g.rows.data(), g.rows.size()}, g.slots},
       View<const float, 2, CudaBf16>{a.device.data(), c.items(), depth}, up, Keep<M>{kept.device.data(), middle},
-      weights(down, middle, last), View<float, 2, CudaBf16>{out.device.data(), c.slots(), last}, fn::Store{});
+      weights(down, middle, last), View<float, 2, CudaBf16>{out.device.data(), c.slots(), last}, functor::Store{});
   // The same into slots that hold bfloat16.
   DeviceArray<Bfloat16> stored(memory,
                                std::vector<Bfloat16>(static_cast<std::size_t>(c.slots() * last), Bfloat16::from(-77)));
   CudaBf16::grouped_pair(
       ctx, Groups<CudaBf16>{{g.offsets.data(), g.offsets.size()}, {g.rows.data(), g.rows.size()}, g.slots},
       View<const float, 2, CudaBf16>{a.device.data(), c.items(), depth}, up, Keep<M>{kept.device.data(), middle},
-      weights(down, middle, last), View<Bfloat16, 2, CudaBf16>{stored.data(), c.slots(), last}, fn::Store{});
+      weights(down, middle, last), View<Bfloat16, 2, CudaBf16>{stored.data(), c.slots(), last}, functor::Store{});
   ctx.synchronize();
   const auto got = out.device.values();
   const auto got_kept = kept.device.values();
@@ -131,7 +131,7 @@ TEST_CASE("cuda: doubles are not rounded") {
   Tensor<Index, 1, CudaBf16> offsets(2);
   const std::vector<Index> all{0, 4};
   CudaBf16::from_host(ctx, 2, all.data(), offsets.data());
-  CudaBf16::grouped_gemm(ctx, Groups<CudaBf16>{offsets, {}, 4}, a.view(), w.view(), false, c.view(), fn::Store{});
+  CudaBf16::grouped_gemm(ctx, Groups<CudaBf16>{offsets, {}, 4}, a.view(), w.view(), false, c.view(), functor::Store{});
   std::vector<double> of_a(32), of_w(24), got(12);
   CudaBf16::to_host(ctx, 32, a.data(), of_a.data());
   CudaBf16::to_host(ctx, 24, w.data(), of_w.data());

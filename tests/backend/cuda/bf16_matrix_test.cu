@@ -23,10 +23,11 @@ void check(Index rows, Index columns, Index skip, bool range, int multiprocessor
   for (Index i = 0; i < rows * columns; ++i) x.push_back(static_cast<float>(i % 128 + 128) + (i % 3 == 0 ? 0.25f : 0));
   DeviceArray<float> from(ctx, x, skip);
   DeviceArray<Index> offsets(ctx, {2, 3, rows - 1});
-  const Index stride = device::bf16_stride(columns);
+  const Index stride = detail_::device::bf16_stride(columns);
   DeviceArray<std::uint16_t> to(ctx, std::vector<std::uint16_t>(static_cast<std::size_t>(rows * stride), 77));
-  device::round_rows(ctx.stream(), rows, columns, from.data(), reinterpret_cast<Bfloat16*>(to.data()),
-                     device::RoundedRows{range ? offsets.data() : nullptr, 2, nullptr}, multiprocessors);
+  detail_::device::round_rows(ctx.stream(), rows, columns, from.data(), reinterpret_cast<Bfloat16*>(to.data()),
+                              detail_::device::RoundedRows{range ? offsets.data() : nullptr, 2, nullptr},
+                              multiprocessors);
   const auto got = to.values();
   for (Index r = 0; r < rows; ++r)
     for (Index j = 0; j < stride; ++j) {
@@ -54,7 +55,7 @@ TEST_CASE("cuda: rounded rows stand as far apart as one asks, with nothing writt
   const Index rows = 3, columns = 13, stride = 40;
   DeviceArray<float> from(ctx, std::vector<float>(static_cast<std::size_t>(rows * columns), 1.f));
   DeviceArray<std::uint16_t> to(ctx, std::vector<std::uint16_t>(static_cast<std::size_t>(rows * stride), 77));
-  device::round_rows(ctx.stream(), rows, columns, from.data(), reinterpret_cast<Bfloat16*>(to.data()), stride);
+  detail_::device::round_rows(ctx.stream(), rows, columns, from.data(), reinterpret_cast<Bfloat16*>(to.data()), stride);
   const auto got = to.values();
   for (Index r = 0; r < rows; ++r)
     for (Index j = 0; j < stride; ++j)
@@ -63,7 +64,7 @@ TEST_CASE("cuda: rounded rows stand as far apart as one asks, with nothing writt
 
 TEST_CASE("cuda: warps that share a row round each of its units") {
   for (const Index columns : {511, 512, 513, 1000}) {
-    CHECK((device::warps_of_row(6, device::bf16_stride(columns) / 8, 4) > 1) == (columns >= 505));
+    CHECK((detail_::device::warps_of_row(6, detail_::device::bf16_stride(columns) / 8, 4) > 1) == (columns >= 505));
     check(6, columns, 0, false, 4);
     check(6, columns, 1, true, 4);
   }
@@ -71,16 +72,17 @@ TEST_CASE("cuda: warps that share a row round each of its units") {
 
 TEST_CASE("cuda: rows of experts without slots are not rounded") {
   Cuda::Context ctx;
-  const Index each = 3, columns = 9, stride = device::bf16_stride(columns);
+  const Index each = 3, columns = 9, stride = detail_::device::bf16_stride(columns);
   const std::vector<Index> offsets = {4, 4, 6, 6, 7, 7};  // experts 1 and 3 have slots
   const Index experts = static_cast<Index>(offsets.size()) - 1;
   DeviceArray<float> from(ctx, std::vector<float>(static_cast<std::size_t>(experts * each * columns), 1.f));
   DeviceArray<Index> on_device(ctx, offsets);
   DeviceArray<std::uint16_t> to(ctx, std::vector<std::uint16_t>(static_cast<std::size_t>(experts * each * stride), 77));
-  device::RoundedRows used;
+  detail_::device::RoundedRows used;
   used.offsets = on_device.data();
   used.each = each;
-  device::round_rows(ctx.stream(), experts * each, columns, from.data(), reinterpret_cast<Bfloat16*>(to.data()), used);
+  detail_::device::round_rows(ctx.stream(), experts * each, columns, from.data(),
+                              reinterpret_cast<Bfloat16*>(to.data()), used);
   const auto got = to.values();
   for (Index row = 0; row < experts * each; ++row) {
     const Index expert = row / each;
@@ -93,8 +95,8 @@ TEST_CASE("cuda: rows of experts without slots are not rounded") {
 }
 
 TEST_CASE("a row of whole units") {
-  CHECK(device::bf16_stride(0) == 0);
-  CHECK(device::bf16_stride(1) == 8);
-  CHECK(device::bf16_stride(8) == 8);
-  CHECK(device::bf16_stride(9) == 16);
+  CHECK(detail_::device::bf16_stride(0) == 0);
+  CHECK(detail_::device::bf16_stride(1) == 8);
+  CHECK(detail_::device::bf16_stride(8) == 8);
+  CHECK(detail_::device::bf16_stride(9) == 16);
 }

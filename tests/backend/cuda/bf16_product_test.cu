@@ -31,7 +31,7 @@ std::vector<float> rows_of(OnDevice& on, Index count, Index rows, bool transpose
       out(on.memory, std::vector<float>(static_cast<std::size_t>(c.slots() * c.columns)));
   CudaBf16::grouped_gemm(on.ctx, on.groups(groups), of_bf16(a.device.in(c.slots(), c.depth)),
                          of_bf16(weights_view(w.device, experts, c.depth, c.columns, transpose)), transpose,
-                         {out.device.data(), c.slots(), c.columns}, fn::Store{});
+                         {out.device.data(), c.slots(), c.columns}, functor::Store{});
   on.ctx.synchronize();
   const auto all = out.device.values();
   std::vector<float> kept;
@@ -66,7 +66,7 @@ TEST_CASE("cuda: bfloat16 products of every shape of tile, aligned or not, gathe
                               .w_skip = size.depth % 2,
                               .first = 5};
           CAPTURE(c);
-          CHECK(device::bf16_tile_rows(c.slots(), c.experts()) == rows);
+          CHECK(detail_::device::bf16_tile_rows(c.slots(), c.experts()) == rows);
           CHECK(product_differs(on, c, kind) == "");
         }
 }
@@ -85,7 +85,7 @@ TEST_CASE("cuda: sums of two bfloat16 products of every shape of tile") {
                               .gather = gather,
                               .first = 5};
           CAPTURE(c);
-          CHECK(device::bf16_tile_rows(c.slots(), c.experts()) == rows);
+          CHECK(detail_::device::bf16_tile_rows(c.slots(), c.experts()) == rows);
           CHECK(sum_of_products_differs(on, c, kind) == "");
         }
 }
@@ -104,7 +104,7 @@ TEST_CASE("cuda: sums over the columns of bfloat16 products of every shape of ti
                             .a_skip = depth % 3,
                             .first = 5};
         CAPTURE(c);
-        CHECK(device::bf16_tile_rows(c.slots(), c.experts()) == rows);
+        CHECK(detail_::device::bf16_tile_rows(c.slots(), c.experts()) == rows);
         CHECK(column_sums_differ(on, c, kind) == "");
       }
   for (const int width : {16, 32, 64}) {  // of few rows: tiles of every width
@@ -127,7 +127,7 @@ TEST_CASE("cuda: bfloat16 products of few rows, in tiles of every width") {
   for (const Size& size :
        {Size{1, 32}, Size{40, 32}, Size{64 * (multiprocessors / 2), 32}, Size{64 * (multiprocessors / 2) + 1, 64},
         Size{128 * (multiprocessors - 1), 64}, Size{128 * (multiprocessors - 1) + 1, 128}}) {
-    CHECK(device::bf16_skinny_columns(1, size.columns, multiprocessors) == size.width);
+    CHECK(detail_::device::bf16_skinny_columns(1, size.columns, multiprocessors) == size.width);
     for (const Index depth : {8, 33, 150})
       for (const bool transpose : {false, true})
         for (const bool gather : {false, true}) {
@@ -165,7 +165,9 @@ TEST_CASE("cuda: bfloat16 gradients of weights, added and stored, gathered on ei
 
 TEST_CASE("cuda: a row of a bfloat16 product has the same bits in any batch, by every shape of tile") {
   OnDevice on;
-  const auto width = [&](Index experts) { return device::bf16_skinny_columns(experts, 72, on.ctx.multiprocessors()); };
+  const auto width = [&](Index experts) {
+    return detail_::device::bf16_skinny_columns(experts, 72, on.ctx.multiprocessors());
+  };
   CHECK(width(2) <= 64);  // narrow tiles for few rows of two experts of 72 columns
   CHECK(width(1) == 32);
   for (const bool transpose : {false, true}) {

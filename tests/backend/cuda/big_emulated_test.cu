@@ -85,7 +85,7 @@ TEST_CASE("weights beyond 2^31 are rounded") {
   const Reserved<Bfloat16> rounded(rows * columns);
   w.back(1) = 1.5f;
   const LastBlocks last(1);
-  device::round_rows(ctx.stream(), rows, columns, w.data, rounded.data);
+  detail_::device::round_rows(ctx.stream(), rows, columns, w.data, rounded.data);
   CHECK(rounded.back(1).bits == 0x3fc0);
   CHECK(rounded.back(2).bits == 0);
 }
@@ -103,7 +103,7 @@ TEST_CASE("products and gradients of more than 2^31 elements") {
   {
     const LastBlocks last(3);  // tiles past the last row among them
     Cuda::grouped_gemm(ctx, groups, a_view, View<const float, 3, Cuda>(w.data, 2, depth, columns), false,
-                       View<float, 2, Cuda>(c.data, slots, columns), fn::Store{});
+                       View<float, 2, Cuda>(c.data, slots, columns), functor::Store{});
   }
   // The last row: Σ_k a[k] w[k, j], both counted from the end.
   for (Index j = 1; j <= columns; ++j) {
@@ -147,7 +147,7 @@ TEST_CASE("weights and their gradients of more than 2^31 elements") {
   const Reserved<float> c(columns);
   Cuda::grouped_gemm(ctx, groups, View<const float, 2, Cuda>(a.data, 1, depth),
                      View<const float, 3, Cuda>(dw.data, experts, depth, columns), false,
-                     View<float, 2, Cuda>(c.data, 1, columns), fn::Store{});
+                     View<float, 2, Cuda>(c.data, 1, columns), functor::Store{});
   CHECK(c.back(1) == 45);
   CHECK(c.back(2) == 63);
   CHECK(c.back(3) == 0);
@@ -155,13 +155,13 @@ TEST_CASE("weights and their gradients of more than 2^31 elements") {
 
 TEST_CASE("a sum of more than 2^31 terms, its last block") {
   Cuda::Context ctx;
-  const Index blocks = device::blocks(kMany, device::kSumBlock);
+  const Index blocks = detail_::device::blocks(kMany, detail_::device::kSumBlock);
   const Reserved<float> partial(blocks);
   const LastBlocks last(1);
-  device::partial_sums_kernel<float>
-      <<<device::grid(blocks), device::kThreads, 0, ctx.stream()>>>(kMany, Remainder{}, partial.data);
+  detail_::device::partial_sums_kernel<float>
+      <<<detail_::device::grid(blocks), detail_::device::kThreads, 0, ctx.stream()>>>(kMany, Remainder{}, partial.data);
   float sum = 0;
-  for (Index i = (blocks - 1) * device::kSumBlock; i < kMany; ++i) sum += static_cast<float>(i % 1000);
+  for (Index i = (blocks - 1) * detail_::device::kSumBlock; i < kMany; ++i) sum += static_cast<float>(i % 1000);
   CHECK(partial.back(1) == sum);
 }
 
@@ -177,19 +177,19 @@ TEST_CASE("gating of more than 2^31 picks, logits and numbers of items") {
   for (Index e = 0; e < experts; ++e) w.back(experts - e) = row[e];
   const auto z = view(logits, items, experts);
   const View<const float, 2, Cuda> ranked = z;
-  const fn::PickTopK<float, Cuda> pick{ranked,
-                                       view(q, items, experts),
-                                       k,
-                                       true,
-                                       view(item, items * k),
-                                       view(expert, items * k),
-                                       view(weight, items * k)};
-  const fn::Softmax<float, Cuda> softmax{ranked, view(q, items, experts)};
+  const functor::PickTopK<float, Cuda> pick{ranked,
+                                            view(q, items, experts),
+                                            k,
+                                            true,
+                                            view(item, items * k),
+                                            view(expert, items * k),
+                                            view(weight, items * k)};
+  const functor::Softmax<float, Cuda> softmax{ranked, view(q, items, experts)};
   const View<const float, 2, Cuda> x_view = view(x, items, dim), w_view = view(w, dim, experts);
   {
     const LastBlocks last(1);
-    Cuda::gemm_rows(ctx, x_view, w_view, false, z, fn::Store{},
-                    fn::RouteRowAnywhere{softmax, pick, view(q, items, experts)});
+    Cuda::gemm_rows(ctx, x_view, w_view, false, z, functor::Store{},
+                    functor::RouteRowAnywhere{softmax, pick, view(q, items, experts)});
   }
   double total = 0;
   for (const float v : row) total += std::exp(2.0 * v);
@@ -215,7 +215,7 @@ TEST_CASE("combination of more than 2^31 numbers of slots and items") {
   const Reserved<float> weight(slots), z(slots * columns), out(items * columns);
   // The last item has the last two slots, the others of its block none.
   item_offsets.back(1) = slots;
-  for (Index i = 2; i <= 1 + device::kRows; ++i) item_offsets.back(i) = slots - 2;
+  for (Index i = 2; i <= 1 + detail_::device::kRows; ++i) item_offsets.back(i) = slots - 2;
   item_slots.back(1) = slots - 1;
   item_slots.back(2) = slots - 2;
   pick.back(1) = slots - 2;  // picks in another order than slots
@@ -226,8 +226,8 @@ TEST_CASE("combination of more than 2^31 numbers of slots and items") {
   const LastBlocks last(1);
   Cuda::for_rows(
       ctx, items,
-      fn::Combine<float, Cuda>{view(item_offsets, items + 1), view(item_slots, slots), view(pick, slots),
-                               view(weight, slots), view(z, slots, columns), view(out, items, columns), false});
+      functor::Combine<float, Cuda>{view(item_offsets, items + 1), view(item_slots, slots), view(pick, slots),
+                                    view(weight, slots), view(z, slots, columns), view(out, items, columns), false});
   for (Index j = 1; j <= columns; ++j) {
     CHECK(out.back(j) == 4 * static_cast<float>(j) + 0.5f * static_cast<float>(columns + j));
     CHECK(out.back(columns + j) == 0);

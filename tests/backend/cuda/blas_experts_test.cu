@@ -46,7 +46,8 @@ class Slots {
   const float* weights() { return w_.data(); }
   /// c[s] = w[e]
   void gemm(bool transpose, DeviceArray<float>& c) {
-    Cuda::grouped_gemm(ctx_, groups(), ones_.in(kSlots, 1), w_.in(2, 1, 1), transpose, c.as(kSlots, 1), fn::Store{});
+    Cuda::grouped_gemm(ctx_, groups(), ones_.in(kSlots, 1), w_.in(2, 1, 1), transpose, c.as(kSlots, 1),
+                       functor::Store{});
   }
   /// dw[e] += how many slots e has
   void outer(DeviceArray<float>& dw) {
@@ -170,7 +171,8 @@ TEST_CASE("cuda: an epilogue may add what stands in the result") {
     const auto w = constant_tensor<double>(ctx, 1.5, 1, 4, 8);  // [E, depth, columns]
     auto c = constant_tensor<double>(ctx, 5, 3, 8);
     const auto mark = ctx.mark();
-    Cuda::grouped_gemm(ctx, one_group(ctx, 3), a.view(), w.view(), false, c.view(), fn::AddTo<double, Cuda>{c.view()});
+    Cuda::grouped_gemm(ctx, one_group(ctx, 3), a.view(), w.view(), false, c.view(),
+                       functor::AddTo<double, Cuda>{c.view()});
     std::vector<double> got(24);
     Cuda::to_host(ctx, 24, std::as_const(c).data(), got.data());
     CHECK(got == std::vector<double>(24, 5 + 4 * 0.5 * 1.5));

@@ -39,7 +39,7 @@ TEST_CASE("cuda: a context on somebody's stream leaves it to them") {
     Cuda::Context ctx(mine);
     CHECK(ctx.stream() == mine);
     DeviceArray<double> x(ctx, {1, 2, 3});
-    Cuda::for_each(ctx, 3, fn::Scale<double>{2, x.data()});
+    Cuda::for_each(ctx, 3, functor::Scale<double>{2, x.data()});
     CHECK(difference({2, 4, 6}, x.values()) == "");
     cudaStream_t of_blas = nullptr;
     CHECK(cublasGetStream(ctx.blas(), &of_blas) == CUBLAS_STATUS_SUCCESS);

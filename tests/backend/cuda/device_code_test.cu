@@ -6,7 +6,7 @@
 #include "gatefold/backend/cuda/cuda.cuh"
 
 using namespace gatefold;
-using namespace gatefold::device;
+using namespace gatefold::detail_::device;
 
 TEST_CASE("cuda: a program knows what its code was compiled for") {
   // These tests are compiled for 8.0 and newer; only those named after Hopper for sm_90a, unless on hardware all are.
@@ -24,13 +24,14 @@ TEST_CASE("code without tensor cores is refused where they are needed") {
 
 TEST_CASE("a kernel without code has a bound that none of its launches fits, whoever launches it") {
   cudaFuncAttributes attributes{};
-  REQUIRE(cudaFuncGetAttributes(&attributes, hopper_kernel<false, Layout::along_lines, 1, float, fn::Store>) ==
+  REQUIRE(cudaFuncGetAttributes(&attributes, hopper_kernel<false, Layout::along_lines, 1, float, functor::Store>) ==
           cudaSuccess);
   const bool has_code = device_code() == DeviceCode::hopper;
   CHECK(attributes.maxThreadsPerBlock == (has_code ? HopperTile::threads : kNoCode));
   alignas(64) static unsigned char zeros[4096]{};  // whatever its arguments are
   void* arguments[]{zeros, zeros, zeros, zeros, zeros};
-  const auto* kernel = reinterpret_cast<const void*>(hopper_kernel<false, Layout::along_lines, 1, float, fn::Store>);
+  const auto* kernel =
+      reinterpret_cast<const void*>(hopper_kernel<false, Layout::along_lines, 1, float, functor::Store>);
   if (!has_code)
     CHECK_THROWS_AS(
         expect_success(cudaLaunchKernel(kernel, dim3(1), dim3(HopperTile::threads), arguments, 0, nullptr), "launch"),

@@ -11,7 +11,7 @@
 #include "support/device_array.cuh"
 
 using namespace gatefold;
-using namespace gatefold::device;
+using namespace gatefold::detail_::device;
 
 namespace {
 
@@ -56,7 +56,8 @@ void check_moves() {
 struct All {
   template <class V>
   __device__ V operator()(int which, const V& a, const V& b) const {
-    using math::abs, math::erf, math::log, math::sqrt, math::tanh, math::where_positive;
+    using functor::math::abs, functor::math::erf, functor::math::log, functor::math::sqrt, functor::math::tanh,
+        functor::math::where_positive;
     V r = a;
     switch (which) {
       case 0:

@@ -10,7 +10,7 @@
 #include "support/device_array.cuh"
 
 using namespace gatefold;
-using namespace gatefold::device;
+using namespace gatefold::detail_::device;
 
 namespace {
 
@@ -104,7 +104,8 @@ struct Functions {
   Index which;
   template <class A>
   GATEFOLD_HD typename A::Value operator()(const A&, Index, Index, Index, typename A::Value v) const {
-    using math::abs, math::erf, math::exp, math::log, math::reciprocal, math::sqrt, math::tanh, math::where_positive;
+    using functor::math::abs, functor::math::erf, functor::math::exp, functor::math::log, functor::math::reciprocal,
+        functor::math::sqrt, functor::math::tanh, functor::math::where_positive;
     typename A::Value r = v;
     switch (which) {
       case 0:

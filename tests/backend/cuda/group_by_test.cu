@@ -92,7 +92,7 @@ TEST_CASE("cuda: more keys or groups than 31 bits are refused before anything is
   Cuda::Context ctx;
   const auto error_of = [&](Index keys, Index groups) {
     try {
-      device::group_by(ctx, keys, nullptr, groups, nullptr, nullptr);
+      detail_::device::group_by(ctx, keys, nullptr, groups, nullptr, nullptr);
     } catch (const ArgumentError& error) {
       return std::string(error.what());
     }
@@ -113,13 +113,13 @@ TEST_CASE("cuda: an algorithm in scratch gives its memory back, and says which c
       return bytes >= need ? cudaSuccess : cudaErrorInvalidValue;
     };
   };
-  for (const std::size_t need : {0, 1, 1000}) device::run_in_scratch(ctx, "cub::Device", asks_for(need));
+  for (const std::size_t need : {0, 1, 1000}) detail_::device::run_in_scratch(ctx, "cub::Device", asks_for(need));
   CHECK(calls == 6);
   const auto held = ctx.capacity();
   const auto free = ctx.scratch<char>(1).data();
   CHECK(ctx.capacity() == held);
   CHECK(free != nullptr);
   CHECK_THROWS_WITH_AS(
-      device::run_in_scratch(ctx, "cub::Device", [](void*, std::size_t&) { return cudaErrorInvalidValue; }),
+      detail_::device::run_in_scratch(ctx, "cub::Device", [](void*, std::size_t&) { return cudaErrorInvalidValue; }),
       "cub::Device: cudaErrorInvalidValue: invalid argument", DeviceError);
 }

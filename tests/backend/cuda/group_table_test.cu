@@ -47,8 +47,8 @@ TEST_CASE("cuda: more sums than a round of one block holds") {
 }
 
 TEST_CASE("what is no table for counting goes the way of group_by") {
-  using device::fits_table;
-  using device::TableTile;
+  using detail_::device::fits_table;
+  using detail_::device::TableTile;
   CHECK(fits_table(0, 1, 1));
   CHECK(fits_table(INT_MAX - TableTile::threads, TableTile::most_each, TableTile::most_groups));
   CHECK(!fits_table(INT_MAX - TableTile::threads + 1, 2, 8));

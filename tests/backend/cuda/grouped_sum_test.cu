@@ -67,7 +67,7 @@ void check_all() {
 TEST_CASE("a narrow matrix gives a column many threads, a wide one each warp a row") {
   for (const auto& [columns, width] : {std::pair(1, 1), std::pair(2, 2), std::pair(3, 4), std::pair(8, 8),
                                        std::pair(17, 32), std::pair(32, 32), std::pair(1000, 32)})
-    CHECK(device::sum_width(columns) == width);
+    CHECK(detail_::device::sum_width(columns) == width);
 }
 TEST_CASE_TEMPLATE("cuda: sums in the order they say, added or stored", T, double, float) { check_all<T>(); }
 TEST_CASE("cuda: an expert's sum has the same bits alone and among others, in one level and in two") {

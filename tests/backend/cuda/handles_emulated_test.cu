@@ -31,12 +31,12 @@ std::string error_of(const F& f) {
 TEST_CASE("without a device a stream says so, and leaves no error behind") {
   cuda_emulator::options().devices = 0;
   const std::string message = "Cuda::Context: no CUDA device: no CUDA-capable device is detected";
-  CHECK(error_of([] { device::Stream(); }) == message);
-  CHECK(error_of([] { device::Stream(nullptr); }) == message);
+  CHECK(error_of([] { detail_::device::Stream(); }) == message);
+  CHECK(error_of([] { detail_::device::Stream(nullptr); }) == message);
   CHECK(calls()["cudaStreamCreate"] == 0);
   cuda_emulator::options().devices = 1;
   CHECK(cudaGetLastError() == cudaSuccess);
-  CHECK_NOTHROW(device::Stream());
+  CHECK_NOTHROW(detail_::device::Stream());
 }
 
 TEST_CASE("a stream is its device's, whichever is current later; flags, handle and workspace are made there") {
@@ -47,16 +47,16 @@ TEST_CASE("a stream is its device's, whichever is current later; flags, handle a
     return attributes.device;
   };
   REQUIRE(cudaSetDevice(1) == cudaSuccess);
-  const device::Stream stream;
+  const detail_::device::Stream stream;
   REQUIRE(cudaSetDevice(0) == cudaSuccess);
   CHECK(stream.device() == 1);
-  const device::Stream same(stream.get()), standard(nullptr);
+  const detail_::device::Stream same(stream.get()), standard(nullptr);
   CHECK(same.device() == 1);
   CHECK(standard.device() == 0);
-  device::Flags flags(stream);
+  detail_::device::Flags flags(stream);
   CHECK(owner(flags.get()) == 1);
   {
-    device::Blas blas(stream);
+    detail_::device::Blas blas(stream);
     CHECK(blas.get() != nullptr);
     CHECK(cuda_emulator::Memory::device().live_bytes_of(0) == 0);
     CHECK(cuda_emulator::Memory::device().live_bytes_of(1) > std::size_t(32) << 20);  // the workspace, and the flags
@@ -68,28 +68,28 @@ TEST_CASE("a stream is its device's, whichever is current later; flags, handle a
 
 TEST_CASE("a stream that cannot be made") {
   fail("cudaStreamCreate", 0, cudaErrorMemoryAllocation);
-  CHECK(error_of([] { device::Stream(); }) == "cudaStreamCreate: cudaErrorMemoryAllocation: out of memory");
+  CHECK(error_of([] { detail_::device::Stream(); }) == "cudaStreamCreate: cudaErrorMemoryAllocation: out of memory");
   CHECK(calls()["cudaStreamDestroy"] == 0);
 }
 
 TEST_CASE("only a stream of one's own is destroyed") {
-  { const device::Stream stream; }
+  { const detail_::device::Stream stream; }
   CHECK(calls()["cudaStreamDestroy"] == 1);
-  { const device::Stream stream(nullptr); }
+  { const detail_::device::Stream stream(nullptr); }
   CHECK(calls()["cudaStreamDestroy"] == 1);
 }
 
 TEST_CASE("cuBLAS is begun by its first use, once") {
   {
-    const device::Stream stream(nullptr);
-    device::Blas blas(stream);
+    const detail_::device::Stream stream(nullptr);
+    detail_::device::Blas blas(stream);
     CHECK(calls()["cublasCreate"] == 0);
     CHECK(calls()["cudaMalloc"] == 0);
   }
   CHECK(calls()["cublasDestroy"] == 0);
   {
-    const device::Stream stream(nullptr);
-    device::Blas blas(stream);
+    const detail_::device::Stream stream(nullptr);
+    detail_::device::Blas blas(stream);
     for (int i = 0; i < 3; ++i) blas.get();
     CHECK(calls()["cublasCreate"] == 1);
     CHECK(calls()["cublasSetWorkspace"] == 1);
@@ -100,8 +100,8 @@ TEST_CASE("cuBLAS is begun by its first use, once") {
 }
 
 TEST_CASE("what a failed beginning has made, the next one uses") {
-  const device::Stream stream(nullptr);
-  device::Blas blas(stream);
+  const detail_::device::Stream stream(nullptr);
+  detail_::device::Blas blas(stream);
   for (const char* call : {"cublasCreate", "cudaMalloc", "cublasSetStream", "cublasSetWorkspace"}) {
     CAPTURE(call);
     fail(call, 0, cudaErrorMemoryAllocation);

@@ -21,25 +21,25 @@ TEST_CASE("on a device, for as long as a scope") {
     return device;
   };
   for (int device = 0; device < count; ++device) {
-    const device::OnDevice here(device);
+    const detail_::device::OnDevice here(device);
     CHECK(current() == device);
-    { const device::OnDevice again(device); }
+    { const detail_::device::OnDevice again(device); }
     CHECK(current() == device);
   }
   CHECK(current() == before);
-  CHECK_THROWS_AS(device::OnDevice{count}, DeviceError);
+  CHECK_THROWS_AS(detail_::device::OnDevice{count}, DeviceError);
   CHECK(current() == before);
 }
 
-TEST_CASE("there is a device where these tests run") { CHECK_NOTHROW(device::expect_device()); }
+TEST_CASE("there is a device where these tests run") { CHECK_NOTHROW(detail_::device::expect_device()); }
 
 TEST_CASE("a device of too low a compute capability is refused") {
-  CHECK_NOTHROW(device::expect_capability(0, 75));
+  CHECK_NOTHROW(detail_::device::expect_capability(0, 75));
   int major = 0, minor = 0;
   REQUIRE(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0) == cudaSuccess);
   REQUIRE(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, 0) == cudaSuccess);
-  CHECK_NOTHROW(device::expect_capability(0, 10 * major + minor));
-  CHECK_THROWS_WITH_AS(device::expect_capability(0, 999),
+  CHECK_NOTHROW(detail_::device::expect_capability(0, 10 * major + minor));
+  CHECK_THROWS_WITH_AS(detail_::device::expect_capability(0, 999),
                        ("Cuda::Context: device: expected compute capability 99.9 or newer, got " +
                         std::to_string(major) + "." + std::to_string(minor))
                            .c_str(),
@@ -47,7 +47,7 @@ TEST_CASE("a device of too low a compute capability is refused") {
 }
 
 TEST_CASE("a stream of one's own, and another") {
-  const device::Stream stream, other;
+  const detail_::device::Stream stream, other;
   CHECK(stream.get() != nullptr);
   CHECK(stream.get() == stream.get());
   CHECK(stream.get() != other.get());
@@ -58,12 +58,12 @@ TEST_CASE("somebody's stream outlives the object that holds it") {
   cudaStream_t mine = nullptr;
   REQUIRE(cudaStreamCreate(&mine) == cudaSuccess);
   {
-    const device::Stream stream(mine);
+    const detail_::device::Stream stream(mine);
     CHECK(stream.get() == mine);
   }
   CHECK(cudaStreamQuery(mine) == cudaSuccess);
   CHECK(cudaStreamDestroy(mine) == cudaSuccess);
-  CHECK(device::Stream(nullptr).get() == nullptr);
+  CHECK(detail_::device::Stream(nullptr).get() == nullptr);
 }
 
 TEST_CASE("streams know the multiprocessors of their device") {
@@ -71,8 +71,8 @@ TEST_CASE("streams know the multiprocessors of their device") {
   REQUIRE(cudaGetDevice(&current) == cudaSuccess);
   REQUIRE(cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, current) == cudaSuccess);
   CHECK(count > 0);
-  CHECK(device::Stream().multiprocessors() == count);
-  CHECK(device::Stream(nullptr).multiprocessors() == count);
+  CHECK(detail_::device::Stream().multiprocessors() == count);
+  CHECK(detail_::device::Stream(nullptr).multiprocessors() == count);
 }
 
 namespace {
@@ -80,8 +80,8 @@ namespace {
 /// As many numbers as there are flags.
 class FlagValues {
  public:
-  explicit FlagValues(const device::Stream& stream)
-      : stream_(stream), values_(static_cast<std::size_t>(device::Flags::each * stream.multiprocessors())) {}
+  explicit FlagValues(const detail_::device::Stream& stream)
+      : stream_(stream), values_(static_cast<std::size_t>(detail_::device::Flags::each * stream.multiprocessors())) {}
 
   bool all_are(int value, const int* flags) {
     REQUIRE(cudaMemcpyAsync(values_.data(), flags, bytes(), cudaMemcpyDeviceToHost, stream_.get()) == cudaSuccess);
@@ -95,15 +95,15 @@ class FlagValues {
  private:
   std::size_t bytes() const { return values_.size() * sizeof(int); }
 
-  const device::Stream& stream_;
+  const detail_::device::Stream& stream_;
   std::vector<int> values_;
 };
 
 }  // namespace
 
 TEST_CASE("flags are made at their first use, all 0, and then left to those who raise them") {
-  const device::Stream stream;
-  device::Flags flags(stream);
+  const detail_::device::Stream stream;
+  detail_::device::Flags flags(stream);
   FlagValues values(stream);
   int* const first = flags.get();
   REQUIRE(first != nullptr);
@@ -114,8 +114,8 @@ TEST_CASE("flags are made at their first use, all 0, and then left to those who 
 }
 
 TEST_CASE("flags that were made for a graph are cleared by it, and by their next use outside") {
-  const device::Stream stream;
-  device::Flags flags(stream);
+  const detail_::device::Stream stream;
+  detail_::device::Flags flags(stream);
   FlagValues values(stream);
   cudaGraph_t graph = nullptr;
   cudaGraphExec_t executable = nullptr;
@@ -137,8 +137,8 @@ TEST_CASE("flags that were made for a graph are cleared by it, and by their next
 }
 
 TEST_CASE("one cuBLAS handle for all calls, on the stream it was made for") {
-  const device::Stream stream;
-  device::Blas blas(stream);
+  const detail_::device::Stream stream;
+  detail_::device::Blas blas(stream);
   const cublasHandle_t handle = blas.get();
   REQUIRE(handle != nullptr);
   CHECK(blas.get() == handle);
@@ -148,9 +148,9 @@ TEST_CASE("one cuBLAS handle for all calls, on the stream it was made for") {
 }
 
 TEST_CASE("handles have one owner") {
-  CHECK(!std::is_copy_constructible_v<device::Stream>);
-  CHECK(!std::is_move_constructible_v<device::Stream>);
-  CHECK(!std::is_copy_constructible_v<device::Flags>);
-  CHECK(!std::is_copy_constructible_v<device::Blas>);
-  CHECK(!std::is_move_constructible_v<device::Blas>);
+  CHECK(!std::is_copy_constructible_v<detail_::device::Stream>);
+  CHECK(!std::is_move_constructible_v<detail_::device::Stream>);
+  CHECK(!std::is_copy_constructible_v<detail_::device::Flags>);
+  CHECK(!std::is_copy_constructible_v<detail_::device::Blas>);
+  CHECK(!std::is_move_constructible_v<detail_::device::Blas>);
 }

@@ -14,7 +14,7 @@
 
 using namespace gatefold;
 using namespace gatefold::test;
-using device::Layout;
+using detail_::device::Layout;
 
 namespace {
 
@@ -24,7 +24,7 @@ const std::vector<Index> kCounts = {0, 200, 129, 0};
 /// Whether both of a product's ways of operands go by Hopper's kernel.
 bool by_hopper(OnDevice& on, const ProductCase& c) {
   BothGroups groups(on.memory, c);
-  return device::uses_hopper(on.ctx, on.groups(groups), c.columns);
+  return detail_::device::uses_hopper(on.ctx, on.groups(groups), c.columns);
 }
 
 /// Sums, twice themselves where there is one matrix, the difference of two.
@@ -40,24 +40,24 @@ struct TwiceOrDifference {
   }
 };
 
-using AddsTo = fn::AddTo<float, CudaBf16>;
+using AddsTo = functor::AddTo<float, CudaBf16>;
 
 /// Rows and columns of random bfloat16 numbers on the device, with NaN where nobody may look.
 struct Matrix {
   DeviceArray<Bfloat16> values;
   Index stride;
   Matrix(Cuda::Context& ctx, Index rows, Index columns, std::uint64_t seed)
-      : values(ctx, numbers(rows, columns, seed)), stride(device::bf16_stride(columns)) {}
+      : values(ctx, numbers(rows, columns, seed)), stride(detail_::device::bf16_stride(columns)) {}
   static std::vector<Bfloat16> numbers(Index rows, Index columns, std::uint64_t seed) {
     const auto v = random_vector<float>(rows * columns, seed);
-    const Index stride = device::bf16_stride(columns);
+    const Index stride = detail_::device::bf16_stride(columns);
     std::vector<Bfloat16> to(static_cast<std::size_t>(rows * stride), Bfloat16{});
     for (Index r = 0; r < rows; ++r)
       for (Index j = 0; j < columns; ++j)
         to[static_cast<std::size_t>(r * stride + j)] = Bfloat16::from(v[static_cast<std::size_t>(r * columns + j)]);
     return to;
   }
-  device::Bf16Matrix get() { return {values.data(), stride}; }
+  detail_::device::Bf16Matrix get() { return {values.data(), stride}; }
 };
 
 /// The same product by both kernels.
@@ -74,22 +74,22 @@ void check_bits(Index depth, Index columns, Index skip = 0) {
       b(memory, c.experts() * (along_depth ? columns : depth), along_depth ? depth : columns, 2),
       other(memory, c.experts() * (along_depth ? columns : depth), along_depth ? depth : columns, 3),
       other_a(memory, c.slots(), depth, 5);
-  device::EachBf16<Terms> of_a{{a.get()}};
+  detail_::device::EachBf16<Terms> of_a{{a.get()}};
   if constexpr (Terms == 2) of_a.of[1] = other_a.get();
-  device::EachBf16<Count> each{{b.get()}};
+  detail_::device::EachBf16<Count> each{{b.get()}};
   if constexpr (Count == 2) each.of[1] = other.get();
   DeviceArray<Index> offsets(memory, c.offsets());
-  const Index stride = std::is_same_v<C, float> ? columns : device::bf16_stride(columns),
+  const Index stride = std::is_same_v<C, float> ? columns : detail_::device::bf16_stride(columns),
               step = (along_depth ? columns : depth) * b.stride;
   const std::vector<C> before(static_cast<std::size_t>(skip + c.slots() * stride), C(Bfloat16::from(-77)));
   DeviceArray<C> one(memory, before), two(memory, before);
   DeviceArray<float> addend(memory, random_vector<float>(skip + c.slots() * stride, 4));
   E epilogue{};
   if constexpr (std::is_same_v<E, AddsTo>) epilogue.addend = {addend.data() + skip, c.slots(), stride};
-  device::bf16_slots_are_rows<OfB>(ctx, of_a, each, step, offsets.data(), c.experts(), c.slots(), columns, depth,
-                                   one.data() + skip, stride, epilogue);
-  device::hopper_slots_are_rows<OfB>(ctx, of_a, each, step, offsets.data(), c.experts(), c.slots(), columns, depth,
-                                     two.data() + skip, stride, epilogue);
+  detail_::device::bf16_slots_are_rows<OfB>(ctx, of_a, each, step, offsets.data(), c.experts(), c.slots(), columns,
+                                            depth, one.data() + skip, stride, epilogue);
+  detail_::device::hopper_slots_are_rows<OfB>(ctx, of_a, each, step, offsets.data(), c.experts(), c.slots(), columns,
+                                              depth, two.data() + skip, stride, epilogue);
   ctx.synchronize();
   CHECK(difference(one.values(), two.values()) == "");
 }
@@ -101,15 +101,18 @@ void check_column_sums(Index depth, Index columns) {
   const ProductCase c{.counts = kCounts, .depth = depth, .columns = columns, .first = 9};
   CAPTURE(c);
   Matrix a(memory, c.slots(), depth, 1), b(memory, c.experts() * columns, depth, 2);
-  const device::EachBf16<1> of_a{{a.get()}}, of_b{{b.get()}};
+  const detail_::device::EachBf16<1> of_a{{a.get()}}, of_b{{b.get()}};
   DeviceArray<Index> offsets(memory, c.offsets());
-  const auto size = static_cast<std::size_t>(c.slots() * device::row_elements<device::ColumnSum>(columns));
+  const auto size =
+      static_cast<std::size_t>(c.slots() * detail_::device::row_elements<detail_::device::ColumnSum>(columns));
   DeviceArray<float> one(memory, std::vector<float>(size, -77)), two(memory, std::vector<float>(size, -77));
-  const auto to = [](DeviceArray<float>& sums) { return reinterpret_cast<device::ColumnSum*>(sums.data()); };
-  device::bf16_slots_are_rows<Layout::along_depth>(ctx, of_a, of_b, columns * b.stride, offsets.data(), c.experts(),
-                                                   c.slots(), columns, depth, to(one), columns, TwiceOrDifference{});
-  device::hopper_slots_are_rows<Layout::along_depth>(ctx, of_a, of_b, columns * b.stride, offsets.data(), c.experts(),
-                                                     c.slots(), columns, depth, to(two), columns, TwiceOrDifference{});
+  const auto to = [](DeviceArray<float>& sums) { return reinterpret_cast<detail_::device::ColumnSum*>(sums.data()); };
+  detail_::device::bf16_slots_are_rows<Layout::along_depth>(ctx, of_a, of_b, columns * b.stride, offsets.data(),
+                                                            c.experts(), c.slots(), columns, depth, to(one), columns,
+                                                            TwiceOrDifference{});
+  detail_::device::hopper_slots_are_rows<Layout::along_depth>(ctx, of_a, of_b, columns * b.stride, offsets.data(),
+                                                              c.experts(), c.slots(), columns, depth, to(two), columns,
+                                                              TwiceOrDifference{});
   ctx.synchronize();
   CHECK(difference(one.values(), two.values()) == "");
 }
@@ -162,7 +165,7 @@ TEST_CASE("cuda: Hopper's products have the bits of those of all devices") {
   check_bits<Layout::along_lines, 2, Bfloat16>(200, 140);
   check_bits<Layout::along_lines, 1, Bfloat16>(64, 260);
   check_bits<Layout::along_lines, 2, float, TwiceOrDifference, 2>(72, 140);
-  check_bits<Layout::along_depth, 2, Bfloat16, fn::Store, 2>(136, 260);
+  check_bits<Layout::along_depth, 2, Bfloat16, functor::Store, 2>(136, 260);
 }
 
 TEST_CASE("cuda: Hopper's products read rows that were rounded once, in slot order") {
@@ -208,14 +211,14 @@ TEST_CASE(
     "aligned") {
   for (const Index skip : {0, 1, 2}) {
     CAPTURE(skip);
-    check_bits<Layout::along_lines, 1, float, fn::Store>(136, 520, skip);
-    check_bits<Layout::along_depth, 1, float, fn::Store>(64, 259, skip);
+    check_bits<Layout::along_lines, 1, float, functor::Store>(136, 520, skip);
+    check_bits<Layout::along_depth, 1, float, functor::Store>(64, 259, skip);
     check_bits<Layout::along_lines, 1, float, AddsTo>(136, 520, skip);
     check_bits<Layout::along_depth, 1, float, AddsTo>(64, 259, skip);
   }
-  check_bits<Layout::along_lines, 1, Bfloat16, fn::Store>(136, 520);
+  check_bits<Layout::along_lines, 1, Bfloat16, functor::Store>(136, 520);
   check_bits<Layout::along_lines, 1, Bfloat16, AddsTo>(136, 520);  // rounded after they are added
-  check_bits<Layout::along_lines, 1, Bfloat16, fn::Store>(64, 259);
+  check_bits<Layout::along_lines, 1, Bfloat16, functor::Store>(64, 259);
 }
 
 TEST_CASE("cuda: blocks that stay go round the ring, in more tiles than the device has multiprocessors") {

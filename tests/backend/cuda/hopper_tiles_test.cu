@@ -9,7 +9,7 @@
 #include "support/device_array.cuh"
 
 using namespace gatefold;
-using namespace gatefold::device;
+using namespace gatefold::detail_::device;
 
 namespace {
 

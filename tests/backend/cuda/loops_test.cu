@@ -87,7 +87,7 @@ std::string difference_of_calls(Index n, Index more, const F& run) {
 template <class T>
 T reduced(Cuda::Context& ctx, const std::vector<T>& terms, T start) {
   DeviceArray<T> x(ctx, terms), out(ctx, std::vector<T>{start});
-  Cuda::reduce<T>(ctx, static_cast<Index>(terms.size()), fn::Term<T>{x.data()}, out.data());
+  Cuda::reduce<T>(ctx, static_cast<Index>(terms.size()), functor::Term<T>{x.data()}, out.data());
   return out.values()[0];
 }
 template <class T>
@@ -160,7 +160,8 @@ TEST_CASE("warps that share a row fill the device, each with a part for every la
         CAPTURE(multiprocessors);
         CAPTURE(rows);
         CAPTURE(parts);
-        const Index blocks_of_rows = (rows + 7) / 8, warps = device::warps_of_row(rows, parts, multiprocessors);
+        const Index blocks_of_rows = (rows + 7) / 8,
+                    warps = detail_::device::warps_of_row(rows, parts, multiprocessors);
         const auto fits = [&](Index n) { return blocks_of_rows * n <= 4 * multiprocessors && 32 * n <= parts; };
         CHECK(warps >= 1);
         CHECK((warps == 1 || fits(warps)));
@@ -178,7 +179,7 @@ TEST_CASE("cuda: columns of rows are called once, whether one warp has a row or 
       CHECK(difference_of_calls(rows * columns, 300, [&](auto& own, Index* calls) {
               Cuda::for_rows(own, rows, CountColumn{columns, calls, warps.data()});
             }) == "");
-      CHECK(warps.values()[0] == device::warps_of_row(rows, columns / 4, ctx.multiprocessors()));
+      CHECK(warps.values()[0] == detail_::device::warps_of_row(rows, columns / 4, ctx.multiprocessors()));
       CHECK((warps.values()[0] > 1) == (columns >= 256 && rows <= some / 2));
     }
 }
@@ -216,7 +217,7 @@ TEST_CASE("cuda: fill, copy, scale and add, which run on registers elsewhere") {
   CHECK(difference({3, -6, 9, 1.5, 24}, b.values()) == "");
   add(ctx, a.in(4), b.as(4));
   CHECK(difference({4, -8, 12, 2, 24}, b.values()) == "");
-  Cuda::for_each(ctx, 2, fn::Scale<double>{-0.5, b.data()});
+  Cuda::for_each(ctx, 2, functor::Scale<double>{-0.5, b.data()});
   CHECK(difference({-2, 4, 12, 2, 24}, b.values()) == "");
   fill(ctx, b.as(3), 7);
   CHECK(difference({7, 7, 7, 2, 24}, b.values()) == "");

@@ -46,8 +46,8 @@ void check_gradients() {
 template <class T>
 void check_many_tiles() {
   Cuda::Context ctx;
-  using Shape = device::ManyTiles<T, 1>;
-  const Index at_once = device::blocks_at_once<Shape>(ctx.multiprocessors());
+  using Shape = detail_::device::ManyTiles<T, 1>;
+  const Index at_once = detail_::device::blocks_at_once<Shape>(ctx.multiprocessors());
   const ProductCase c{.counts = {20, 0, 7}, .depth = 132, .columns = 128 * (at_once / 4 + 1) - 4, .gather = true};
   CAPTURE(c);
   check_both_ways<T>(ctx, c);

@@ -36,7 +36,7 @@ float rounded(float x) { return std::bit_cast<float>(static_cast<std::uint32_t>(
 
 std::vector<std::uint16_t> packed_bits(Cuda::Context& ctx, const std::vector<float>& x) {
   DeviceArray<float> w(ctx, x);
-  device::PackedWeights packed;
+  detail_::device::PackedWeights packed;
   packed.add(ctx.stream(), w.data(), 1, static_cast<Index>(x.size()));
   std::vector<std::uint16_t> bits(x.size());
   Cuda::to_host(ctx, static_cast<Index>(x.size()),
@@ -82,7 +82,7 @@ TEST_CASE("cuda: rounded weights stand in rows of whole units, 0 behind the last
   Cuda::Context ctx;
   const auto x = random_vector<float>(3 * 13, 1);
   DeviceArray<float> w(ctx, x);
-  device::PackedWeights packed;
+  detail_::device::PackedWeights packed;
   packed.add(ctx.stream(), w.data(), 3, 13);
   std::vector<std::uint16_t> bits(3 * 16), expected;
   Cuda::to_host(ctx, 3 * 16, reinterpret_cast<const std::uint16_t*>(packed.find(w.data(), 13)), bits.data());
@@ -117,7 +117,7 @@ TEST_CASE("cuda: weights are rounded again into the same memory, of another shap
   Cuda::Context ctx;
   auto x = random_vector<float>(8, 1);
   DeviceArray<float> w(ctx, x);
-  device::PackedWeights packed;
+  detail_::device::PackedWeights packed;
   packed.add(ctx.stream(), w.data(), 1, 8);
   const Bfloat16* const first = packed.find(w.data(), 8);
   for (float& v : x) v = 3 * v + 1;

@@ -67,7 +67,7 @@ void check_gemm(Cuda::Context& ctx, const GemmCase& g) {
   DeviceArray<T> da(ctx, a), db(ctx, b), c(ctx, before), again(ctx, before), dbias(ctx, bias),
       rows(ctx, std::vector<T>(static_cast<std::size_t>(g.m), -1));
   const auto a_view = g.ta ? da.in(g.k, g.m) : da.in(g.m, g.k), b_view = g.tb ? db.in(g.n, g.k) : db.in(g.k, g.n);
-  Cuda::gemm(ctx, a_view, g.ta, b_view, g.tb, g.accumulate, c.as(g.m, g.n), fn::Store{});
+  Cuda::gemm(ctx, a_view, g.ta, b_view, g.tb, g.accumulate, c.as(g.m, g.n), functor::Store{});
   CHECK(difference_in_double(plain, c.values(), g.k) == "");
   Cuda::gemm(ctx, a_view, g.ta, b_view, g.tb, g.accumulate, again.as(g.m, g.n),
              BiasAndMark<T>{dbias.data(), rows.data()});
@@ -100,14 +100,14 @@ TEST_CASE("cuda: rows of a and b may be parts of longer ones") {
   Cuda::Context ctx;
   const std::vector<double> a{1, 2, 99, 3, 4, 99}, b{5, 6, 7, 99, 8, 9, 10, 99};
   DeviceArray<double> da(ctx, a), db(ctx, b), c(ctx, std::vector<double>(6));
-  device::gemm<double>(ctx, 2, 3, 2, da.data(), false, 3, db.data(), false, 4, false, c.data());
+  detail_::device::gemm<double>(ctx, 2, 3, 2, da.data(), false, 3, db.data(), false, 4, false, c.data());
   CHECK(difference({21, 24, 27, 47, 54, 61}, c.values()) == "");
 }
 
 TEST_CASE("cuda: NaN that stands in c does not outlive a product that is not added") {
   Cuda::Context ctx;
   DeviceArray<float> a(ctx, {2, 3}), b(ctx, {4, 5}), c(ctx, {std::nanf("")});
-  Cuda::gemm(ctx, a.in(1, 2), false, b.in(2, 1), false, false, c.as(1, 1), fn::Store{});
+  Cuda::gemm(ctx, a.in(1, 2), false, b.in(2, 1), false, false, c.as(1, 1), functor::Store{});
   CHECK(c.values()[0] == 23);
 }
 
@@ -115,7 +115,7 @@ TEST_CASE("cuda: extents that cuBLAS cannot count are refused") {
   Cuda::Context ctx;
   const auto error_of = [&](Index m, Index n, Index k) {
     try {
-      device::gemm<float>(ctx, m, n, k, nullptr, false, k, nullptr, false, n, false, nullptr);
+      detail_::device::gemm<float>(ctx, m, n, k, nullptr, false, k, nullptr, false, n, false, nullptr);
     } catch (const ArgumentError& error) {
       return std::string(error.what());
     }
@@ -135,8 +135,8 @@ TEST_CASE("cuda: TF32 where the context lets cuBLAS use it: floats keep ten bits
   const std::vector<double> a_wide(a.begin(), a.end()), b_wide(b.begin(), b.end());
   DeviceArray<float> da(ctx, a), db(ctx, b), c(ctx, a);
   DeviceArray<double> da_wide(ctx, a_wide), db_wide(ctx, b_wide), c_wide(ctx, a_wide);
-  Cuda::gemm(ctx, da.in(n, n), false, db.in(n, n), false, false, c.as(n, n), fn::Store{});
-  Cuda::gemm(ctx, da_wide.in(n, n), false, db_wide.in(n, n), false, false, c_wide.as(n, n), fn::Store{});
+  Cuda::gemm(ctx, da.in(n, n), false, db.in(n, n), false, false, c.as(n, n), functor::Store{});
+  Cuda::gemm(ctx, da_wide.in(n, n), false, db_wide.in(n, n), false, false, c_wide.as(n, n), functor::Store{});
   std::vector<double> expected;
   for (Index i = 0; i < n * n; ++i) {
     double sum = 0;

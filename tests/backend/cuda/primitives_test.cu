@@ -50,12 +50,12 @@ struct Step {
     set_zero(ctx, total);
     B::group_by(ctx, std::as_const(keys).view(), offsets, rows);
     const Groups<B> groups{offsets, rows, slots};
-    B::grouped_gemm(ctx, groups, std::as_const(a).view(), std::as_const(w).view(), false, c.view(), fn::Store{});
+    B::grouped_gemm(ctx, groups, std::as_const(a).view(), std::as_const(w).view(), false, c.view(), functor::Store{});
     B::gemm(ctx, std::as_const(c).view(), false, std::as_const(square).view(), true, false, product.view(),
-            fn::Store{});
+            functor::Store{});
     B::grouped_outer(ctx, groups, std::as_const(a).view(), std::as_const(product).view(), dw.view());
     B::grouped_sum(ctx, groups, std::as_const(product).view(), db.view());
-    B::template reduce<float>(ctx, slots * columns, fn::Term<float>{product.data()}, total.data());
+    B::template reduce<float>(ctx, slots * columns, functor::Term<float>{product.data()}, total.data());
   }
   std::vector<float> results() {
     std::vector<float> all;
@@ -110,7 +110,7 @@ TEST_CASE("cuda: memory that the device does not have is an error, after which w
   DeviceArray<double> x(ctx, {1, 2, 3});
   CHECK_THROWS_WITH_AS(Cuda::allocate(std::size_t(1) << 55), "cudaMalloc: cudaErrorMemoryAllocation: out of memory",
                        DeviceError);
-  CHECK_NOTHROW(Cuda::for_each(ctx, 3, fn::Scale<double>{2, x.data()}));
+  CHECK_NOTHROW(Cuda::for_each(ctx, 3, functor::Scale<double>{2, x.data()}));
   CHECK(difference({2, 4, 6}, x.values()) == "");
 }
 

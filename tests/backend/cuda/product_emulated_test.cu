@@ -34,7 +34,7 @@ struct Product {
   }
   void run() {
     Cuda::grouped_gemm(ctx, Groups<Cuda>{offsets->in(experts + 1), {}, slots}, a->in(slots, depth),
-                       w->in(experts, depth, columns), false, c->as(slots, columns), fn::Store{});
+                       w->in(experts, depth, columns), false, c->as(slots, columns), functor::Store{});
   }
 
   Cuda::Context ctx;

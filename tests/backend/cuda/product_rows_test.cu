@@ -68,12 +68,13 @@ void check(Cuda::Context& ctx, const RowsCase& r) {
   const std::vector<T> before(expected.size(), T(-7));
   DeviceArray<T> da(ctx, a, r.skip), db(ctx, b, r.skip), dbias(ctx, bias), c(ctx, before), seen(ctx, before),
       again(ctx, before), sums(ctx, std::vector<T>(totals.size()));
-  const fn::AddBias<T, Cuda> epilogue{dbias.in(1, r.columns)};
+  const functor::AddBias<T, Cuda> epilogue{dbias.in(1, r.columns)};
   const auto from_b = r.transposed ? db.in(r.columns, r.depth) : db.in(r.depth, r.columns);
   Cuda::gemm_rows(ctx, da.in(r.lines, r.depth), from_b, r.transposed, c.as(r.lines, r.columns), epilogue,
                   TakeRow<T>{r.columns, seen.data(), sums.data(), false});
   const double tolerance =  // of cuBLAS, which has an order of its own
-      r.columns > device::MostColumns::columns ? 4.0 * double(r.depth + 4) * std::numeric_limits<T>::epsilon() : 0;
+      r.columns > detail_::device::MostColumns::columns ? 4.0 * double(r.depth + 4) * std::numeric_limits<T>::epsilon()
+                                                        : 0;
   CHECK(difference(expected, c.values(), tolerance) == "");
   CHECK(difference(c.values(), seen.values()) == "");
   const auto got = sums.values();
@@ -88,27 +89,28 @@ template <class Shape>
 void check_shape() {
   CHECK(Shape::threads % 32 == 0);
   CHECK(Shape::threads % Shape::Lanes::size == 0);
-  CHECK(sizeof(device::RowsStaging<Shape, float>) <= 48 * 1024);  // what a block may have without asking for more
-  CHECK(sizeof(device::RowsStaging<Shape, double>) <= 48 * 1024);
+  CHECK(sizeof(detail_::device::RowsStaging<Shape, float>) <=
+        48 * 1024);  // what a block may have without asking for more
+  CHECK(sizeof(detail_::device::RowsStaging<Shape, double>) <= 48 * 1024);
 }
 
 }  // namespace
 
 TEST_CASE("shapes fit a block and its warps") {
-  check_shape<device::FewColumns>();
-  check_shape<device::SkinnyOfFewColumns>();
-  check_shape<device::SeveralColumns>();
-  check_shape<device::SkinnyOfSeveralColumns>();
-  check_shape<device::SomeColumns>();
-  check_shape<device::SkinnyOfSomeColumns>();
-  check_shape<device::MostColumns>();
-  check_shape<device::SkinnyOfMostColumns>();
+  check_shape<detail_::device::FewColumns>();
+  check_shape<detail_::device::SkinnyOfFewColumns>();
+  check_shape<detail_::device::SeveralColumns>();
+  check_shape<detail_::device::SkinnyOfSeveralColumns>();
+  check_shape<detail_::device::SomeColumns>();
+  check_shape<detail_::device::SkinnyOfSomeColumns>();
+  check_shape<detail_::device::MostColumns>();
+  check_shape<detail_::device::SkinnyOfMostColumns>();
 }
 
 TEST_CASE_TEMPLATE("cuda: rows of every shape", T, float, double) {
   Cuda::Context ctx;
   for (const Index columns : {1, 5, 8, 9, 16, 17, 32, 33, 64, 65}) check<T>(ctx, {35, 68, columns});
-  for (const Index columns : {0, 1}) check<T>(ctx, {3, 5, device::most_copied_columns<T> + columns});
+  for (const Index columns : {0, 1}) check<T>(ctx, {3, 5, detail_::device::most_copied_columns<T> + columns});
   for (const Index lines : {0, 1, 8, 9}) check<T>(ctx, {lines, 7, 257});
 }
 TEST_CASE_TEMPLATE("cuda: rows past the last, and depths past the last tile", T, float, double) {
@@ -123,12 +125,13 @@ TEST_CASE_TEMPLATE("cuda: rows enough for a large block on every multiprocessor,
   Cuda::Context ctx;
   const auto last_skinny = [&]<class Shape>(Shape) {
     const Index lines = Shape::rows * (ctx.multiprocessors() - 1);
-    CHECK(!device::rows_for_each<Shape>(lines, ctx.multiprocessors()));
-    CHECK(device::rows_for_each<Shape>(lines + 1, ctx.multiprocessors()));
+    CHECK(!detail_::device::rows_for_each<Shape>(lines, ctx.multiprocessors()));
+    CHECK(detail_::device::rows_for_each<Shape>(lines + 1, ctx.multiprocessors()));
     return lines;
   };
-  const Index few = last_skinny(device::FewColumns{}), several = last_skinny(device::SeveralColumns{}),
-              some = last_skinny(device::SomeColumns{}), most = last_skinny(device::MostColumns{});
+  const Index few = last_skinny(detail_::device::FewColumns{}),
+              several = last_skinny(detail_::device::SeveralColumns{}),
+              some = last_skinny(detail_::device::SomeColumns{}), most = last_skinny(detail_::device::MostColumns{});
   for (const Index lines : {few, few + 1, few + 70})
     for (const Index columns : {1, 7, 8}) check<T>(ctx, {lines, 20, columns});
   for (const Index depth : {0, 1, 31, 64, 100, 200}) check<T>(ctx, {few + 6, depth, 8});
@@ -154,7 +157,7 @@ TEST_CASE("cuda: NaN and infinity stay in their row and column") {
   b[36 * columns + 5] = INFINITY;
   DeviceArray<double> da(ctx, a), db(ctx, b), c(ctx, std::vector<double>(lines * columns)),
       out(ctx, std::vector<double>(lines * columns)), sums(ctx, std::vector<double>(lines));
-  Cuda::gemm_rows(ctx, da.in(lines, depth), db.in(depth, columns), false, c.as(lines, columns), fn::Store{},
+  Cuda::gemm_rows(ctx, da.in(lines, depth), db.in(depth, columns), false, c.as(lines, columns), functor::Store{},
                   TakeRow<double>{columns, out.data(), sums.data(), false});
   const auto got = c.values();
   for (Index n = 0; n < lines; ++n)

@@ -67,9 +67,9 @@ void check_edges() {
 /// How many rounds of blocks a product counts for its choice of a kernel.
 template <class T, int Matrices>
 Index rounds_of(const Cuda::Context& ctx, const ProductCase& c) {
-  using Shape = device::ManyTiles<T, Matrices>;
-  return c.slots() / Shape::rows * device::blocks(c.columns, Shape::columns) /
-         device::blocks_at_once<Shape>(ctx.multiprocessors());
+  using Shape = detail_::device::ManyTiles<T, Matrices>;
+  return c.slots() / Shape::rows * detail_::device::blocks(c.columns, Shape::columns) /
+         detail_::device::blocks_at_once<Shape>(ctx.multiprocessors());
 }
 
 /// Blocks that take several tiles of the largest shape and share some, and blocks of one tile each.
@@ -77,19 +77,19 @@ template <class T>
 void check_many_tiles() {
   Cuda::Context ctx;
   for (const bool transpose : {false, true})
-    for (const Index rounds : {Index(1), Index(2), device::kManyRounds}) {
+    for (const Index rounds : {Index(1), Index(2), detail_::device::kManyRounds}) {
       ProductCase c = many_tiles<T, 1>(ctx, rounds, rounds > 2 ? 20 : 76);
       c.transpose = transpose;
       c.gather = !transpose;
       c.first = 7;
       CAPTURE(c);
-      REQUIRE((rounds_of<T, 1>(ctx, c) >= device::kManyRounds) == (rounds == device::kManyRounds));
+      REQUIRE((rounds_of<T, 1>(ctx, c) >= detail_::device::kManyRounds) == (rounds == detail_::device::kManyRounds));
       CHECK(difference_of_product<T>(ctx, c) == "");
     }
-  for (const Index rounds : {Index(1), device::kManyRounds}) {
+  for (const Index rounds : {Index(1), detail_::device::kManyRounds}) {
     const ProductCase two = many_tiles<T, 2>(ctx, rounds, 20);
     CAPTURE(two);
-    REQUIRE((rounds_of<T, 2>(ctx, two) >= device::kManyRounds) == (rounds == device::kManyRounds));
+    REQUIRE((rounds_of<T, 2>(ctx, two) >= detail_::device::kManyRounds) == (rounds == detail_::device::kManyRounds));
     CHECK(difference_of_pair<T, 2>(ctx, two, 12) == "");
   }
 }
@@ -98,13 +98,13 @@ void check_many_tiles() {
 /// it gave when it was launched, which takes that every launch leaves its flags as it found them.
 void check_replay() {
   Cuda::Context ctx;
-  using Shape = device::ManyTiles<float, 1>;
+  using Shape = detail_::device::ManyTiles<float, 1>;
   const ProductCase c = many_tiles<float, 1>(ctx, 2, 5 * Shape::depth - 4);
   CAPTURE(c);
   Index row_tiles = 0;
-  for (const Index count : c.counts) row_tiles += device::blocks(count, Shape::rows);
+  for (const Index count : c.counts) row_tiles += detail_::device::blocks(count, Shape::rows);
   for (const Index blocks : {ctx.multiprocessors(), Shape::blocks * ctx.multiprocessors()}) {
-    const device::Schedule schedule(row_tiles * device::blocks(c.columns, Shape::columns), 5, blocks);
+    const detail_::device::Schedule schedule(row_tiles * detail_::device::blocks(c.columns, Shape::columns), 5, blocks);
     bool shared = false;
     for (Index block = 0; block < blocks; ++block)
       for (Index n = 0; schedule.part(block, n).tile >= 0; ++n) shared = shared || schedule.part(block, n).begin > 0;
@@ -121,7 +121,7 @@ void check_replay() {
                        out.as(c.slots(), c.columns), BiasAndKeep<float>{bias.data(), kept.data(), c.columns});
   };
   const auto flags_are_lowered = [&] {
-    std::vector<int> flags(static_cast<std::size_t>(device::Flags::each * ctx.multiprocessors()), -1);
+    std::vector<int> flags(static_cast<std::size_t>(detail_::device::Flags::each * ctx.multiprocessors()), -1);
     Cuda::to_host(ctx, static_cast<Index>(flags.size()), ctx.flags(), flags.data());
     return flags == std::vector<int>(flags.size(), 0);
   };

@@ -23,17 +23,17 @@ bool is_held(void* p) {
 
 TEST_CASE("what is retired in a scope is kept until its keeper ends, and by nobody outside") {
   void *mine = Cuda::allocate(16), *nested = Cuda::allocate(16);
-  CHECK_FALSE(device::Retired::keep(mine));
+  CHECK_FALSE(detail_::device::Retired::keep(mine));
   {
-    device::Retired retired;
+    detail_::device::Retired retired;
     {
-      const device::Retired::Scope keeping(&retired);
-      CHECK(device::Retired::keep(mine));
+      const detail_::device::Retired::Scope keeping(&retired);
+      CHECK(detail_::device::Retired::keep(mine));
       {
-        const device::Retired::Scope nobody(nullptr);
-        CHECK_FALSE(device::Retired::keep(nested));
+        const detail_::device::Retired::Scope nobody(nullptr);
+        CHECK_FALSE(detail_::device::Retired::keep(nested));
       }
-      CHECK(device::Retired::keep(nested));
+      CHECK(detail_::device::Retired::keep(nested));
     }
     CHECK(is_held(mine));
     CHECK(is_held(nested));

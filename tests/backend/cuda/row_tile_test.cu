@@ -12,20 +12,21 @@ using namespace gatefold::test;
 
 namespace {
 
-static __global__ void count_all(const Index* offsets, Index experts, Index rows, device::RowRange range,
+static __global__ void count_all(const Index* offsets, Index experts, Index rows, detail_::device::RowRange range,
                                  Index* counted) {
-  counted[threadIdx.x] = device::count_row_tiles(offsets, experts, rows, range);
+  counted[threadIdx.x] = detail_::device::count_row_tiles(offsets, experts, rows, range);
 }
 
-static __global__ void find_all(const Index* offsets, Index experts, Index rows, device::RowRange range, Index* found) {
-  const device::RowTile tile = device::find_row_tile(offsets, experts, rows, blockIdx.x, range);
+static __global__ void find_all(const Index* offsets, Index experts, Index rows, detail_::device::RowRange range,
+                                Index* found) {
+  const detail_::device::RowTile tile = detail_::device::find_row_tile(offsets, experts, rows, blockIdx.x, range);
   Index* mine = found + 2 * (blockIdx.x * blockDim.x + threadIdx.x);
   mine[0] = tile.expert;
   mine[1] = tile.row;
 }
 
 /// Every thread of two warps for each tile, and of three tiles that are none.
-void check(const std::vector<Index>& counts, Index rows, Index first = 0, const device::RowRange& range = {}) {
+void check(const std::vector<Index>& counts, Index rows, Index first = 0, const detail_::device::RowRange& range = {}) {
   CAPTURE(counts.size());
   CAPTURE(rows);
   constexpr unsigned threads = 64;
@@ -44,13 +45,13 @@ void check(const std::vector<Index>& counts, Index rows, Index first = 0, const 
   DeviceArray<Index> device_offsets(ctx, offsets), found(ctx, std::vector<Index>(expected.size(), -5));
   find_all<<<static_cast<unsigned>(expected.size() / 2 / threads), threads, 0, ctx.stream()>>>(
       device_offsets.data(), static_cast<Index>(counts.size()), rows, range, found.data());
-  device::expect_launched("find_all");
+  detail_::device::expect_launched("find_all");
   CHECK(difference(expected, found.values()) == "");
 
   DeviceArray<Index> counted(ctx, std::vector<Index>(threads, -5));
   count_all<<<1, threads, 0, ctx.stream()>>>(device_offsets.data(), static_cast<Index>(counts.size()), rows, range,
                                              counted.data());
-  device::expect_launched("count_all");
+  detail_::device::expect_launched("count_all");
   const auto tiles = static_cast<Index>(expected.size() / 2 / threads) - 3;
   CHECK(difference(std::vector<Index>(threads, tiles), counted.values()) == "");
 }

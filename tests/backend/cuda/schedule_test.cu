@@ -7,7 +7,7 @@
 #include <vector>
 
 using namespace gatefold;
-using namespace gatefold::device;
+using namespace gatefold::detail_::device;
 
 namespace {
 

@@ -4,7 +4,7 @@
 #include <doctest/doctest.h>
 
 using namespace gatefold;
-using namespace gatefold::device;
+using namespace gatefold::detail_::device;
 
 namespace {
 

@@ -24,31 +24,32 @@ static __global__ void nothing() {}
 }  // namespace
 
 TEST_CASE("a failed call of CUDA: the call, the name of the error and CUDA's sentence") {
-  CHECK(error_of([] { device::expect_success(cudaErrorMemoryAllocation, "cudaMalloc"); }) ==
+  CHECK(error_of([] { detail_::device::expect_success(cudaErrorMemoryAllocation, "cudaMalloc"); }) ==
         "cudaMalloc: cudaErrorMemoryAllocation: out of memory");
-  CHECK(error_of([] { device::expect_success(cudaErrorInvalidValue, "cudaMemcpyAsync"); }) ==
+  CHECK(error_of([] { detail_::device::expect_success(cudaErrorInvalidValue, "cudaMemcpyAsync"); }) ==
         "cudaMemcpyAsync: cudaErrorInvalidValue: invalid argument");
-  CHECK_NOTHROW(device::expect_success(cudaSuccess, "cudaMalloc"));
+  CHECK_NOTHROW(detail_::device::expect_success(cudaSuccess, "cudaMalloc"));
 }
 
 TEST_CASE("a failed call of cuBLAS: the same") {
-  CHECK(error_of([] { device::expect_success(CUBLAS_STATUS_ALLOC_FAILED, "cublasCreate"); }) ==
+  CHECK(error_of([] { detail_::device::expect_success(CUBLAS_STATUS_ALLOC_FAILED, "cublasCreate"); }) ==
         "cublasCreate: CUBLAS_STATUS_ALLOC_FAILED: the resource allocation failed");
-  CHECK_NOTHROW(device::expect_success(CUBLAS_STATUS_SUCCESS, "cublasCreate"));
+  CHECK_NOTHROW(detail_::device::expect_success(CUBLAS_STATUS_SUCCESS, "cublasCreate"));
 }
 
 TEST_CASE("a launch that cannot be is reported once") {
   nothing<<<1, 2048>>>();
-  CHECK(error_of([] { device::expect_launched("Cuda::for_each"); }) ==
+  CHECK(error_of([] { detail_::device::expect_launched("Cuda::for_each"); }) ==
         "Cuda::for_each: cudaErrorInvalidValue: invalid argument");
   nothing<<<1, 32>>>();
-  CHECK_NOTHROW(device::expect_launched("Cuda::for_each"));
+  CHECK_NOTHROW(detail_::device::expect_launched("Cuda::for_each"));
   CHECK(cudaDeviceSynchronize() == cudaSuccess);
 }
 
 TEST_CASE("an error that was thrown is not found again by the next launch") {
   void* memory = nullptr;
-  CHECK_THROWS_AS(device::expect_success(cudaMalloc(&memory, std::size_t(1) << 55), "cudaMalloc"), DeviceError);
+  CHECK_THROWS_AS(detail_::device::expect_success(cudaMalloc(&memory, std::size_t(1) << 55), "cudaMalloc"),
+                  DeviceError);
   nothing<<<1, 32>>>();
-  CHECK_NOTHROW(device::expect_launched("Cuda::for_each"));
+  CHECK_NOTHROW(detail_::device::expect_launched("Cuda::for_each"));
 }

@@ -23,11 +23,13 @@ static __global__ void one_product(const Bfloat16* a, const Bfloat16* b, float* 
   __syncthreads();
   const int lane = threadIdx.x, low = lane % 8, second = lane / 8 % 2 * 8, third = lane / 16 * 8;
   std::uint32_t from_a[4], from_b[4];
-  device::load_matrices<A>(from_a, device::shared_address(A ? &of_a[low + third][second] : &of_a[low + second][third]));
+  detail_::device::load_matrices<A>(
+      from_a, detail_::device::shared_address(A ? &of_a[low + third][second] : &of_a[low + second][third]));
   // b is 16 deep and 8 wide: the matrices of the columns behind are the same again.
-  device::load_matrices<!B>(from_b, device::shared_address(B ? &of_b[low][second] : &of_b[low + second][0]));
+  detail_::device::load_matrices<!B>(from_b,
+                                     detail_::device::shared_address(B ? &of_b[low][second] : &of_b[low + second][0]));
   float sum[4] = {1, 2, 3, 4};
-  device::multiply_add(sum, from_a, from_b[0], from_b[1]);
+  detail_::device::multiply_add(sum, from_a, from_b[0], from_b[1]);
   for (int i = 0; i < 4; ++i) c[(lane / 4 + i / 2 * 8) * 8 + lane % 4 * 2 + i % 2] = sum[i] - static_cast<float>(i + 1);
 }
 
@@ -48,7 +50,7 @@ void check() {
   DeviceArray<Bfloat16> on_a(ctx, of_a), on_b(ctx, of_b);
   DeviceArray<float> c(ctx, std::vector<float>(128));
   one_product<A, B><<<1, 32, 0, ctx.stream()>>>(on_a.data(), on_b.data(), c.data());
-  device::expect_launched("one_product");
+  detail_::device::expect_launched("one_product");
   CHECK(difference(expected, c.values()) == "");
 }
 

@@ -12,8 +12,9 @@ using namespace gatefold;
 TEST_CASE("cuda: a matrix of whole units can be described, one of others cannot") {
   Cuda::Context ctx;
   test::DeviceArray<Bfloat16> values(ctx, std::vector<Bfloat16>(4 * 24));
-  CHECK_NOTHROW(device::tensor_map(values.data(), 24, 24, 4, 1, 96));
-  CHECK_NOTHROW(device::tensor_map(values.data(), 24, 24, 2, 2, 48));
-  CHECK_THROWS_AS(device::tensor_map(values.data(), 20, 20, 4, 1, 80), DeviceError);      // 40 bytes are no units
-  CHECK_THROWS_AS(device::tensor_map(values.data() + 1, 24, 24, 3, 1, 72), DeviceError);  // nor is their beginning one
+  CHECK_NOTHROW(detail_::device::tensor_map(values.data(), 24, 24, 4, 1, 96));
+  CHECK_NOTHROW(detail_::device::tensor_map(values.data(), 24, 24, 2, 2, 48));
+  CHECK_THROWS_AS(detail_::device::tensor_map(values.data(), 20, 20, 4, 1, 80), DeviceError);  // 40 bytes are no units
+  CHECK_THROWS_AS(detail_::device::tensor_map(values.data() + 1, 24, 24, 3, 1, 72),
+                  DeviceError);  // nor is their beginning one
 }

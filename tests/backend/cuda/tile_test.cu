@@ -6,7 +6,7 @@
 #include "gatefold/backend/cuda/product.cuh"
 
 using namespace gatefold;
-using namespace gatefold::device;
+using namespace gatefold::detail_::device;
 
 namespace {
 

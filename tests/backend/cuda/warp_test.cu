@@ -17,7 +17,7 @@ using namespace gatefold::test;
 
 namespace {
 
-constexpr Index kLanes = device::Warp::size;
+constexpr Index kLanes = detail_::device::Warp::size;
 
 /// Every lane's own sum and maximum of one value of each lane.
 template <class T>
@@ -72,7 +72,7 @@ struct ShareFound {
 template <int Size>
 __global__ void parts_kernel(const double* values, double* sums, double* maxima, double* firsts) {
   const int lane = static_cast<int>(threadIdx.x) % Size;
-  const device::WarpPart<Size> lanes{lane};
+  const detail_::device::WarpPart<Size> lanes{lane};
   const int at = static_cast<int>(threadIdx.x), row = at / Size;
   if (row % 3 == 2) return;
   double sum = lanes.sum(values[at]);

@@ -17,7 +17,7 @@ struct Outcome {
 };
 Outcome run(const std::vector<double>& v, const CvSquared& cv, double weight = 1) {
   Outcome o{99, std::vector<double>(v.size())};
-  fn::CvSquaredValue<double, Cpu>{v, cv, weight, {&o.value, 1}, o.slope}(0);
+  functor::CvSquaredValue<double, Cpu>{v, cv, weight, {&o.value, 1}, o.slope}(0);
   return o;
 }
 /// (1), the variance as a mean of squared differences of pairs.

@@ -455,7 +455,7 @@ struct Windowed {
   std::vector<double> mask;
   Extra<AttentionPosterior, double, Cpu> extra;
 
-  Windowed(const AttentionPosterior& m, Index items, const attending::Window& window, bool with_places)
+  Windowed(const AttentionPosterior& m, Index items, const detail_::attending::Window& window, bool with_places)
       : mixing(m),
         x(random(1, items, model_dim)),
         z(random(2, items, experts)),

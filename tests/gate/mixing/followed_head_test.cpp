@@ -59,7 +59,7 @@ struct Given {
   std::vector<Index> followed(FollowedHead choice) {
     Tensor<Index, 1, Cpu> head(items);
     fill(ctx, head.view(), 99);
-    mixing::follow_head<double, Cpu>(ctx, choice, trace, View<const double, 1, Cpu>(valid), head);
+    detail_::mixing::follow_head<double, Cpu>(ctx, choice, trace, View<const double, 1, Cpu>(valid), head);
     return {head.data(), head.data() + items};
   }
 };
@@ -70,7 +70,7 @@ TEST_CASE("attention_entropies: those of the rows of A, written out; of a lone k
   for (const bool causal : {true, false})
     for (const bool padded : {true, false}) {
       Given g(6, causal, padded ? std::vector<double>{1, 1, 0, 1, 1, 1, 1, 1, 1, 1, 1, 0} : std::vector<double>{});
-      const auto entropy = mixing::attention_entropies<double, Cpu>(g.ctx, g.trace);
+      const auto entropy = detail_::mixing::attention_entropies<double, Cpu>(g.ctx, g.trace);
       for (Index h = 0; h < heads; ++h)
         for (Index i = 0; i < items; ++i) {
           auto [p, total] = g.weights(h, i);
@@ -98,9 +98,9 @@ TEST_CASE(
     CHECK(g.followed(FollowedHead::lowest_entropy) == (causal ? so_far : whole));
     CHECK(g.followed(FollowedHead::lowest_entropy_of_sequence) == whole);
     CHECK(g.followed(FollowedHead::every) == whole);
-    CHECK(mixing::several_heads(FollowedHead::lowest_entropy, g.trace) == causal);
-    CHECK_FALSE(mixing::several_heads(FollowedHead::lowest_entropy_of_sequence, g.trace));
-    CHECK_FALSE(mixing::several_heads(FollowedHead::every, g.trace));
+    CHECK(detail_::mixing::several_heads(FollowedHead::lowest_entropy, g.trace) == causal);
+    CHECK_FALSE(detail_::mixing::several_heads(FollowedHead::lowest_entropy_of_sequence, g.trace));
+    CHECK_FALSE(detail_::mixing::several_heads(FollowedHead::every, g.trace));
   }
 }
 

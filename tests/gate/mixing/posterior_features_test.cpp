@@ -27,7 +27,7 @@ struct Given {
   Tensor<double, 2, Cpu> projected, norm;
   Tensor<double, 3, Cpu> square, queries, keys;
   AttentionTrace<const double, Cpu> trace;
-  fn::PosteriorFeatures<double, Cpu> features;
+  functor::PosteriorFeatures<double, Cpu> features;
 
   explicit Given(bool of_every)
       : every(of_every),
@@ -40,7 +40,7 @@ struct Given {
         projected(items, dim),
         norm(heads, items),
         square(heads, items, width),
-        queries(every ? heads : 1, items, fn::PosteriorFeatures<double, Cpu>::columns(width, every)),
+        queries(every ? heads : 1, items, functor::PosteriorFeatures<double, Cpu>::columns(width, every)),
         keys(every ? heads : 1, every ? items : items * heads, queries.extent(2)) {
     trace = {.q = q, .k = k, .v = v, .log_sum_exp = log_sum_exp, .output = output, .length = items, .scale = scale};
     for (Index n = 0; n < items; ++n)
@@ -53,10 +53,11 @@ struct Given {
         }
       }
     const View<const Index, 1, Cpu> followed(head);
-    features = {width,
-                every,
-                followed,
-                {queries, keys, attending::following<Cpu::Context, Cpu>(ctx, followed, every ? 1 : heads, items)}};
+    features = {
+        width,
+        every,
+        followed,
+        {queries, keys, detail_::attending::following<Cpu::Context, Cpu>(ctx, followed, every ? 1 : heads, items)}};
     for (auto* t : {&queries, &keys}) fill(ctx, t->view(), 0);
   }
   /// (v_h O_h)[n, d]
@@ -66,9 +67,10 @@ struct Given {
     return m;
   }
   void write() {
-    Cpu::for_rows(ctx, norm.size(), fn::HeadNorms<double, Cpu>{v, square, norm});
-    Cpu::for_rows(ctx, norm.size(),
-                  fn::WritePosteriorFeatures<double, Cpu>{trace, features, {width, projected}, norm, precision, alpha});
+    Cpu::for_rows(ctx, norm.size(), functor::HeadNorms<double, Cpu>{v, square, norm});
+    Cpu::for_rows(
+        ctx, norm.size(),
+        functor::WritePosteriorFeatures<double, Cpu>{trace, features, {width, projected}, norm, precision, alpha});
   }
   /// log A_h[i,j] (but for its normaliser where one head is followed) + (⟨u_i, m_j⟩ − ‖m_j‖²/2)/σ², m = α v_h O_h
   double log_posterior(Index h, Index i, Index j) const {
@@ -137,7 +139,7 @@ TEST_CASE("PosteriorFeaturesBackward: the adjoint of (1), against central differ
     Tensor<double, 3, Cpu> weighted(heads, items, width);
     const AttentionTrace<double, Cpu> da{.q = dq, .k = dk, .v = dv, .log_sum_exp = dlog, .output = {}};
     Cpu::for_rows(g.ctx, heads * items,
-                  fn::PosteriorFeaturesBackward<double, Cpu>{
+                  functor::PosteriorFeaturesBackward<double, Cpu>{
                       g.trace, da, d.features, g.square, precision, alpha, {width, du}, weighted});
     const auto slope = [&](double& of) {
       const double at = of, step = 1e-3;

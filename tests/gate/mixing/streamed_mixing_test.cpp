@@ -61,7 +61,7 @@ struct Mixing {
   }
   MixingHeads<const T, Cpu> heads() const { return {queries, keys, {}, places}; }
   void forward() {
-    mixing::forward<Cpu::Context, T, Cpu>(ctx, heads(), scale, visible, r, log_r, q, log_q, log_sum_exp);
+    detail_::mixing::forward<Cpu::Context, T, Cpu>(ctx, heads(), scale, visible, r, log_r, q, log_q, log_sum_exp);
   }
 };
 
@@ -268,8 +268,8 @@ TEST_CASE_TEMPLATE(
   }
   m.refresh();
   m.forward();
-  mixing::backward<Cpu::Context, T, Cpu>(m.ctx, m.heads(), m.scale, m.visible, m.r, m.q, m.log_sum_exp, drank, dq, dr,
-                                         {dqueries, dkeys});
+  detail_::mixing::backward<Cpu::Context, T, Cpu>(m.ctx, m.heads(), m.scale, m.visible, m.r, m.q, m.log_sum_exp, drank,
+                                                  dq, dr, {dqueries, dkeys});
   std::vector<Wide> of_r(static_cast<std::size_t>(items)), of_query(of_r),
       of_key(of_r);  // dr[:,1], first column of the others
   for (Index i = 0; i < items; ++i) {
@@ -338,8 +338,9 @@ TEST_CASE("streamed mixing: the adjoint agrees with finite differences in every 
         Tensor<double, 2, Cpu> dr(10, 3), of_each = constant_tensor<double>(m.ctx, 0, 2 * width, 3);
         for (auto* t : {&dqueries, &dkeys}) set_zero(m.ctx, *t);
         m.forward();
-        mixing::backward<Cpu::Context, double, Cpu>(m.ctx, m.heads(), m.scale, m.visible, m.r, m.q, m.log_sum_exp,
-                                                    of_rank, of_q, dr, {dqueries, dkeys, {}, of_each});
+        detail_::mixing::backward<Cpu::Context, double, Cpu>(m.ctx, m.heads(), m.scale, m.visible, m.r, m.q,
+                                                             m.log_sum_exp, of_rank, of_q, dr,
+                                                             {dqueries, dkeys, {}, of_each});
         auto dplaces = constant_tensor<double>(m.ctx, 0, width, 3);
         for (Index i = 0; i < of_each.size(); ++i) dplaces.data()[i % dplaces.size()] += of_each.data()[i];
         const auto loss = [&] {
@@ -370,8 +371,8 @@ TEST_CASE(
     for (auto* t : {&dqueries, &dkeys}) set_zero(m.ctx, *t);
     const auto of_q = uniform_tensor<double>(m.ctx, Seed{7}, 1, items, 2);
     m.forward();
-    mixing::backward<Cpu::Context, double, Cpu>(m.ctx, m.heads(), m.scale, m.visible, m.r, m.q, m.log_sum_exp, of_q,
-                                                of_q, dr, {dqueries, dkeys});
+    detail_::mixing::backward<Cpu::Context, double, Cpu>(m.ctx, m.heads(), m.scale, m.visible, m.r, m.q, m.log_sum_exp,
+                                                         of_q, of_q, dr, {dqueries, dkeys});
     const auto all = values(m.q, m.log_q, dqueries, dkeys, dr);
     if (first.empty()) first = all;
     CHECK(same_bits(all, first));
@@ -405,12 +406,12 @@ namespace {
 struct Followed {
   Mixing<double> one, all;  // one: [1, N, F] queries in rows, [1, heads · N, F] keys
   Tensor<Index, 1, Cpu> head;
-  attending::Following<Cpu> following;
+  detail_::attending::Following<Cpu> following;
 
   Followed(Index h, Index n, Index length, Index width, bool causal, int threads = 1)
       : one(1, n, length, width, 3, causal, threads), all(1, n, length, h * width, 3, causal, threads), head(n) {
     for (Index i = 0; i < n; ++i) head(i) = (i * i + i / 7) % (h + 1) % h;
-    following = attending::following<Cpu::Context>(one.ctx, View<const Index, 1, Cpu>(head), h, length);
+    following = detail_::attending::following<Cpu::Context>(one.ctx, View<const Index, 1, Cpu>(head), h, length);
     one.keys = Tensor<double, 3, Cpu>(1, h * n, width);
     for (Index i = 0; i < n; ++i)
       for (Index c = 0; c < h * width; ++c) {
@@ -422,8 +423,9 @@ struct Followed {
       }
   }
   void forward() {
-    mixing::forward<Cpu::Context, double, Cpu>(one.ctx, {one.queries, one.keys, following}, one.scale, one.visible,
-                                               one.r, one.log_r, one.q, one.log_q, one.log_sum_exp);
+    detail_::mixing::forward<Cpu::Context, double, Cpu>(one.ctx, {one.queries, one.keys, following}, one.scale,
+                                                        one.visible, one.r, one.log_r, one.q, one.log_q,
+                                                        one.log_sum_exp);
   }
 };
 
@@ -466,12 +468,12 @@ TEST_CASE("streamed mixing: of items that each follow a head, forward and adjoin
         const auto of_q = uniform_tensor<double>(f.one.ctx, Seed{7}, 1, items, 3);
         auto of_rank = uniform_tensor<double>(f.one.ctx, Seed{8}, 1, items, 3);
         for (Index n = 0; n < items; ++n) of_rank(n, 2) = 0;
-        mixing::backward<Cpu::Context, double, Cpu>(f.one.ctx, {f.one.queries, f.one.keys, f.following}, f.one.scale,
-                                                    f.one.visible, f.one.r, f.one.q, f.one.log_sum_exp, of_rank, of_q,
-                                                    dr, {dqueries, dkeys, f.following});
-        mixing::backward<Cpu::Context, double, Cpu>(f.all.ctx, f.all.heads(), f.all.scale, f.all.visible, f.all.r,
-                                                    f.all.q, f.all.log_sum_exp, of_rank, of_q, all_dr,
-                                                    {all_dqueries, all_dkeys});
+        detail_::mixing::backward<Cpu::Context, double, Cpu>(
+            f.one.ctx, {f.one.queries, f.one.keys, f.following}, f.one.scale, f.one.visible, f.one.r, f.one.q,
+            f.one.log_sum_exp, of_rank, of_q, dr, {dqueries, dkeys, f.following});
+        detail_::mixing::backward<Cpu::Context, double, Cpu>(f.all.ctx, f.all.heads(), f.all.scale, f.all.visible,
+                                                             f.all.r, f.all.q, f.all.log_sum_exp, of_rank, of_q, all_dr,
+                                                             {all_dqueries, all_dkeys});
         REQUIRE(difference(values(dr), values(all_dr)) <= 1e-11);
         for (Index n = 0; n < items; ++n)
           for (Index h = 0; h < 3; ++h)

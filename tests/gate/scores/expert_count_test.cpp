@@ -11,6 +11,6 @@ TEST_CASE("expert_count: a scores policy says it as an option or as a function")
   struct Function {
     Index experts() const { return 7; }
   };
-  CHECK(expert_count(Option{}) == 5);
-  CHECK(expert_count(Function{}) == 7);
+  CHECK(count_experts(Option{}) == 5);
+  CHECK(count_experts(Function{}) == 7);
 }

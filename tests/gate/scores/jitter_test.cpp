@@ -61,7 +61,7 @@ TEST_CASE("Jitter (1): the router sees x ⊙ ξ, number n·D + d of the stream f
 }
 
 TEST_CASE("Jitter (1): ξ lies in [1 − ε, 1 + ε) and its mean is 1") {
-  const fn::JitterFactor<SignedUniformNoise, double> factor{Random{Seed{3}, 1}, 0.25};
+  const functor::JitterFactor<SignedUniformNoise, double> factor{Random{Seed{3}, 1}, 0.25};
   double low = 2, high = 0, mean = 0;
   for (Index i = 0; i < 20000; ++i) {
     low = std::min(low, factor(i));

@@ -32,7 +32,7 @@ template <class T>
 Tensor<T, 2, Cpu> unit(const Tensor<T, 2, Cpu>& x, UnitNorm form, double epsilon, const T* scale = nullptr) {
   Cpu::Context ctx(1);
   Tensor<T, 2, Cpu> out(x.extent(0), x.extent(1));
-  Cpu::for_rows(ctx, x.extent(0), fn::UnitRows<T, Cpu>{x, {form, T(epsilon)}, scale, out});
+  Cpu::for_rows(ctx, x.extent(0), functor::UnitRows<T, Cpu>{x, {form, T(epsilon)}, scale, out});
   return out;
 }
 
@@ -58,7 +58,7 @@ TEST_CASE("UnitNorm (1): a row not longer than epsilon is 0 and passes no gradie
   const auto x = matrix<double>({{0.3, 0.4}, {0, 0}});
   CHECK(values(unit(x, UnitNorm::clamped, 0.5)) == std::vector<double>{0, 0, 0, 0});
   auto dx = constant_tensor<double>(ctx, 7, 2, 2);
-  Cpu::for_rows(ctx, 2, fn::UnitRowsBackward<double, Cpu>{x, {UnitNorm::clamped, 0.5}, nullptr, x, dx});
+  Cpu::for_rows(ctx, 2, functor::UnitRowsBackward<double, Cpu>{x, {UnitNorm::clamped, 0.5}, nullptr, x, dx});
   CHECK(values(dx) == std::vector<double>{7, 7, 7, 7});
 }
 
@@ -68,7 +68,7 @@ TEST_CASE("UnitNorm: zero and huge rows stay finite, float and double, forward a
   const auto dunit = matrix<float>({{1, 2}, {1, 2}, {1, 2}});
   for (const UnitNorm form : forms) {
     auto dx = constant_tensor<float>(ctx, 0, 3, 2);
-    Cpu::for_rows(ctx, 3, fn::UnitRowsBackward<float, Cpu>{x, {form, 1e-6f}, nullptr, dunit, dx});
+    Cpu::for_rows(ctx, 3, functor::UnitRowsBackward<float, Cpu>{x, {form, 1e-6f}, nullptr, dunit, dx});
     for (const double v : values(unit(x, form, 1e-6), dx)) CHECK(std::isfinite(v));
   }
 }
@@ -79,7 +79,7 @@ TEST_CASE("UnitNorm: the adjoint of a long row is that of a short one, by its le
     const auto x = matrix<float>({{0.6f * r, 0.8f * r}}), dunit = matrix<float>({{1, 0}});
     for (const UnitNorm form : {UnitNorm::clamped, UnitNorm::outside, UnitNorm::inside}) {
       auto dx = constant_tensor<float>(ctx, 0, 1, 2);
-      Cpu::for_rows(ctx, 1, fn::UnitRowsBackward<float, Cpu>{x, {form, 1e-30f}, nullptr, dunit, dx});
+      Cpu::for_rows(ctx, 1, functor::UnitRowsBackward<float, Cpu>{x, {form, 1e-30f}, nullptr, dunit, dx});
       CHECK(dx(0, 0) * r == doctest::Approx(0.64).epsilon(1e-6));
       CHECK(dx(0, 1) * r == doctest::Approx(-0.48).epsilon(1e-6));
     }
@@ -93,9 +93,9 @@ TEST_CASE("UnitNorm: adjoints of the rows and of the scale against finite differ
     const auto dunit = uniform_tensor<double>(ctx, Seed{2}, 1, 4, 3);
     auto dx = constant_tensor<double>(ctx, 0, 4, 3);
     double scale = 0.7, dscale = 0;
-    const fn::UnitFactor<double> factor{form, 0.01};
-    Cpu::for_rows(ctx, 4, fn::UnitRowsBackward<double, Cpu>{x, factor, &scale, dunit, dx});
-    Cpu::reduce<double>(ctx, 4, fn::UnitRowsScale<double, Cpu>{x, factor, dunit}, &dscale);
+    const functor::UnitFactor<double> factor{form, 0.01};
+    Cpu::for_rows(ctx, 4, functor::UnitRowsBackward<double, Cpu>{x, factor, &scale, dunit, dx});
+    Cpu::reduce<double>(ctx, 4, functor::UnitRowsScale<double, Cpu>{x, factor, dunit}, &dscale);
     const auto report = check::compare_gradients(
         {{"x", x.data(), dx.data(), x.size()}, {"scale", &scale, &dscale, 1}},
         [&] {

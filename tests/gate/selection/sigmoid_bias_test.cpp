@@ -218,7 +218,7 @@ TEST_CASE("SigmoidBias (3): backward leaves E (mean load − load), padding not 
   m.backward();  // adds
   CHECK(values(grads.bias) == std::vector<double>{-16, 8, 8});
   grads.bias(2) = 0;  // load at the mean: stays
-  adapt(ctx, m.params, m.grads);
+  adapt_params(ctx, m.params, m.grads);
   CHECK(values(m.params.branch.gate.selection.bias) == std::vector<double>{-0.25, 0.25, 0});
 }
 

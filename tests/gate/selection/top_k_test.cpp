@@ -91,7 +91,7 @@ TEST_CASE_TEMPLATE("TopK: the expert after another one, to the end of the row", 
     for (Index n = 0; n < 9; ++n) {
       std::vector<T> row;
       for (Index e = 0; e < experts; ++e) row.push_back(static_cast<T>(rank(n, e)));
-      const fn::RankedRow<T> ranked{row.data(), experts};
+      const functor::RankedRow<T> ranked{row.data(), experts};
       Index last = -1, wrong = 0;
       for (const Index e : naive::best(naive::row(rank, n), experts))
         wrong += (last = ranked.after(OneLane{}, last)) != e;
@@ -299,7 +299,7 @@ TEST_CASE("TopK: item 2^31 + 1 is picked where it stands: sizes are 64 bits") {
   const Index n = items - 1;
   scores(n, 0) = 0.25f;
   scores(n, 1) = 0.75f;
-  const fn::PickTopK<float, Cpu> pick{
+  const functor::PickTopK<float, Cpu> pick{
       scores, scores, 1, false, {item.data(), items}, {expert.data(), items}, {weight.data(), items}};
   pick(OneLane{}, n);
   CHECK(item.data()[n] == n);

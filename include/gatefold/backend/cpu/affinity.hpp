@@ -14,7 +14,7 @@
 #include "gatefold/backend/cpu/instruction_set.hpp"
 
 /// The processors that threads run on.
-namespace gatefold::inline GATEFOLD_CPU_ABI::cpu {
+namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu {
 
 /// Processors that the calling thread may run on.
 inline int usable_processors() {
@@ -82,6 +82,6 @@ class SleepingThread {
   std::atomic<int> processor_{kNone}, taken_{kNone};  // where it sleeps; what it may not run on for now
 };
 
-}  // namespace gatefold::inline GATEFOLD_CPU_ABI::cpu
+}  // namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu
 
 #undef GATEFOLD_AFFINITY

@@ -18,7 +18,7 @@
 
 /// Intel's matrix unit (AMX), of Xeons from the fourth generation on: each thread has eight tiles of 16 rows of 64
 /// bytes, and one instruction multiplies two of them and adds the product to a third.
-namespace gatefold::inline GATEFOLD_CPU_ABI::cpu {
+namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu {
 
 /// While it lives, the tiles of the thread that made it are set up for tile_sum<P>. Not where P needs none.
 template <class P, bool = on_amx<P>>
@@ -102,4 +102,4 @@ struct AmxSums {
 
 #endif
 
-}  // namespace gatefold::inline GATEFOLD_CPU_ABI::cpu
+}  // namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu

@@ -11,7 +11,7 @@
 #include "gatefold/core/types.hpp"
 
 /// What the engine is asked for.
-namespace gatefold::inline GATEFOLD_CPU_ABI::cpu {
+namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu {
 
 /// c[rows, columns] (+)= a[rows, depth] b[depth, columns] of one expert. Row i of c is slot first + i.
 template <class P>
@@ -100,4 +100,4 @@ struct PairBatch {
   Index most_slots() const { return std::max(slots, used_slots()); }
 };
 
-}  // namespace gatefold::inline GATEFOLD_CPU_ABI::cpu
+}  // namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu

@@ -14,7 +14,7 @@
 #include "gatefold/core/config.hpp"
 #include "gatefold/core/types.hpp"
 
-namespace gatefold::inline GATEFOLD_CPU_ABI::cpu {
+namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu {
 
 /// The lanes of a float register as numbers. (Cast by the builtin: objects compiled with different -march would share
 /// instantiations of std::bit_cast.)
@@ -93,4 +93,4 @@ inline float pair(float first, float second) {
 }
 #endif
 
-}  // namespace gatefold::inline GATEFOLD_CPU_ABI::cpu
+}  // namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu

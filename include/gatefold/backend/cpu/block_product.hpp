@@ -17,7 +17,7 @@
 #include "gatefold/backend/cpu/words.hpp"
 #include "gatefold/core/types.hpp"
 
-namespace gatefold::inline GATEFOLD_CPU_ABI::cpu {
+namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu {
 
 /// Where the sums of a block of rows are formed: panels of Tile::columns columns.
 template <class T>
@@ -171,4 +171,4 @@ class BlockProduct {
   T* const panels_;
 };
 
-}  // namespace gatefold::inline GATEFOLD_CPU_ABI::cpu
+}  // namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu

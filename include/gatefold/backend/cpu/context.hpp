@@ -16,7 +16,7 @@
 #include "gatefold/backend/scratch.hpp"
 #include "gatefold/core/error.hpp"
 
-namespace gatefold::inline GATEFOLD_CPU_ABI::cpu {
+namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu {
 
 /// Threads and memory of one caller: scratch, also of each thread for tasks of its own, and what inference keeps
 /// between calls. Two threads may run with a context each; a second one in this context is refused with an
@@ -98,4 +98,4 @@ const std::vector<std::unique_ptr<BasicContext<B>>>& BasicContext<B>::workers() 
   return workers_;
 }
 
-}  // namespace gatefold::inline GATEFOLD_CPU_ABI::cpu
+}  // namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu

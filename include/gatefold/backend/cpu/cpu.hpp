@@ -6,7 +6,7 @@
 #include "gatefold/backend/cpu/primitives.hpp"
 #include "gatefold/backend/operands.hpp"
 
-namespace gatefold::inline GATEFOLD_CPU_ABI {
+namespace gatefold::inline GATEFOLD_CPU_NAMESPACE {
 
 /// The CPU backend: packed register tiles on Eigen's vector types, threads through an executor (cpu/executor.hpp).
 ///
@@ -44,7 +44,7 @@ struct CpuBf16 : cpu::Primitives<CpuBf16, RoundedFloats> {
 
 static_assert(Backend<Cpu> && Backend<CpuBf16>);
 
-}  // namespace gatefold::inline GATEFOLD_CPU_ABI
+}  // namespace gatefold::inline GATEFOLD_CPU_NAMESPACE
 
 #if defined(GATEFOLD_KERNELS)
 #include "gatefold/backend/cpu/kernels.hpp"

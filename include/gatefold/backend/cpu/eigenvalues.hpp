@@ -17,7 +17,7 @@
 #include "gatefold/tensor/expect_shape.hpp"
 #include "gatefold/tensor/view.hpp"
 
-namespace gatefold::inline GATEFOLD_CPU_ABI::cpu {
+namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu {
 
 /// A square matrix, and the reflections that make it similar to one whose eigenvalues stand on its diagonal.
 ///
@@ -117,7 +117,7 @@ std::vector<std::complex<double>> eigenvalues(View<T, 2, B> a) {
   double scale = std::numeric_limits<double>::min();
   bool finite = true;
   for (Index i = 0; i < a.size(); ++i) {
-    finite = finite && fn::is_finite(a.data()[i]);
+    finite = finite && functor::is_finite(a.data()[i]);
     scale = std::max(scale, std::abs(static_cast<double>(a.data()[i])));
   }
   if (!finite) return std::vector<std::complex<double>>(static_cast<std::size_t>(n), {nan, nan});
@@ -163,4 +163,4 @@ std::vector<std::complex<double>> eigenvalues(View<T, 2, B> a) {
   return values;
 }
 
-}  // namespace gatefold::inline GATEFOLD_CPU_ABI::cpu
+}  // namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu

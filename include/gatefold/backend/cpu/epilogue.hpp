@@ -13,7 +13,7 @@
 #include "gatefold/core/types.hpp"
 
 /// What happens to finished sums, and where those lie.
-namespace gatefold::inline GATEFOLD_CPU_ABI::cpu {
+namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu {
 
 /// Whether an epilogue runs on registers. One whose body accepts scalars only says so with a nested
 /// `static constexpr bool scalar_only = true;` and is then called element by element.
@@ -73,7 +73,7 @@ struct Epilogue {
 
   template <class E>
   static Epilogue with(const E& epilogue) {
-    return {&epilogue, std::is_same_v<E, fn::Store>,
+    return {&epilogue, std::is_same_v<E, functor::Store>,
             [](const void* f, const T* sums, SumsLayout layout, Index rows, Index columns, Index e, Index s, Index j,
                T* c, Index c_stride) {
               run_epilogue(*static_cast<const E*>(f), sums, layout, rows, columns, e, s, j, c, c_stride);
@@ -124,4 +124,4 @@ struct HiddenEpilogue {
   }
 };
 
-}  // namespace gatefold::inline GATEFOLD_CPU_ABI::cpu
+}  // namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu

@@ -6,7 +6,7 @@
 #include "gatefold/backend/cpu/instruction_set.hpp"
 
 /// Who brings the threads of the CPU backend: a context's own (workers.hpp), or whatever a program has.
-namespace gatefold::inline GATEFOLD_CPU_ABI::cpu {
+namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu {
 
 /// What an executor is given to run: f(worker), which must outlive it. Two pointers, copied freely. f throws nothing.
 class WorkerFunction {
@@ -48,4 +48,4 @@ class ExecutorRef {
   void (*run_)(void*, int, WorkerFunction);
 };
 
-}  // namespace gatefold::inline GATEFOLD_CPU_ABI::cpu
+}  // namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu

@@ -77,3 +77,8 @@
 #else
 #define GATEFOLD_CPU_ABI GATEFOLD_INSTRUCTION_SET
 #endif
+
+// Around the CPU backend: on_avx2. The name of an instruction set would be visible in gatefold.
+#define GATEFOLD_CPU_NAMESPACE_OF(name) on_##name
+#define GATEFOLD_CPU_NAMESPACE_FOR(name) GATEFOLD_CPU_NAMESPACE_OF(name)
+#define GATEFOLD_CPU_NAMESPACE GATEFOLD_CPU_NAMESPACE_FOR(GATEFOLD_CPU_ABI)

@@ -35,7 +35,7 @@ GATEFOLD_KERNEL void group_by_and_back(Cpu::Context&, View<const Index, 2, Cpu>,
                                        View<Index, 1, Cpu>, View<Index, 1, Cpu>, View<Index, 1, Cpu>,
                                        View<Index, 1, Cpu>);
 
-inline namespace GATEFOLD_CPU_ABI {
+inline namespace GATEFOLD_CPU_NAMESPACE {
 
 namespace cpu {
 using Plain = Primitives<Cpu, AsTheyAre>;
@@ -47,9 +47,10 @@ GATEFOLD_KERNEL void cpu::group_by(Cpu::Context&, Index, const Index*, Index, In
 
 #define GATEFOLD_WITH_EPILOGUE(T, ...)                                                                                 \
   GATEFOLD_KERNEL void cpu::Plain::gemm(Cpu::Context&, View<const T, 2, Cpu>, bool, View<const T, 2, Cpu>, bool, bool, \
-                                        View<T, 2, Cpu>, const fn::__VA_ARGS__&);                                      \
+                                        View<T, 2, Cpu>, const functor::__VA_ARGS__&);                                 \
   GATEFOLD_KERNEL void cpu::Plain::grouped_gemm(Cpu::Context&, Groups<Cpu>, View<const T, 2, Cpu>,                     \
-                                                View<const T, 3, Cpu>, bool, View<T, 2, Cpu>, const fn::__VA_ARGS__&);
+                                                View<const T, 3, Cpu>, bool, View<T, 2, Cpu>,                          \
+                                                const functor::__VA_ARGS__&);
 #define GATEFOLD_KERNELS_OF(T)                                                                                        \
   GATEFOLD_KERNEL void cpu::Product<T>::run(Cpu::Context&, const cpu::Batch<T>&, const cpu::Epilogue<T>&, Index);     \
   GATEFOLD_KERNEL void cpu::ProductPair<T>::run(Cpu::Context&, const cpu::PairBatch<T>&,                              \
@@ -74,7 +75,7 @@ GATEFOLD_KERNEL void cpu::ProductPair<Bfloat16>::run(CpuBf16::Context&, const cp
 #undef GATEFOLD_KERNELS_OF
 #undef GATEFOLD_WITH_EPILOGUE
 
-}  // namespace GATEFOLD_CPU_ABI
+}  // namespace GATEFOLD_CPU_NAMESPACE
 }  // namespace gatefold
 
 #undef GATEFOLD_KERNEL

@@ -13,7 +13,7 @@
 #include "gatefold/core/types.hpp"
 
 /// Loops, sums and the counting sort of the CPU backend. Where work is cut never reaches a result.
-namespace gatefold::inline GATEFOLD_CPU_ABI::cpu {
+namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu {
 
 /// f(i) for begin <= i < end. What f calls is inlined: its functions are not named after the instruction set, a sum of
 /// products in one of them is rounded as that does it, and a linker keeps one for all objects.
@@ -152,4 +152,4 @@ void grouped_sum(Context& ctx, Index experts, const Index* offsets, const T* dc,
   });
 }
 
-}  // namespace gatefold::inline GATEFOLD_CPU_ABI::cpu
+}  // namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu

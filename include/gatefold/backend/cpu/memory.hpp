@@ -11,7 +11,7 @@
 #include "gatefold/backend/cpu/instruction_set.hpp"
 #include "gatefold/core/types.hpp"
 
-namespace gatefold::inline GATEFOLD_CPU_ABI::cpu {
+namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu {
 
 inline constexpr std::size_t line_size = 64;
 
@@ -33,4 +33,4 @@ inline constexpr std::size_t line_size = 64;
 /// What allocate gave; null is nothing.
 inline void release(void* p) { ::operator delete(p, std::align_val_t(line_size)); }
 
-}  // namespace gatefold::inline GATEFOLD_CPU_ABI::cpu
+}  // namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu

@@ -3,7 +3,7 @@
 #include "gatefold/backend/cpu/instruction_set.hpp"
 #include "gatefold/core/types.hpp"
 
-namespace gatefold::inline GATEFOLD_CPU_ABI::cpu {
+namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu {
 
 /// A matrix seen as lines along the depth k of a product: rows of A, columns of B.
 ///
@@ -18,4 +18,4 @@ struct Operand {
   const T* at(Index row, Index column) const { return data + (rows ? rows[row] : row) * stride + column; }
 };
 
-}  // namespace gatefold::inline GATEFOLD_CPU_ABI::cpu
+}  // namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu

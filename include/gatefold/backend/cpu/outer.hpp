@@ -12,7 +12,7 @@
 #include "gatefold/core/types.hpp"
 #include "gatefold/tensor/view.hpp"
 
-namespace gatefold::inline GATEFOLD_CPU_ABI::cpu {
+namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu {
 
 /// to[e] = from[e]ᵀ
 template <class From, class To>
@@ -49,7 +49,7 @@ bool transposes_outer(Index rows, Index columns, Index depth, bool accumulate, i
 template <class P, class Context, class V>
 void outer(Context& ctx, const Batch<P>& batch, const V& c) {
   using T = SumOf<P>;
-  static constexpr fn::Store store{};
+  static constexpr functor::Store store{};
   const auto epilogue = Epilogue<T>::with(store);
   const Index rows = c.extent(1), columns = c.extent(2);
   if (!transposes_outer<T>(rows, columns, batch.all.depth, batch.accumulate, ctx.threads()))
@@ -69,4 +69,4 @@ void outer(Context& ctx, const Batch<P>& batch, const V& c) {
   transpose(transposed_c, c);
 }
 
-}  // namespace gatefold::inline GATEFOLD_CPU_ABI::cpu
+}  // namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu

@@ -11,7 +11,7 @@
 #include "gatefold/core/types.hpp"
 
 /// Operands of a product in the order in which the register tile reads them, in words (words.hpp).
-namespace gatefold::inline GATEFOLD_CPU_ABI::cpu {
+namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu {
 
 /// to[r, c] = word c of row r
 template <class T, class Rows>
@@ -91,4 +91,4 @@ void pack_panels(const Operand<SumOf<P>>& b, Index line, Index lines, Index k, I
                    : copy_block(RowsOfWords<P>{b, line + whole, k, depth}, rows, lines - whole, last, width);
 }
 
-}  // namespace gatefold::inline GATEFOLD_CPU_ABI::cpu
+}  // namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu

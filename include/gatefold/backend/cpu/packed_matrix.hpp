@@ -10,7 +10,7 @@
 #include "gatefold/backend/cpu/words.hpp"
 #include "gatefold/core/types.hpp"
 
-namespace gatefold::inline GATEFOLD_CPU_ABI::cpu {
+namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu {
 
 /// A matrix [depth, columns] of one expert in the order in which the register tile reads it:
 ///
@@ -48,4 +48,4 @@ struct PackedMatrix {
   }
 };
 
-}  // namespace gatefold::inline GATEFOLD_CPU_ABI::cpu
+}  // namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu

@@ -18,7 +18,7 @@
 #include "gatefold/core/error.hpp"
 #include "gatefold/core/types.hpp"
 
-namespace gatefold::inline GATEFOLD_CPU_ABI::cpu {
+namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu {
 
 /// Expert weights kept in packed form beside the plain ones, found by where those lie. What a frozen model holds.
 class PackedWeights {
@@ -108,4 +108,4 @@ class PackedWeights {
   int panel_columns_ = Tile<float>::columns;
 };
 
-}  // namespace gatefold::inline GATEFOLD_CPU_ABI::cpu
+}  // namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu

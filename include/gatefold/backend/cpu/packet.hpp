@@ -14,7 +14,7 @@
 /// Eigen's own functions on them are inline in the plain sense and named alike in objects compiled for other
 /// instruction sets, and a linker would keep one of them for all: these are inside the inline namespace of the
 /// instruction set.
-namespace gatefold::inline GATEFOLD_CPU_ABI::cpu::packet {
+namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu::packet {
 
 /// A vector of T, T itself where the target has none.
 template <class T>
@@ -374,4 +374,4 @@ void transpose(Of<T>* rows) {
       }
 }
 
-}  // namespace gatefold::inline GATEFOLD_CPU_ABI::cpu::packet
+}  // namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu::packet

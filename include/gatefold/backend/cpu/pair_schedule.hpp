@@ -12,7 +12,7 @@
 
 /// What ProductPair does with each expert, decided from the counts of rows before any work is done, and how much memory
 /// it may come to need, told by the sizes alone.
-namespace gatefold::inline GATEFOLD_CPU_ABI::cpu {
+namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu {
 
 /// How many threads, which blocks, and by which path each expert's weights come.
 template <class P>
@@ -94,4 +94,4 @@ struct PairMemory {
   Index of_thread(Index ups) const { return a + hidden + ups * first + sums + panels; }
 };
 
-}  // namespace gatefold::inline GATEFOLD_CPU_ABI::cpu
+}  // namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu

@@ -17,7 +17,7 @@
 #include "gatefold/backend/cpu/words.hpp"
 #include "gatefold/core/types.hpp"
 
-namespace gatefold::inline GATEFOLD_CPU_ABI::cpu {
+namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu {
 
 /// The weights of one expert in the order in which a task of a pair multiplies by them: for each chunk of hidden the
 /// blocks of the first product, then those of the second.
@@ -139,4 +139,4 @@ class PairTask {
   const PairWorker<T> w_;
 };
 
-}  // namespace gatefold::inline GATEFOLD_CPU_ABI::cpu
+}  // namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu

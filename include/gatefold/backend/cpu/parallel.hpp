@@ -10,7 +10,7 @@
 #include "gatefold/core/config.hpp"
 #include "gatefold/core/types.hpp"
 
-namespace gatefold::inline GATEFOLD_CPU_ABI::cpu {
+namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu {
 
 /// What parallel_for runs: f(task, worker), which must outlive it. Two pointers, so that handing out tasks is compiled
 /// once for all that is handed out.
@@ -77,4 +77,4 @@ void parallel_for(ExecutorRef executor, int threads, Index tasks, const F& f) {
   run_tasks(executor, threads, tasks, TaskFunction::of(f));
 }
 
-}  // namespace gatefold::inline GATEFOLD_CPU_ABI::cpu
+}  // namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu

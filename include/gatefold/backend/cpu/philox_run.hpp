@@ -9,7 +9,7 @@
 #include "gatefold/core/philox.hpp"
 #include "gatefold/core/types.hpp"
 
-namespace gatefold::inline GATEFOLD_CPU_ABI::cpu {
+namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu {
 
 /// Neighbours of one stream of Philox, computed side by side: numbers first, first + 1, …, `size` of them, bit for bit
 /// those of `uniform`.
@@ -99,4 +99,4 @@ struct PhiloxRun {
   std::uint64_t words_[2][size];
 };
 
-}  // namespace gatefold::inline GATEFOLD_CPU_ABI::cpu
+}  // namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu

@@ -3,7 +3,7 @@
 #include "gatefold/backend/cpu/instruction_set.hpp"
 #include "gatefold/core/types.hpp"
 
-namespace gatefold::inline GATEFOLD_CPU_ABI::cpu {
+namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu {
 
 /// Memory that is touched soon, prefetched one cache line at a time while a tile computes: a burst of prefetches would
 /// hold up the loads of the tile itself. A tile prefetches depth / 2 lines.
@@ -41,4 +41,4 @@ struct Prefetch {
   }
 };
 
-}  // namespace gatefold::inline GATEFOLD_CPU_ABI::cpu
+}  // namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu

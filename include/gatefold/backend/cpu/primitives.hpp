@@ -24,7 +24,7 @@
 #include "gatefold/backend/gemm_rows.hpp"
 #include "gatefold/backend/group_table.hpp"
 
-namespace gatefold::inline GATEFOLD_CPU_ABI::cpu {
+namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu {
 
 /// The primitives (backend.hpp) of a backend B on this machine's processors.
 /// @param Operands  what grouped products multiply: Operands::Of<T> is T or what T is rounded to (words.hpp)
@@ -110,8 +110,8 @@ struct Primitives {
   template <class T, class F>
   static void grouped_gemm_rows(Context& ctx, Groups<B> g, View<const T, 2, B> a, View<const T, 3, B> w, bool transpose,
                                 View<T, 2, B> c, const F& f) {
-    grouped_gemm(ctx, g, a, w, transpose, c, fn::Store{});
-    for_rows(ctx, g.slots, fn::OnSlot<F, T, B>{f, g.offsets, c});
+    grouped_gemm(ctx, g, a, w, transpose, c, functor::Store{});
+    for_rows(ctx, g.slots, functor::OnSlot<F, T, B>{f, g.offsets, c});
   }
 
   template <class T, std::size_t M, class E, class L>
@@ -167,7 +167,7 @@ void Primitives<B, Operands>::gemm(Context& ctx, View<const T, 2, B> a, bool ta,
                                    bool accumulate, View<T, 2, B> c, const E& epilogue) {
   auto batch = one_product(a, ta, b, tb, c, 0);
   batch.accumulate = accumulate;
-  if constexpr (std::is_same_v<E, fn::Store>)
+  if constexpr (std::is_same_v<E, functor::Store>)
     if (ta && !tb) return outer(ctx, batch, c.as(1, c.extent(0), c.extent(1)));
   Product<T>::run(ctx, batch, Epilogue<T>::with(epilogue));
 }
@@ -260,4 +260,4 @@ void Primitives<B, Operands>::gemm_rows(Context& ctx, View<const T, 2, B> a, Vie
   });
 }
 
-}  // namespace gatefold::inline GATEFOLD_CPU_ABI::cpu
+}  // namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu

@@ -8,7 +8,7 @@
 
 #include "gatefold/backend/cpu/instruction_set.hpp"
 
-namespace gatefold::inline GATEFOLD_CPU_ABI::cpu {
+namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu {
 
 /// A number that a child of fork() does not share with its parent; above 0. The same in every process where there is no
 /// fork().
@@ -42,6 +42,6 @@ class SignalsBlocked {
 #endif
 };
 
-}  // namespace gatefold::inline GATEFOLD_CPU_ABI::cpu
+}  // namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu
 
 #undef GATEFOLD_POSIX_PROCESS

@@ -27,7 +27,7 @@
 /// A *work item* is a range of columns of one expert's B. A *task* is a block of rows of one, done by one thread from
 /// packing its rows of A to the epilogue. One expert with all rows has as many tasks as many experts with a few, and
 /// each costs about the same.
-namespace gatefold::inline GATEFOLD_CPU_ABI::cpu {
+namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu {
 
 template <class P>
 class Product {
@@ -199,7 +199,7 @@ class Product {
 
   void finish(const WorkItem& item, const T* sums, SumsLayout layout, Index row, Index rows, Index j,
               Index columns) const {
-    static constexpr fn::Store plain{};
+    static constexpr functor::Store plain{};
     const Epilogue<T> f = item.last ? epilogue_ : Epilogue<T>::with(plain);
     const Problem<P>& p = item.p;
     f.run(f.epilogue, sums, layout, rows, columns, item.e, p.first + row, j, p.c + row * p.c_stride + j, p.c_stride);
@@ -226,4 +226,4 @@ void Product<P>::run(Context& ctx, const Batch<P>& batch, const Epilogue<SumOf<P
   Product(ctx, batch, epilogue, schedule, memory).run();
 }
 
-}  // namespace gatefold::inline GATEFOLD_CPU_ABI::cpu
+}  // namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu

@@ -23,7 +23,7 @@
 /// chunk is one link of the second product's sum, so that every bit is that of two products one after the other. Where
 /// an expert is skinny (one tile of rows, or some if threads would have no work), its chunks are tasks of their own and
 /// their sums are added in order at the end.
-namespace gatefold::inline GATEFOLD_CPU_ABI::cpu {
+namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu {
 
 template <class P>
 class ProductPair {
@@ -170,4 +170,4 @@ void ProductPair<P>::run(Context& ctx, const PairBatch<P>& batch, const HiddenEp
   ProductPair(ctx, batch, hidden, last, schedule, memory).run();
 }
 
-}  // namespace gatefold::inline GATEFOLD_CPU_ABI::cpu
+}  // namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu

@@ -17,7 +17,7 @@
 
 /// What Product does with each expert, decided from the counts of rows before any work is done, and how much memory it
 /// may come to need, told by the sizes alone.
-namespace gatefold::inline GATEFOLD_CPU_ABI::cpu {
+namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu {
 
 /// How many threads, which blocks, and by which path each expert's B comes.
 template <class P>
@@ -136,4 +136,4 @@ struct ProductMemory {
   }
 };
 
-}  // namespace gatefold::inline GATEFOLD_CPU_ABI::cpu
+}  // namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu

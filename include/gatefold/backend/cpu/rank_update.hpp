@@ -13,7 +13,7 @@
 #include "gatefold/backend/cpu/words.hpp"
 #include "gatefold/core/types.hpp"
 
-namespace gatefold::inline GATEFOLD_CPU_ABI::cpu {
+namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu {
 
 /// c[rows, columns] = 0 + or += the chains (1) of tile.hpp of at most tuning.rank_update_depth k, row by row of c: so
 /// short that reading and writing c is most of the work, which is then one stream of memory.
@@ -55,4 +55,4 @@ template <class P>
   }
 }
 
-}  // namespace gatefold::inline GATEFOLD_CPU_ABI::cpu
+}  // namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu

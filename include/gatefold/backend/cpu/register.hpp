@@ -11,7 +11,7 @@
 #include "gatefold/core/config.hpp"
 #include "gatefold/core/types.hpp"
 
-namespace gatefold::inline GATEFOLD_CPU_ABI::cpu {
+namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu {
 
 /// A vector register of neighbouring elements, with the arithmetic that epilogues and activations use. Holds one
 /// element where the target has no vector unit.
@@ -240,4 +240,4 @@ class Register {
   Packet packet_;
 };
 
-}  // namespace gatefold::inline GATEFOLD_CPU_ABI::cpu
+}  // namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu

@@ -6,7 +6,7 @@
 #include "gatefold/core/bfloat16.hpp"
 #include "gatefold/core/config.hpp"
 
-namespace gatefold::inline GATEFOLD_CPU_ABI::cpu {
+namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu {
 
 /// Access to the `count` elements a register covers, the `at` of an epilogue (backend/epilogue.hpp). Elements past them
 /// are neither read nor written; their lanes hold 0.
@@ -22,4 +22,4 @@ struct RegisterAccess {
   GATEFOLD_INLINE void store(Bfloat16* p, Value v) const { store_halves(v, p, count); }
 };
 
-}  // namespace gatefold::inline GATEFOLD_CPU_ABI::cpu
+}  // namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu

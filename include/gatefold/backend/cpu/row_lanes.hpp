@@ -11,7 +11,7 @@
 #include "gatefold/backend/lanes.hpp"
 #include "gatefold/core/types.hpp"
 
-namespace gatefold::inline GATEFOLD_CPU_ABI::cpu {
+namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu {
 
 /// The lanes of a row on the CPU: one worker, whose loops over columns run on registers (backend/lanes.hpp).
 /// @order  a sum is taken lane by lane of a register, then over its lanes: it depends on n and the target alone
@@ -57,4 +57,4 @@ struct RowLanes : OneLane {
   }
 };
 
-}  // namespace gatefold::inline GATEFOLD_CPU_ABI::cpu
+}  // namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu

@@ -10,7 +10,7 @@
 #include "gatefold/core/types.hpp"
 
 /// How work is cut: blocks of rows into tiles, work items into parts.
-namespace gatefold::inline GATEFOLD_CPU_ABI::cpu {
+namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu {
 
 /// Rows [first, first + count), in tiles of as even a height as can be, of whole units but for the last.
 struct RowBlock {
@@ -69,4 +69,4 @@ class Wave {
   Index count_ = 0;
 };
 
-}  // namespace gatefold::inline GATEFOLD_CPU_ABI::cpu
+}  // namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu

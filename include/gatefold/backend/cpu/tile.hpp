@@ -24,7 +24,7 @@
 /// (of words: where these are pairs of bfloat16, of k + 1 and then of k, for k = first, first + 2, …)
 /// so that an element's bits depend on its row of A and its column of B alone. The matrix unit (amx.hpp) takes 32
 /// values at a time: a chain of the even ones and a chain of the odd ones, their sum added to s.
-namespace gatefold::inline GATEFOLD_CPU_ABI::cpu {
+namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu {
 
 /// The lines that a tile prefetches beside its sums, in half as many steps as it has words.
 class LookAhead {
@@ -166,4 +166,4 @@ void tile_sum(Index rows, Index columns, Index depth, const SumOf<P>* a, const S
   }
 }
 
-}  // namespace gatefold::inline GATEFOLD_CPU_ABI::cpu
+}  // namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu

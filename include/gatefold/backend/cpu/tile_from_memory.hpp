@@ -19,7 +19,7 @@
 
 /// A register tile that reads its columns of B from memory, not from a panel that is in the cache, and prefetches what
 /// is read next itself: of a few rows, or the first of a few tiles.
-namespace gatefold::inline GATEFOLD_CPU_ABI::cpu {
+namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu {
 
 /// Words of B where they lie, in rows of memory: to pack them first would cost a few rows of A more than it saves.
 template <class P>
@@ -101,4 +101,4 @@ void sum_from_memory(Index rows, Index panels, Index depth, const SumOf<P>* a, c
   kernels[static_cast<std::size_t>(rows - 1)][panels > 1](depth, a, b, sums, stride, panel, into);
 }
 
-}  // namespace gatefold::inline GATEFOLD_CPU_ABI::cpu
+}  // namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu

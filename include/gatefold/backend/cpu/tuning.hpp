@@ -7,7 +7,7 @@
 
 /// Every number of the products that could be another one. No result depends on them, but for Tile::depth. Rejected
 /// values stand beside the chosen ones, with the time of a layer that they take more or less.
-namespace gatefold::inline GATEFOLD_CPU_ABI::cpu {
+namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu {
 
 struct Tuning {
   // The register tile: four registers are left for B and a broadcast of A. k unrolled 16 times: +20 %, registers spill.
@@ -78,4 +78,4 @@ struct Tile {
   static constexpr Index stride = words<P>(depth) + 64 / sizeof(SumOf<P>);
 };
 
-}  // namespace gatefold::inline GATEFOLD_CPU_ABI::cpu
+}  // namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu

@@ -11,7 +11,7 @@
 #include "gatefold/backend/cpu/words.hpp"
 #include "gatefold/core/types.hpp"
 
-namespace gatefold::inline GATEFOLD_CPU_ABI::cpu {
+namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu {
 
 /// What a task multiplies by at a time: rows [k, k + depth) of one expert's B, columns [column, column + columns), at
 /// most Tile::depth of both.
@@ -55,4 +55,4 @@ struct WeightBlock {
   }
 };
 
-}  // namespace gatefold::inline GATEFOLD_CPU_ABI::cpu
+}  // namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu

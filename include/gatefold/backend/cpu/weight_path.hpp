@@ -4,7 +4,7 @@
 
 /// How the right operand of a product, an expert's weights, comes to the register tile. Chosen once per expert
 /// (ProductSchedule, PairSchedule); no result depends on it.
-namespace gatefold::inline GATEFOLD_CPU_ABI::cpu {
+namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu {
 
 enum class WeightPath {
   prepacked,    // packed before the call
@@ -13,4 +13,4 @@ enum class WeightPath {
   by_task,      // by each task for itself: read where it lies, and packed for what else needs it
 };
 
-}  // namespace gatefold::inline GATEFOLD_CPU_ABI::cpu
+}  // namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu

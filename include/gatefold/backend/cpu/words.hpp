@@ -18,7 +18,7 @@
 /// floats are rounded where they are packed, and whose sums are floats. Packed operands consist of *words* of the size
 /// of a sum. A word holds one value. Of bfloat16 it holds two that follow each other along the depth, where the target
 /// multiplies such pairs, and else a float that was rounded.
-namespace gatefold::inline GATEFOLD_CPU_ABI::cpu {
+namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu {
 
 template <class P>
 using SumOf = std::conditional_t<std::is_same_v<P, Bfloat16>, float, P>;
@@ -148,4 +148,4 @@ struct RowsOfWords {
   RowsOfWords from_row(Index r) const { return {from, line, k + r * values_of_word<P>, depth - r * values_of_word<P>}; }
 };
 
-}  // namespace gatefold::inline GATEFOLD_CPU_ABI::cpu
+}  // namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu

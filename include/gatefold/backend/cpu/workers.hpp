@@ -18,7 +18,7 @@
 #include "gatefold/backend/cpu/process.hpp"
 #include "gatefold/core/error.hpp"
 
-namespace gatefold::inline GATEFOLD_CPU_ABI::cpu {
+namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu {
 
 /// Threads a context uses when asked for none in particular: as many as OMP_NUM_THREADS in the environment says, where
 /// that begins with a positive number, or as many as there are processors to run on.
@@ -206,4 +206,4 @@ class Workers {
       waiting_{0};  // threads asleep, times they were woken, the caller asleep
 };
 
-}  // namespace gatefold::inline GATEFOLD_CPU_ABI::cpu
+}  // namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu

@@ -18,7 +18,7 @@
 
 /// The grouped products of floats that are rounded to bfloat16 first: items by one pass over them, weights by one for
 /// each product, or before, where copies are in use; what is between two products of a pair is never a float in memory.
-namespace gatefold::device {
+namespace gatefold::detail_::device {
 
 /// Whether Hopper's kernel sums a product whose slots are rows: where most of its large tiles would be used. Bits are
 /// the same either way.
@@ -129,7 +129,7 @@ void with_constant(std::bool_constant<Transpose> transpose, const F& f) {
 template <class F>
 void with_constant(bool transpose, const F& f) {
   if (transpose) {
-    f(transposed);
+    f(as_transposed);
   } else {
     f(as_stored);
   }
@@ -184,7 +184,8 @@ void bf16_gemm_sum(Context& ctx, const Groups<B>& g, View<const A, 2, B> a, View
     bf16_product(ctx, hopper, g, EachBf16<1>{rounded_rows(ctx, g, a, g.rows.data(), hopper)}, a.extent(1),
                  std::array{w}, transpose, columns, sums.data(), columns, epilogue);
   }
-  for_rows(ctx.product_stream(), g.slots, fn::OnSlot<SumOfRow<F>, ColumnSum, B>{{f, sums.extent(1)}, g.offsets, sums});
+  for_rows(ctx.product_stream(), g.slots,
+           functor::OnSlot<SumOfRow<F>, ColumnSum, B>{{f, sums.extent(1)}, g.offsets, sums});
 }
 
 /// c[s] = last(middle(a[row(s)] up_0[e], …) down[e])
@@ -219,4 +220,4 @@ void bf16_outer(Context& ctx, const Groups<B>& g, View<const A, 2, B> a, View<co
                        dw.data());
 }
 
-}  // namespace gatefold::device
+}  // namespace gatefold::detail_::device

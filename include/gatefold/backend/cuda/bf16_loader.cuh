@@ -8,7 +8,7 @@
 #include "gatefold/backend/cuda/operand.cuh"
 #include "gatefold/core/types.hpp"
 
-namespace gatefold::device {
+namespace gatefold::detail_::device {
 
 /// A tile of bfloat16 in shared memory: rows of 128 bytes, whose 16-byte units change places by the row, so that
 /// neither its copies nor ldmatrix (nor wgmma, whose swizzle of 128 bytes this is) meet a bank twice.
@@ -113,4 +113,4 @@ class Bf16Loader {
   int lines_;          // that exist, of the tile
 };
 
-}  // namespace gatefold::device
+}  // namespace gatefold::detail_::device

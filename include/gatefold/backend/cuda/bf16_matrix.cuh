@@ -8,7 +8,7 @@
 #include "gatefold/core/types.hpp"
 
 /// Matrices as tensor cores read them: floats rounded to bfloat16, in rows that begin at multiples of 16 bytes.
-namespace gatefold::device {
+namespace gatefold::detail_::device {
 
 /// Values of bfloat16 that are copied at once.
 inline constexpr Index kBf16Unit = 8;
@@ -117,4 +117,4 @@ struct SharedRows {
   }
 };
 
-}  // namespace gatefold::device
+}  // namespace gatefold::detail_::device

@@ -15,7 +15,7 @@
 
 /// The grouped products of bfloat16 by tensor cores. As those of floats (product.cuh) they read the routing on the
 /// device and gather rows while they copy them.
-namespace gatefold::device {
+namespace gatefold::detail_::device {
 
 /// Some matrices of bfloat16, of the same shape.
 template <int Count>
@@ -183,4 +183,4 @@ void bf16_slots_are_depth(Context& ctx, const Bf16Matrix& a, const Bf16Matrix& b
   expect_launched("Cuda::grouped_outer");
 }
 
-}  // namespace gatefold::device
+}  // namespace gatefold::detail_::device

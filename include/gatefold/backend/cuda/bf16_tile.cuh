@@ -10,7 +10,7 @@
 #include "gatefold/core/types.hpp"
 
 /// A tile of a product of bfloat16, summed in floats by the tensor cores of one block.
-namespace gatefold::device {
+namespace gatefold::detail_::device {
 
 /// A block computes rows × columns of c (of each matrix, columns / Matrices), a warp warp_rows × warp_columns.
 template <int Rows, int Columns, int WarpRows, int WarpColumns, int Stages, int Blocks>
@@ -180,4 +180,4 @@ class Bf16Tile {
   float sum_[Matrices][down][across][4] = {};
 };
 
-}  // namespace gatefold::device
+}  // namespace gatefold::detail_::device

@@ -18,7 +18,7 @@
 /// The grouped products by cuBLAS, for contexts that ask for it. Its sizes are host arrays, while groups are known on
 /// the device: a product copies E + 1 offsets to the host and waits for them, unless it belongs to a backward and they
 /// are those of the product just before it (OffsetsOnHost), and cannot be captured in a graph.
-namespace gatefold::device {
+namespace gatefold::detail_::device {
 
 /// The offsets of the latest grouped product of a context, for the products of a backward that follow it. Whatever
 /// could write others (any other primitive, and what asks the context for its stream or handle) makes it forget;
@@ -212,4 +212,4 @@ void blas_slots_are_depth(Context& ctx, const Groups<B>& g, View<const T, 2, B> 
   groups.run(ctx);
 }
 
-}  // namespace gatefold::device
+}  // namespace gatefold::detail_::device

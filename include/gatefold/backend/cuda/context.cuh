@@ -14,7 +14,7 @@
 #include "gatefold/backend/scratch.hpp"
 #include "gatefold/core/types.hpp"
 
-namespace gatefold::device {
+namespace gatefold::detail_::device {
 
 /// Stream, handles and memory of one caller, on one device: that of its stream. Primitives, scratch memory, layers
 /// and trainers work there, whichever device is current. Tensors that a caller makes, and what policies keep that are
@@ -150,4 +150,4 @@ class BasicContext : public Scratch<B>, public ObjectPool {
   mutable OffsetsOnHost offsets_;
 };
 
-}  // namespace gatefold::device
+}  // namespace gatefold::detail_::device

@@ -16,7 +16,7 @@ namespace gatefold {
 /// @order  every result is bitwise the same from run to run; an element of a grouped product, and of gemm_rows
 ///         up to MostColumns::columns, depends on its own row and the weights alone, one of a plain product on its
 ///         sizes too (plain_product.cuh)
-struct Cuda : device::Primitives<Cuda, AsTheyAre> {};
+struct Cuda : detail_::device::Primitives<Cuda, AsTheyAre> {};
 
 /// The same, where the products of experts multiply bfloat16 on tensor cores: floats are rounded to it (nearest, ties
 /// to even), weights, items, hidden values and their adjoints alike, and summed in floats. What an MLP keeps for its
@@ -29,7 +29,7 @@ struct Cuda : device::Primitives<Cuda, AsTheyAre> {};
 /// Of what experts multiply, Options::blas_experts holds for double alone.
 /// @throws DeviceError, by its context, below compute capability 8.0
 /// @order  as Cuda; a sum takes 16 products at a time, in the order of k, as the tensor core of the device adds them
-struct CudaBf16 : device::Primitives<CudaBf16, RoundedFloats> {
+struct CudaBf16 : detail_::device::Primitives<CudaBf16, RoundedFloats> {
   /// What an expert keeps of its values for its backward (backend.hpp).
   template <class T>
   using Stored = RoundedFloats::Of<T>;
@@ -40,7 +40,7 @@ struct CudaBf16 : device::Primitives<CudaBf16, RoundedFloats> {
   template <class T>
   using SlotValue = RoundedFloats::Of<T>;
   /// The primitives whose products multiply what they are given.
-  using FullPrecision = device::Primitives<CudaBf16, AsTheyAre>;
+  using FullPrecision = detail_::device::Primitives<CudaBf16, AsTheyAre>;
 };
 
 static_assert(Backend<Cuda> && Backend<CudaBf16>);

@@ -16,7 +16,7 @@
 #define GATEFOLD_TENSOR_CORES 1
 #endif
 
-namespace gatefold::device {
+namespace gatefold::detail_::device {
 
 /// The bound of a kernel whose file is compiled for devices that it has no code for: no launch fits, and the error says
 /// so, where a context was made in a file that has the code.
@@ -42,4 +42,4 @@ inline void expect_tensor_cores(DeviceCode code) {
         "compile it for 80 or newer (CMAKE_CUDA_ARCHITECTURES, nvcc -arch)");
 }
 
-}  // namespace gatefold::device
+}  // namespace gatefold::detail_::device

@@ -10,7 +10,7 @@
 /// Neighbouring columns, which a thread reads and writes as 16 bytes: what registers are on the CPU (cpu/register.hpp).
 /// exp and reciprocal are the device's own instructions, off by some units in the last place (PTX ISA, ex2 and rcp),
 /// and 0 for denormals: what follows a product of bfloat16 has fewer digits.
-namespace gatefold::device {
+namespace gatefold::detail_::device {
 
 /// Neighbouring values, with the arithmetic of epilogues, activations and steps.
 template <int Size>
@@ -48,9 +48,9 @@ struct Elements {
     return each([&](int i) { return -v[i]; });
   }
 
-#define GATEFOLD_ELEMENTS_FUNCTION(name)                    \
-  friend __device__ Elements name(const Elements& a) {      \
-    return each([&](int i) { return math::name(a.v[i]); }); \
+#define GATEFOLD_ELEMENTS_FUNCTION(name)                             \
+  friend __device__ Elements name(const Elements& a) {               \
+    return each([&](int i) { return functor::math::name(a.v[i]); }); \
   }
   GATEFOLD_ELEMENTS_FUNCTION(erf)
   GATEFOLD_ELEMENTS_FUNCTION(log)
@@ -73,7 +73,7 @@ struct Elements {
     });
   }
   friend __device__ Elements where_positive(const Elements& v, const Elements& a, const Elements& b) {
-    return each([&](int i) { return math::where_positive(v.v[i], a.v[i], b.v[i]); });
+    return each([&](int i) { return functor::math::where_positive(v.v[i], a.v[i], b.v[i]); });
   }
 };
 
@@ -139,4 +139,4 @@ struct ElementsAccess {
   }
 };
 
-}  // namespace gatefold::device
+}  // namespace gatefold::detail_::device

@@ -7,7 +7,7 @@
 #include "gatefold/core/types.hpp"
 
 /// Epilogues on neighbouring columns (elements.cuh), eight at a time.
-namespace gatefold::device {
+namespace gatefold::detail_::device {
 
 /// An epilogue of one sum, or of two, that runs on Elements: not one that says `scalar_only`, or takes values alone.
 template <class E, class... V>
@@ -87,4 +87,4 @@ __device__ void finish_column_sum(const E& epilogue, bool exists, Index expert, 
   if (exists && threadIdx.x % 4 == 0) row[j / kSumColumns].value = total;
 }
 
-}  // namespace gatefold::device
+}  // namespace gatefold::detail_::device

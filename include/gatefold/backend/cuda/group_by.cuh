@@ -11,7 +11,7 @@
 #include "gatefold/core/error.hpp"
 #include "gatefold/core/types.hpp"
 
-namespace gatefold::device {
+namespace gatefold::detail_::device {
 
 /// keys[i] as an unsigned number, those left out as `groups`; and i itself.
 struct SortKey {
@@ -89,4 +89,4 @@ void group_by(Context& ctx, Index n, const Index* keys, Index groups, Index* off
     for_each(ctx.stream(), groups + 1, FirstOfGroup{sorted, n, offsets});
 }
 
-}  // namespace gatefold::device
+}  // namespace gatefold::detail_::device

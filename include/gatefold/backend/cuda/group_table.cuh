@@ -13,7 +13,7 @@
 #include "gatefold/core/types.hpp"
 
 /// The plan of a table of keys by counting: a stable sort that reads the keys twice, or once where one block holds all.
-namespace gatefold::device {
+namespace gatefold::detail_::device {
 
 /// A block takes `positions` keys, a warp `warp_positions` of them that follow each other.
 struct TableTile {
@@ -188,4 +188,4 @@ void group_table(Context& ctx, Index n, Index each, const Index* keys, Index gro
   expect_launched("Cuda::group_table");
 }
 
-}  // namespace gatefold::device
+}  // namespace gatefold::detail_::device

@@ -10,7 +10,7 @@
 
 /// Sums over the slots of each expert, the gradients of biases: in two levels, so that the slots of one expert, or of a
 /// router that has but one, are summed by many blocks.
-namespace gatefold::device {
+namespace gatefold::detail_::device {
 
 /// Slots that one block sums: few steps for each thread, and few sums that are left.
 inline constexpr Index kSumSlots = 256;
@@ -118,4 +118,4 @@ void grouped_sum(Context& ctx, const Index* offsets, Index experts, Index slots,
   expect_launched("Cuda::grouped_sum");
 }
 
-}  // namespace gatefold::device
+}  // namespace gatefold::detail_::device

@@ -6,7 +6,7 @@
 #include "gatefold/backend/cuda/status.cuh"
 
 /// What a context owns of CUDA, released with it.
-namespace gatefold::device {
+namespace gatefold::detail_::device {
 
 /// What a context may trade.
 struct Options {
@@ -167,4 +167,4 @@ class Blas {
   bool ready_ = false;
 };
 
-}  // namespace gatefold::device
+}  // namespace gatefold::detail_::device

@@ -22,7 +22,7 @@
 
 /// The grouped products of bfloat16 on Hopper: blocks that stay, in which one warp has boxes of both operands copied to
 /// a ring of tiles, while two warpgroups multiply what has come. The bits are those of bf16_product.cuh.
-namespace gatefold::device {
+namespace gatefold::detail_::device {
 
 struct HopperMaps {
   CUtensorMap a[2], b[2];
@@ -32,7 +32,7 @@ struct HopperMaps {
 template <class E>
 inline constexpr bool kAddsTo = false;
 template <class B>
-inline constexpr bool kAddsTo<fn::AddTo<float, B>> = true;
+inline constexpr bool kAddsTo<functor::AddTo<float, B>> = true;
 
 /// c[s] = epilogue(a[s] op(b_e), …), or epilogue(Σ_t a_t[s] op(b_te)), or, where slots are depth, of expert e
 /// c = epilogue(Σ_s a[s]ᵀ b[s]).
@@ -46,7 +46,7 @@ class HopperProduct {
   /// Whether sums become floats that are added to others, or to nothing.
   static constexpr bool kAdds = std::is_same_v<C, float> && (std::is_same_v<E, AddOrStore<float>> || kAddsTo<E>);
   /// Whether sums are stored, or added, as they are: then whole rows of a tile go from their registers.
-  static constexpr bool kAsTheyAre = Matrices == 1 && (std::is_same_v<E, fn::Store> || kAdds);
+  static constexpr bool kAsTheyAre = Matrices == 1 && (std::is_same_v<E, functor::Store> || kAdds);
 
  public:
   const CUtensorMap* a;
@@ -364,4 +364,4 @@ void hopper_slots_are_depth(Context& ctx, const Bf16Matrix& a, const Bf16Matrix&
   expect_launched("Cuda::grouped_outer");
 }
 
-}  // namespace gatefold::device
+}  // namespace gatefold::detail_::device

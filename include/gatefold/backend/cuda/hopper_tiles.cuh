@@ -8,7 +8,7 @@
 #include "gatefold/core/types.hpp"
 
 /// What a block of Hopper's kernel (hopper_product.cuh) works on: tiles, in which order, and its ring of them.
-namespace gatefold::device {
+namespace gatefold::detail_::device {
 
 /// A block computes 128 × 256 sums at a time: 256 columns of one matrix, or 128 of each of two.
 struct HopperTile {
@@ -98,4 +98,4 @@ class HopperRing {
   int stage_ = 0, phase_ = 0;
 };
 
-}  // namespace gatefold::device
+}  // namespace gatefold::detail_::device

@@ -14,7 +14,7 @@
 #include "gatefold/core/types.hpp"
 
 /// Loops and sums of the CUDA backend.
-namespace gatefold::device {
+namespace gatefold::detail_::device {
 
 inline constexpr int kThreads = 256;  // of a block
 inline constexpr int kRows = kThreads / Warp::size;
@@ -44,7 +44,7 @@ static __global__ void __launch_bounds__(kThreads) each_kernel(Index n, F f) {
 template <class F>
 inline constexpr int row_blocks = kRowBlocks;
 template <class Rows, class Step>
-inline constexpr int row_blocks<fn::ElementWithStep<Rows, Step, double>> = 3;  // 4: Adam's spills on sm_120
+inline constexpr int row_blocks<functor::ElementWithStep<Rows, Step, double>> = 3;  // 4: Adam's spills on sm_120
 
 template <class F>
 static __global__ void __launch_bounds__(kThreads, row_blocks<F>) rows_kernel(Index n, F f) {
@@ -139,4 +139,4 @@ void reduce(Context& ctx, Index n, const F& f, T* out) {
   reduce<T>(ctx, count, PartialSum<T>{partial}, out);
 }
 
-}  // namespace gatefold::device
+}  // namespace gatefold::detail_::device

@@ -10,7 +10,7 @@
 #include "gatefold/backend/cuda/status.cuh"
 #include "gatefold/core/error.hpp"
 
-namespace gatefold::device {
+namespace gatefold::detail_::device {
 
 /// @throws DeviceError with the call and NCCL's own sentences, unless it succeeded or is under way
 inline void expect_success(ncclResult_t result, const char* call, ncclComm_t comm = nullptr) {
@@ -98,4 +98,4 @@ class NcclCommunicator {
   ncclComm_t comm_ = nullptr;
 };
 
-}  // namespace gatefold::device
+}  // namespace gatefold::detail_::device

@@ -7,7 +7,7 @@
 #include "gatefold/core/types.hpp"
 
 /// Matrices as the kernels of products see them.
-namespace gatefold::device {
+namespace gatefold::detail_::device {
 
 /// Four neighbours, read at once where their address allows it.
 template <class W>
@@ -62,4 +62,4 @@ struct Each {
   Operand<T> of[Matrices];
 };
 
-}  // namespace gatefold::device
+}  // namespace gatefold::detail_::device

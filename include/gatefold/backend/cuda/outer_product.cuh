@@ -5,7 +5,7 @@
 #include "gatefold/backend/cuda/product.cuh"
 
 /// The gradients of weights: products whose depth is the slots of an expert.
-namespace gatefold::device {
+namespace gatefold::detail_::device {
 
 /// v, added to what stands there unless `before` is null. Rows are counted over all experts.
 template <class T>
@@ -83,4 +83,4 @@ void slots_are_depth(Context& ctx, const Operand<T>& a, const Operand<T>& b, con
   expect_launched("Cuda::grouped_outer");
 }
 
-}  // namespace gatefold::device
+}  // namespace gatefold::detail_::device

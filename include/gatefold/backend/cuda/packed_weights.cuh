@@ -13,7 +13,7 @@
 #include "gatefold/core/error.hpp"
 #include "gatefold/core/types.hpp"
 
-namespace gatefold::device {
+namespace gatefold::detail_::device {
 
 /// Weights rounded to bfloat16, found by the address of the plain ones and in their order, in rows of whole units
 /// (bf16_matrix.cuh).
@@ -93,4 +93,4 @@ void expect_rounded([[maybe_unused]] Context& ctx, [[maybe_unused]] const float*
 #endif
 }
 
-}  // namespace gatefold::device
+}  // namespace gatefold::detail_::device

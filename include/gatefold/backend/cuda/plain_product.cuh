@@ -10,7 +10,7 @@
 #include "gatefold/core/types.hpp"
 
 /// The plain product, by cuBLAS.
-namespace gatefold::device {
+namespace gatefold::detail_::device {
 
 /// c = epilogue(c, …), where the product is not ours
 template <class T, class E>
@@ -51,4 +51,4 @@ void gemm(Context& ctx, Index m, Index n, Index k, const T* a, bool ta, Index a_
                  "cublasGemmEx");
 }
 
-}  // namespace gatefold::device
+}  // namespace gatefold::detail_::device

@@ -24,7 +24,7 @@
 #include "gatefold/backend/gemm_rows.hpp"
 #include "gatefold/backend/group_table.hpp"
 
-namespace gatefold::device {
+namespace gatefold::detail_::device {
 
 /// What names the memory of a device, for views of its backends (tensor/view.hpp).
 struct DeviceMemory;
@@ -35,7 +35,7 @@ template <class B, class Operands>
 struct Primitives {
   static constexpr bool is_host = false;
   using Memory = DeviceMemory;
-  using Options = device::Options;
+  using Options = detail_::device::Options;
   using Context = BasicContext<B>;
 
   /// Whether grouped products of T round it.
@@ -44,7 +44,7 @@ struct Primitives {
 
   static constexpr int least_capability = rounds<float> ? 80 : 75;  // of its device
 
-  using PackedWeights = device::PackedWeights;
+  using PackedWeights = detail_::device::PackedWeights;
   /// Add w [E, depth, columns] to the packed weights, where `round` asks for bfloat16. Plain ones need no packing.
   template <class T>
   static void pack(Context& ctx, View<const T, 3, B> w, bool round, PackedWeights& packed) {
@@ -62,7 +62,7 @@ struct Primitives {
 
   static void* allocate(std::size_t bytes) {
     void* p = nullptr;
-    device::expect_success(cudaMalloc(&p, bytes), "cudaMalloc");
+    detail_::device::expect_success(cudaMalloc(&p, bytes), "cudaMalloc");
     return p;
   }
   static void release(void* p) {
@@ -70,7 +70,7 @@ struct Primitives {
   }
   /// What a tensor has outgrown.
   static void retire(void* p) {
-    if (!device::Retired::keep(p)) release(p);
+    if (!detail_::device::Retired::keep(p)) release(p);
   }
   /// On the device of p. Not while a stream is being captured: it would become part of the graph. A device that has
   /// failed is left to the next launch, which says so: here an error may be on its way already.
@@ -90,7 +90,7 @@ struct Primitives {
   }
   static void write_zeros(Context& ctx, void* p, std::size_t bytes) {
     const auto here = ctx.here();
-    if (bytes > 0) device::expect_success(cudaMemsetAsync(p, 0, bytes, ctx.stream()), "cudaMemsetAsync");
+    if (bytes > 0) detail_::device::expect_success(cudaMemsetAsync(p, 0, bytes, ctx.stream()), "cudaMemsetAsync");
   }
   template <class T>
   static void to_host(Context& ctx, Index n, const T* from, T* to) {
@@ -104,13 +104,14 @@ struct Primitives {
   static void copy_bytes(Context& ctx, std::size_t bytes, const void* from, void* to) {
     const auto here = ctx.here();
     if (bytes == 0) return;
-    device::expect_success(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, ctx.stream()), "cudaMemcpyAsync");
+    detail_::device::expect_success(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, ctx.stream()),
+                                    "cudaMemcpyAsync");
   }
 
   template <class F>
   static void for_each(Context& ctx, Index n, const F& f) {
     const auto here = ctx.here();
-    device::for_each(ctx.stream(), n, f);
+    detail_::device::for_each(ctx.stream(), n, f);
   }
   template <class F>
   static void for_tasks(Context& ctx, Index n, const F& f) {
@@ -119,17 +120,17 @@ struct Primitives {
   template <class F>
   static void for_rows(Context& ctx, Index n, const F& f) {
     const auto here = ctx.here();
-    device::for_rows(ctx.stream(), n, f, ctx.multiprocessors());
+    detail_::device::for_rows(ctx.stream(), n, f, ctx.multiprocessors());
   }
   template <class T, class F>
   static void reduce(Context& ctx, Index n, const F& f, T* out) {
     const auto here = ctx.here();
-    device::reduce<T>(ctx, n, f, out);
+    detail_::device::reduce<T>(ctx, n, f, out);
   }
   static void group_by(Context& ctx, View<const Index, 1, B> keys, View<Index, 1, B> offsets, View<Index, 1, B> order) {
     const auto here = ctx.here();
     if (offsets.empty()) return;
-    device::group_by(ctx, keys.size(), keys.data(), offsets.extent(0) - 1, offsets.data(), order.data());
+    detail_::device::group_by(ctx, keys.size(), keys.data(), offsets.extent(0) - 1, offsets.data(), order.data());
   }
 
   /// By counting, for up to TableTile::most_groups groups and TableTile::most_each keys of a row.
@@ -138,10 +139,10 @@ struct Primitives {
                           View<Index, 1, B> row_slots) {
     const auto here = ctx.here();
     const Index n = keys.size(), each = keys.extent(1), groups = offsets.size() - 1;
-    if (!device::fits_table(n, each, groups))
+    if (!detail_::device::fits_table(n, each, groups))
       return group_by_and_back(ctx, keys, offsets, order, rows, row_offsets, row_slots);
-    device::group_table(ctx, n, each, keys.data(), groups, offsets.data(), order.data(), rows.data(),
-                        row_offsets.data(), row_slots.data());
+    detail_::device::group_table(ctx, n, each, keys.data(), groups, offsets.data(), order.data(), rows.data(),
+                                 row_offsets.data(), row_slots.data());
   }
 
   template <class T, class E>
@@ -151,13 +152,13 @@ struct Primitives {
     if (c.empty()) return;
     const Index depth = a.extent(ta ? 0 : 1);
     if (depth > 0) {
-      device::gemm(ctx, c.extent(0), c.extent(1), depth, a.data(), ta, a.extent(1), b.data(), tb, b.extent(1),
-                   accumulate, c.data());
+      detail_::device::gemm(ctx, c.extent(0), c.extent(1), depth, a.data(), ta, a.extent(1), b.data(), tb, b.extent(1),
+                            accumulate, c.data());
     } else if (!accumulate) {
       fill(ctx, c, T(0));
     }
-    if constexpr (!std::is_same_v<E, fn::Store>)
-      for_each(ctx, c.size(), device::ApplyEpilogue<T, E>{c.data(), c.extent(1), epilogue});
+    if constexpr (!std::is_same_v<E, functor::Store>)
+      for_each(ctx, c.size(), detail_::device::ApplyEpilogue<T, E>{c.data(), c.extent(1), epilogue});
   }
 
   /// Rows of up to MostColumns::columns values are finished in shared memory by the kernel that sums them, longer ones
@@ -167,15 +168,17 @@ struct Primitives {
                         const E& epilogue, const F& f) {
     const auto here = ctx.here();
     const Index columns = c.extent(1), depth = a.extent(1);
-    device::expect_int("Cuda::gemm_rows", depth);
-    if (columns < 1 || columns > device::most_copied_columns<T>) return gemm_then_rows(ctx, a, b, tb, c, epilogue, f);
-    if (columns > device::MostColumns::columns)
-      return gemm_then(ctx, a, b, tb, c, fn::Store{}, [&](View<T, 2, B> sums) {
-        T* const kept = std::is_same_v<E, fn::Store> ? nullptr : c.data();  // sums that stay as they are stand there
-        device::copied_rows(ctx.stream(), sums.extent(0), columns, sums.data(), kept, epilogue, f);
+    detail_::device::expect_int("Cuda::gemm_rows", depth);
+    if (columns < 1 || columns > detail_::device::most_copied_columns<T>)
+      return gemm_then_rows(ctx, a, b, tb, c, epilogue, f);
+    if (columns > detail_::device::MostColumns::columns)
+      return gemm_then(ctx, a, b, tb, c, functor::Store{}, [&](View<T, 2, B> sums) {
+        T* const kept =
+            std::is_same_v<E, functor::Store> ? nullptr : c.data();  // sums that stay as they are stand there
+        detail_::device::copied_rows(ctx.stream(), sums.extent(0), columns, sums.data(), kept, epilogue, f);
       });
-    device::product_rows(ctx.stream(), ctx.multiprocessors(), c.extent(0), columns, depth, a.data(), b.data(), tb,
-                         c.data(), epilogue, f);
+    detail_::device::product_rows(ctx.stream(), ctx.multiprocessors(), c.extent(0), columns, depth, a.data(), b.data(),
+                                  tb, c.data(), epilogue, f);
   }
 
   /// @param transpose  a bool, or `transposed` or `as_stored`, for which kernels of one kind are compiled; and below
@@ -183,7 +186,8 @@ struct Primitives {
   static void grouped_gemm(Context& ctx, Groups<B> g, View<const T, 2, B> a, View<const T, 3, B> w, Transpose transpose,
                            View<T, 2, B> c, const E& epilogue) {
     const auto here = ctx.here();
-    if constexpr (rounds<T>) return device::bf16_gemm(ctx, g, std::array{a}, std::array{w}, transpose, c, epilogue);
+    if constexpr (rounds<T>)
+      return detail_::device::bf16_gemm(ctx, g, std::array{a}, std::array{w}, transpose, c, epilogue);
     ctx.begin_product(transpose);
     grouped(ctx, g, a, std::array{w}, transpose, c, epilogue);
   }
@@ -193,7 +197,7 @@ struct Primitives {
   static void grouped_gemm(Context& ctx, Groups<B> g, View<const Bfloat16, 2, B> a, View<const float, 3, B> w,
                            Transpose transpose, View<C, 2, B> c, const E& epilogue) requires rounds<float> {
     const auto here = ctx.here();
-    device::bf16_gemm(ctx, g, std::array{a}, std::array{w}, transpose, c, epilogue);
+    detail_::device::bf16_gemm(ctx, g, std::array{a}, std::array{w}, transpose, c, epilogue);
   }
   /// c[s] = Σ_t a_t[row(s)] op(w_t[e]), a sum of float.
   template <class C, class Transpose, std::size_t Terms>
@@ -201,7 +205,7 @@ struct Primitives {
                             const std::array<View<const float, 3, B>, Terms>& w, Transpose transpose,
                             View<C, 2, B> c) requires rounds<float> {
     const auto here = ctx.here();
-    device::bf16_gemm(ctx, g, a, w, transpose, c, fn::Store{});
+    detail_::device::bf16_gemm(ctx, g, a, w, transpose, c, functor::Store{});
   }
   /// c = a[row(s)] op(w[e]), of `columns` columns, is not kept: f(lanes, s, sum) for slots in use, where the sum is
   /// that of what the epilogue makes of a row, the same on every lane.
@@ -210,7 +214,7 @@ struct Primitives {
                                Transpose transpose, Index columns, const E& epilogue,
                                const F& f) requires rounds<float> {
     const auto here = ctx.here();
-    device::bf16_gemm_sum(ctx, g, a, w, transpose, columns, epilogue, f);
+    detail_::device::bf16_gemm_sum(ctx, g, a, w, transpose, columns, epilogue, f);
   }
   /// While what it returns lives, products that round what they multiply find these rows of a rounded.
   /// @param room  rows that nobody reads before, or writes while it lives: they may stand there
@@ -218,15 +222,15 @@ struct Primitives {
   [[nodiscard]] static auto rounded_once(Context& ctx, const Groups<B>& g, View<const float, 2, B> a,
                                          View<C, 2, B> room) requires rounds<float> {
     const auto here = ctx.here();
-    return device::round_for_products(ctx, g, a, room);
+    return detail_::device::round_for_products(ctx, g, a, room);
   }
 
   template <class T, class Transpose, class F>
   static void grouped_gemm_rows(Context& ctx, Groups<B> g, View<const T, 2, B> a, View<const T, 3, B> w,
                                 Transpose transpose, View<T, 2, B> c, const F& f) {
-    grouped_gemm(ctx, g, a, w, transpose, c, fn::Store{});
+    grouped_gemm(ctx, g, a, w, transpose, c, functor::Store{});
     const auto here = ctx.here();
-    device::for_rows(ctx.product_stream(), g.slots, fn::OnSlot<F, T, B>{f, g.offsets, c});
+    detail_::device::for_rows(ctx.product_stream(), g.slots, functor::OnSlot<F, T, B>{f, g.offsets, c});
   }
 
   template <class T, std::size_t M, class E, class L>
@@ -235,7 +239,7 @@ struct Primitives {
                            View<T, 2, B> c, const L& last) {
     static_assert(M == 1 || M == 2, "gatefold: grouped_pair takes one or two first matrices");
     const auto here = ctx.here();
-    if constexpr (rounds<T>) return device::bf16_pair(ctx, g, a, up, middle, down, c, last);
+    if constexpr (rounds<T>) return detail_::device::bf16_pair(ctx, g, a, up, middle, down, c, last);
     ctx.begin_product(false);
     const auto mark = ctx.mark();
     auto hidden = ctx.template scratch<T>(g.slots, down.extent(1));
@@ -249,7 +253,7 @@ struct Primitives {
                            const std::array<View<const float, 3, B>, M>& up, const E& middle,
                            View<const float, 3, B> down, View<Bfloat16, 2, B> c, const L& last) requires rounds<float> {
     const auto here = ctx.here();
-    device::bf16_pair(ctx, g, a, up, middle, down, c, last);
+    detail_::device::bf16_pair(ctx, g, a, up, middle, down, c, last);
   }
 
   /// Without `accumulate` both are stored, not added: what stands there is not read, and an expert without slots has 0.
@@ -257,13 +261,15 @@ struct Primitives {
   static void grouped_outer(Context& ctx, Groups<B> g, View<const T, 2, B> a, View<const T, 2, B> dc, View<T, 3, B> dw,
                             bool accumulate = true, View<const Index, 1, B> dc_rows = {}) {
     const auto here = ctx.here();
-    device::expect_int("Cuda::grouped_outer", g.slots);
-    if constexpr (rounds<T>) return device::bf16_outer(ctx, g, a, dc, dc_rows, accumulate, dw);
-    if (ctx.options().blas_experts) return device::blas_slots_are_depth(ctx, g, a, dc, dc_rows, accumulate, dw);
-    constexpr auto along_lines = device::Layout::along_lines;
-    device::slots_are_depth(ctx, device::operand<T>(along_lines, a.data(), a.extent(1), g.rows.data()),
-                            device::operand<T>(along_lines, dc.data(), dc.extent(1), dc_rows.data()), g.offsets.data(),
-                            g.experts(), dw.extent(1), dw.extent(2), accumulate, dw.data());
+    detail_::device::expect_int("Cuda::grouped_outer", g.slots);
+    if constexpr (rounds<T>) return detail_::device::bf16_outer(ctx, g, a, dc, dc_rows, accumulate, dw);
+    if (ctx.options().blas_experts)
+      return detail_::device::blas_slots_are_depth(ctx, g, a, dc, dc_rows, accumulate, dw);
+    constexpr auto along_lines = detail_::device::Layout::along_lines;
+    detail_::device::slots_are_depth(ctx,
+                                     detail_::device::operand<T>(along_lines, a.data(), a.extent(1), g.rows.data()),
+                                     detail_::device::operand<T>(along_lines, dc.data(), dc.extent(1), dc_rows.data()),
+                                     g.offsets.data(), g.experts(), dw.extent(1), dw.extent(2), accumulate, dw.data());
   }
 
   template <class A, class D>
@@ -273,16 +279,16 @@ struct Primitives {
                                                                            (std::is_same_v<A, Bfloat16> ||
                                                                             std::is_same_v<D, Bfloat16>)) {
     const auto here = ctx.here();
-    device::bf16_outer(ctx, g, a, dc, dc_rows, accumulate, dw);
+    detail_::device::bf16_outer(ctx, g, a, dc, dc_rows, accumulate, dw);
   }
 
   template <class T>
   static void grouped_sum(Context& ctx, Groups<B> g, View<const T, 2, B> dc, View<T, 2, B> db, bool accumulate = true,
                           View<const Index, 1, B> dc_rows = {}, In<T, 1, B> weight = {}) {
     const auto here = ctx.here();
-    device::grouped_sum(ctx, g.offsets.data(), g.experts(), g.slots,
-                        device::SlotValues<T>{dc.data(), dc_rows.data(), weight.data(), db.extent(1)}, accumulate,
-                        db.data());
+    detail_::device::grouped_sum(ctx, g.offsets.data(), g.experts(), g.slots,
+                                 detail_::device::SlotValues<T>{dc.data(), dc_rows.data(), weight.data(), db.extent(1)},
+                                 accumulate, db.data());
   }
 
  private:
@@ -290,8 +296,8 @@ struct Primitives {
   static void transfer(Context& ctx, Index n, const T* from, T* to, cudaMemcpyKind kind) {
     const auto here = ctx.here();
     if (n == 0) return;
-    device::expect_success(cudaMemcpyAsync(to, from, static_cast<std::size_t>(n) * sizeof(T), kind, ctx.stream()),
-                           "cudaMemcpyAsync");
+    detail_::device::expect_success(
+        cudaMemcpyAsync(to, from, static_cast<std::size_t>(n) * sizeof(T), kind, ctx.stream()), "cudaMemcpyAsync");
     ctx.synchronize();
   }
 
@@ -300,23 +306,24 @@ struct Primitives {
   template <class T, std::size_t M, class E>
   static void grouped(Context& ctx, Groups<B> g, View<const T, 2, B> a, const std::array<View<const T, 3, B>, M>& w,
                       bool transpose, View<T, 2, B> c, const E& epilogue) {
-    using device::Layout;
-    device::expect_int("Cuda::grouped_gemm", a.extent(1));
-    if (ctx.options().blas_experts) return device::blas_slots_are_rows(ctx, g, a, w, transpose, c, epilogue);
+    using detail_::device::Layout;
+    detail_::device::expect_int("Cuda::grouped_gemm", a.extent(1));
+    if (ctx.options().blas_experts) return detail_::device::blas_slots_are_rows(ctx, g, a, w, transpose, c, epilogue);
     bool rounded = !transpose && !B::template rounds<float>;
     for (const auto& matrix : w) rounded = rounded && ctx.packed(matrix.data(), matrix.extent(2));
-    device::Each<T, static_cast<int>(M)> b;
+    detail_::device::Each<T, static_cast<int>(M)> b;
     for (std::size_t m = 0; m < M; ++m) {
       const Index stride = rounded ? bf16_stride(w[m].extent(2)) : w[m].extent(2);
-      b.of[m] = rounded
-                    ? device::operand<T>(Layout::rounded, ctx.packed(w[m].data(), w[m].extent(2)), stride)
-                    : device::operand<T>(transpose ? Layout::along_depth : Layout::along_lines, w[m].data(), stride);
+      b.of[m] = rounded ? detail_::device::operand<T>(Layout::rounded, ctx.packed(w[m].data(), w[m].extent(2)), stride)
+                        : detail_::device::operand<T>(transpose ? Layout::along_depth : Layout::along_lines,
+                                                      w[m].data(), stride);
     }
     const Index step = w[0].extent(1) * (rounded ? bf16_stride(w[0].extent(2)) * Index(sizeof(Bfloat16))
                                                  : w[0].extent(2) * Index(sizeof(T)));
-    device::slots_are_rows(ctx, device::operand<T>(Layout::along_depth, a.data(), a.extent(1), g.rows.data()), b, step,
-                           g.offsets.data(), g.experts(), g.slots, c.extent(1), a.extent(1), c.data(), epilogue);
+    detail_::device::slots_are_rows(
+        ctx, detail_::device::operand<T>(Layout::along_depth, a.data(), a.extent(1), g.rows.data()), b, step,
+        g.offsets.data(), g.experts(), g.slots, c.extent(1), a.extent(1), c.data(), epilogue);
   }
 };
 
-}  // namespace gatefold::device
+}  // namespace gatefold::detail_::device

@@ -16,7 +16,7 @@
 
 /// The grouped products: kernels that find their expert and their rows in offsets on the device, so that the host never
 /// waits for routing, gather rows while they read them, and hand finished sums to an epilogue.
-namespace gatefold::device {
+namespace gatefold::detail_::device {
 
 /// The shared memory of a block: a ring of tiles of both operands while it sums, then sums on their way to the
 /// epilogue.
@@ -328,4 +328,4 @@ void slots_are_rows(Context& ctx, const Operand<T>& a, const Each<T, Matrices>& 
   expect_launched("Cuda::grouped_gemm");
 }
 
-}  // namespace gatefold::device
+}  // namespace gatefold::detail_::device

@@ -13,7 +13,7 @@
 
 /// A product whose rows are finished where they are summed, scores of few experts that are routed in shared memory; and
 /// longer rows, which are brought there.
-namespace gatefold::device {
+namespace gatefold::detail_::device {
 
 /// N values read at once where 16 bytes allow it.
 template <class T, int N>
@@ -289,4 +289,4 @@ void copied_rows(cudaStream_t stream, Index lines, Index columns, const T* sums,
   expect_launched("Cuda::gemm_rows");
 }
 
-}  // namespace gatefold::device
+}  // namespace gatefold::detail_::device

@@ -7,7 +7,7 @@
 
 #include "gatefold/core/config.hpp"
 
-namespace gatefold::device {
+namespace gatefold::detail_::device {
 
 /// Device memory that graphs may use and the objects of a pool have outgrown: it stays until the context ends.
 class Retired {
@@ -42,4 +42,4 @@ class Retired {
   std::vector<void*> kept_;
 };
 
-}  // namespace gatefold::device
+}  // namespace gatefold::detail_::device

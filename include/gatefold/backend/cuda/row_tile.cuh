@@ -4,7 +4,7 @@
 
 #include "gatefold/core/types.hpp"
 
-namespace gatefold::device {
+namespace gatefold::detail_::device {
 
 /// The experts that a kernel takes, by their rows: more than `above`, and at most `up_to`.
 struct RowRange {
@@ -50,4 +50,4 @@ __device__ inline Index count_row_tiles(const Index* offsets, Index experts, Ind
   return tiles;
 }
 
-}  // namespace gatefold::device
+}  // namespace gatefold::detail_::device

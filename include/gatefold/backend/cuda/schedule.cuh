@@ -4,7 +4,7 @@
 #include "gatefold/core/types.hpp"
 
 /// How the tiles of a product are dealt to blocks that stay until all is done.
-namespace gatefold::device {
+namespace gatefold::detail_::device {
 
 /// Steps [begin, end) of a tile's sums: all of them, the first, or the last.
 struct TilePart {
@@ -43,4 +43,4 @@ class Schedule {
   int steps_;
 };
 
-}  // namespace gatefold::device
+}  // namespace gatefold::detail_::device

@@ -12,7 +12,7 @@
 
 /// The grouped product where experts have few rows, as in decoding: its time is that of reading the weights once. A
 /// ring of tiles in shared memory keeps many bytes under way, while the threads sum what has come.
-namespace gatefold::device {
+namespace gatefold::detail_::device {
 
 /// Rows of one expert and columns of a block, and depth of a tile of the ring. A thread has one column.
 template <int Columns, int Depth>
@@ -155,4 +155,4 @@ static __global__ void __launch_bounds__(Strip::threads)
   }
 }
 
-}  // namespace gatefold::device
+}  // namespace gatefold::detail_::device

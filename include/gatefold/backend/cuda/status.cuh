@@ -7,7 +7,7 @@
 
 #include "gatefold/core/error.hpp"
 
-namespace gatefold::device {
+namespace gatefold::detail_::device {
 
 /// @throws DeviceError with the call and CUDA's own sentence, unless it succeeded
 inline void expect_success(cudaError_t status, const char* call) {
@@ -23,4 +23,4 @@ inline void expect_success(cublasStatus_t status, const char* call) {
 /// To be called after every launch, which reports bad configurations this way alone.
 inline void expect_launched(const char* primitive) { expect_success(cudaGetLastError(), primitive); }
 
-}  // namespace gatefold::device
+}  // namespace gatefold::detail_::device

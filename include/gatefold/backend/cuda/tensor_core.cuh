@@ -6,7 +6,7 @@
 
 /// The instructions of tensor cores that multiply bfloat16 (PTX ISA, "Warp Level Matrix Multiply-Accumulate
 /// Instructions"), from compute capability 8.0 on. All lanes of a warp call them together.
-namespace gatefold::device {
+namespace gatefold::detail_::device {
 
 __device__ inline std::uint32_t shared_address(const void* p) {
   return static_cast<std::uint32_t>(__cvta_generic_to_shared(p));
@@ -50,4 +50,4 @@ __device__ inline void multiply_add(float (&sum)[4], const std::uint32_t (&a)[4]
 #endif
 }
 
-}  // namespace gatefold::device
+}  // namespace gatefold::detail_::device

@@ -8,7 +8,7 @@
 #include "gatefold/core/types.hpp"
 
 /// Descriptions of matrices by which Hopper's tensor memory accelerator copies boxes of them to shared memory.
-namespace gatefold::device {
+namespace gatefold::detail_::device {
 
 /// Rows and columns of a box: 64 values are the 128 bytes that its swizzle permutes (Bf16Place).
 inline constexpr int kBoxRows = 64, kBoxColumns = 64, kBoxBytes = kBoxRows * kBoxColumns * 2;
@@ -52,4 +52,4 @@ inline CUtensorMap tensor_map(const Bf16Matrix& a, Index columns, Index rows) {
   return tensor_map(a.data, bf16_stride(columns), a.stride, rows, 1, rows * a.stride);
 }
 
-}  // namespace gatefold::device
+}  // namespace gatefold::detail_::device

@@ -5,7 +5,7 @@
 #include "gatefold/core/types.hpp"
 
 /// How the tiled product is cut: plain compile-time values, which change speed and never a result.
-namespace gatefold::device {
+namespace gatefold::detail_::device {
 
 /// A block of threads computes rows × columns of c, `depth` products of every sum at a time; a warp 8 × 4 threads of
 /// it, a thread row_parts × column_parts patches of 4 × 4.
@@ -81,4 +81,4 @@ constexpr bool fills_device(Index tiles, int multiprocessors) {
   return tiles * 10 >= blocks_at_once<Shape>(multiprocessors) * Shape::tenths;
 }
 
-}  // namespace gatefold::device
+}  // namespace gatefold::detail_::device

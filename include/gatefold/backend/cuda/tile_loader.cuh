@@ -9,7 +9,7 @@
 #include "gatefold/core/bfloat16.hpp"
 #include "gatefold/core/types.hpp"
 
-namespace gatefold::device {
+namespace gatefold::detail_::device {
 
 inline constexpr int kPadding = 4;  // of rows in shared memory: lines that are written along depth meet other banks
 
@@ -161,4 +161,4 @@ class TileLoader {
   Four<T> held_[kFours];
 };
 
-}  // namespace gatefold::device
+}  // namespace gatefold::detail_::device

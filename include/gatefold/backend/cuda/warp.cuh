@@ -9,7 +9,7 @@
 #include "gatefold/core/config.hpp"
 #include "gatefold/core/types.hpp"
 
-namespace gatefold::device {
+namespace gatefold::detail_::device {
 
 /// The lanes of a row on a device: a warp, or an aligned part of one (backend/lanes.hpp). Sums and maxima are exchanged
 /// in a butterfly, so that every lane computes the same bits (maxima: up to the sign of zero, and without NaN). What a
@@ -118,4 +118,4 @@ struct WarpOfRow : Warp {
   }
 };
 
-}  // namespace gatefold::device
+}  // namespace gatefold::detail_::device

@@ -6,7 +6,7 @@
 
 /// The instructions of Hopper's asynchronous products and copies (PTX ISA: mbarrier, cp.async.bulk.tensor,
 /// wgmma.mma_async), for code compiled for sm_90a; elsewhere these functions do nothing, and nothing calls them.
-namespace gatefold::device {
+namespace gatefold::detail_::device {
 
 /// An mbarrier in shared memory, named by its address there.
 struct Barrier {
@@ -159,4 +159,4 @@ __device__ void add_product(float (&sum)[128], std::uint64_t a, std::uint64_t b,
 #endif
 }
 
-}  // namespace gatefold::device
+}  // namespace gatefold::detail_::device

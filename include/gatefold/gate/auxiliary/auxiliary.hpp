@@ -38,17 +38,18 @@ struct GateOutcomeGrad {
   NoisyRank<T, B> noisy{};
 };
 
-namespace auxiliary {
+namespace detail_::auxiliary {
 
 /// Whether a loss finds in a selection what it says it needs.
 template <class LossT, class SelectionT>
-inline constexpr bool fits = (!hook::auxiliary::needs_picks_by_item<LossT>() ||
-                              hook::selection::picks_by_item<SelectionT>()) &&
-                             (!hook::auxiliary::needs_noise<LossT>() || hook::selection::shows_noise<SelectionT>());
+inline constexpr bool fits = (!detail_::hook::auxiliary::needs_picks_by_item<LossT>() ||
+                              detail_::hook::selection::picks_by_item<SelectionT>()) &&
+                             (!detail_::hook::auxiliary::needs_noise<LossT>() ||
+                              detail_::hook::selection::shows_noise<SelectionT>());
 
-}  // namespace auxiliary
+}  // namespace detail_::auxiliary
 
-namespace policy {
+namespace detail_::policy {
 
 template <class L, class T, class B>
 concept AuxiliaryForward = requires(const L loss, typename B::Context& ctx, const GateOutcome<T, B>& a,
@@ -83,16 +84,16 @@ constexpr bool check_gate_parts() {
                   "gatefold: an auxiliary loss needs backward<T, B>(ctx, a, d) const, which adds to what d, a "
                   "GateOutcomeGrad, has; see docs/how-to/extending_parts.md#parts-of-a-gate")
   GATEFOLD_EXPECT(
-      (!named::Params<AuxiliaryT>() && ...) && (!named::Saved<AuxiliaryT>() && ...) &&
-          (!named::Extra<AuxiliaryT>() && ...),
+      (!detail_::named::Params<AuxiliaryT>() && ...) && (!detail_::named::Saved<AuxiliaryT>() && ...) &&
+          (!detail_::named::Extra<AuxiliaryT>() && ...),
       "gatefold: an auxiliary loss is options and what it computes of a GateOutcome: it has no Params, Saved "
       "or Extra of its own; see docs/how-to/extending_parts.md#parts-of-a-gate")
-  return check_parts<ScoresT, MixingT, SelectionT, T, B>() && (hook::auxiliary::all<AuxiliaryT>() && ...);
+  return check_parts<ScoresT, MixingT, SelectionT, T, B>() && (detail_::hook::auxiliary::all<AuxiliaryT>() && ...);
 }
 
-}  // namespace policy
+}  // namespace detail_::policy
 
-namespace fn {
+namespace functor {
 
 template <class T, class B>
 struct Valid {
@@ -267,7 +268,7 @@ View<T, 1, B> balance(C& ctx, const GateOutcome<T, B>& a, Index stride, NonDeduc
   return slope;
 }
 
-}  // namespace fn
+}  // namespace functor
 
 /// Ask for an even load.
 ///
@@ -293,13 +294,13 @@ struct Balance {
   template <class T, class B>
   void forward(typename B::Context& ctx, const GateOutcome<T, B>& a, Out<T, 1, B> value) const {
     auto mark = ctx.mark();
-    fn::balance(ctx, a, 1, T(weight), per_pick, value);
+    functor::balance(ctx, a, 1, T(weight), per_pick, value);
   }
   template <class T, class B>
   void backward(typename B::Context& ctx, const GateOutcome<T, B>& a, const GateOutcomeGrad<T, B>& d) const {
     auto mark = ctx.mark();
-    auto slope = fn::balance(ctx, a, 1, T(weight), per_pick, {});
-    B::for_rows(ctx, d.probabilities.extent(0), fn::TotalBackward<T, B>{slope, {a.valid}, d.probabilities});
+    auto slope = functor::balance(ctx, a, 1, T(weight), per_pick, {});
+    B::for_rows(ctx, d.probabilities.extent(0), functor::TotalBackward<T, B>{slope, {a.valid}, d.probabilities});
   }
 };
 
@@ -318,16 +319,17 @@ struct ZLoss {
   template <class T, class B>
   void forward(typename B::Context& ctx, const GateOutcome<T, B>& a, Out<T, 1, B> value) const {
     auto mark = ctx.mark();
-    auto count = fn::count_valid(ctx, a);
+    auto count = functor::count_valid(ctx, a);
     fill(ctx, value, 0);
-    B::template reduce<T>(ctx, a.logits.extent(0), fn::SquaredLogSumExp<T, B>{a.logits, {a.valid}}, value.data());
-    B::for_each(ctx, 1, fn::ScaleByCount<T, B>{T(weight), count, value});
+    B::template reduce<T>(ctx, a.logits.extent(0), functor::SquaredLogSumExp<T, B>{a.logits, {a.valid}}, value.data());
+    B::for_each(ctx, 1, functor::ScaleByCount<T, B>{T(weight), count, value});
   }
   template <class T, class B>
   void backward(typename B::Context& ctx, const GateOutcome<T, B>& a, const GateOutcomeGrad<T, B>& d) const {
     auto mark = ctx.mark();
-    auto count = fn::count_valid(ctx, a);
-    B::for_each(ctx, a.logits.extent(0), fn::ZLossBackward<T, B>{{a.logits, {a.valid}}, T(weight), count, d.logits});
+    auto count = functor::count_valid(ctx, a);
+    B::for_each(ctx, a.logits.extent(0),
+                functor::ZLossBackward<T, B>{{a.logits, {a.valid}}, T(weight), count, d.logits});
   }
 };
 

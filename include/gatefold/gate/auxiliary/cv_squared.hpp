@@ -30,7 +30,7 @@ struct CvSquared {
   }
 };
 
-namespace fn {
+namespace functor {
 
 /// value = weight · CV²(v), unless empty, and slope[e] = its derivative by v[e]
 template <class T, class B>
@@ -55,5 +55,5 @@ struct CvSquaredValue {
   }
 };
 
-}  // namespace fn
+}  // namespace functor
 }  // namespace gatefold

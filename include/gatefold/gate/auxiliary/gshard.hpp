@@ -25,13 +25,13 @@ struct GShard {
   template <class T, class B>
   void forward(typename B::Context& ctx, const GateOutcome<T, B>& a, Out<T, 1, B> value) const {
     auto mark = ctx.mark();
-    fn::balance(ctx, a, fn::picks_per_item(a), T(weight), false, value);
+    functor::balance(ctx, a, functor::picks_per_item(a), T(weight), false, value);
   }
   template <class T, class B>
   void backward(typename B::Context& ctx, const GateOutcome<T, B>& a, const GateOutcomeGrad<T, B>& d) const {
     auto mark = ctx.mark();
-    auto slope = fn::balance(ctx, a, fn::picks_per_item(a), T(weight), false, {});
-    B::for_rows(ctx, d.probabilities.extent(0), fn::TotalBackward<T, B>{slope, {a.valid}, d.probabilities});
+    auto slope = functor::balance(ctx, a, functor::picks_per_item(a), T(weight), false, {});
+    B::for_rows(ctx, d.probabilities.extent(0), functor::TotalBackward<T, B>{slope, {a.valid}, d.probabilities});
   }
 };
 

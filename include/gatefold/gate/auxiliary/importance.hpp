@@ -39,7 +39,7 @@ struct Importance {
   void backward(typename B::Context& ctx, const GateOutcome<T, B>& a, const GateOutcomeGrad<T, B>& d) const {
     auto mark = ctx.mark();
     auto slope = slopes(ctx, a, {});
-    B::for_rows(ctx, d.probabilities.extent(0), fn::TotalBackward<T, B>{slope, {a.valid}, d.probabilities});
+    B::for_rows(ctx, d.probabilities.extent(0), functor::TotalBackward<T, B>{slope, {a.valid}, d.probabilities});
   }
 
  private:
@@ -48,8 +48,8 @@ struct Importance {
     const Index experts = a.probabilities.extent(1);
     validate(experts);
     auto total = ctx.template scratch<T>(experts), slope = ctx.template scratch<T>(experts);
-    fn::expert_totals(ctx, a, total);
-    B::for_each(ctx, 1, fn::CvSquaredValue<T, B>{total, cv, T(weight), value, slope});
+    functor::expert_totals(ctx, a, total);
+    B::for_each(ctx, 1, functor::CvSquaredValue<T, B>{total, cv, T(weight), value, slope});
     return slope;
   }
 };

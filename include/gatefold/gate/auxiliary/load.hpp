@@ -11,7 +11,7 @@
 
 namespace gatefold {
 
-namespace fn {
+namespace functor {
 
 /// The K-th best expert of item n, and the one after it (-1: there is none).
 template <class T, class B>
@@ -93,7 +93,7 @@ struct SmoothLoadBackward {
   }
 };
 
-}  // namespace fn
+}  // namespace functor
 
 /// Ask for an even load, smoothly: by the chance that an expert is taken under new noise of its own.
 ///
@@ -142,25 +142,26 @@ struct Load {
     const auto above = above_threshold(ctx, a);
     auto slope = slopes(ctx, a, above, {});
     B::for_each(ctx, a.rank.extent(0),
-                fn::SmoothLoadBackward<T, B>{above, slope, d.rank, d.noisy, std::numeric_limits<T>::min()});
+                functor::SmoothLoadBackward<T, B>{above, slope, d.rank, d.noisy, std::numeric_limits<T>::min()});
   }
 
  private:
   template <class T, class B>
-  fn::AboveThreshold<T, B> above_threshold(auto& ctx, const GateOutcome<T, B>& a) const {
+  functor::AboveThreshold<T, B> above_threshold(auto& ctx, const GateOutcome<T, B>& a) const {
     const Index items = a.rank.extent(0);
     auto last = ctx.template scratch<Index>(items), next = ctx.template scratch<Index>(items);
-    B::for_rows(ctx, items, fn::LastAndNext<T, B>{a.noisy.value, a.plan.expert, fn::picks_per_item(a), last, next});
+    B::for_rows(ctx, items,
+                functor::LastAndNext<T, B>{a.noisy.value, a.plan.expert, functor::picks_per_item(a), last, next});
     return {a.rank, a.noisy, last, next, excluding, {a.valid}};
   }
   template <class T, class B>
-  View<T, 1, B> slopes(auto& ctx, const GateOutcome<T, B>& a, const fn::AboveThreshold<T, B>& above,
+  View<T, 1, B> slopes(auto& ctx, const GateOutcome<T, B>& a, const functor::AboveThreshold<T, B>& above,
                        Out<T, 1, B> value) const {
     validate(a.rank.extent(1));
     const Index experts = a.rank.extent(1);
     auto load = ctx.template scratch<T>(experts), slope = ctx.template scratch<T>(experts);
-    B::for_rows(ctx, experts, fn::SmoothLoad<T, B>{above, load});
-    B::for_each(ctx, 1, fn::CvSquaredValue<T, B>{load, cv, T(weight), value, slope});
+    B::for_rows(ctx, experts, functor::SmoothLoad<T, B>{above, load});
+    B::for_each(ctx, 1, functor::CvSquaredValue<T, B>{load, cv, T(weight), value, slope});
     return slope;
   }
 };

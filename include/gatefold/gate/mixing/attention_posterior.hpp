@@ -22,7 +22,7 @@
 
 namespace gatefold {
 
-namespace fn {
+namespace functor {
 
 template <class T>
 struct Both {
@@ -31,7 +31,7 @@ struct Both {
   GATEFOLD_HD void operator()(Index n) const { both[n] = a[n] != 0 && b[n] != 0 ? T(1) : T(0); }
 };
 
-}  // namespace fn
+}  // namespace functor
 
 /// Tokens follow the tokens they attend to: the mixing of Attention-Aware gates.
 ///
@@ -126,12 +126,13 @@ struct AttentionPosterior {
     auto mark = ctx.mark();
     const View<const T, 3, B> gram = gram_of(ctx, extra.trace.value);
     const View<T, 2, B> places = places_of(ctx, extra.trace.value);
-    attending::for_sequences(ctx, items, extra.trace.value.length, {}, [&](auto& own, Index first, Index count) {
-      const auto part = [&](auto all) { return all.rows(first, count); };
-      forward_sequences<T, B>(own, part(x), part(z), part(q), part(saved.r.view()), part(saved.log_q.view()),
-                              part(saved.log_sum_exp.view()), part(saved.head.view()), gram, places,
-                              extra.rows(first, count));
-    });
+    detail_::attending::for_sequences(
+        ctx, items, extra.trace.value.length, {}, [&](auto& own, Index first, Index count) {
+          const auto part = [&](auto all) { return all.rows(first, count); };
+          forward_sequences<T, B>(own, part(x), part(z), part(q), part(saved.r.view()), part(saved.log_q.view()),
+                                  part(saved.log_sum_exp.view()), part(saved.head.view()), gram, places,
+                                  extra.rows(first, count));
+        });
   }
   template <class T, class B>
   View<const T, 2, B> rank(View<const T, 2, B>, const Saved<T, B>& saved) const {
@@ -151,34 +152,35 @@ struct AttentionPosterior {
     const AttentionTrace<T, B>& da = dextra.trace;
     const Index items = x.extent(0), dim = x.extent(1), heads = a.heads(), width = dim / heads;
     auto log_r = ctx.template scratch<T>(items, z.extent(1)), dr = ctx.template scratch<T>(items, z.extent(1));
-    if (only_confident) B::for_rows(ctx, items, fn::LogSoftmax<T, B>{z, log_r});
+    if (only_confident) B::for_rows(ctx, items, functor::LogSoftmax<T, B>{z, log_r});
     const Values<T, B> values = values_of(ctx, a, gram_of(ctx, a));
     auto norms = ctx.template scratch<T>(heads, items);
-    B::for_rows(ctx, norms.size(), fn::HeadNorms<T, B>{a.v, values.square, norms});
-    const fn::PosteriorFeatures<T, B> f = features(ctx, x, saved.head.view(), extra, norms, places_of(ctx, a)),
-                                      d = no_features(ctx, saved.head.view(), a, f.of.following, no_places(ctx, a, f));
+    B::for_rows(ctx, norms.size(), functor::HeadNorms<T, B>{a.v, values.square, norms});
+    const functor::PosteriorFeatures<T, B> f = features(ctx, x, saved.head.view(), extra, norms, places_of(ctx, a)),
+                                           d = no_features(ctx, saved.head.view(), a, f.of.following,
+                                                           no_places(ctx, a, f));
     for (auto* t : {&d.of.queries, &d.of.keys}) fill(ctx, *t, 0);
     fill(ctx, d.of.places, 0);
-    mixing::backward<typename B::Context, T, B>(ctx, heads_of(f), 1,
-                                                visible<T, B>(ctx, saved.r, log_r, extra, both_masks(ctx, extra)),
-                                                saved.r, q, saved.log_sum_exp, drank, dq, dr, d.of);
+    detail_::mixing::backward<typename B::Context, T, B>(
+        ctx, heads_of(f), 1, visible<T, B>(ctx, saved.r, log_r, extra, both_masks(ctx, extra)), saved.r, q,
+        saved.log_sum_exp, drank, dq, dr, d.of);
     add_places_backward<T, B>(ctx, d.of.places, da.places);
     const ByHead<T, B> by_head = no_projection<T, B>(ctx, saved.head.view(), a);
     const View<const T, 2, B> dprojected = by_head.projected.values;
     auto weighted = ctx.template scratch<T>(heads, items, width);
     B::for_rows(ctx, heads * items,
-                fn::PosteriorFeaturesBackward<T, B>{a, da, d, values.square, precision<T>(), alpha<T>(a),
-                                                    by_head.projected, weighted});
+                functor::PosteriorFeaturesBackward<T, B>{a, da, d, values.square, precision<T>(), alpha<T>(a),
+                                                         by_head.projected, weighted});
     if (head == FollowedHead::every) {
-      B::gemm(ctx, dprojected, false, a.output, false, true, dx, fn::Store{});
-      if (da.output.data()) B::gemm(ctx, dprojected, true, x, false, true, da.output, fn::Store{});
+      B::gemm(ctx, dprojected, false, a.output, false, true, dx, functor::Store{});
+      if (da.output.data()) B::gemm(ctx, dprojected, true, x, false, true, da.output, functor::Store{});
     } else {
       auto of_slots = ctx.template scratch<T>(items, dim);
       const Groups<B> slots = by_head.items.in_slot_order();
       FullPrecision<B>::grouped_gemm(ctx, slots, dprojected, a.output.as(heads, width, dim), false, of_slots,
-                                     fn::AddToItem<T, B>{by_head.items.rows, dx});
+                                     functor::AddToItem<T, B>{by_head.items.rows, dx});
       if (da.output.data()) {
-        B::for_rows(ctx, items, fn::CarryRows<T, T, T, B>{by_head.items.rows, x, {}, of_slots});
+        B::for_rows(ctx, items, functor::CarryRows<T, T, T, B>{by_head.items.rows, x, {}, of_slots});
         FullPrecision<B>::grouped_outer(ctx, slots, dprojected, View<const T, 2, B>(of_slots),
                                         da.output.as(heads, width, dim));
       }
@@ -186,13 +188,14 @@ struct AttentionPosterior {
     if (da.output.data()) {
       auto dgram = ctx.template scratch<T>(heads, width, width);
       fill(ctx, dgram, 0);
-      FullPrecision<B>::grouped_outer(ctx, attending::even_groups(ctx, heads, items), mixing::stacked(values.v),
-                                      mixing::stacked(View<const T, 3, B>(weighted)), dgram);
-      FullPrecision<B>::grouped_gemm(ctx, attending::even_groups(ctx, heads, width),
-                                     mixing::stacked(View<const T, 3, B>(dgram)), a.output.as(heads, width, dim), false,
-                                     da.output, fn::AddTo<T, B>{da.output});
+      FullPrecision<B>::grouped_outer(ctx, detail_::attending::even_groups(ctx, heads, items),
+                                      detail_::mixing::stacked(values.v),
+                                      detail_::mixing::stacked(View<const T, 3, B>(weighted)), dgram);
+      FullPrecision<B>::grouped_gemm(ctx, detail_::attending::even_groups(ctx, heads, width),
+                                     detail_::mixing::stacked(View<const T, 3, B>(dgram)),
+                                     a.output.as(heads, width, dim), false, da.output, functor::AddTo<T, B>{da.output});
     }
-    B::for_rows(ctx, items, fn::SoftmaxBackward<T, B>{saved.r, dr, dz});
+    B::for_rows(ctx, items, functor::SoftmaxBackward<T, B>{saved.r, dr, dz});
   }
 
  private:
@@ -204,7 +207,7 @@ struct AttentionPosterior {
   template <class T, class B>
   struct ByHead {
     Groups<B> items{};  // the items that follow each head are its slots; empty for every head
-    fn::Projection<T, B> projected;
+    functor::Projection<T, B> projected;
   };
 
   /// Whole sequences; `log_sum_exp` and what stands before it are of their items.
@@ -214,20 +217,20 @@ struct AttentionPosterior {
                          const Extra<T, B>& extra) const {
     auto mark = ctx.mark();
     const Index items = z.extent(0);
-    B::for_rows(ctx, items, fn::Softmax<T, B>{z, r});
+    B::for_rows(ctx, items, functor::Softmax<T, B>{z, r});
     auto log_r = ctx.template scratch<T>(items, z.extent(1));
-    B::for_rows(ctx, items, fn::LogSoftmax<T, B>{z, log_r});
+    B::for_rows(ctx, items, functor::LogSoftmax<T, B>{z, log_r});
     const View<const T, 1, B> valid = both_masks(ctx, extra);
     const AttentionTrace<const T, B>& a = extra.trace.value;
-    mixing::follow_head(ctx, head, a, valid, followed);
+    detail_::mixing::follow_head(ctx, head, a, valid, followed);
     auto norms = ctx.template scratch<T>(a.heads(), items);
     {
       auto of_values = ctx.mark();
-      B::for_rows(ctx, norms.size(), fn::HeadNorms<T, B>{a.v, values_of(ctx, a, gram).square, norms});
+      B::for_rows(ctx, norms.size(), functor::HeadNorms<T, B>{a.v, values_of(ctx, a, gram).square, norms});
     }
-    const fn::PosteriorFeatures<T, B> f = features<T, B>(ctx, x, followed, extra, norms, places);
-    mixing::forward<typename B::Context, T, B>(ctx, heads_of(f), 1, visible<T, B>(ctx, r, log_r, extra, valid), r,
-                                               log_r, q, log_q, log_sum_exp);
+    const functor::PosteriorFeatures<T, B> f = features<T, B>(ctx, x, followed, extra, norms, places);
+    detail_::mixing::forward<typename B::Context, T, B>(ctx, heads_of(f), 1, visible<T, B>(ctx, r, log_r, extra, valid),
+                                                        r, log_r, q, log_q, log_sum_exp);
   }
 
   template <class T>
@@ -240,11 +243,12 @@ struct AttentionPosterior {
   }
 
   template <class T, class B>
-  fn::PosteriorFeatures<T, B> no_features(auto& ctx, In<Index, 1, B> followed, const AttentionTrace<const T, B>& a,
-                                          const attending::Following<B>& following, Out<T, 2, B> places) const {
+  functor::PosteriorFeatures<T, B> no_features(auto& ctx, In<Index, 1, B> followed, const AttentionTrace<const T, B>& a,
+                                               const detail_::attending::Following<B>& following,
+                                               Out<T, 2, B> places) const {
     const bool every = head == FollowedHead::every;
     const Index items = a.q.extent(0), width = a.q.extent(1) / a.heads(), parts = every ? a.heads() : 1;
-    const Index columns = fn::PosteriorFeatures<T, B>::columns(width, every);
+    const Index columns = functor::PosteriorFeatures<T, B>::columns(width, every);
     return {width,
             every,
             followed,
@@ -266,13 +270,14 @@ struct AttentionPosterior {
   View<T, 2, B> places_of(auto& ctx, const AttentionTrace<const T, B>& a) const {
     if (a.places.empty()) return {};
     const auto places = ctx.template scratch<T>(
-        a.places.extent(0), fn::PosteriorFeatures<T, B>::columns(a.places.extent(1), head == FollowedHead::every));
-    B::for_each(ctx, places.size(), fn::WidenRows<T, B>{a.places, places});
+        a.places.extent(0), functor::PosteriorFeatures<T, B>::columns(a.places.extent(1), head == FollowedHead::every));
+    B::for_each(ctx, places.size(), functor::WidenRows<T, B>{a.places, places});
     return places;
   }
   /// Memory for their adjoint, sequence by sequence.
   template <class T, class B>
-  static View<T, 2, B> no_places(auto& ctx, const AttentionTrace<const T, B>& a, const fn::PosteriorFeatures<T, B>& f) {
+  static View<T, 2, B> no_places(auto& ctx, const AttentionTrace<const T, B>& a,
+                                 const functor::PosteriorFeatures<T, B>& f) {
     if (a.places.empty()) return {};
     return ctx.template scratch<T>(a.q.extent(0) / a.length * a.places.extent(0), f.of.places.extent(1));
   }
@@ -283,10 +288,10 @@ struct AttentionPosterior {
     const auto sum = ctx.template scratch<T>(width, columns);
     fill(ctx, sum, 0);
     B::grouped_sum(ctx, one_group(ctx, sequences), of_each.as(sequences, width * columns), sum.as(1, width * columns));
-    B::for_each(ctx, dplaces.size(), fn::AddNarrowed<T, B>{sum, dplaces});
+    B::for_each(ctx, dplaces.size(), functor::AddNarrowed<T, B>{sum, dplaces});
   }
   template <class T, class B>
-  static MixingHeads<const T, B> heads_of(const fn::PosteriorFeatures<T, B>& f) {
+  static MixingHeads<const T, B> heads_of(const functor::PosteriorFeatures<T, B>& f) {
     return {f.of.queries, f.of.keys, f.of.following, f.of.places};
   }
   /// O_h O_hᵀ [H, D/H, D/H], in scratch.
@@ -295,8 +300,9 @@ struct AttentionPosterior {
     const Index dim = a.output.extent(1), heads = a.heads(), width = dim / heads;
     auto gram = ctx.template scratch<T>(heads, width, width);
     auto mark = ctx.mark();
-    FullPrecision<B>::grouped_gemm(ctx, attending::even_groups(ctx, heads, width), a.output,
-                                   a.output.as(heads, width, dim), true, mixing::stacked(gram), fn::Store{});
+    FullPrecision<B>::grouped_gemm(ctx, detail_::attending::even_groups(ctx, heads, width), a.output,
+                                   a.output.as(heads, width, dim), true, detail_::mixing::stacked(gram),
+                                   functor::Store{});
     return gram;
   }
   template <class T, class B>
@@ -304,30 +310,31 @@ struct AttentionPosterior {
     const Index items = a.v.extent(0), heads = a.heads();
     const Index width = gram.extent(1);
     const Values<T, B> values{
-        attending::split_heads(ctx, attending::HeadRows{heads, items}, a.v).as(heads, items, width),
+        detail_::attending::split_heads(ctx, detail_::attending::HeadRows{heads, items}, a.v).as(heads, items, width),
         ctx.template scratch<T>(heads, items, width)};
     auto mark = ctx.mark();
-    FullPrecision<B>::grouped_gemm(ctx, attending::even_groups(ctx, heads, items), mixing::stacked(values.v), gram,
-                                   false, mixing::stacked(values.square), fn::Store{});
+    FullPrecision<B>::grouped_gemm(ctx, detail_::attending::even_groups(ctx, heads, items),
+                                   detail_::mixing::stacked(values.v), gram, false,
+                                   detail_::mixing::stacked(values.square), functor::Store{});
     return values;
   }
   template <class T, class B>
-  fn::PosteriorFeatures<T, B> features(auto& ctx, View<const T, 2, B> x, In<Index, 1, B> followed,
-                                       const Extra<T, B>& extra, In<T, 2, B> norms, Out<T, 2, B> places) const {
+  functor::PosteriorFeatures<T, B> features(auto& ctx, View<const T, 2, B> x, In<Index, 1, B> followed,
+                                            const Extra<T, B>& extra, In<T, 2, B> norms, Out<T, 2, B> places) const {
     const AttentionTrace<const T, B>& a = extra.trace.value;
     const Index items = x.extent(0), dim = x.extent(1), heads = a.heads();
-    const auto following = attending::following<typename B::Context, B>(
-        ctx, followed, mixing::several_heads(head, a) ? heads : 1, a.length);
-    const fn::PosteriorFeatures<T, B> f = no_features<T, B>(ctx, followed, a, following, places);
+    const auto following = detail_::attending::following<typename B::Context, B>(
+        ctx, followed, detail_::mixing::several_heads(head, a) ? heads : 1, a.length);
+    const functor::PosteriorFeatures<T, B> f = no_features<T, B>(ctx, followed, a, following, places);
     auto mark = ctx.mark();
     const ByHead<T, B> by_head = no_projection<T, B>(ctx, followed, a);
     if (head == FollowedHead::every)
-      B::gemm(ctx, x, false, a.output, true, false, by_head.projected.values, fn::Store{});
+      B::gemm(ctx, x, false, a.output, true, false, by_head.projected.values, functor::Store{});
     else
       FullPrecision<B>::grouped_gemm(ctx, by_head.items, x, a.output.as(heads, dim / heads, dim), true,
-                                     by_head.projected.values, fn::Store{});
+                                     by_head.projected.values, functor::Store{});
     B::for_rows(ctx, heads * items,
-                fn::WritePosteriorFeatures<T, B>{a, f, by_head.projected, norms, precision<T>(), alpha<T>(a)});
+                functor::WritePosteriorFeatures<T, B>{a, f, by_head.projected, norms, precision<T>(), alpha<T>(a)});
     return f;
   }
   /// Memory for u Oᵀ or its adjoint: to the product, heads are experts.
@@ -338,7 +345,7 @@ struct AttentionPosterior {
     auto offsets = ctx.template scratch<Index>(heads + 1), order = ctx.template scratch<Index>(items),
          slots = ctx.template scratch<Index>(items);
     B::group_by(ctx, followed, offsets, order);
-    B::for_each(ctx, items, fn::InvertOrder<B>{order, slots});
+    B::for_each(ctx, items, functor::InvertOrder<B>{order, slots});
     return {{offsets, order, items}, {width, ctx.template scratch<T>(items, width), slots}};
   }
   /// What is an item for the attention and for the gate.
@@ -348,7 +355,7 @@ struct AttentionPosterior {
     if (!of_attention.data()) return extra.valid;
     if (!extra.valid.data()) return of_attention;
     auto both = ctx.template scratch<T>(extra.valid.size());
-    B::for_each(ctx, both.size(), fn::Both<T>{extra.valid.data(), of_attention.data(), both.data()});
+    B::for_each(ctx, both.size(), functor::Both<T>{extra.valid.data(), of_attention.data(), both.data()});
     return both;
   }
   template <class T, class B>
@@ -356,7 +363,7 @@ struct AttentionPosterior {
                         In<T, 1, B> valid) const {
     const AttentionTrace<const T, B>& a = extra.trace.value;
     Visible<T, B> v{.length = a.length, .causal = a.causal, .valid = valid, .window = a.window};
-    if (only_confident) v.entropy = mixing::entropies(ctx, r, log_r);
+    if (only_confident) v.entropy = detail_::mixing::entropies(ctx, r, log_r);
     return v;
   }
 };

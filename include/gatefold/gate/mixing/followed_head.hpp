@@ -19,14 +19,14 @@ enum class FollowedHead {
   every                        // the exact posterior over heads
 };
 
-namespace fn {
+namespace functor {
 
 /// entropy[i] −= Σ_j A log A over one block of keys, log A = scale · score − log_sum_exp
 template <class T, class B>
 struct AttentionEntropy {
-  attending::Mask<T, B> mask;
-  attending::Block block;
-  attending::HeadRows rows;
+  detail_::attending::Mask<T, B> mask;
+  detail_::attending::Block block;
+  detail_::attending::HeadRows rows;
   View<const T, 2, B> log_sum_exp;  // [N, heads]
   T scale;
   View<const T, 2, B> score;
@@ -37,8 +37,8 @@ struct AttentionEntropy {
     const Index i = block.row + row, key = block.first_key(row), n = rows.item(i), h = rows.head(i);
     const T normaliser = log_sum_exp(n, h);
     const T total = sum_columns<T>(lanes, mask.count(block, row), [&](auto at, Index j) {
-      using math::exp;
-      using math::where_positive;
+      using functor::math::exp;
+      using functor::math::where_positive;
       const auto log_a = mask.seen(at, i, key + j, at.load(&score(row, j))) * scale - normaliser, a = exp(log_a);
       const decltype(exp(log_a)) zero(T(0));
       // One key alone: exactly 0, not the rounding of log 1.
@@ -78,9 +78,9 @@ struct ChooseHead {
   }
 };
 
-}  // namespace fn
+}  // namespace functor
 
-namespace mixing {
+namespace detail_::mixing {
 
 /// Whether items of one sequence may follow different heads.
 template <class T, class B>
@@ -93,16 +93,18 @@ View<T, 2, B> attention_entropies(auto& ctx, const AttentionTrace<const T, B>& a
   const Index items = a.q.extent(0), heads = a.heads();
   auto entropy = ctx.template scratch<T>(items, heads);
   fill(ctx, entropy, 0);
-  const attending::HeadRows rows{heads, a.length};
-  const View<const T, 2, B> q = attending::split_heads(ctx, rows, a.q), k = attending::split_heads(ctx, rows, a.k);
-  const attending::Keys<T, B> keys(ctx, a.valid, k, rows);
-  const attending::Mask<T, B> mask{a.length, a.causal, keys.mask};
-  attending::for_each_block(ctx, heads * items, a.length, a.causal, {}, [&](auto& own, const attending::Block& block) {
-    auto of_block = own.mark();
-    const View<const T, 2, B> score = attending::Products<T, B>(own, block).scores(own, q, k);
-    B::for_rows(own, block.all_rows(),
-                fn::AttentionEntropy<T, B>{mask, block, rows, a.log_sum_exp, T(a.scale), score, entropy});
-  });
+  const detail_::attending::HeadRows rows{heads, a.length};
+  const View<const T, 2, B> q = detail_::attending::split_heads(ctx, rows, a.q),
+                            k = detail_::attending::split_heads(ctx, rows, a.k);
+  const detail_::attending::Keys<T, B> keys(ctx, a.valid, k, rows);
+  const detail_::attending::Mask<T, B> mask{a.length, a.causal, keys.mask};
+  detail_::attending::for_each_block(
+      ctx, heads * items, a.length, a.causal, {}, [&](auto& own, const detail_::attending::Block& block) {
+        auto of_block = own.mark();
+        const View<const T, 2, B> score = detail_::attending::Products<T, B>(own, block).scores(own, q, k);
+        B::for_rows(own, block.all_rows(),
+                    functor::AttentionEntropy<T, B>{mask, block, rows, a.log_sum_exp, T(a.scale), score, entropy});
+      });
   return entropy;
 }
 /// The head that each item follows; 0 where it follows every head.
@@ -114,9 +116,10 @@ void follow_head(auto& ctx, FollowedHead head, const AttentionTrace<const T, B>&
   const Index sequences = followed.size() / a.length;
   auto total = ctx.template scratch<T>(sequences, a.heads());
   const View<const T, 2, B> entropy = a.entropy.data() ? a.entropy : attention_entropies<T, B>(ctx, a);
-  B::for_each(ctx, sequences, fn::ChooseHead<T, B>{entropy, valid, a.length, several_heads(head, a), total, followed});
+  B::for_each(ctx, sequences,
+              functor::ChooseHead<T, B>{entropy, valid, a.length, several_heads(head, a), total, followed});
 }
 
-}  // namespace mixing
+}  // namespace detail_::mixing
 
 }  // namespace gatefold

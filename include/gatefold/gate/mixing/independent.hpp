@@ -23,7 +23,7 @@ struct Independent {
     B::for_rows(ctx, z.extent(0), rows<T, B>(z, q));
   }
   template <class T, class B>
-  fn::Softmax<T, B> rows(View<const T, 2, B> z, Out<T, 2, B> q) const {
+  functor::Softmax<T, B> rows(View<const T, 2, B> z, Out<T, 2, B> q) const {
     return {z, q};
   }
   template <class T, class B>
@@ -39,7 +39,7 @@ struct Independent {
     add(ctx, drank, dz);
   }
   template <class T, class B>
-  fn::SoftmaxBackward<T, B> rows_backward(View<const T, 2, B> q, In<T, 2, B> dq, Out<T, 2, B> dz) const {
+  functor::SoftmaxBackward<T, B> rows_backward(View<const T, 2, B> q, In<T, 2, B> dq, Out<T, 2, B> dz) const {
     return {q, dq, dz};
   }
 };

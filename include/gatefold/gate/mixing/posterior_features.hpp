@@ -7,7 +7,7 @@
 #include "gatefold/tensor/view.hpp"
 
 /// The log posterior of AttentionPosterior as a product of features, and the adjoint of these.
-namespace gatefold::fn {
+namespace gatefold::functor {
 
 /// Where the features of head h of item n stand:
 ///
@@ -152,4 +152,4 @@ struct AddNarrowed {
   GATEFOLD_HD void operator()(Index i) const { to.data()[i] += from(i / to.extent(1), i % to.extent(1)); }
 };
 
-}  // namespace gatefold::fn
+}  // namespace gatefold::functor

@@ -31,9 +31,9 @@ template <class T, class B>
 struct Visible {
   Index length = 0;
   bool causal = true;
-  View<const T, 1, B> valid{};    // [N] 1 = item, 0 = padding; empty: all are items
-  View<const T, 1, B> entropy{};  // [N] or empty: J_i = {j : H(r_j) ≤ H(r_i)} of paper 002, proposition 1
-  attending::Window window{};     // with a width, only items in the window, of causal ones
+  View<const T, 1, B> valid{};          // [N] 1 = item, 0 = padding; empty: all are items
+  View<const T, 1, B> entropy{};        // [N] or empty: J_i = {j : H(r_j) ≤ H(r_i)} of paper 002, proposition 1
+  detail_::attending::Window window{};  // with a width, only items in the window, of causal ones
 
   GATEFOLD_HD bool sees(Index i, Index j) const {
     return (window.width > 0 ? window.sees(i % length, j % length) : !causal || j <= i) &&
@@ -46,11 +46,11 @@ struct Visible {
 template <class T, class B>
 struct MixingHeads {
   View<T, 3, B> queries, keys;  // [H, N, F]; with several heads to follow [1, N, F] rows, [1, heads · N, F]
-  attending::Following<B> following{};
+  detail_::attending::Following<B> following{};
   View<T, 2, B> places{};  // [width, F] of the window, beside the keys; of the adjoint [S · width, F], of each sequence
 };
 
-namespace fn {
+namespace functor {
 
 /// Normalise (2). Where q is too small for its logarithm to be exact, log q is summed from log w + log r instead.
 template <class T, class B>
@@ -116,7 +116,7 @@ struct MixAdjoint {
   View<const T, 2, B> q, dq, drank;
   View<const T, 1, B> log_sum_exp;
   T smallest;  // normal number: below, the quotient may overflow
-  attending::Following<B> following;
+  detail_::attending::Following<B> following;
   View<T, 2, B> dr;
   View<T, 2, B> g;     // of rows
   View<T, 1, B> mean;  // of rows
@@ -144,7 +144,7 @@ struct RowEntropy {
   template <class Lanes>
   GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
     const T total = sum_columns<T>(lanes, p.extent(1), [&](auto at, Index e) {
-      using math::where_positive;
+      using functor::math::where_positive;
       const auto v = at.load(&p(n, e));
       return where_positive(v, v * at.load(&log_p(n, e)), v);
     });
@@ -152,9 +152,9 @@ struct RowEntropy {
   }
 };
 
-}  // namespace fn
+}  // namespace functor
 
-namespace mixing {
+namespace detail_::mixing {
 
 template <class T, class B>
 View<T, 2, B> head(View<T, 3, B> of_heads, Index h) {
@@ -168,8 +168,8 @@ View<T, 2, B> stacked(View<T, 3, B> of_heads) {
 }
 
 template <class T, class B>
-attending::Mask<T, B> mask_of(const Visible<T, B>& visible, const attending::Keys<T, B>& keys,
-                              const attending::Following<B>& following) {
+detail_::attending::Mask<T, B> mask_of(const Visible<T, B>& visible, const detail_::attending::Keys<T, B>& keys,
+                                       const detail_::attending::Following<B>& following) {
   return {visible.length, visible.causal, keys.mask, visible.valid, visible.entropy, following, {}, visible.window};
 }
 
@@ -183,15 +183,15 @@ void forward(C& ctx, const MixingHeads<const T, B>& heads, double scale, const V
              View<T, 1, B> log_sum_exp) {
   auto mark = ctx.mark();
   const T tiny = std::numeric_limits<T>::min() / std::numeric_limits<T>::epsilon();
-  const attending::Keys<T, B> keys(ctx, visible.valid, r);
-  const attending::Sums<T, B> sums(ctx,
-                                   heads.following.heads > 1 ? ctx.template scratch<T>(q.extent(0), q.extent(1)) : q);
+  const detail_::attending::Keys<T, B> keys(ctx, visible.valid, r);
+  const detail_::attending::Sums<T, B> sums(
+      ctx, heads.following.heads > 1 ? ctx.template scratch<T>(q.extent(0), q.extent(1)) : q);
   for (Index h = 0; h < heads.queries.extent(0); ++h)
-    attending::add_keys<C, T, B>(ctx, head(heads.queries, h), head(heads.keys, h), scale,
-                                 mask_of(visible, keys, heads.following), keys.values, sums, {heads.places});
+    detail_::attending::add_keys<C, T, B>(ctx, head(heads.queries, h), head(heads.keys, h), scale,
+                                          mask_of(visible, keys, heads.following), keys.values, sums, {heads.places});
   B::for_rows(ctx, q.extent(0),
-              fn::MixFinish<T, B>{visible, heads, T(scale), tiny, r, log_r, sums.top, sums.total, sums.sums, q, log_q,
-                                  log_sum_exp});
+              functor::MixFinish<T, B>{visible, heads, T(scale), tiny, r, log_r, sums.top, sums.total, sums.sums, q,
+                                       log_q, log_sum_exp});
 }
 
 /// The adjoint: writes dr [N, E], adds to the members of dheads.
@@ -204,14 +204,14 @@ void backward(C& ctx, const MixingHeads<const T, B>& heads, double scale, const 
               View<const T, 2, B> r, View<const T, 2, B> q, View<const T, 1, B> log_sum_exp, View<const T, 2, B> drank,
               View<const T, 2, B> dq, View<T, 2, B> dr, const MixingHeads<T, B>& dheads) {
   auto mark = ctx.mark();
-  const attending::Keys<T, B> keys(ctx, visible.valid, r);
+  const detail_::attending::Keys<T, B> keys(ctx, visible.valid, r);
   auto g = ctx.template scratch<T>(q.extent(0), q.extent(1));
   auto mean = ctx.template scratch<T>(q.extent(0));
-  B::for_rows(
-      ctx, q.extent(0),
-      fn::MixAdjoint<T, B>{q, dq, drank, log_sum_exp, std::numeric_limits<T>::min(), heads.following, dr, g, mean});
+  B::for_rows(ctx, q.extent(0),
+              functor::MixAdjoint<T, B>{q, dq, drank, log_sum_exp, std::numeric_limits<T>::min(), heads.following, dr,
+                                        g, mean});
   for (Index h = 0; h < heads.queries.extent(0); ++h)
-    attending::add_keys_backward<C, T, B>(
+    detail_::attending::add_keys_backward<C, T, B>(
         ctx, head(heads.queries, h), head(heads.keys, h), scale, mask_of(visible, keys, heads.following), keys.values,
         log_sum_exp, mean, g, dr, head(dheads.queries, h), head(dheads.keys, h), {heads.places, dheads.places});
 }
@@ -220,9 +220,9 @@ void backward(C& ctx, const MixingHeads<const T, B>& heads, double scale, const 
 template <class C, class T, class B>
 View<T, 1, B> entropies(C& ctx, View<const T, 2, B> r, View<const T, 2, B> log_r) {
   auto entropy = ctx.template scratch<T>(r.extent(0));
-  B::for_rows(ctx, r.extent(0), fn::RowEntropy<T, B>{r, log_r, entropy});
+  B::for_rows(ctx, r.extent(0), functor::RowEntropy<T, B>{r, log_r, entropy});
   return entropy;
 }
 
-}  // namespace mixing
+}  // namespace detail_::mixing
 }  // namespace gatefold

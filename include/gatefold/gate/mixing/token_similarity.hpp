@@ -14,7 +14,7 @@
 
 namespace gatefold {
 
-namespace fn {
+namespace functor {
 
 /// The identity matrix.
 template <class T>
@@ -24,7 +24,7 @@ struct Identity {
   GATEFOLD_HD void operator()(Index i) const { w[i] = i / columns == i % columns ? T(1) : T(0); }
 };
 
-}  // namespace fn
+}  // namespace functor
 
 /// Similar items share their probabilities, so that they go to the same experts: the mixing of Similarity-Aware gates.
 ///
@@ -82,7 +82,7 @@ struct TokenSimilarity {
     expect(!learned_metric || model_dim >= 1, "TokenSimilarity.init", "model_dim", "at least 1", model_dim);
     const Index size = learned_metric ? model_dim : 0;
     Params<T, B> p{Tensor<T, 2, B>(size, size)};
-    B::for_each(ctx, p.metric.size(), fn::Identity<T>{size, p.metric.data()});
+    B::for_each(ctx, p.metric.size(), functor::Identity<T>{size, p.metric.data()});
     return p;
   }
   template <class T, class B>
@@ -101,12 +101,12 @@ struct TokenSimilarity {
     auto mark = ctx.mark();
     for (auto* t : {&saved.r, &saved.log_q}) t->resize(z.extent(0), z.extent(1));
     saved.log_sum_exp.resize(z.extent(0));
-    B::for_rows(ctx, z.extent(0), fn::Softmax<T, B>{z, saved.r});
+    B::for_rows(ctx, z.extent(0), functor::Softmax<T, B>{z, saved.r});
     const View<const T, 2, B> log_r = log_probabilities<T, B>(ctx, z);
     const View<const T, 2, B> queries = learned_metric ? times_metric(ctx, x, p) : x;
-    mixing::forward<typename B::Context, T, B>(ctx, heads(queries, x), 1 / temperature(extra),
-                                               visible<T, B>(ctx, saved.r, log_r, extra), saved.r, log_r, q,
-                                               saved.log_q, saved.log_sum_exp);
+    detail_::mixing::forward<typename B::Context, T, B>(ctx, heads(queries, x), 1 / temperature(extra),
+                                                        visible<T, B>(ctx, saved.r, log_r, extra), saved.r, log_r, q,
+                                                        saved.log_q, saved.log_sum_exp);
   }
   template <class T, class B>
   View<const T, 2, B> rank(View<const T, 2, B>, const Saved<T, B>& saved) const {
@@ -129,15 +129,15 @@ struct TokenSimilarity {
       fill(ctx, dqueries, 0);
     }
     const View<const T, 2, B> queries = learned_metric ? times_metric(ctx, x, p) : x;
-    mixing::backward<typename B::Context, T, B>(ctx, heads(queries, x), 1 / temperature(extra),
-                                                visible<T, B>(ctx, saved.r, log_r, extra), saved.r, q,
-                                                saved.log_sum_exp, drank, dq, dr, {one(dqueries), one(dx)});
+    detail_::mixing::backward<typename B::Context, T, B>(ctx, heads(queries, x), 1 / temperature(extra),
+                                                         visible<T, B>(ctx, saved.r, log_r, extra), saved.r, q,
+                                                         saved.log_sum_exp, drank, dq, dr, {one(dqueries), one(dx)});
     if (learned_metric) {
       if (!grads.metric.is_skipped())
-        B::gemm(ctx, x, true, View<const T, 2, B>(dqueries), false, true, grads.metric.view(), fn::Store{});
-      B::gemm(ctx, View<const T, 2, B>(dqueries), false, p.metric.view(), true, true, dx, fn::Store{});
+        B::gemm(ctx, x, true, View<const T, 2, B>(dqueries), false, true, grads.metric.view(), functor::Store{});
+      B::gemm(ctx, View<const T, 2, B>(dqueries), false, p.metric.view(), true, true, dx, functor::Store{});
     }
-    B::for_rows(ctx, z.extent(0), fn::SoftmaxBackward<T, B>{saved.r, dr, dz});
+    B::for_rows(ctx, z.extent(0), functor::SoftmaxBackward<T, B>{saved.r, dr, dz});
   }
 
  private:
@@ -156,19 +156,19 @@ struct TokenSimilarity {
   template <class T, class B>
   static View<const T, 2, B> log_probabilities(auto& ctx, View<const T, 2, B> z) {
     auto log_r = ctx.template scratch<T>(z.extent(0), z.extent(1));
-    B::for_rows(ctx, z.extent(0), fn::LogSoftmax<T, B>{z, log_r});
+    B::for_rows(ctx, z.extent(0), functor::LogSoftmax<T, B>{z, log_r});
     return log_r;
   }
   template <class T, class B>
   static View<const T, 2, B> times_metric(auto& ctx, View<const T, 2, B> x, const Params<T, B>& p) {
     auto v = ctx.template scratch<T>(x.extent(0), x.extent(1));
-    B::gemm(ctx, x, false, p.metric.view(), false, false, v, fn::Store{});
+    B::gemm(ctx, x, false, p.metric.view(), false, false, v, functor::Store{});
     return v;
   }
   template <class T, class B>
   Visible<T, B> visible(auto& ctx, View<const T, 2, B> r, View<const T, 2, B> log_r, const Extra<T, B>& extra) const {
     Visible<T, B> v{Sequence<T, B>{extra.length}.of(r.extent(0)), causal, extra.valid};
-    if (only_confident) v.entropy = mixing::entropies(ctx, r, log_r);
+    if (only_confident) v.entropy = detail_::mixing::entropies(ctx, r, log_r);
     return v;
   }
 };

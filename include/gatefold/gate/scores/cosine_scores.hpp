@@ -14,7 +14,7 @@
 
 namespace gatefold {
 
-namespace fn {
+namespace functor {
 
 /// inverse = 1 / value
 template <class T>
@@ -31,7 +31,7 @@ struct InverseBackward {
   GATEFOLD_HD void operator()(Index) const { *dvalue -= *inverse * *inverse * *dinverse; }
 };
 
-}  // namespace fn
+}  // namespace functor
 
 /// Score the experts by the angle between the item and a direction of each expert, in a space of few dimensions.
 ///
@@ -109,7 +109,7 @@ struct CosineScores {
     validate(p);
     auto mark = ctx.mark();
     const auto s = sides<T, B>(ctx, p, x);
-    B::gemm(ctx, s.item, false, s.expert, true, false, z, fn::Store{});
+    B::gemm(ctx, s.item, false, s.expert, true, false, z, functor::Store{});
   }
 
   /// Adds to dx and grads.
@@ -120,19 +120,19 @@ struct CosineScores {
     const auto s = sides<T, B>(ctx, p, x);
     const auto ditem = items_backward<T, B>(ctx, p, s, dz, dx);
     if (!grads.projection.is_skipped())
-      B::gemm(ctx, x, true, ditem.projected, false, true, grads.projection.view(), fn::Store{});
+      B::gemm(ctx, x, true, ditem.projected, false, true, grads.projection.view(), functor::Store{});
     if (has_temperature() && !grads.temperature.is_skipped()) {
       auto dinverse = ctx.template scratch<T>(1);
       fill(ctx, dinverse, 0);
-      B::template reduce<T>(ctx, x.extent(0), fn::UnitRowsScale<T, B>{s.projected, of_items<T>(), ditem.item},
+      B::template reduce<T>(ctx, x.extent(0), functor::UnitRowsScale<T, B>{s.projected, of_items<T>(), ditem.item},
                             dinverse.data());
-      B::for_each(ctx, 1, fn::InverseBackward<T>{s.scale, dinverse.data(), grads.temperature.data()});
+      B::for_each(ctx, 1, functor::InverseBackward<T>{s.scale, dinverse.data(), grads.temperature.data()});
     }
     if (grads.embedding.is_skipped()) return;
     auto dexpert = ctx.template scratch<T>(experts, dim);
-    B::gemm(ctx, dz, true, s.item, false, false, dexpert, fn::Store{});
+    B::gemm(ctx, dz, true, s.item, false, false, dexpert, functor::Store{});
     B::for_rows(ctx, experts,
-                fn::UnitRowsBackward<T, B>{p.embedding, of_experts<T>(), nullptr, dexpert, grads.embedding});
+                functor::UnitRowsBackward<T, B>{p.embedding, of_experts<T>(), nullptr, dexpert, grads.embedding});
   }
   /// Adds to dx alone.
   template <class T, class B>
@@ -156,11 +156,11 @@ struct CosineScores {
   }
   Index has_temperature() const { return temperature > 0 ? 1 : 0; }
   template <class T>
-  fn::UnitFactor<T> of_items() const {
+  functor::UnitFactor<T> of_items() const {
     return {unit_items ? UnitNorm::clamped : UnitNorm::none, T(epsilon)};
   }
   template <class T>
-  fn::UnitFactor<T> of_experts() const {
+  functor::UnitFactor<T> of_experts() const {
     return {UnitNorm::clamped, T(epsilon)};
   }
   template <class T, class B>
@@ -168,11 +168,11 @@ struct CosineScores {
     auto projected = ctx.template scratch<T>(x.extent(0), dim), item = ctx.template scratch<T>(x.extent(0), dim);
     auto expert = ctx.template scratch<T>(experts, dim);
     auto inverse = ctx.template scratch<T>(has_temperature());
-    B::gemm(ctx, x, false, p.projection.view(), false, false, projected, fn::Store{});
-    B::for_each(ctx, has_temperature(), fn::Inverse<T>{p.temperature.data(), inverse.data()});
+    B::gemm(ctx, x, false, p.projection.view(), false, false, projected, functor::Store{});
+    B::for_each(ctx, has_temperature(), functor::Inverse<T>{p.temperature.data(), inverse.data()});
     const T* scale = has_temperature() ? inverse.data() : nullptr;
-    B::for_rows(ctx, x.extent(0), fn::UnitRows<T, B>{projected, of_items<T>(), scale, item});
-    B::for_rows(ctx, experts, fn::UnitRows<T, B>{p.embedding, of_experts<T>(), nullptr, expert});
+    B::for_rows(ctx, x.extent(0), functor::UnitRows<T, B>{projected, of_items<T>(), scale, item});
+    B::for_rows(ctx, experts, functor::UnitRows<T, B>{p.embedding, of_experts<T>(), nullptr, expert});
     return {projected, item, expert, scale};
   }
   /// Adds to dx; returns the adjoints of r and of the items' side.
@@ -180,10 +180,11 @@ struct CosineScores {
   Sides<T, B> items_backward(typename B::Context& ctx, const Params<T, B>& p, const Sides<T, B>& s, In<T, 2, B> dz,
                              Out<T, 2, B> dx) const {
     auto dprojected = ctx.template scratch<T>(dx.extent(0), dim), ditem = ctx.template scratch<T>(dx.extent(0), dim);
-    B::gemm(ctx, dz, false, s.expert, false, false, ditem, fn::Store{});
+    B::gemm(ctx, dz, false, s.expert, false, false, ditem, functor::Store{});
     fill(ctx, dprojected, 0);
-    B::for_rows(ctx, dx.extent(0), fn::UnitRowsBackward<T, B>{s.projected, of_items<T>(), s.scale, ditem, dprojected});
-    B::gemm(ctx, View<const T, 2, B>(dprojected), false, p.projection.view(), true, true, dx, fn::Store{});
+    B::for_rows(ctx, dx.extent(0),
+                functor::UnitRowsBackward<T, B>{s.projected, of_items<T>(), s.scale, ditem, dprojected});
+    B::gemm(ctx, View<const T, 2, B>(dprojected), false, p.projection.view(), true, true, dx, functor::Store{});
     return {dprojected, ditem, {}, nullptr};
   }
 };

@@ -28,7 +28,7 @@ struct Fixed {
     static void each(auto&& f, auto&... p) { gatefold::Params<ScoresT, T, B>::each(f, p.scores...); }
   };
 
-  Index experts() const { return expert_count(scores); }
+  Index experts() const { return count_experts(scores); }
   Fixed with_model_dim(Index width) const { return {gatefold::with_model_dim(scores, width)}; }
   Fixed with_experts(Index count) const { return {gatefold::with_experts(scores, count)}; }
 
@@ -38,7 +38,7 @@ struct Fixed {
   }
   template <class T, class B>
   void validate(const Params<T, B>& p) const {
-    if constexpr (hook::scores::validate<ScoresT, T, B>()) scores.validate(p.scores);
+    if constexpr (detail_::hook::scores::validate<ScoresT, T, B>()) scores.validate(p.scores);
   }
   template <class T, class B>
   void forward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> z) const {

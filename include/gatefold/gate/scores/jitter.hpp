@@ -10,7 +10,7 @@
 
 namespace gatefold {
 
-namespace fn {
+namespace functor {
 
 /// ξ = 1 + ε r: number i of the stream
 template <class LawT, class T>
@@ -28,7 +28,7 @@ struct AddJitter {
   GATEFOLD_HD void operator()(Index i) const { y[i] += x[i] * factor(i); }
 };
 
-}  // namespace fn
+}  // namespace functor
 
 /// Scores of items whose elements are multiplied by random numbers near one, so that routing explores.
 ///
@@ -58,7 +58,7 @@ struct Jitter {
   template <class T, class B>
   using Extra = Noise;
 
-  Index experts() const { return expert_count(scores); }
+  Index experts() const { return count_experts(scores); }
   Jitter with_model_dim(Index width) const { return {gatefold::with_model_dim(scores, width), epsilon}; }
   Jitter with_experts(Index count) const { return {gatefold::with_experts(scores, count), epsilon}; }
 
@@ -70,7 +70,7 @@ struct Jitter {
   template <class T, class B>
   void validate(const Params<T, B>& p) const {
     expect_options();
-    if constexpr (hook::scores::validate<ScoresT, T, B>()) scores.validate(p.scores);
+    if constexpr (detail_::hook::scores::validate<ScoresT, T, B>()) scores.validate(p.scores);
   }
   template <class T, class B>
   void forward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> z,
@@ -88,13 +88,13 @@ struct Jitter {
     auto djittered = ctx.template scratch<T>(x.extent(0), x.extent(1));
     fill(ctx, djittered, 0);
     scores.backward(ctx, p.scores, jittered<T, B>(ctx, x, noise), dz, djittered, grads.scores);
-    B::for_each(ctx, dx.size(), fn::AddJitter<NoiseLawT, T>{factor<T>(noise), djittered.data(), dx.data()});
+    B::for_each(ctx, dx.size(), functor::AddJitter<NoiseLawT, T>{factor<T>(noise), djittered.data(), dx.data()});
   }
 
  private:
   void expect_options() const { expect(0 <= epsilon && epsilon < 1, "Jitter", "epsilon", "0 <= epsilon < 1", epsilon); }
   template <class T>
-  fn::JitterFactor<NoiseLawT, T> factor(const Noise& noise) const {
+  functor::JitterFactor<NoiseLawT, T> factor(const Noise& noise) const {
     return {*noise.random, T(epsilon)};
   }
   template <class T, class B>
@@ -102,7 +102,7 @@ struct Jitter {
     if (!noise.random) return x;
     auto y = ctx.template scratch<T>(x.extent(0), x.extent(1));
     fill(ctx, y, 0);
-    B::for_each(ctx, x.size(), fn::AddJitter<NoiseLawT, T>{factor<T>(noise), x.data(), y.data()});
+    B::for_each(ctx, x.size(), functor::AddJitter<NoiseLawT, T>{factor<T>(noise), x.data(), y.data()});
     return y;
   }
 };

@@ -88,7 +88,7 @@ struct LinearScores {
                 Params<T, B>& grads) const {
     auto mark = ctx.mark();
     if (!grads.weight.is_skipped())
-      B::gemm(ctx, positions_summed(ctx, x), true, dz, false, true, grads.weight.view(), fn::Store{});
+      B::gemm(ctx, positions_summed(ctx, x), true, dz, false, true, grads.weight.view(), functor::Store{});
     if (bias && !grads.bias.is_skipped())
       B::grouped_sum(ctx, one_group(ctx, dz.extent(0)), dz, grads.bias.view().as(1, experts));
     if (dx.size() > 0) backward_items(ctx, p, x, dz, dx);
@@ -99,11 +99,11 @@ struct LinearScores {
                       Out<T, 2, B> dx) const {
     auto mark = ctx.mark();
     if (length == 1) {
-      B::gemm(ctx, dz, false, p.weight.view(), true, true, dx, fn::Store{});
+      B::gemm(ctx, dz, false, p.weight.view(), true, true, dx, functor::Store{});
     } else {
       auto dtotal = ctx.template scratch<T>(x.extent(0), model_dim);
-      B::gemm(ctx, dz, false, p.weight.view(), true, false, dtotal, fn::Store{});
-      B::for_rows(ctx, dx.extent(0), fn::SumPositionsBackward<T, B>{length, 1, dtotal, dx});
+      B::gemm(ctx, dz, false, p.weight.view(), true, false, dtotal, functor::Store{});
+      B::for_rows(ctx, dx.extent(0), functor::SumPositionsBackward<T, B>{length, 1, dtotal, dx});
     }
   }
 
@@ -113,13 +113,13 @@ struct LinearScores {
   void score(auto& ctx, const Params<T, B>& p, View<const T, 2, B> x, const F& product) const {
     auto mark = ctx.mark();
     const View<const T, 2, B> total = positions_summed(ctx, x);
-    bias ? product(total, fn::AddBias<T, B>{p.bias.view().as(1, experts)}) : product(total, fn::Store{});
+    bias ? product(total, functor::AddBias<T, B>{p.bias.view().as(1, experts)}) : product(total, functor::Store{});
   }
   template <class T, class B>
   View<const T, 2, B> positions_summed(auto& ctx, View<const T, 2, B> x) const {
     if (length == 1) return x;
     auto total = ctx.template scratch<T>(x.extent(0), model_dim);
-    B::for_rows(ctx, total.extent(0), fn::SumPositions<T, B>{length, 1, x, total});
+    B::for_rows(ctx, total.extent(0), functor::SumPositions<T, B>{length, 1, x, total});
     return total;
   }
 };

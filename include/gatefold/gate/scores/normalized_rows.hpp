@@ -20,7 +20,7 @@ namespace gatefold {
 /// the derivative of x / ε would be 1/ε. Rows whose square overflows (1.8e19 in float) give 0 too, or NaN.
 enum class UnitNorm { clamped, outside, inside, none };
 
-namespace fn {
+namespace functor {
 
 /// û = f(‖x‖²) x and its derivative: dx = f · (dû − h ⟨x, dû⟩ û)
 template <class T>
@@ -98,5 +98,5 @@ struct UnitRowsScale {
   }
 };
 
-}  // namespace fn
+}  // namespace functor
 }  // namespace gatefold

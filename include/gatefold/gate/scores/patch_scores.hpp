@@ -58,26 +58,26 @@ struct PatchScores {
   }
   template <class T, class B>
   void forward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> z) const {
-    B::gemm(ctx, x, false, all_patches(p.weight), false, false, z, fn::Store{});
+    B::gemm(ctx, x, false, all_patches(p.weight), false, false, z, functor::Store{});
   }
   /// The same, then rows(lanes, n, row) for each row of z (gemm_rows of backend.hpp); a null z is not kept.
   template <class T, class B, class F>
   void forward_rows(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> z,
                     const F& rows) const {
-    B::gemm_rows(ctx, x, all_patches(p.weight), false, z, fn::Store{}, rows);
+    B::gemm_rows(ctx, x, all_patches(p.weight), false, z, functor::Store{}, rows);
   }
   /// Adds to dx and grads.
   template <class T, class B>
   void backward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, In<T, 2, B> dz, Out<T, 2, B> dx,
                 Params<T, B>& grads) const {
-    if (!grads.weight.is_skipped()) B::gemm(ctx, x, true, dz, false, true, all_patches(grads.weight), fn::Store{});
+    if (!grads.weight.is_skipped()) B::gemm(ctx, x, true, dz, false, true, all_patches(grads.weight), functor::Store{});
     if (dx.size() > 0) backward_items(ctx, p, x, dz, dx);
   }
   /// Adds to dx alone.
   template <class T, class B>
   void backward_items(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B>, In<T, 2, B> dz,
                       Out<T, 2, B> dx) const {
-    B::gemm(ctx, dz, false, all_patches(p.weight), true, true, dx, fn::Store{});
+    B::gemm(ctx, dz, false, all_patches(p.weight), true, true, dx, functor::Store{});
   }
 
  private:

@@ -16,7 +16,7 @@
 
 namespace gatefold {
 
-namespace fn {
+namespace functor {
 
 /// How many picks an expert takes of the items of one group.
 struct CapacityRule {
@@ -102,7 +102,7 @@ struct DropOverflow {
   }
 };
 
-}  // namespace fn
+}  // namespace functor
 
 /// Give every expert a limited number of places, and drop the picks that find none.
 ///
@@ -126,10 +126,10 @@ struct DropOverflow {
 template <class SelectionT = TopK>
 struct Capacity {
   GATEFOLD_REQUIRE(
-      hook::selection::picks_by_item<SelectionT>(),
+      detail_::hook::selection::picks_by_item<SelectionT>(),
       "gatefold: Capacity limits a selection whose picks stand item by item, best first, so not ExpertChoice, whose "
       "experts have their number of places already; see docs/how-to/extending.md#gate");
-  static constexpr bool shows_noise = hook::selection::shows_noise<SelectionT>();
+  static constexpr bool shows_noise = detail_::hook::selection::shows_noise<SelectionT>();
   SelectionT selection{};
   double factor = 1.05;
   Index multiple_of = 4;
@@ -146,7 +146,7 @@ struct Capacity {
 
   /// Places of one expert for a group of `items` items with `picks` picks each: (1).
   Index room(Index items, Index picks, Index experts) const {
-    return fn::CapacityRule{factor, multiple_of, slots, picks, experts}(items);
+    return functor::CapacityRule{factor, multiple_of, slots, picks, experts}(items);
   }
 
   Capacity with_model_dim(Index item_width) const {
@@ -168,11 +168,11 @@ struct Capacity {
     expect(multiple_of >= 1, "Capacity", "multiple_of", "at least 1", multiple_of);
     expect(slots >= 0, "Capacity", "slots", "at least 0", slots);
     expect(group >= 0, "Capacity", "group", "at least 0", group);
-    if constexpr (hook::selection::validate_options<SelectionT>()) selection.validate_options(experts);
+    if constexpr (detail_::hook::selection::validate_options<SelectionT>()) selection.validate_options(experts);
   }
   template <template <class, class> class P, class T, class B>
   void validate(const P<T, B>& p, Index items, const Extra<T, B>& extra) const {
-    if constexpr (hook::selection::validate<SelectionT, T, B>()) selection.validate(p, items, extra);
+    if constexpr (detail_::hook::selection::validate<SelectionT, T, B>()) selection.validate(p, items, extra);
   }
 
   template <class T, class B>
@@ -180,8 +180,8 @@ struct Capacity {
                Saved<T, B>& saved, const Extra<T, B>& extra) const {
     const Index items = c.q.extent(0), experts = c.q.extent(1);
     validate_options(experts);
-    if constexpr (policy::KeepsNothing<SelectionT, T, B> &&
-                  hook::selection::rows<SelectionT, T, B>()) {  // the plan is built below
+    if constexpr (detail_::policy::KeepsNothing<SelectionT, T, B> &&
+                  detail_::hook::selection::rows<SelectionT, T, B>()) {  // the plan is built below
       B::for_rows(ctx, items, selection.rows(c, plan, extra));
     } else {
       selection.forward(ctx, p, c, plan, saved, extra);
@@ -192,21 +192,23 @@ struct Capacity {
     auto mark = ctx.mark();
     auto room = ctx.template scratch<Index>(groups), key = ctx.template scratch<Index>(count),
          order = ctx.template scratch<Index>(count), offsets = ctx.template scratch<Index>(groups * experts + 1);
-    B::for_rows(ctx, groups,
-                fn::CapacityOfGroup<T, B>{{factor, multiple_of, slots, picks, experts}, items, size, c.valid, room});
-    B::for_each(ctx, count, fn::PlacingKey<T, B>{items, picks, size, experts, c.valid, plan.expert, key});
+    B::for_rows(
+        ctx, groups,
+        functor::CapacityOfGroup<T, B>{{factor, multiple_of, slots, picks, experts}, items, size, c.valid, room});
+    B::for_each(ctx, count, functor::PlacingKey<T, B>{items, picks, size, experts, c.valid, plan.expert, key});
     B::group_by(ctx, key, offsets, order);
     auto priority = ctx.template scratch<T>(batch_priority ? items : 0);
-    B::for_each(ctx, priority.size(), fn::PriorityOfItem<T, B>{picks, compared(ctx, c, saved), plan.expert, priority});
-    B::for_rows(
-        ctx, groups * experts,
-        fn::DropOverflow<T, B>{{items, picks, priority}, batch_priority, experts, offsets, room, order, plan.expert});
+    B::for_each(ctx, priority.size(),
+                functor::PriorityOfItem<T, B>{picks, compared(ctx, c, saved), plan.expert, priority});
+    B::for_rows(ctx, groups * experts,
+                functor::DropOverflow<T, B>{
+                    {items, picks, priority}, batch_priority, experts, offsets, room, order, plan.expert});
     plan.build(ctx);
   }
   /// What the selection ranked by, where it says so; else empty.
   template <template <class, class> class S, class T, class B>
   NoisyRank<const T, B> noisy(const S<T, B>& saved) const {
-    if constexpr (hook::selection::noisy<SelectionT, T, B>()) {
+    if constexpr (detail_::hook::selection::noisy<SelectionT, T, B>()) {
       return selection.noisy(saved);
     } else {
       return {};
@@ -227,7 +229,7 @@ struct Capacity {
     const NoisyRank<const T, B> seen = noisy(saved);
     if (!batch_priority || !seen.value.data()) return c.q;
     const auto q = ctx.template scratch<T>(c.q.extent(0), c.q.extent(1));
-    B::for_rows(ctx, q.extent(0), fn::Softmax<T, B>{seen.value, q});
+    B::for_rows(ctx, q.extent(0), functor::Softmax<T, B>{seen.value, q});
     return q;
   }
 };

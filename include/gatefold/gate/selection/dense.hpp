@@ -8,7 +8,7 @@
 
 namespace gatefold {
 
-namespace fn {
+namespace functor {
 
 template <class T, class B>
 struct PickAll {
@@ -22,7 +22,7 @@ struct PickAll {
   }
 };
 
-}  // namespace fn
+}  // namespace functor
 
 /// Take every expert, weighted by its probability.
 ///
@@ -36,7 +36,7 @@ struct Dense {
   void forward(typename B::Context& ctx, const Nothing<T, B>&, const Candidates<T, B>& c, SparsePlan<T, B>& plan,
                Nothing<T, B>&, const Nothing<T, B>&) const {
     plan.resize(c.q.extent(0), c.q.extent(1), c.q.size());
-    B::for_each(ctx, c.q.size(), fn::PickAll<T, B>{c.q, plan.item, plan.expert, plan.weight});
+    B::for_each(ctx, c.q.size(), functor::PickAll<T, B>{c.q, plan.item, plan.expert, plan.weight});
     plan.build_complete(ctx);
   }
   /// Adds to d.q.
@@ -45,7 +45,7 @@ struct Dense {
                 const Nothing<T, B>&, const typename SparsePlan<T, B>::Grad& dplan, const CandidatesGrad<T, B>& d,
                 Nothing<T, B>&, const Nothing<T, B>&) const {
     expect_picks("Dense.backward", plan, d.q.extent(0), d.q.extent(1));
-    B::for_each(ctx, d.q.size(), fn::AddScaled<T>{T(1), dplan.weight.data(), d.q.data()});
+    B::for_each(ctx, d.q.size(), functor::AddScaled<T>{T(1), dplan.weight.data(), d.q.data()});
   }
 };
 

@@ -15,7 +15,7 @@
 
 namespace gatefold {
 
-namespace fn {
+namespace functor {
 
 /// How many of `items` items an expert takes.
 struct ChoiceCapacity {
@@ -81,7 +81,7 @@ struct PickItemsBackward {
   }
 };
 
-}  // namespace fn
+}  // namespace functor
 
 /// Let every expert take its best items.
 ///
@@ -107,7 +107,7 @@ struct ExpertChoice {
   using Extra = Sequence<T, B>;
 
   /// Items an expert takes of a sequence of `items` items: C.
-  Index room(Index items, Index experts) const { return fn::ChoiceCapacity{factor, experts}(items); }
+  Index room(Index items, Index experts) const { return functor::ChoiceCapacity{factor, experts}(items); }
 
   void validate_options(Index) const { expect(factor > 0, "ExpertChoice", "factor", "more than 0", factor); }
   template <class T, class B>
@@ -126,9 +126,9 @@ struct ExpertChoice {
     plan.resize(items, experts, lists * most);
     auto mark = ctx.mark();
     auto log_p = ctx.template scratch<T>(items, experts);
-    B::for_rows(ctx, items, fn::LogSoftmax<T, B>{c.rank, log_p});
+    B::for_rows(ctx, items, functor::LogSoftmax<T, B>{c.rank, log_p});
     B::for_rows(ctx, lists,
-                fn::PickItems<T, B>{
+                functor::PickItems<T, B>{
                     log_p, c.q, sequence.valid, {factor, experts}, length, most, plan.item, plan.expert, plan.weight});
     plan.build(ctx);
   }
@@ -137,7 +137,7 @@ struct ExpertChoice {
   void backward(typename B::Context& ctx, const Nothing<T, B>&, const Candidates<T, B>&, const SparsePlan<T, B>& plan,
                 const Nothing<T, B>&, const typename SparsePlan<T, B>::Grad& dplan, const CandidatesGrad<T, B>& d,
                 Nothing<T, B>&, const Sequence<T, B>&) const {
-    B::for_each(ctx, plan.expert.size(), fn::PickItemsBackward<T, B>{plan.item, plan.expert, dplan.weight, d.q});
+    B::for_each(ctx, plan.expert.size(), functor::PickItemsBackward<T, B>{plan.item, plan.expert, dplan.weight, d.q});
   }
 };
 

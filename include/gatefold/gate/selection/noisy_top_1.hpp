@@ -12,7 +12,7 @@
 
 namespace gatefold {
 
-namespace fn {
+namespace functor {
 
 /// The expert of largest rank + scale · noise, weighted by q or by that value.
 template <class LawT, class T, class B>
@@ -76,7 +76,7 @@ struct PickTop1Backward {
   GATEFOLD_HD void operator()(Index n) const { d(n, chosen(expert(n))) += dweight(n); }
 };
 
-}  // namespace fn
+}  // namespace functor
 
 /// Take the best expert under noise.
 ///
@@ -117,11 +117,13 @@ struct NoisyTop1 {
     plan.build_complete(ctx);
   }
   template <class T, class B>
-  fn::PickNoisyTop1<NoiseLawT, T, B> rows(const Candidates<T, B>& c, SparsePlan<T, B>& plan, const Noise& noise) const {
+  functor::PickNoisyTop1<NoiseLawT, T, B> rows(const Candidates<T, B>& c, SparsePlan<T, B>& plan,
+                                               const Noise& noise) const {
     const Index items = c.q.extent(0), experts = c.q.extent(1);
     validate_options(experts);
     plan.resize(items, experts, items);
-    return {c.rank, c.q, T(scale), fn::draw<NoiseLawT, T>(noise), noisy_weight, plan.item, plan.expert, plan.weight};
+    return {c.rank,       c.q,       T(scale),    functor::draw<NoiseLawT, T>(noise),
+            noisy_weight, plan.item, plan.expert, plan.weight};
   }
   /// Adds to d.q, or to d.rank with noisy_weight.
   template <class T, class B>
@@ -129,7 +131,8 @@ struct NoisyTop1 {
                 const Nothing<T, B>&, const typename SparsePlan<T, B>::Grad& dplan, const CandidatesGrad<T, B>& d,
                 Nothing<T, B>&, const Noise&) const {
     expect_picks("NoisyTop1.backward", plan, c.q.extent(0), 1);
-    B::for_each(ctx, c.q.extent(0), fn::PickTop1Backward<T, B>{plan.expert, dplan.weight, noisy_weight ? d.rank : d.q});
+    B::for_each(ctx, c.q.extent(0),
+                functor::PickTop1Backward<T, B>{plan.expert, dplan.weight, noisy_weight ? d.rank : d.q});
   }
 };
 

@@ -19,7 +19,7 @@
 
 namespace gatefold {
 
-namespace fn {
+namespace functor {
 
 /// deviation = log(1 + exp v) + epsilon
 template <class T>
@@ -27,7 +27,7 @@ struct LearnedDeviation {
   T epsilon;
   const T* v;
   T* deviation;
-  GATEFOLD_HD void operator()(Index i) const { deviation[i] = math::softplus(v[i]) + epsilon; }
+  GATEFOLD_HD void operator()(Index i) const { deviation[i] = functor::math::softplus(v[i]) + epsilon; }
 };
 /// value = rank + deviation · noise
 template <class LawT, class T>
@@ -46,11 +46,11 @@ struct DeviationBackward {
   T* dv;
   GATEFOLD_HD void operator()(Index i) const {
     const T d = dvalue[i] * noise(i) + (ddeviation ? ddeviation[i] : T(0));
-    dv[i] = d * math::sigmoid(v[i]);
+    dv[i] = d * functor::math::sigmoid(v[i]);
   }
 };
 
-}  // namespace fn
+}  // namespace functor
 
 /// Take the K best experts under noise, weighted by the noisy values.
 ///
@@ -141,15 +141,16 @@ struct NoisyTopK {
     Nothing<T, B> none;
     if (items == 0) return top_k().forward(ctx, none, c, plan, none, none);
     if (learned) {
-      B::gemm(ctx, c.x, false, p.noise.view(), false, false, saved.v.view(), fn::Store{});
-      B::for_each(ctx, saved.v.size(), fn::LearnedDeviation<T>{T(epsilon), saved.v.data(), saved.deviation.data()});
+      B::gemm(ctx, c.x, false, p.noise.view(), false, false, saved.v.view(), functor::Store{});
+      B::for_each(ctx, saved.v.size(),
+                  functor::LearnedDeviation<T>{T(epsilon), saved.v.data(), saved.deviation.data()});
     } else {
       fill(ctx, saved.deviation.view(), T(deviation / static_cast<double>(count)));
     }
     B::for_each(ctx, saved.value.size(),
-                fn::AddNoise<NoiseLawT, T>{c.rank.data(), saved.deviation.data(), fn::draw<NoiseLawT, T>(noise),
-                                           saved.value.data()});
-    B::for_rows(ctx, items, fn::Softmax<T, B>{saved.value, saved.q});
+                functor::AddNoise<NoiseLawT, T>{c.rank.data(), saved.deviation.data(),
+                                                functor::draw<NoiseLawT, T>(noise), saved.value.data()});
+    B::for_rows(ctx, items, functor::Softmax<T, B>{saved.value, saved.q});
     top_k().forward(ctx, none, noisy_candidates(c, saved), plan, none, none);
   }
   /// What experts were ranked by, for auxiliary losses; empty without noise.
@@ -176,17 +177,17 @@ struct NoisyTopK {
     fill(ctx, dq, 0);
     top_k().backward(ctx, none, noisy_candidates(c, saved), plan, none, dplan, CandidatesGrad<T, B>{d.x, d.rank, dq},
                      none, none);
-    B::for_rows(ctx, dq.extent(0), fn::SoftmaxBackward<T, B>{saved.q, dq, dvalue});
+    B::for_rows(ctx, dq.extent(0), functor::SoftmaxBackward<T, B>{saved.q, dq, dvalue});
     if (d.noisy.value.data()) add(ctx, d.noisy.value, dvalue);
     add(ctx, dvalue, d.rank);
     if (!learned) return;
     const View<T, 2, B> dv = dq;  // dq is used up
     B::for_each(ctx, dv.size(),
-                fn::DeviationBackward<NoiseLawT, T>{dvalue.data(), d.noisy.deviation.data(), saved.v.data(),
-                                                    fn::draw<NoiseLawT, T>(noise), dv.data()});
+                functor::DeviationBackward<NoiseLawT, T>{dvalue.data(), d.noisy.deviation.data(), saved.v.data(),
+                                                         functor::draw<NoiseLawT, T>(noise), dv.data()});
     if (!grads.noise.is_skipped())
-      B::gemm(ctx, c.x, true, View<const T, 2, B>(dv), false, true, grads.noise.view(), fn::Store{});
-    B::gemm(ctx, View<const T, 2, B>(dv), false, p.noise.view(), true, true, d.x, fn::Store{});
+      B::gemm(ctx, c.x, true, View<const T, 2, B>(dv), false, true, grads.noise.view(), functor::Store{});
+    B::gemm(ctx, View<const T, 2, B>(dv), false, p.noise.view(), true, true, d.x, functor::Store{});
   }
 
  private:

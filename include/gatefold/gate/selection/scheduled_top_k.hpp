@@ -38,7 +38,7 @@ struct ScheduledTopK {
     of(extra).forward(ctx, p, c, plan, saved, p);
   }
   template <class T, class B>
-  fn::PickTopK<T, B> rows(const Candidates<T, B>& c, SparsePlan<T, B>& plan, const Extra<T, B>& extra) const {
+  functor::PickTopK<T, B> rows(const Candidates<T, B>& c, SparsePlan<T, B>& plan, const Extra<T, B>& extra) const {
     return of(extra).rows(c, plan, Nothing<T, B>{});
   }
   /// Adds to d.q.
@@ -49,9 +49,9 @@ struct ScheduledTopK {
     of(extra).backward(ctx, p, c, plan, saved, dplan, d, grads, p);
   }
   template <class T, class B>
-  fn::PickTopKBackward<T, B> rows_backward(const Candidates<T, B>& c, const SparsePlan<T, B>& plan,
-                                           const typename SparsePlan<T, B>::Grad& dplan, Out<T, 2, B> dq,
-                                           const Extra<T, B>& extra) const {
+  functor::PickTopKBackward<T, B> rows_backward(const Candidates<T, B>& c, const SparsePlan<T, B>& plan,
+                                                const typename SparsePlan<T, B>::Grad& dplan, Out<T, 2, B> dq,
+                                                const Extra<T, B>& extra) const {
     return of(extra).rows_backward(c, plan, dplan, dq, Nothing<T, B>{});
   }
 

@@ -18,7 +18,7 @@
 
 namespace gatefold {
 
-namespace fn {
+namespace functor {
 
 /// biased[n,e] = σ(rank[n,e]) + bias[e]
 template <class T, class B>
@@ -28,7 +28,7 @@ struct BiasedSigmoid {
   View<T, 2, B> biased;
   template <class Lanes>
   GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
-    using math::exp, math::reciprocal;
+    using functor::math::exp, functor::math::reciprocal;
     const T* from = &rank(n, 0);
     T* to = &biased(n, 0);
     each_column<T>(lanes, bias.size(), [&](auto at, Index e) {
@@ -91,7 +91,7 @@ struct SigmoidWeights {
   T scale;
 
   GATEFOLD_HD T score(Index n, Index j) const { return rank(n, chosen(expert(n * k + j))); }
-  GATEFOLD_HD T log_sigmoid(Index n, Index j) const { return -math::softplus(-score(n, j)); }
+  GATEFOLD_HD T log_sigmoid(Index n, Index j) const { return -functor::math::softplus(-score(n, j)); }
   /// σ_j / Σ_i σ_i = exp(log σ_j − top) / Σ_i exp(log σ_i − top): also where every σ underflows
   GATEFOLD_HD T top(Index n) const {
     T highest = log_sigmoid(n, 0);
@@ -126,7 +126,7 @@ struct SigmoidWeightsBackward {
     for (Index j = 0; j < of.k && of.renormalise; ++j) mean += share(j) * dweight(n * of.k + j);
     for (Index j = 0; j < of.k; ++j)
       drank(n, chosen(of.expert(n * of.k + j))) +=
-          of.scale * share(j) * (dweight(n * of.k + j) - mean) * math::sigmoid(-of.score(n, j));
+          of.scale * share(j) * (dweight(n * of.k + j) - mean) * functor::math::sigmoid(-of.score(n, j));
   }
 };
 /// violation[e] += E · (mean load − load of e): a whole number. The load is what was chosen, dropped or not.
@@ -159,7 +159,7 @@ struct StepBySign {
   }
 };
 
-}  // namespace fn
+}  // namespace functor
 
 /// Take the K best by sigmoid and bias, where the bias of an expert moves against its load: balance without a loss.
 ///
@@ -205,7 +205,7 @@ struct SigmoidBias {
     }
     static constexpr int expert_extents[] = {0, -1};
     void adapt(typename B::Context& ctx, const Params& grads) {
-      B::for_each(ctx, bias.size(), fn::StepBySign<T, B>{grads.bias, speed, bias});
+      B::for_each(ctx, bias.size(), functor::StepBySign<T, B>{grads.bias, speed, bias});
     }
   };
 
@@ -244,15 +244,15 @@ struct SigmoidBias {
     expect_shape("SigmoidBias", "rank", c.rank, {items, experts});
     auto mark = ctx.mark();
     auto biased = ctx.template scratch<T>(items, experts);
-    B::for_rows(ctx, items, fn::BiasedSigmoid<T, B>{c.rank, p.bias, biased});
+    B::for_rows(ctx, items, functor::BiasedSigmoid<T, B>{c.rank, p.bias, biased});
     if (top_groups < groups) {
       auto score = ctx.template scratch<T>(items, groups);
-      B::for_each(ctx, items * groups, fn::GroupScores<T, B>{biased, score});
-      B::for_each(ctx, items * groups, fn::KeepBestGroups<T, B>{score, top_groups, biased});
+      B::for_each(ctx, items * groups, functor::GroupScores<T, B>{biased, score});
+      B::for_each(ctx, items * groups, functor::KeepBestGroups<T, B>{score, top_groups, biased});
     }
     plan.resize(items, experts, items * k);
-    B::for_rows(ctx, items, fn::PickTopK<T, B>{biased, biased, k, false, plan.item, plan.expert, plan.weight});
-    B::for_each(ctx, items, fn::SigmoidWeightsForward<T, B>{weights(c, plan), plan.weight});
+    B::for_rows(ctx, items, functor::PickTopK<T, B>{biased, biased, k, false, plan.item, plan.expert, plan.weight});
+    B::for_each(ctx, items, functor::SigmoidWeightsForward<T, B>{weights(c, plan), plan.weight});
     plan.build_complete(ctx);
   }
   /// Adds to d.rank, and in the first evaluation of a step the load violation to grads.bias.
@@ -261,14 +261,14 @@ struct SigmoidBias {
                 const Nothing<T, B>&, const typename SparsePlan<T, B>::Grad& dplan, const CandidatesGrad<T, B>& d,
                 Params<T, B>& grads, const Nothing<T, B>&) const {
     expect_picks("SigmoidBias.backward", plan, c.rank.extent(0), k);
-    B::for_each(ctx, c.rank.extent(0), fn::SigmoidWeightsBackward<T, B>{weights(c, plan), dplan.weight, d.rank});
+    B::for_each(ctx, c.rank.extent(0), functor::SigmoidWeightsBackward<T, B>{weights(c, plan), dplan.weight, d.rank});
     if (c.first_evaluation && !grads.bias.is_skipped())
-      B::for_rows(ctx, experts, fn::LoadViolation<T, B>{plan.item, plan.expert, c.valid, grads.bias});
+      B::for_rows(ctx, experts, functor::LoadViolation<T, B>{plan.item, plan.expert, c.valid, grads.bias});
   }
 
  private:
   template <class T, class B>
-  fn::SigmoidWeights<T, B> weights(const Candidates<T, B>& c, const SparsePlan<T, B>& plan) const {
+  functor::SigmoidWeights<T, B> weights(const Candidates<T, B>& c, const SparsePlan<T, B>& plan) const {
     return {c.rank, plan.expert, k, renormalise, T(scale)};
   }
 };

@@ -14,7 +14,7 @@
 
 namespace gatefold {
 
-namespace fn {
+namespace functor {
 
 template <class T>
 inline constexpr T iota[] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
@@ -40,7 +40,7 @@ struct RankedRow {
     if (finite_math_only || (last >= 0 && !is_finite(rank[last]))) return after_one_by_one(last);
     const T bound = last < 0 ? infinity : rank[last];
     const T top = max_columns<T>(lanes, experts, [&](auto at, Index e) {
-      using math::where_positive;
+      using functor::math::where_positive;
       using V = typename decltype(at)::Value;
       const V v = at.load(rank + e), below = bound - v;
       const V tie = where_positive(column_numbers<T>(at, e) - T(last), v, V(-infinity));
@@ -49,7 +49,7 @@ struct RankedRow {
     if (!is_finite(top)) return after_one_by_one(last);
     const Index from = top < bound ? 0 : last + 1;
     return from - static_cast<Index>(max_columns<T>(lanes, experts - from, [&](auto at, Index i) {
-             using math::where_positive;
+             using functor::math::where_positive;
              using V = typename decltype(at)::Value;
              const V d = at.load(rank + from + i) - top;  // NaN is passed over
              return where_positive(d, V(-infinity), where_positive(-d, V(-infinity), d - column_numbers<T>(at, i)));
@@ -162,7 +162,7 @@ struct PickTopKBackward {
   }
 };
 
-}  // namespace fn
+}  // namespace functor
 
 /// Take the K best experts of each item.
 ///
@@ -193,7 +193,7 @@ struct TopK {
     plan.build_complete(ctx);
   }
   template <class T, class B>
-  fn::PickTopK<T, B> rows(const Candidates<T, B>& c, SparsePlan<T, B>& plan, const Nothing<T, B>&) const {
+  functor::PickTopK<T, B> rows(const Candidates<T, B>& c, SparsePlan<T, B>& plan, const Nothing<T, B>&) const {
     const Index items = c.q.extent(0), experts = c.q.extent(1);
     validate_options(experts);
     plan.resize(items, experts, items * k);
@@ -207,9 +207,9 @@ struct TopK {
     B::for_rows(ctx, c.q.extent(0), rows_backward(c, plan, dplan, d.q, extra));
   }
   template <class T, class B>
-  fn::PickTopKBackward<T, B> rows_backward(const Candidates<T, B>& c, const SparsePlan<T, B>& plan,
-                                           const typename SparsePlan<T, B>::Grad& dplan, Out<T, 2, B> dq,
-                                           const Nothing<T, B>&) const {
+  functor::PickTopKBackward<T, B> rows_backward(const Candidates<T, B>& c, const SparsePlan<T, B>& plan,
+                                                const typename SparsePlan<T, B>::Grad& dplan, Out<T, 2, B> dq,
+                                                const Nothing<T, B>&) const {
     expect_picks("TopK.backward", plan, c.q.extent(0), k);
     return {c.q, plan.expert, plan.weight, dplan.weight, k, renormalise, dq};
   }
