@@ -1,4 +1,4 @@
-// expect: gatefold: a detail_::loss::Task takes a loss without parameters \(MeanSquaredError, CrossEntropy, Logistic\):
+// expect: gatefold: a TaskLoss takes a loss without parameters \(MeanSquaredError, CrossEntropy, Logistic\):
 // the weights of a loss that learns belong into the model; see docs/extending\.md#loss
 #include <gatefold/gatefold.hpp>
 
@@ -6,9 +6,9 @@ using namespace gatefold;
 
 int main() {
 #ifndef GATEFOLD_FAIL
-  const MultiTask losses{detail_::loss::Task{1, MeanSquaredError{}, 0.5}, detail_::loss::Task{7, CrossEntropy{}}};
+  const MultiTask losses{TaskLoss{1, MeanSquaredError{}, 0.5}, TaskLoss{7, CrossEntropy{}}};
 #else
-  const MultiTask losses{detail_::loss::Task{1, MeanSquaredError{}, 0.5},
-                         detail_::loss::Task{7, StreamedCrossEntropy{.vocabulary = 9, .model_dim = 7}}};
+  const MultiTask losses{TaskLoss{1, MeanSquaredError{}, 0.5},
+                         TaskLoss{7, StreamedCrossEntropy{.vocabulary = 9, .model_dim = 7}}};
 #endif
 }

@@ -61,9 +61,8 @@ void check_losses() {
   SUBCASE("CrossEntropy") { check_loss<T>(CrossEntropy{}, 21, 37, labels_of(21, 37)); }
   SUBCASE("MultiTask") {
     Backends on;
-    const MultiTask losses{detail_::loss::Task{37, MeanSquaredError{}, 0.5},
-                           detail_::loss::Task{4, CrossEntropy{.ignore = -1}, 3.0},
-                           detail_::loss::Task{5, CrossEntropy{.ignore = -1}, 2.0, detail_::loss::MeanOver::items}};
+    const MultiTask losses{TaskLoss{37, MeanSquaredError{}, 0.5}, TaskLoss{4, CrossEntropy{.ignore = -1}, 3.0},
+                           TaskLoss{5, CrossEntropy{.ignore = -1}, 2.0, MeanOver::items}};
     const auto numbers = numbers_of<T>(21, 37);
     auto labels = labels_of(21, 4);
     labels(3) = labels(4) = -1;

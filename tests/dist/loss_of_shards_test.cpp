@@ -83,10 +83,8 @@ TEST_CASE("LossOfShards: the losses of several tasks") {
   for (const bool ignores : {false, true}) {
     std::vector<Index> labels;
     for (Index n = 0; n < items; ++n) labels.push_back(ignores && n < 5 ? -1 : n % 3);
-    const MultiTask losses{
-        detail_::loss::Task{1, MeanSquaredError{}, 0.5},
-        detail_::loss::Task{3, CrossEntropy{.ignore = -1}, 2.0,
-                            ignores ? detail_::loss::MeanOver::items : detail_::loss::MeanOver::targets}};
+    const MultiTask losses{TaskLoss{1, MeanSquaredError{}, 0.5},
+                           TaskLoss{3, CrossEntropy{.ignore = -1}, 2.0, ignores ? MeanOver::items : MeanOver::targets}};
     Tensor<double, 1, Cpu> value(1);
     Tensor<double, 2, Cpu> dy(items, 4);
     forward(losses, one, y, {numbers, labels}, value);

@@ -29,13 +29,11 @@ using namespace gatefold::support;
 namespace {
 
 constexpr Index ignored = -1;
-using detail_::loss::MeanOver;
-using detail_::loss::Task;
 
 /// Two numbers, a class of four, and a sign: columns [0, 2), [2, 6) and [6, 7).
 auto losses(MeanOver mean = MeanOver::targets) {
-  return MultiTask{Task{2, MeanSquaredError{}, 0.5}, Task{4, CrossEntropy{.ignore = ignored}, 3.0, mean},
-                   Task{1, Logistic{}}};
+  return MultiTask{TaskLoss{2, MeanSquaredError{}, 0.5}, TaskLoss{4, CrossEntropy{.ignore = ignored}, 3.0, mean},
+                   TaskLoss{1, Logistic{}}};
 }
 template <class T>
 struct Batch {
@@ -115,8 +113,9 @@ TEST_CASE("MultiTask: the gradient against central differences") {
   }
   // A MultiTask in a task, whose weights multiply.
   Batch<double> b(ctx, 5);
-  const MultiTask nested{Task{2, MeanSquaredError{}},
-                         Task{5, MultiTask{Task{4, CrossEntropy{.ignore = ignored}}, Task{1, Logistic{}, 2.0}}, 0.5}};
+  const MultiTask nested{
+      TaskLoss{2, MeanSquaredError{}},
+      TaskLoss{5, MultiTask{TaskLoss{4, CrossEntropy{.ignore = ignored}}, TaskLoss{1, Logistic{}, 2.0}}, 0.5}};
   CHECK(check::loss_gradients(ctx, nested, b.y, {b.numbers, {b.labels, b.signs}}));
 }
 
@@ -127,8 +126,8 @@ TEST_CASE("MultiTask: one task is its loss, to the bit") {
   const CrossEntropy entropy{.ignore = ignored};
   Tensor<float, 1, Cpu> value(1), expected(1);
   Tensor<float, 2, Cpu> dy(9, 4), expected_dy(9, 4);
-  forward(MultiTask{Task{4, entropy}}, ctx, y, {b.labels}, value);
-  backward(MultiTask{Task{4, entropy}}, ctx, y, {b.labels}, dy);
+  forward(MultiTask{TaskLoss{4, entropy}}, ctx, y, {b.labels}, value);
+  backward(MultiTask{TaskLoss{4, entropy}}, ctx, y, {b.labels}, dy);
   forward(entropy, ctx, y, b.labels, expected);
   backward(entropy, ctx, y, b.labels, expected_dy);
   CHECK(value(0) == expected(0));
@@ -160,7 +159,7 @@ TEST_CASE("MultiTask: a part whose tasks count unlike is refused") {
   Trainer run{ctx, model, losses(), optim::Sgd{.lr = 0.3}, Seed{1}, Element<double>{}};
   const std::string message =
       "MultiTask.counted: task 1: expected 3 targets that count, as task 0 has (parts and shards add up over all "
-      "items: detail_::loss::Task{…, detail_::loss::MeanOver::items}), got 2";
+      "items: TaskLoss{…, MeanOver::items}), got 2";
   CHECK(message_of([&] { part(run, b, 0, 3, true); }) == message);
   CHECK(run.waiting() == 0);
   part(run, b, 2, 4, true);  // both labels count

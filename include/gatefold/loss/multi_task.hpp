@@ -49,10 +49,10 @@ struct PutColumns {
 
 }  // namespace functor
 
-namespace detail_::loss {
-
 /// Over how many targets a task takes its mean: over those that count, as its loss does, or over all items.
 enum class MeanOver { targets, items };
+
+namespace detail_::loss {
 
 /// The targets of several tasks, `{prices, labels}`.
 template <class... Views>
@@ -62,15 +62,17 @@ struct TaskTargets : std::tuple<Views...> {
   Index extent(int) const { return std::get<0>(*this).extent(0); }
 };
 
+}  // namespace detail_::loss
+
 /// A loss of some columns of a model's output, one of those of a MultiTask.
 /// @param columns  of the output
 /// @param weight   of this loss in the sum
 /// @param mean     over the targets that count, or over all items: see MultiTask
 template <class LossT>
-struct Task {
+struct TaskLoss {
   GATEFOLD_REQUIRE(
       !detail_::named::Params<LossT>(),
-      "gatefold: a detail_::loss::Task takes a loss without parameters (MeanSquaredError, CrossEntropy, Logistic): the "
+      "gatefold: a TaskLoss takes a loss without parameters (MeanSquaredError, CrossEntropy, Logistic): the "
       "weights of a loss that learns belong into the model; see docs/how-to/extending.md#loss");
   GATEFOLD_REQUIRE(!detail_::hook::loss::no_batch<LossT>(),
                    "gatefold: dist::LossOfShards goes around all tasks: dist::LossOfShards{MultiTask{…}, &shard}; see "
@@ -81,32 +83,30 @@ struct Task {
   MeanOver mean = MeanOver::targets;
 };
 template <class L>
-Task(Index, L) -> Task<L>;
+TaskLoss(Index, L) -> TaskLoss<L>;
 template <class L>
-Task(Index, L, double) -> Task<L>;
+TaskLoss(Index, L, double) -> TaskLoss<L>;
 template <class L>
-Task(Index, L, double, MeanOver) -> Task<L>;
-
-}  // namespace detail_::loss
+TaskLoss(Index, L, double, MeanOver) -> TaskLoss<L>;
 
 /// A weighted sum of losses, each of columns of its own and with a target of its own (multi-task learning).
 ///
 ///     loss = Σ_t w_t L_t(y[:, columns of t], target t)                                                   (1)
 ///
 ///     // Two outputs: a price, and a class of five. One class is not known: −1.
-///     MultiTask losses{detail_::loss::Task{1, MeanSquaredError{}, 0.5}, detail_::loss::Task{5, CrossEntropy{.ignore =
-///     -1}}}; Trainer trainer{ctx, model, losses, optim::AdamW{}, Seed{1}};    // the model's output is [N, 6]
+///     MultiTask losses{TaskLoss{1, MeanSquaredError{}, 0.5}, TaskLoss{5, CrossEntropy{.ignore = -1}}};
+///     Trainer trainer{ctx, model, losses, optim::AdamW{}, Seed{1}};    // the model's output is [N, 6]
 ///     trainer.step(x, {prices, labels});                               // [N, 1], [N]
 ///
 /// The first task has the first columns, and so on.
 /// Source: Caruana 1997, doi:10.1023/A:1007379606734, sec. 2; weights as Keras' `loss_weights`.
 ///
 /// A label that one task ignores counts in the others. L_t is a mean over the n_t targets that count in task t. With
-/// detail_::loss::MeanOver::items the mean is over all N items instead: L_t times n_t / N.
+/// MeanOver::items the mean is over all N items instead: L_t times n_t / N.
 ///
 /// Parts of a batch (Trainer.accumulate) and shards (dist::LossOfShards) give the loss (1) of the whole batch if the
 /// tasks count alike in each part. A part in which they do not is refused, because one gradient holds all tasks: give
-/// tasks that ignore labels detail_::loss::MeanOver::items, with which all tasks count all items.
+/// tasks that ignore labels MeanOver::items, with which all tasks count all items.
 /// @param y       [N, Σ columns] in
 /// @param target  one per task: trainer.step(x, {prices, labels})
 /// @throws ArgumentError unless columns add up to those of y, weights are finite, and each target fits its task; in
@@ -114,11 +114,11 @@ Task(Index, L, double, MeanOver) -> Task<L>;
 /// @cost   of each loss, and two copies of y; with MeanOver::items the host waits for the backend as `counted` does
 template <class... LossT>
 struct MultiTask {
-  std::tuple<detail_::loss::Task<LossT>...> tasks;
+  std::tuple<TaskLoss<LossT>...> tasks;
 
-  explicit constexpr MultiTask(detail_::loss::Task<LossT>... of_columns) : tasks(std::move(of_columns)...) {}
+  explicit constexpr MultiTask(TaskLoss<LossT>... of_columns) : tasks(std::move(of_columns)...) {}
   static constexpr std::size_t size = sizeof...(LossT);
-  GATEFOLD_REQUIRE(size >= 1, "gatefold: a MultiTask needs at least one detail_::loss::Task");
+  GATEFOLD_REQUIRE(size >= 1, "gatefold: a MultiTask needs at least one TaskLoss");
 
   template <class T, class B>
   using Target = detail_::loss::TaskTargets<detail_::loss::TargetOf<LossT, T, B>...>;
@@ -152,16 +152,14 @@ struct MultiTask {
     Index of_first = 0;
     for_each(
         [&](const auto& task, Index t, Index, const auto& of_task) {
-          const Index found = task.mean == detail_::loss::MeanOver::items ? target.extent(0)
-                                                                          : count(ctx, task, target.extent(0), of_task);
+          const Index found =
+              task.mean == MeanOver::items ? target.extent(0) : count(ctx, task, target.extent(0), of_task);
           if (t == 0) of_first = found;
-          expect(
-              found == of_first, "MultiTask.counted", Joined{"task ", t},
-              Joined{
-                  of_first,
-                  " targets that count, as task 0 has (parts and shards add up over all items: detail_::loss::Task{…, "
-                  "detail_::loss::MeanOver::items})"},
-              found);
+          expect(found == of_first, "MultiTask.counted", Joined{"task ", t},
+                 Joined{of_first,
+                        " targets that count, as task 0 has (parts and shards add up over all items: TaskLoss{…, "
+                        "MeanOver::items})"},
+                 found);
         },
         target);
     return of_first;
@@ -217,7 +215,7 @@ struct MultiTask {
   /// What a task's mean is times in the sum.
   template <class T, class C, class TaskT, class TargetV>
   static T weight(C& ctx, const TaskT& task, Index items, const TargetV& target) {
-    if (task.mean == detail_::loss::MeanOver::targets || items == 0) return static_cast<T>(task.weight);
+    if (task.mean == MeanOver::targets || items == 0) return static_cast<T>(task.weight);
     return static_cast<T>(task.weight * static_cast<double>(count(ctx, task, items, target)) /
                           static_cast<double>(items));
   }
@@ -230,6 +228,6 @@ struct MultiTask {
   }
 };
 template <class... L>
-MultiTask(detail_::loss::Task<L>...) -> MultiTask<L...>;
+MultiTask(TaskLoss<L>...) -> MultiTask<L...>;
 
 }  // namespace gatefold
