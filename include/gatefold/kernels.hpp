@@ -134,9 +134,14 @@ GATEFOLD_KERNELS_OF(double)
 
 namespace gatefold {
 
-GATEFOLD_KERNEL class Tensor<Index, 1, Cpu>;
-GATEFOLD_KERNEL class Tensor<Index, 2, Cpu>;
-GATEFOLD_KERNEL class Tensor<unsigned char, 1, Cpu>;
+// Not the whole class: its copy constructor exists only to stop the compiler with a sentence.
+#define GATEFOLD_TENSOR(T, Rank)                                                   \
+  GATEFOLD_KERNEL Tensor<T, Rank, Cpu>::~Tensor();                                 \
+  GATEFOLD_KERNEL void Tensor<T, Rank, Cpu>::take(const std::array<Index, Rank>&); \
+  GATEFOLD_KERNEL void Tensor<T, Rank, Cpu>::release();
+GATEFOLD_TENSOR(Index, 1)
+GATEFOLD_TENSOR(Index, 2)
+GATEFOLD_TENSOR(unsigned char, 1)
 
 // Of policies that most models are made of, what knows no model.
 #define GATEFOLD_EXPERT(T, ...)                                                                                        \
@@ -160,9 +165,9 @@ GATEFOLD_KERNEL class Tensor<unsigned char, 1, Cpu>;
       const __VA_ARGS__::Saved<T, Cpu>&, const SparsePlan<T, Cpu>::Grad&, Out<T, 2, Cpu>,                     \
       __VA_ARGS__::Params<T, Cpu>&, const __VA_ARGS__::Extra<T, Cpu>&, __VA_ARGS__::ExtraGrad<T, Cpu>&) const;
 #define GATEFOLD_KERNELS_OF(T)                                                                                         \
-  GATEFOLD_KERNEL class Tensor<T, 1, Cpu>;                                                                             \
-  GATEFOLD_KERNEL class Tensor<T, 2, Cpu>;                                                                             \
-  GATEFOLD_KERNEL class Tensor<T, 3, Cpu>;                                                                             \
+  GATEFOLD_TENSOR(T, 1)                                                                                                \
+  GATEFOLD_TENSOR(T, 2)                                                                                                \
+  GATEFOLD_TENSOR(T, 3)                                                                                                \
   GATEFOLD_KERNEL bool all_finite(Cpu::Context&, const FlatTensor<const T, Cpu>&);                                     \
   GATEFOLD_KERNEL metric::Load metric::load(Cpu::Context&, const SparsePlan<T, Cpu>&, In<T, 1, Cpu>);                  \
   GATEFOLD_KERNEL double metric::entropy(Cpu::Context&, View<T, 2, Cpu>, In<T, 1, Cpu>);                               \
@@ -197,6 +202,7 @@ GATEFOLD_KERNELS_OF(float)
 GATEFOLD_KERNELS_OF(double)
 #undef GATEFOLD_KERNELS_OF
 #undef GATEFOLD_GATE
+#undef GATEFOLD_TENSOR
 #undef GATEFOLD_EXPERT
 
 }  // namespace gatefold

@@ -132,7 +132,7 @@
 #include "gatefold/gate/mixing/attention_posterior.hpp"
 #include "gatefold/gate/mixing/token_similarity.hpp"
 #include "gatefold/gate/route_rows.hpp"
-#include "gatefold/gate/scores/expert_count.hpp"
+#include "gatefold/gate/scores/count_experts.hpp"
 #include "gatefold/gate/scores/linear_scores.hpp"
 #include "gatefold/gate/scores/fixed_scores.hpp"
 #include "gatefold/gate/scores/jitter.hpp"

@@ -377,7 +377,7 @@ TEST_CASE("ComposedGate: options and shapes that do not fit say so") {
 
 TEST_CASE("ComposedGate: knows its experts, takes its model dimension from the experts") {
   const SoftmaxTopK gate{.scores = {.experts = 6}, .selection = {.k = 3, .renormalise = false}};
-  CHECK(expert_count(gate) == 6);
+  CHECK(count_experts(gate) == 6);
   const auto filled = with_model_dim(gate, 10);
   CHECK(filled.scores.model_dim == 10);
   CHECK(filled.selection.k == 3);

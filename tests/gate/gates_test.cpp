@@ -18,7 +18,7 @@ TEST_CASE("SimilarityAware, AttentionAware: swap the mixing of any gate and keep
   CHECK(std::is_same_v<AttentionAware<VMoe>,
                        ComposedGate<LinearScores, AttentionPosterior, Capacity<NoisyTopK<>>, Importance, Load>>);
   const auto gate = SimilarityAware<SoftmaxTopK>{.scores = {.experts = 8}, .mixing = {.tau = 2}, .selection = {.k = 2}};
-  CHECK(expert_count(gate) == 8);
+  CHECK(count_experts(gate) == 8);
 }
 
 TEST_CASE("presets take options, keep those and set what makes them differ") {

@@ -122,7 +122,7 @@ struct Edge {
       for (Index p = 0; p < saved.plan.item.size(); ++p) {
         const Index n = saved.plan.item(p), e = saved.plan.expert(p);
         if (e < 0) continue;  // dropped
-        if (n < 0 || n >= x.extent(0) || e >= expert_count(layer.gate) || !seen.insert({n, e}).second) return false;
+        if (n < 0 || n >= x.extent(0) || e >= count_experts(layer.gate) || !seen.insert({n, e}).second) return false;
       }
     }
     return true;

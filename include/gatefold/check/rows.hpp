@@ -9,7 +9,7 @@
 #include "gatefold/backend/random_fill.hpp"
 #include "gatefold/core/types.hpp"
 #include "gatefold/gate/candidates.hpp"
-#include "gatefold/gate/scores/expert_count.hpp"
+#include "gatefold/gate/scores/count_experts.hpp"
 #include "gatefold/policy/policy.hpp"
 #include "gatefold/routing/sparse_plan.hpp"
 #include "gatefold/tensor/tensor.hpp"
@@ -65,12 +65,12 @@ std::vector<std::string> rows_unlike_forward(const P& part, Seed seed, Index ite
       Saved<G, T, B> saved;
       gate.forward(ctx, p, x, by_rows, saved);
       const View<const T, 2, B> z = saved.logits, q = saved.probabilities;
-      Tensor<T, 2, B> mixed(items, expert_count(gate));
+      Tensor<T, 2, B> mixed(items, count_experts(gate));
       gate.mixing.forward(ctx, p.mixing, x, z, mixed.view(), saved.mixing, Nothing<T, B>{});
       bool same = true;
       for (Index i = 0; i < q.size(); ++i) same = same && mixed.data()[i] == q.data()[i];
       if (!same) sentences.push_back(within("gate.mixing") + ": forward and rows give different bits");
-      const auto selection = with_experts(gate.selection, expert_count(gate));
+      const auto selection = with_experts(gate.selection, count_experts(gate));
       selection.forward(ctx, p.selection, Candidates<T, B>{x, z, q}, plan, saved.selection, Nothing<T, B>{});
       if (steps::picks_of(plan) != steps::picks_of(by_rows))
         sentences.push_back(within("gate.selection") + ": forward and rows give different picks or weights");

@@ -21,7 +21,7 @@
 #include "gatefold/gate/hash_gate.hpp"
 #include "gatefold/gate/mixing/attention_posterior.hpp"
 #include "gatefold/gate/mixing/token_similarity.hpp"
-#include "gatefold/gate/scores/expert_count.hpp"
+#include "gatefold/gate/scores/count_experts.hpp"
 #include "gatefold/gate/selection/capacity.hpp"
 #include "gatefold/gate/selection/dense.hpp"
 #include "gatefold/gate/selection/expert_choice.hpp"
@@ -192,7 +192,7 @@ struct GlobalGate {
       count_items(shard, ctx, x.extent(0), extra, saved);
       if constexpr (sees == global::Sees::logits) {
         auto mark = ctx.mark();
-        auto z = ctx.template scratch<T>(x.extent(0), expert_count(gate));
+        auto z = ctx.template scratch<T>(x.extent(0), count_experts(gate));
         score(gate.scores, ctx, p.scores, without_padding<T, B>(ctx, x, extra.valid), z);
         gather(shard, ctx, z, saved);
       } else if constexpr (sees == global::Sees::mixed) {
@@ -283,7 +283,7 @@ struct GlobalGate {
                                  const Params<GateT, T, B>& p, In<T, 2, B> clean, MixedT& mixed,
                                  const Extra<GateT, T, B>& extra) {
     using Rows = MixedRows<T, B>;
-    const Index items = clean.extent(0), experts = expert_count(gate);
+    const Index items = clean.extent(0), experts = count_experts(gate);
     const auto mixing = mixing_of(gate);
     const auto own = with_valid(extra.mixing, extra.valid);
     expect_length(shard, "extra.mixing.length", own);
@@ -307,7 +307,7 @@ struct GlobalGate {
                                     Params<GateT, T, B>& grads, const Extra<GateT, T, B>& extra,
                                     ExtraGrad<GateT, T, B>& dextra) {
     using Rows = MixedRows<T, B>;
-    const auto array = [&] { return ctx.template scratch<T>(clean.extent(0), expert_count(gate)); };
+    const auto array = [&] { return ctx.template scratch<T>(clean.extent(0), count_experts(gate)); };
     const View<T, 2, B> dgiven = array(), drank = array(), dq = array(), dz = array();
     Rows::take(ctx, drows, Rows::logits, dgiven);
     Rows::take(ctx, drows, Rows::rank, drank);
@@ -333,11 +333,11 @@ struct GlobalGate {
     auto all = extra;
     each_mask(all, [&](View<const T, 1, B>& mask, std::size_t i) { mask = saved.masks[i]; });
     if constexpr (sees == global::Sees::logits) {
-      const Inner inner{{expert_count(gate)}, gate.mixing, gate.selection, gate.auxiliary};
+      const Inner inner{{count_experts(gate)}, gate.mixing, gate.selection, gate.auxiliary};
       f(inner, Params<Inner, T, B>{},
         gatefold::Extra<Inner, T, B>{{}, all.mixing, all.selection, all.valid, all.count_auxiliary});
     } else if constexpr (sees == global::Sees::mixed) {
-      const Inner inner{{expert_count(gate)}, {}, gate.selection, gate.auxiliary};
+      const Inner inner{{count_experts(gate)}, {}, gate.selection, gate.auxiliary};
       f(inner, Params<Inner, T, B>{},
         gatefold::Extra<Inner, T, B>{{}, {}, all.selection, all.valid, all.count_auxiliary});
     } else {

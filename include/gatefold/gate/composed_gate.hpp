@@ -14,7 +14,7 @@
 #include "gatefold/gate/candidates.hpp"
 #include "gatefold/gate/mixing/independent.hpp"
 #include "gatefold/gate/route_rows.hpp"
-#include "gatefold/gate/scores/expert_count.hpp"
+#include "gatefold/gate/scores/count_experts.hpp"
 #include "gatefold/gate/scores/linear_scores.hpp"
 #include "gatefold/gate/selection/dense.hpp"
 #include "gatefold/gate/selection/top_k.hpp"
@@ -65,7 +65,7 @@ struct ComposedGate {
   // Options of the parts that look like those of the gate.
   [[no_unique_address]] detail_::policy::Misuse<
       "gatefold: the number of experts is an option of the scores of a gate, SoftmaxTopK{.scores = {.experts = 8}, "
-      ".selection = {.k = 2}}, which expert_count(gate) returns; see docs/how-to/extending_parts.md#parts-of-a-gate">
+      ".selection = {.k = 2}}, which count_experts(gate) returns; see docs/how-to/extending_parts.md#parts-of-a-gate">
       experts{};
   [[no_unique_address]] detail_::policy::Misuse<
       "gatefold: model_dim is an option of the scores of a gate, SoftmaxTopK{.scores = {.model_dim = 16, .experts = "

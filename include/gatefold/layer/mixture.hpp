@@ -8,7 +8,7 @@
 #include "gatefold/expert/expert.hpp"
 #include "gatefold/gate/active_experts.hpp"
 #include "gatefold/gate/gate.hpp"
-#include "gatefold/gate/scores/expert_count.hpp"
+#include "gatefold/gate/scores/count_experts.hpp"
 #include "gatefold/layer/batch_stamp.hpp"
 #include "gatefold/layer/layer.hpp"
 #include "gatefold/layer/noisy_extra.hpp"
@@ -110,7 +110,7 @@ struct Mixture {
       return expert.out_dim();
     }
   }
-  Index experts() const { return expert_count(filled_gate()); }
+  Index experts() const { return count_experts(filled_gate()); }
   /// The gate with the dimensions it left 0.
   GateT filled_gate() const {
     if constexpr (detail_::hook::any::experts<ExpertT>()) {
@@ -145,8 +145,8 @@ struct Mixture {
       const auto here = ctx.here();
       expect(in_dim() >= 1, "Mixture.init", "expert.in_dim", "at least 1", in_dim());
       const GateT g = filled_gate();
-      return {init_params<T, B>(g, ctx, seed.fork(0)), expert.template init<T, B>(ctx, expert_count(g), seed.fork(1)),
-              ActiveExperts<B>{active_experts(g, expert_count(g)), expert_count(g)}};
+      return {init_params<T, B>(g, ctx, seed.fork(0)), expert.template init<T, B>(ctx, count_experts(g), seed.fork(1)),
+              ActiveExperts<B>{active_experts(g, count_experts(g)), count_experts(g)}};
     } else {
       return {};
     }
@@ -158,7 +158,7 @@ struct Mixture {
       const GateT g = filled_gate();
       if constexpr (detail_::hook::gate::validate<GateT, T, B>()) g.validate(p.gate, items, of_gate(extra));
       if constexpr (detail_::hook::expert::validate<ExpertT, T, B>())
-        drawing_experts(extra).validate(p.expert, expert_count(g));
+        drawing_experts(extra).validate(p.expert, count_experts(g));
     }
   }
 

@@ -34,7 +34,7 @@ concept HasExpertsOfScores = requires(const P part) {
   part.experts.is_misuse;
   part.scores;
 };
-/// Either; `expert_count` (gate/scores/expert_count.hpp) returns the number.
+/// Either; `count_experts` (gate/scores/count_experts.hpp) returns the number.
 template <class P>
 concept CountsExperts = HasExperts<P> || HasExpertsOfScores<P>;
 

@@ -1,10 +1,10 @@
-#include "gatefold/gate/scores/expert_count.hpp"
+#include "gatefold/gate/scores/count_experts.hpp"
 
 #include <doctest/doctest.h>
 
 using namespace gatefold;
 
-TEST_CASE("expert_count: a scores policy says it as an option or as a function") {
+TEST_CASE("count_experts: a scores policy says it as an option or as a function") {
   struct Option {
     Index experts = 5;
   };

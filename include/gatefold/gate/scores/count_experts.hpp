@@ -7,13 +7,13 @@ namespace gatefold {
 /// The number of experts of a gate or a scores policy: its function `experts()`, its option of that name, or that of
 /// its scores.
 template <class P>
-Index expert_count(const P& policy) {
+Index count_experts(const P& policy) {
   if constexpr (requires { policy.experts(); }) {
     return policy.experts();
   } else if constexpr (requires { static_cast<Index>(policy.experts); }) {
     return policy.experts;
   } else {
-    return expert_count(policy.scores);
+    return count_experts(policy.scores);
   }
 }
 
