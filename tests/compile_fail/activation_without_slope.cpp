@@ -1,4 +1,4 @@
-// expect: gatefold: an activation in an expert that trains needs its derivative too, static V slope\(V v\) beside value\(v\); see docs/extending\.md#expert
+// expect: gatefold: an activation in an expert that trains needs its derivative too, static V slope\(V v\) beside value\(v\); see docs/how-to/extending\.md#expert
 #include <gatefold/gatefold.hpp>
 
 using namespace gatefold;

@@ -1,5 +1,5 @@
-// expect: gatefold: this is a branch or a layer, and experts are needed here, Linear or Mlp<Gelu> say: Mixture\{gate, expert\}, OneExpert\{expert\}, WithShared\{branch, expert\}; see docs/extending\.md#expert
-// expect: gatefold: branch and shared expert are swapped: WithShared\{branch, expert\}; see docs/extending\.md#branch
+// expect: gatefold: this is a branch or a layer, and experts are needed here, Linear or Mlp<Gelu> say: Mixture\{gate, expert\}, OneExpert\{expert\}, WithShared\{branch, expert\}; see docs/how-to/extending\.md#expert
+// expect: gatefold: branch and shared expert are swapped: WithShared\{branch, expert\}; see docs/how-to/extending\.md#branch
 #include <gatefold/gatefold.hpp>
 
 using namespace gatefold;

@@ -1,4 +1,4 @@
-// expect: gatefold: what a Trainer takes are views of its own elements and backend, in memory that has a name: rows x \[N, in_dim\] of float \(of double after Element<double>\{\}\), ids and labels of gatefold::Index \(std::int64_t\), on a device what transfer has copied there; infer writes a y that is not const; see README\.md#your-own-data
+// expect: gatefold: what a Trainer takes are views of its own elements and backend, in memory that has a name: rows x \[N, in_dim\] of float \(of double after Element<double>\{\}\), ids and labels of gatefold::Index \(std::int64_t\), on a device what transfer has copied there; infer writes a y that is not const; see docs/how-to/your_data\.md
 #include <gatefold/gatefold.hpp>
 
 using namespace gatefold;

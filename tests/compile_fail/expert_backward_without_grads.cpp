@@ -1,4 +1,4 @@
-// expect: gatefold: an expert needs backward\(ctx, params, groups, x, saved, dz, dslots, grads\) const; see docs/extending\.md#expert
+// expect: gatefold: an expert needs backward\(ctx, params, groups, x, saved, dz, dslots, grads\) const; see docs/how-to/extending\.md#expert
 #include <gatefold/gatefold.hpp>
 
 using namespace gatefold;

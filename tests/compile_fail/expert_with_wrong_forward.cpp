@@ -1,4 +1,4 @@
-// expect: gatefold: an expert needs forward\(ctx, params, groups, x, z, saved\) const; see docs/extending\.md#expert
+// expect: gatefold: an expert needs forward\(ctx, params, groups, x, z, saved\) const; see docs/how-to/extending\.md#expert
 #include <gatefold/gatefold.hpp>
 
 using namespace gatefold;

@@ -1,4 +1,4 @@
-// expect: gatefold: an expert needs in_dim\(\), out_dim\(\) and Params<T, B> init<T, B>\(ctx, experts, seed\) const; see docs/extending\.md#expert
+// expect: gatefold: an expert needs in_dim\(\), out_dim\(\) and Params<T, B> init<T, B>\(ctx, experts, seed\) const; see docs/how-to/extending\.md#expert
 #include <gatefold/gatefold.hpp>
 
 using namespace gatefold;

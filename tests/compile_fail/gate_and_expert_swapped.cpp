@@ -1,4 +1,4 @@
-// expect: gatefold: gate and expert are swapped: Mixture\{gate, expert\}; see docs/extending\.md#expert
+// expect: gatefold: gate and expert are swapped: Mixture\{gate, expert\}; see docs/how-to/extending\.md#expert
 #include <gatefold/gatefold.hpp>
 
 using namespace gatefold;

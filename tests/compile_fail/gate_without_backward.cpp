@@ -1,4 +1,4 @@
-// expect: gatefold: a gate needs backward\(ctx, params, x, plan, saved, dplan, dx, grads, extra, dextra\) const; see docs/extending\.md#gate
+// expect: gatefold: a gate needs backward\(ctx, params, x, plan, saved, dplan, dx, grads, extra, dextra\) const; see docs/how-to/extending\.md#gate
 #include <gatefold/gatefold.hpp>
 
 using namespace gatefold;

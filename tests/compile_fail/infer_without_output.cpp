@@ -1,4 +1,4 @@
-// expect: gatefold: infer takes what belongs to one model, its elements T and its backend B: B::Context, Params<L, T, B>, items, Carry<L, T, B> \(of a layer\), y and Extra<L, T, B>; see docs/extending\.md#functions-over-any-policy-and-pack
+// expect: gatefold: infer takes what belongs to one model, its elements T and its backend B: B::Context, Params<L, T, B>, items, Carry<L, T, B> \(of a layer\), y and Extra<L, T, B>; see docs/reference/functions\.md
 #include <gatefold/gatefold.hpp>
 
 using namespace gatefold;

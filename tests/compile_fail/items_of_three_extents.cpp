@@ -1,4 +1,4 @@
-// expect: gatefold: Items of a branch or layer must be View<const T, 2, B> \(rows\) or View<const Index, 1, B> \(ids\); see docs/extending\.md#branch
+// expect: gatefold: Items of a branch or layer must be View<const T, 2, B> \(rows\) or View<const Index, 1, B> \(ids\); see docs/how-to/extending\.md#branch
 #include <gatefold/gatefold.hpp>
 
 using namespace gatefold;

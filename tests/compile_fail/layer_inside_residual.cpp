@@ -1,4 +1,4 @@
-// expect: gatefold: this is a layer, and a branch is needed here: Residual\{rule, PreNorm\{norm, branch\}\} has the rule outside and the norm inside, and layers follow each other in a Chain\{a, b\}; see docs/extending\.md#branch
+// expect: gatefold: this is a layer, and a branch is needed here: Residual\{rule, PreNorm\{norm, branch\}\} has the rule outside and the norm inside, and layers follow each other in a Chain\{a, b\}; see docs/how-to/extending\.md#branch
 #include <gatefold/gatefold.hpp>
 
 using namespace gatefold;

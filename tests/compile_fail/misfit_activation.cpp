@@ -1,4 +1,4 @@
-// expect: gatefold: scalar_only of an activation must be static constexpr bool; see docs/extending\.md#optional-members
+// expect: gatefold: scalar_only of an activation must be static constexpr bool; see docs/reference/optional_members\.md
 // Members that are named and cannot be called as their family asks.
 #include <gatefold/gatefold.hpp>
 

@@ -1,5 +1,5 @@
-// expect: gatefold: an activation, Gelu say, needs static V value\(V v\), a template for any V; see docs/extending\.md#expert
-// expect: gatefold: value\(v\) of an activation takes a register of values too: a template for any V, or static constexpr bool scalar_only = true; see docs/extending\.md#expert
+// expect: gatefold: an activation, Gelu say, needs static V value\(V v\), a template for any V; see docs/how-to/extending\.md#expert
+// expect: gatefold: value\(v\) of an activation takes a register of values too: a template for any V, or static constexpr bool scalar_only = true; see docs/how-to/extending\.md#expert
 #include <gatefold/gatefold.hpp>
 
 using namespace gatefold;

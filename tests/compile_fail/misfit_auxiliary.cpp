@@ -1,4 +1,4 @@
-// expect: gatefold: validate of an auxiliary loss must be callable as validate\(experts\) const; see docs/extending\.md#optional-members
+// expect: gatefold: validate of an auxiliary loss must be callable as validate\(experts\) const; see docs/reference/optional_members\.md
 // Members that are named and cannot be called as their family asks.
 #include <gatefold/gatefold.hpp>
 

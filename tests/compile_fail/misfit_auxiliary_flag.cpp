@@ -1,5 +1,5 @@
-// expect: gatefold: needs_picks_by_item of an auxiliary loss must be static constexpr bool; see docs/extending\.md#optional-members
-// expect: gatefold: needs_noise of an auxiliary loss must be static constexpr bool; see docs/extending\.md#optional-members
+// expect: gatefold: needs_picks_by_item of an auxiliary loss must be static constexpr bool; see docs/reference/optional_members\.md
+// expect: gatefold: needs_noise of an auxiliary loss must be static constexpr bool; see docs/reference/optional_members\.md
 // Members that are named and cannot be called as their family asks.
 #include <gatefold/gatefold.hpp>
 

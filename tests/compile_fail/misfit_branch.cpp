@@ -1,7 +1,7 @@
-// expect: gatefold: validate of a branch must be callable as validate\(params, items, extra\) const; see docs/extending\.md#optional-members
-// expect: gatefold: infer of a branch must be callable as infer\(ctx, params, x, u, extra, step\) const; see docs/extending\.md#optional-members
-// expect: gatefold: forward_overlapping of a branch must be callable as forward_overlapping\(ctx, params, x, u, saved, extra, step, work\) const; see docs/extending\.md#optional-members
-// expect: gatefold: backward_overlapping of a branch must be callable as backward_overlapping\(ctx, params, x, saved, du, dx, grads, extra, dextra, work\) const; see docs/extending\.md#optional-members
+// expect: gatefold: validate of a branch must be callable as validate\(params, items, extra\) const; see docs/reference/optional_members\.md
+// expect: gatefold: infer of a branch must be callable as infer\(ctx, params, x, u, extra, step\) const; see docs/reference/optional_members\.md
+// expect: gatefold: forward_overlapping of a branch must be callable as forward_overlapping\(ctx, params, x, u, saved, extra, step, work\) const; see docs/reference/optional_members\.md
+// expect: gatefold: backward_overlapping of a branch must be callable as backward_overlapping\(ctx, params, x, saved, du, dx, grads, extra, dextra, work\) const; see docs/reference/optional_members\.md
 // Members that are named and cannot be called as their family asks.
 #include <gatefold/gatefold.hpp>
 

@@ -1,9 +1,9 @@
-// expect: gatefold: validate of an expert must be callable as validate\(params, experts\) const; see docs/extending\.md#optional-members
-// expect: gatefold: infer of an expert must be callable as infer\(ctx, params, groups, x, z\) const; see docs/extending\.md#optional-members
-// expect: gatefold: weighted_backward of an expert must be callable as weighted_backward\(ctx, params, groups, x, saved, du, weights, dslots, grads\) const; see docs/extending\.md#optional-members
-// expect: gatefold: stores_slots of an expert must be static constexpr bool; see docs/extending\.md#optional-members
-// expect: gatefold: experts of a policy must be callable as experts\(\) const; see docs/extending\.md#optional-members
-// expect: gatefold: items_adjoint_is_optional of a policy must be static constexpr bool; see docs/extending\.md#optional-members
+// expect: gatefold: validate of an expert must be callable as validate\(params, experts\) const; see docs/reference/optional_members\.md
+// expect: gatefold: infer of an expert must be callable as infer\(ctx, params, groups, x, z\) const; see docs/reference/optional_members\.md
+// expect: gatefold: weighted_backward of an expert must be callable as weighted_backward\(ctx, params, groups, x, saved, du, weights, dslots, grads\) const; see docs/reference/optional_members\.md
+// expect: gatefold: stores_slots of an expert must be static constexpr bool; see docs/reference/optional_members\.md
+// expect: gatefold: experts of a policy must be callable as experts\(\) const; see docs/reference/optional_members\.md
+// expect: gatefold: items_adjoint_is_optional of a policy must be static constexpr bool; see docs/reference/optional_members\.md
 // Members that are named and cannot be called as their family asks.
 #include <gatefold/gatefold.hpp>
 

@@ -1,7 +1,7 @@
-// expect: gatefold: at of an Extra must be callable as at\(layer\) const, which returns its own type; see docs/extending\.md#optional-members
-// expect: gatefold: without_auxiliary of an Extra must be callable as without_auxiliary\(\) const, which returns its own type; see docs/extending\.md#optional-members
-// expect: gatefold: with_valid of an Extra must be callable as with_valid\(mask\) const, which returns its own type; see docs/extending\.md#optional-members
-// expect: gatefold: set_trace of an ExtraGrad must be callable as set_trace\(trace\); see docs/extending\.md#optional-members
+// expect: gatefold: at of an Extra must be callable as at\(layer\) const, which returns its own type; see docs/reference/optional_members\.md
+// expect: gatefold: without_auxiliary of an Extra must be callable as without_auxiliary\(\) const, which returns its own type; see docs/reference/optional_members\.md
+// expect: gatefold: with_valid of an Extra must be callable as with_valid\(mask\) const, which returns its own type; see docs/reference/optional_members\.md
+// expect: gatefold: set_trace of an ExtraGrad must be callable as set_trace\(trace\); see docs/reference/optional_members\.md
 // Members that are named and cannot be called as their family asks.
 #include <gatefold/gatefold.hpp>
 

@@ -1,8 +1,8 @@
-// expect: gatefold: validate of a gate must be callable as validate\(params, items, extra\) const; see docs/extending\.md#optional-members
-// expect: gatefold: infer of a gate must be callable as infer\(ctx, params, x, plan, extra\) const; see docs/extending\.md#optional-members
-// expect: gatefold: with_model_dim of a policy must be callable as with_model_dim\(model_dim\) const, which returns its own type; see docs/extending\.md#optional-members
-// expect: gatefold: with_experts of a policy must be callable as with_experts\(experts\) const, which returns its own type; see docs/extending\.md#optional-members
-// expect: gatefold: items_adjoint_is_optional of a policy must be static constexpr bool; see docs/extending\.md#optional-members
+// expect: gatefold: validate of a gate must be callable as validate\(params, items, extra\) const; see docs/reference/optional_members\.md
+// expect: gatefold: infer of a gate must be callable as infer\(ctx, params, x, plan, extra\) const; see docs/reference/optional_members\.md
+// expect: gatefold: with_model_dim of a policy must be callable as with_model_dim\(model_dim\) const, which returns its own type; see docs/reference/optional_members\.md
+// expect: gatefold: with_experts of a policy must be callable as with_experts\(experts\) const, which returns its own type; see docs/reference/optional_members\.md
+// expect: gatefold: items_adjoint_is_optional of a policy must be static constexpr bool; see docs/reference/optional_members\.md
 // Members that are named and cannot be called as their family asks.
 #include <gatefold/gatefold.hpp>
 

@@ -1,5 +1,5 @@
-// expect: gatefold: validate of a layer must be callable as validate\(params, items, carry, extra\) const; see docs/extending\.md#optional-members
-// expect: gatefold: infer of a layer must be callable as infer\(ctx, params, x, carry, y, extra\) const; see docs/extending\.md#optional-members
+// expect: gatefold: validate of a layer must be callable as validate\(params, items, carry, extra\) const; see docs/reference/optional_members\.md
+// expect: gatefold: infer of a layer must be callable as infer\(ctx, params, x, carry, y, extra\) const; see docs/reference/optional_members\.md
 // Members that are named and cannot be called as their family asks.
 #include <gatefold/gatefold.hpp>
 

@@ -1,6 +1,6 @@
-// expect: gatefold: a loss needs validate<T, B>\(y, target\) const; see docs/extending\.md#loss
-// expect: gatefold: a loss needs forward<T, B>\(ctx, y, target, value\) const, with Params forward<T, B>\(ctx, params, model, y, target, value, saved\) const; see docs/extending\.md#loss
-// expect: gatefold: a loss needs backward<T, B>\(ctx, y, target, dy\) const, with Params backward<T, B>\(ctx, params, model, y, target, saved, dy, grads, dmodel\) const; see docs/extending\.md#loss
+// expect: gatefold: a loss needs validate<T, B>\(y, target\) const; see docs/how-to/extending\.md#loss
+// expect: gatefold: a loss needs forward<T, B>\(ctx, y, target, value\) const, with Params forward<T, B>\(ctx, params, model, y, target, value, saved\) const; see docs/how-to/extending\.md#loss
+// expect: gatefold: a loss needs backward<T, B>\(ctx, y, target, dy\) const, with Params backward<T, B>\(ctx, params, model, y, target, saved, dy, grads, dmodel\) const; see docs/how-to/extending\.md#loss
 #include <gatefold/gatefold.hpp>
 
 using namespace gatefold;

@@ -1,13 +1,13 @@
-// expect: gatefold: Params of a policy must be a nested template <class T, class B>; see docs/extending\.md#optional-members
-// expect: gatefold: Saved of a policy must be a nested template <class T, class B>; see docs/extending\.md#optional-members
-// expect: gatefold: Carry of a policy must be a nested template <class T, class B>; see docs/extending\.md#optional-members
-// expect: gatefold: Extra of a policy must be a nested template <class T, class B>; see docs/extending\.md#optional-members
-// expect: gatefold: ExtraGrad of a policy must be a nested template <class T, class B>; see docs/extending\.md#optional-members
-// expect: gatefold: Items of a policy must be a nested template <class T, class B>; see docs/extending\.md#optional-members
-// expect: gatefold: Plan of a policy must be a nested template <class T, class B>; see docs/extending\.md#optional-members
-// expect: gatefold: adapt of Params must be callable as adapt\(ctx, grads\); see docs/extending\.md#optional-members
-// expect: gatefold: mixtures of a Saved must be callable as mixtures\(f\) const; see docs/extending\.md#optional-members
-// expect: gatefold: pass of a Carry must be an update::Pass; see docs/extending\.md#optional-members
+// expect: gatefold: Params of a policy must be a nested template <class T, class B>; see docs/reference/optional_members\.md
+// expect: gatefold: Saved of a policy must be a nested template <class T, class B>; see docs/reference/optional_members\.md
+// expect: gatefold: Carry of a policy must be a nested template <class T, class B>; see docs/reference/optional_members\.md
+// expect: gatefold: Extra of a policy must be a nested template <class T, class B>; see docs/reference/optional_members\.md
+// expect: gatefold: ExtraGrad of a policy must be a nested template <class T, class B>; see docs/reference/optional_members\.md
+// expect: gatefold: Items of a policy must be a nested template <class T, class B>; see docs/reference/optional_members\.md
+// expect: gatefold: Plan of a policy must be a nested template <class T, class B>; see docs/reference/optional_members\.md
+// expect: gatefold: adapt of Params must be callable as adapt\(ctx, grads\); see docs/reference/optional_members\.md
+// expect: gatefold: mixtures of a Saved must be callable as mixtures\(f\) const; see docs/reference/optional_members\.md
+// expect: gatefold: pass of a Carry must be an update::Pass; see docs/reference/optional_members\.md
 // Members that are named and cannot be called as their family asks.
 #include <gatefold/gatefold.hpp>
 

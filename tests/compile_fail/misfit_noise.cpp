@@ -1,4 +1,4 @@
-// expect: gatefold: with_noise of an expert must be callable as with_noise\(noise\) const, which returns its own type; see docs/extending\.md#optional-members
+// expect: gatefold: with_noise of an expert must be callable as with_noise\(noise\) const, which returns its own type; see docs/reference/optional_members\.md
 // An expert that would draw numbers and cannot be given them: nothing would be drawn.
 #include <gatefold/gatefold.hpp>
 

@@ -1,5 +1,5 @@
-// expect: gatefold: layer of a Carry must be an Index: the number of layers done, which Recompute keeps; see docs/extending\.md#optional-members
-// expect: gatefold: step of a State must be an Index, which checkpoints keep; numbers of other types are listed by static counters\(f, state\); see docs/extending\.md#optional-members
+// expect: gatefold: layer of a Carry must be an Index: the number of layers done, which Recompute keeps; see docs/reference/optional_members\.md
+// expect: gatefold: step of a State must be an Index, which checkpoints keep; numbers of other types are listed by static counters\(f, state\); see docs/reference/optional_members\.md
 // Numbers that would not be copied, nor saved.
 #include <gatefold/gatefold.hpp>
 

@@ -1,8 +1,8 @@
-// expect: gatefold: validate of an optimizer must be callable as validate\(\) const; see docs/extending\.md#optional-members
-// expect: gatefold: expect_step of an optimizer must be callable as expect_step\(params, grads, state\) const; see docs/extending\.md#optional-members
-// expect: gatefold: measure of an optimizer must be callable as measure\(ctx, grads\) const, whose result has a const double\* total; see docs/extending\.md#optional-members
-// expect: gatefold: reduce of an optimizer must be callable as reduce\(ctx, grads\) const; see docs/extending\.md#optional-members
-// expect: gatefold: counters of a State must be callable as static counters\(f, state\); see docs/extending\.md#optional-members
+// expect: gatefold: validate of an optimizer must be callable as validate\(\) const; see docs/reference/optional_members\.md
+// expect: gatefold: expect_step of an optimizer must be callable as expect_step\(params, grads, state\) const; see docs/reference/optional_members\.md
+// expect: gatefold: measure of an optimizer must be callable as measure\(ctx, grads\) const, whose result has a const double\* total; see docs/reference/optional_members\.md
+// expect: gatefold: reduce of an optimizer must be callable as reduce\(ctx, grads\) const; see docs/reference/optional_members\.md
+// expect: gatefold: counters of a State must be callable as static counters\(f, state\); see docs/reference/optional_members\.md
 // Members that are named and cannot be called as their family asks.
 #include <gatefold/gatefold.hpp>
 

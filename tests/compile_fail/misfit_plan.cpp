@@ -1,4 +1,4 @@
-// expect: gatefold: slot_weights of a Plan must be callable as slot_weights\(dplan\) const, which returns SlotWeights<T, B>; see docs/extending\.md#optional-members
+// expect: gatefold: slot_weights of a Plan must be callable as slot_weights\(dplan\) const, which returns SlotWeights<T, B>; see docs/reference/optional_members\.md
 // Members that are named and cannot be called as their family asks.
 #include <gatefold/gatefold.hpp>
 

@@ -1,11 +1,11 @@
-// expect: gatefold: rows of a mixing must be callable as rows\(z, q\) const, which returns f\(lanes, n\); see docs/extending\.md#optional-members
-// expect: gatefold: rows_backward of a mixing must be callable as rows_backward\(q, dq, dz\) const, which returns f\(lanes, n\); see docs/extending\.md#optional-members
-// expect: gatefold: noisy of a selection must be callable as noisy\(saved\) const, which returns NoisyRank<const T, B>; see docs/extending\.md#optional-members
-// expect: gatefold: rows of a selection must be callable as rows\(candidates, plan, extra\) const, which returns f\(lanes, n\) with choose\(lanes, n\) and weigh\(lanes, n\); see docs/extending\.md#optional-members
-// expect: gatefold: rows_backward of a selection must be callable as rows_backward\(candidates, plan, dplan, dq, extra\) const, which returns f\(lanes, n\); see docs/extending\.md#optional-members
-// expect: gatefold: slot_weights of a Plan must be callable as slot_weights\(dplan\) const, which returns SlotWeights<T, B>; see docs/extending\.md#optional-members
-// expect: gatefold: advance of an update rule must be callable as advance\(carry, u\) const, which returns a functor of elements; see docs/extending\.md#optional-members
-// expect: gatefold: advance_backward of an update rule must be callable as advance_backward\(dcarry, du, total\) const, which returns a functor of elements; see docs/extending\.md#optional-members
+// expect: gatefold: rows of a mixing must be callable as rows\(z, q\) const, which returns f\(lanes, n\); see docs/reference/optional_members\.md
+// expect: gatefold: rows_backward of a mixing must be callable as rows_backward\(q, dq, dz\) const, which returns f\(lanes, n\); see docs/reference/optional_members\.md
+// expect: gatefold: noisy of a selection must be callable as noisy\(saved\) const, which returns NoisyRank<const T, B>; see docs/reference/optional_members\.md
+// expect: gatefold: rows of a selection must be callable as rows\(candidates, plan, extra\) const, which returns f\(lanes, n\) with choose\(lanes, n\) and weigh\(lanes, n\); see docs/reference/optional_members\.md
+// expect: gatefold: rows_backward of a selection must be callable as rows_backward\(candidates, plan, dplan, dq, extra\) const, which returns f\(lanes, n\); see docs/reference/optional_members\.md
+// expect: gatefold: slot_weights of a Plan must be callable as slot_weights\(dplan\) const, which returns SlotWeights<T, B>; see docs/reference/optional_members\.md
+// expect: gatefold: advance of an update rule must be callable as advance\(carry, u\) const, which returns a functor of elements; see docs/reference/optional_members\.md
+// expect: gatefold: advance_backward of an update rule must be callable as advance_backward\(dcarry, du, total\) const, which returns a functor of elements; see docs/reference/optional_members\.md
 // Members that take what their family asks, and return something else.
 #include <gatefold/gatefold.hpp>
 

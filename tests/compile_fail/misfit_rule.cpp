@@ -1,8 +1,8 @@
-// expect: gatefold: begin of an update rule must be callable as begin\(ctx, items, dim, carry\) const; see docs/extending\.md#optional-members
-// expect: gatefold: validate of an update rule must be callable as validate\(params, items, dim, carry\) const; see docs/extending\.md#optional-members
-// expect: gatefold: infer of an update rule must be callable as infer\(ctx, params, x, carry, f, y\) const; see docs/extending\.md#optional-members
-// expect: gatefold: advance of an update rule must be callable as advance\(carry, u\) const, which returns a functor of elements; see docs/extending\.md#optional-members
-// expect: gatefold: advance_backward of an update rule must be callable as advance_backward\(dcarry, du, total\) const, which returns a functor of elements; see docs/extending\.md#optional-members
+// expect: gatefold: begin of an update rule must be callable as begin\(ctx, items, dim, carry\) const; see docs/reference/optional_members\.md
+// expect: gatefold: validate of an update rule must be callable as validate\(params, items, dim, carry\) const; see docs/reference/optional_members\.md
+// expect: gatefold: infer of an update rule must be callable as infer\(ctx, params, x, carry, f, y\) const; see docs/reference/optional_members\.md
+// expect: gatefold: advance of an update rule must be callable as advance\(carry, u\) const, which returns a functor of elements; see docs/reference/optional_members\.md
+// expect: gatefold: advance_backward of an update rule must be callable as advance_backward\(dcarry, du, total\) const, which returns a functor of elements; see docs/reference/optional_members\.md
 // Members that are named and cannot be called as their family asks.
 #include <gatefold/gatefold.hpp>
 

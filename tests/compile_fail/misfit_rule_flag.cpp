@@ -1,4 +1,4 @@
-// expect: gatefold: evaluations of an update rule must be static constexpr int; see docs/extending\.md#optional-members
+// expect: gatefold: evaluations of an update rule must be static constexpr int; see docs/reference/optional_members\.md
 // Members that are named and cannot be called as their family asks.
 #include <gatefold/gatefold.hpp>
 

@@ -1,4 +1,4 @@
-// expect: gatefold: validate of a schedule of momentum must be callable as validate\(\) const; see docs/extending\.md#optional-members
+// expect: gatefold: validate of a schedule of momentum must be callable as validate\(\) const; see docs/reference/optional_members\.md
 // Members that are named and cannot be called as their family asks.
 #include <gatefold/gatefold.hpp>
 

@@ -1,7 +1,7 @@
-// expect: gatefold: validate of scores must be callable as validate\(params\) const; see docs/extending\.md#optional-members
-// expect: gatefold: forward_rows of scores must be callable as forward_rows\(ctx, params, x, z, f\) const; see docs/extending\.md#optional-members
-// expect: gatefold: with_experts of a policy must be callable as with_experts\(experts\) const, which returns its own type; see docs/extending\.md#optional-members
-// expect: gatefold: experts of a policy must be callable as experts\(\) const; see docs/extending\.md#optional-members
+// expect: gatefold: validate of scores must be callable as validate\(params\) const; see docs/reference/optional_members\.md
+// expect: gatefold: forward_rows of scores must be callable as forward_rows\(ctx, params, x, z, f\) const; see docs/reference/optional_members\.md
+// expect: gatefold: with_experts of a policy must be callable as with_experts\(experts\) const, which returns its own type; see docs/reference/optional_members\.md
+// expect: gatefold: experts of a policy must be callable as experts\(\) const; see docs/reference/optional_members\.md
 // Members that are named and cannot be called as their family asks.
 #include <gatefold/gatefold.hpp>
 

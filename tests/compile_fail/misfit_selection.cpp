@@ -1,11 +1,11 @@
-// expect: gatefold: validate of a selection must be callable as validate\(params, items, extra\) const, options alone as validate_options\(experts\) const; see docs/extending\.md#optional-members
-// expect: gatefold: validate_options of a selection must be callable as validate_options\(experts\) const; see docs/extending\.md#optional-members
-// expect: gatefold: noisy of a selection must be callable as noisy\(saved\) const, which returns NoisyRank<const T, B>; see docs/extending\.md#optional-members
-// expect: gatefold: rows of a selection must be callable as rows\(candidates, plan, extra\) const, which returns f\(lanes, n\) with choose\(lanes, n\) and weigh\(lanes, n\); see docs/extending\.md#optional-members
-// expect: gatefold: rows_backward of a selection must be callable as rows_backward\(candidates, plan, dplan, dq, extra\) const, which returns f\(lanes, n\); see docs/extending\.md#optional-members
-// expect: gatefold: complete_picks of a selection must be static constexpr bool; see docs/extending\.md#optional-members
-// expect: gatefold: picks_by_item of a selection must be static constexpr bool; see docs/extending\.md#optional-members
-// expect: gatefold: shows_noise of a selection must be static constexpr bool; see docs/extending\.md#optional-members
+// expect: gatefold: validate of a selection must be callable as validate\(params, items, extra\) const, options alone as validate_options\(experts\) const; see docs/reference/optional_members\.md
+// expect: gatefold: validate_options of a selection must be callable as validate_options\(experts\) const; see docs/reference/optional_members\.md
+// expect: gatefold: noisy of a selection must be callable as noisy\(saved\) const, which returns NoisyRank<const T, B>; see docs/reference/optional_members\.md
+// expect: gatefold: rows of a selection must be callable as rows\(candidates, plan, extra\) const, which returns f\(lanes, n\) with choose\(lanes, n\) and weigh\(lanes, n\); see docs/reference/optional_members\.md
+// expect: gatefold: rows_backward of a selection must be callable as rows_backward\(candidates, plan, dplan, dq, extra\) const, which returns f\(lanes, n\); see docs/reference/optional_members\.md
+// expect: gatefold: complete_picks of a selection must be static constexpr bool; see docs/reference/optional_members\.md
+// expect: gatefold: picks_by_item of a selection must be static constexpr bool; see docs/reference/optional_members\.md
+// expect: gatefold: shows_noise of a selection must be static constexpr bool; see docs/reference/optional_members\.md
 // Members that are named and cannot be called as their family asks.
 #include <gatefold/gatefold.hpp>
 

@@ -1,4 +1,4 @@
-// expect: gatefold: this wrapper is around an optimizer \(gatefold::optim\), which comes first: optim::Clipped\{optim::AdamW\{\}, 1\.0\}, optim::Scheduled\{optim::AdamW\{\}, schedule\}; see docs/extending\.md#optimizer
+// expect: gatefold: this wrapper is around an optimizer \(gatefold::optim\), which comes first: optim::Clipped\{optim::AdamW\{\}, 1\.0\}, optim::Scheduled\{optim::AdamW\{\}, schedule\}; see docs/how-to/extending_parts\.md#optimizer
 #include <gatefold/gatefold.hpp>
 
 using namespace gatefold;

@@ -1,4 +1,4 @@
-// expect: gatefold: this is an optimizer \(gatefold::optim\), which steps parameters; First\{a, b\} takes two update rules \(gatefold::update\); see docs/extending\.md#rule
+// expect: gatefold: this is an optimizer \(gatefold::optim\), which steps parameters; First\{a, b\} takes two update rules \(gatefold::update\); see docs/how-to/extending\.md#rule
 #include <gatefold/gatefold.hpp>
 
 using namespace gatefold;

@@ -1,4 +1,4 @@
-// expect: gatefold: this is no tensor and no pack; a pack \(Params, Carry, State\) lists its tensors once, in static void each\(auto&& f, auto&\.\.\. p\) .*; see docs/extending\.md#what-all-policies-share
+// expect: gatefold: this is no tensor and no pack; a pack \(Params, Carry, State\) lists its tensors once, in static void each\(auto&& f, auto&\.\.\. p\) .*; see docs/how-to/extending\.md#what-all-policies-share
 #include <gatefold/gatefold.hpp>
 
 using namespace gatefold;

@@ -1,5 +1,5 @@
-// expect: gatefold: attention and layer are swapped: Block\{attention, layer\}; see docs/extending\.md#branch
-// expect: gatefold: a Block begins with attention, whose trace its layer may follow: Block\{Residual\{update::Plain\{\}, Attention\{\.\.\.\}\}, layer\}; other layers follow each other in a Chain\{a, b\}; see docs/extending\.md#branch
+// expect: gatefold: attention and layer are swapped: Block\{attention, layer\}; see docs/how-to/extending\.md#branch
+// expect: gatefold: a Block begins with attention, whose trace its layer may follow: Block\{Residual\{update::Plain\{\}, Attention\{\.\.\.\}\}, layer\}; other layers follow each other in a Chain\{a, b\}; see docs/how-to/extending\.md#branch
 // expect: gatefold: the attention of a Block has no momentum; use update::Plain around it
 #include <gatefold/gatefold.hpp>
 

@@ -1,4 +1,4 @@
-// expect: gatefold: rule and branch are swapped: Residual\{rule, branch\}; see docs/extending\.md#rule
+// expect: gatefold: rule and branch are swapped: Residual\{rule, branch\}; see docs/how-to/extending\.md#rule
 #include <gatefold/gatefold.hpp>
 
 using namespace gatefold;

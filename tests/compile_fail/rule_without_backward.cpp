@@ -1,4 +1,4 @@
-// expect: gatefold: an update rule needs backward\(ctx, params, x, saved, df, dy, dcarry, dx, grads\) const; see docs/extending\.md#rule
+// expect: gatefold: an update rule needs backward\(ctx, params, x, saved, df, dy, dcarry, dx, grads\) const; see docs/how-to/extending\.md#rule
 #include <gatefold/gatefold.hpp>
 
 using namespace gatefold;

@@ -1,11 +1,11 @@
-// expect: gatefold: begin of a layer takes \(ctx, params, items, carry\), items the number of items; see docs/extending\.md#functions-over-any-policy-and-pack
-// expect: gatefold: forward of a layer takes \(ctx, params, x, carry, y, saved, extra\), extra inputs if it has some: Carry<L, T, B> carry; layer\.begin\(ctx, params, items, carry\) first; see docs/extending\.md#functions-over-any-policy-and-pack
-// expect: gatefold: infer of a layer takes \(ctx, params, x, carry, y, extra\), extra inputs if it has some: Carry<L, T, B> carry; layer\.begin\(ctx, params, items, carry\) first; see docs/extending\.md#functions-over-any-policy-and-pack
-// expect: gatefold: without the adjoint of extra inputs call the free function backward\(layer, ctx, params, x, saved, dy, dcarry, dx, grads\), or with extra inputs as last argument; the member takes extra and dextra too; see docs/extending\.md#functions-over-any-policy-and-pack
-// expect: gatefold: forward of a branch takes \(ctx, params, x, u, saved, extra, step\), extra inputs if it has some, and a step if there is one; see docs/extending\.md#functions-over-any-policy-and-pack
-// expect: gatefold: without the adjoint of extra inputs call the free function backward\(branch, ctx, params, x, saved, du, dx, grads\), or with extra inputs as last argument; the member takes extra and dextra too; see docs/extending\.md#functions-over-any-policy-and-pack
-// expect: gatefold: this is a layer, whose backward takes the adjoint of its carry too: backward\(layer, ctx, params, x, saved, dy, dcarry, dx, grads\); see docs/extending\.md#functions-over-any-policy-and-pack
-// expect: gatefold: backward takes backward\(layer, ctx, params, x, saved, dy, dcarry, dx, grads\) of a layer, backward\(branch, ctx, params, x, saved, du, dx, grads\) of a branch, and extra inputs as last argument; see docs/extending\.md#functions-over-any-policy-and-pack
+// expect: gatefold: begin of a layer takes \(ctx, params, items, carry\), items the number of items; see docs/reference/functions\.md
+// expect: gatefold: forward of a layer takes \(ctx, params, x, carry, y, saved, extra\), extra inputs if it has some: Carry<L, T, B> carry; layer\.begin\(ctx, params, items, carry\) first; see docs/reference/functions\.md
+// expect: gatefold: infer of a layer takes \(ctx, params, x, carry, y, extra\), extra inputs if it has some: Carry<L, T, B> carry; layer\.begin\(ctx, params, items, carry\) first; see docs/reference/functions\.md
+// expect: gatefold: without the adjoint of extra inputs call the free function backward\(layer, ctx, params, x, saved, dy, dcarry, dx, grads\), or with extra inputs as last argument; the member takes extra and dextra too; see docs/reference/functions\.md
+// expect: gatefold: forward of a branch takes \(ctx, params, x, u, saved, extra, step\), extra inputs if it has some, and a step if there is one; see docs/reference/functions\.md
+// expect: gatefold: without the adjoint of extra inputs call the free function backward\(branch, ctx, params, x, saved, du, dx, grads\), or with extra inputs as last argument; the member takes extra and dextra too; see docs/reference/functions\.md
+// expect: gatefold: this is a layer, whose backward takes the adjoint of its carry too: backward\(layer, ctx, params, x, saved, dy, dcarry, dx, grads\); see docs/reference/functions\.md
+// expect: gatefold: backward takes backward\(layer, ctx, params, x, saved, dy, dcarry, dx, grads\) of a layer, backward\(branch, ctx, params, x, saved, du, dx, grads\) of a branch, and extra inputs as last argument; see docs/reference/functions\.md
 #include <gatefold/gatefold.hpp>
 
 using namespace gatefold;
