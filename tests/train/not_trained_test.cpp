@@ -427,6 +427,32 @@ TEST_CASE("checkpoints: a run goes on, with the same selection only") {
   CHECK(same_bits(values_of(full.params, of_expert), values_of(run.params, of_expert)));
 }
 
+TEST_CASE("checkpoint: old moments of tensors not learned are ignored") {
+  const support::TempDirectory temp;
+  const auto path = temp.path / "run.safetensors";
+  Cpu::Context ctx(1);
+  const ComposedGate<FixedScores, Independent, TopK> gate{.scores = {.scores = {.experts = 4}}, .selection = {.k = 2}};
+  const Mixture model{gate, Mlp<Relu>{.model_dim = 3, .hidden_dim = 4}};
+  const auto x = uniform_tensor<float>(ctx, Seed{2}, 1.0, 10, 3);
+  Trainer run{ctx, model, MeanSquaredError{}, optim::AdamW{}, Seed{1}};
+  run.step(x, x);
+  save_checkpoint(path, run);
+
+  // The same run as an older version saved it: moments for every tensor, also for those that are not learned.
+  auto m = zeros_like(ctx, run.params), v = zeros_like(ctx, run.params);
+  const auto fill_in = [&](const Name&, auto& to, const auto& from) {
+    for (Index i = 0; i < from.size(); ++i) to.data()[i] = std::as_const(from).data()[i];
+  };
+  for_each_learned(fill_in, m, run.state.m);
+  for_each_learned(fill_in, v, run.state.v);
+  io::save(path, ctx, io::read_metadata(path), io::Part{"params", run.params}, io::Part{"optimizer.m", m},
+           io::Part{"optimizer.v", v});
+
+  Trainer loaded{ctx, model, MeanSquaredError{}, optim::AdamW{}, Seed{9}};
+  load_checkpoint(path, loaded);
+  for (int step = 0; step < 3; ++step) CHECK(loaded.step(x, x) == run.step(x, x));
+}
+
 TEST_CASE("no allocation after the first step" * doctest::skip(GATEFOLD_TEST_COUNTS == 0)) {
   Cpu::Context ctx(1);
   const auto x = rows(1), target = rows(2);

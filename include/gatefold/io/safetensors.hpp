@@ -81,11 +81,12 @@ class Entries {
  public:
   explicit Entries(const char* where) : where_(where) {}
   /// @throws ArgumentError when two tensors have one name
-  void add(const Name& at, const char* dtype, std::uint64_t bytes, std::vector<std::uint64_t> shape) {
+  void add(const Name& at, const char* dtype, std::uint64_t bytes, std::vector<std::uint64_t> shape,
+           bool skipped = false) {
     std::string name = at.str();
     expect(name != "__metadata__", where_, "tensor name", "any other", name);
     expect(names_.insert(name).second, where_, "tensor names", "different ones", "two of \"" + name + "\"");
-    list.push_back({std::move(name), dtype, std::move(shape), bytes, {{0, bytes}}});
+    list.push_back({std::move(name), dtype, std::move(shape), bytes, {{0, bytes}}, skipped});
   }
   std::vector<Entry> list;
 
@@ -100,7 +101,7 @@ struct AddEntry {
   void operator()(const Name& at, const AnyTensor* tensor) const {
     with_element(*tensor, [&]<class T>(T) {
       all.add(at, dtype<T>(), static_cast<std::uint64_t>(tensor->size) * sizeof(T),
-              {tensor->extents, tensor->extents + tensor->rank});
+              {tensor->extents, tensor->extents + tensor->rank}, tensor->skipped);
     });
   }
 };
@@ -120,7 +121,8 @@ inline bool same_but_for_leading_ones(const std::vector<std::uint64_t>& a, const
   return std::equal(rest(a), a.end(), rest(b), b.end());
 }
 
-/// Require that the header names tensors of the list, with their types and shapes.
+/// Require that the header names tensors of the list, with their types and shapes. A tensor that the caller skips may
+/// have any shape: older checkpoints hold moments of tensors that are not learned.
 /// @param by_name  the tensors of the list, none of which the header lacks another of
 /// @param found    which are there
 /// @return for each tensor of the header its place in the list
@@ -138,7 +140,7 @@ std::vector<std::size_t> match(const RegularFile& from, const Header& header, co
     if (t.dtype->name != entry.dtype)
       fail(std::string("dtype: expected ") + entry.dtype + ", got " + in_quotes<Json>(t.dtype->name));
     const auto shape = header.shape(t);
-    if (t.rank > Header::kExtents || !same_but_for_leading_ones(shape, entry.shape)) {
+    if (!entry.skipped && (t.rank > Header::kExtents || !same_but_for_leading_ones(shape, entry.shape))) {
       const std::string got = t.rank > Header::kExtents ? std::to_string(t.rank) + " dimensions" : shape_text(shape);
       fail("expected " + shape_text(entry.shape) + ", got " + got);
     }

@@ -42,6 +42,7 @@ struct Entry {
   std::vector<std::uint64_t> shape;  // of the whole
   std::uint64_t bytes;               // of the whole
   std::vector<Slice> here{};         // what the caller has, one after the other
+  bool skipped = false;              // the caller keeps no elements (Tensor.skip): a file may have some
 };
 
 /// Text of a file inside a message: control characters escaped, of bounded length.

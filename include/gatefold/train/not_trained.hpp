@@ -171,7 +171,7 @@ class Trained {
       if (selected_[i]) names_.push_back(name.str());
       return !selected_[i] && uses_.of_tensors[i].learned;
     };
-    if (!whole_) stepped_ = ParameterGroup<Pack>(params, choose);
+    if (!whole_) stepped_ = ParameterGroup<Pack>(params, choose, true);
   }
 
   /// Returns zeros of the shape of the parameters. Gradients that nobody reads are skipped

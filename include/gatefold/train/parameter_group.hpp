@@ -35,9 +35,12 @@ struct CopyChosen {
     copy(ctx, from.view(), to.view());
   }
 };
-/// Copy nothing.
+/// Copies nothing.
 struct LeaveEmpty {
-  void operator()(auto&, const auto&) const {}
+  bool skip = false;
+  void operator()(auto& to, const auto&) const {
+    if (skip) to.skip();
+  }
 };
 
 }  // namespace detail_::parameter_group
@@ -62,8 +65,9 @@ class ParameterGroup {
   /// Of no pack yet.
   ParameterGroup() = default;
   /// @param keep  whether the tensor of this name belongs to the part
+  /// @param skip  whether the empty tensors are marked (Tensor.skip), so that moments made for them are marked as well
   template <class Keep>
-  ParameterGroup(const Pack& like, const Keep& keep) : made_(true) {
+  ParameterGroup(const Pack& like, const Keep& keep, bool skip = false) : made_(true), skip_(skip) {
     const auto choose = [&](const Name& name, const AnyTensor* t) {
       const bool belongs = keep(name);
       belongs_.push_back(belongs);
@@ -75,6 +79,7 @@ class ParameterGroup {
   /// Choose the tensors that another group has chosen.
   void lie_as(const ParameterGroup& other) {
     made_ = other.made_;
+    skip_ = other.skip_;
     belongs_ = other.belongs_;
     count_ = other.count_;
     aside_.clear();
@@ -93,7 +98,7 @@ class ParameterGroup {
       const std::size_t tensors = count_tensors(*pack);
       expect(tensors == belongs_.size(), "ParameterGroup.only", "packs", Joined{belongs_.size(), " tensors"}, tensors);
     }
-    while (aside_.size() < sizeof...(packs)) aside_.push_back(hollow(*all[0]));
+    while (aside_.size() < sizeof...(packs)) aside_.push_back(hollow(*all[0], skip_));
     std::size_t next = 0;
     const Exchange exchanges[]{{belongs_, packs, aside_[next++]}...};
     return f(packs...);
@@ -132,18 +137,20 @@ class ParameterGroup {
     }
   };
   /// The structure of a pack, every tensor empty.
-  static Pack hollow(const Pack& like) {
+  static Pack hollow(const Pack& like, bool skip) {
     Pack empty;
-    detail_::pack::structure_like(empty, like, detail_::parameter_group::LeaveEmpty{});
+    detail_::pack::structure_like(empty, like, detail_::parameter_group::LeaveEmpty{skip});
     return empty;
   }
 
-  bool made_ = false;
+  bool made_ = false, skip_ = false;
   std::vector<bool> belongs_;  // in the order of for_each_tensor
   std::vector<Pack> aside_;    // one for each pack of a call
   Index count_ = 0;
 };
 template <class P, class K>
 ParameterGroup(P, K) -> ParameterGroup<P>;
+template <class P, class K>
+ParameterGroup(P, K, bool) -> ParameterGroup<P>;
 
 }  // namespace gatefold
