@@ -108,7 +108,7 @@ struct GeluTanh {
   template <class V>
   GATEFOLD_HD static V slope(V v) {
     const V g = gate(v);
-    const V t = v * (g * (V(1) - g));  // // 0 if v² overflows
+    const V t = v * (g * (V(1) - g));  // 0 if v² overflows
     return g + (t * v) * (v * V(0.21406444881780075)) + t * V(1.5957691216057308);
   }
 };

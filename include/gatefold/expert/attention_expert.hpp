@@ -71,7 +71,7 @@ struct PoolPositionsBackward {
 /// p[l,h] ← p[l,h] (dp[s,h] − Σ_i p[l,i] dp[s,i]) for the rows l of a block that belong to item s
 template <class T, class B>
 struct ReceiveAttentionBackward {
-  Index first;             // // first row of the block
+  Index first;             // first row of the block
   View<const T, 2, B> dp;  // [S, L]
   View<T, 2, B> p;         // [rows, L] of the block
 

@@ -26,7 +26,7 @@ template <class Act, class T, class B>
 struct GateUp {
   static constexpr bool scalar_only = is_scalar_only<Act>;
   View<Stored<T, B>, 2, B> gate{}, up{};  // [S, H] or empty
-  View<const T, 2, B> factor{};           // // [S, H] ξ; empty: ξ = 1
+  View<const T, 2, B> factor{};           // [S, H] ξ; empty: ξ = 1
 
   template <class A>
   GATEFOLD_HD typename A::Value operator()(const A& at, Index, Index s, Index j, typename A::Value g,
@@ -47,8 +47,8 @@ struct GateUpBackward {
   static_assert(detail_::policy::check_slope<Act>());
   static constexpr bool scalar_only = is_scalar_only<Act>;
   View<const Stored<T, B>, 2, B> gate, up;          // [S, H]
-  View<const T, 2, B> factor;                       // // [S, H] ξ; empty: ξ = 1
-  View<Multiplied<T, B>, 2, B> hidden, dgate, dup;  // // [S, H]; dup may use the memory of r
+  View<const T, 2, B> factor;                       // [S, H] ξ; empty: ξ = 1
+  View<Multiplied<T, B>, 2, B> hidden, dgate, dup;  // [S, H]; dup may use the memory of r
 
   template <class A>
   GATEFOLD_HD typename A::Value operator()(const A& at, T w, const typename A::Value& given, Index i) const {

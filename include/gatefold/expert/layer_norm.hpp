@@ -22,8 +22,8 @@ struct Normalise {
   Groups<B> groups;
   View<const T, 2, B> x, gain, bias;
   T epsilon;
-  View<T, 2, B> normalized, y;  // // may be the same memory
-  View<T, 1, B> inverse;        // // empty: not kept
+  View<T, 2, B> normalized, y;  // may be the same memory
+  View<T, 1, B> inverse;        // empty: not kept
 
   template <class Lanes>
   GATEFOLD_HD void operator()(const Lanes& lanes, Index s) const {
@@ -83,10 +83,9 @@ struct NormaliseBackward {
       at.store(sum + j, at.load(d + j) * at.load(x + j));
       return at.load(d + j) * at.load(by + j);
     });
-    const T along =
-        sum_columns<T>(lanes, columns, [&](const auto& at, Index j) {  // // each lane reads the values that it wrote
-          return at.load(sum + j) * at.load(by + j);
-        });
+    const T along = sum_columns<T>(lanes, columns, [&](const auto& at, Index j) {  // its own values
+      return at.load(sum + j) * at.load(by + j);
+    });
     const T mean = total / T(columns), slope = along / T(columns), scale = inverse(s);
     each_column<T>(lanes, columns, [&](const auto& at, Index j) {
       at.store(to + j, scale * (at.load(d + j) * at.load(by + j) - mean - at.load(x + j) * slope));

@@ -192,8 +192,8 @@ struct MergedTransformer {
       const View<T, 2, B> dall = of.products.scores(own, dcontext, rows);
       detail_::attending::for_rows(own, of.all.extent(0), of.in_use,
                                    functor::HeadProbabilitiesBackward<T, B>{dall, of.p});
-      of.products.add_transposed(own, of.all, dcontext, dx);      // // x as the value
-      of.of_heads.add(own, of.p, by_head(saved.key.view()), dx);  // // x as the query
+      of.products.add_transposed(own, of.all, dcontext, dx);      // x as the value
+      of.of_heads.add(own, of.p, by_head(saved.key.view()), dx);  // x as the query
       of.of_heads.add_transposed(own, of.p, rows, dkeys);
     });
     const View<const T, 2, B> dkey_in = dkey;
@@ -206,7 +206,7 @@ struct MergedTransformer {
   /// A block of the probabilities of all heads, and their sum over the heads.
   template <class T, class B>
   struct Heads {
-    detail_::attending::InUse<B> in_use;  // // for the rows of the block
+    detail_::attending::InUse<B> in_use;  // for the rows of the block
     detail_::attending::Products<T, B> products, of_heads;
     View<T, 2, B> p, all;  // [rows, L · heads], [rows, L]
   };

@@ -27,7 +27,7 @@ struct BiasActivate {
   static constexpr bool scalar_only = is_scalar_only<Act>;
   View<const T, 2, B> bias;      // [E, H] or [E, 0]
   View<KeptT, 2, B> pre;         // [S, H] or empty
-  View<const T, 2, B> factor{};  // // [S, H] ξ; empty: ξ = 1
+  View<const T, 2, B> factor{};  // [S, H] ξ; empty: ξ = 1
 
   template <class A>
   GATEFOLD_HD typename A::Value operator()(const A& at, Index e, Index s, Index j, typename A::Value v) const {
@@ -42,9 +42,9 @@ struct ActivateBackward {
   static_assert(detail_::policy::check_slope<Act>());
   static constexpr bool scalar_only = is_scalar_only<Act>;
   View<const Stored<T, B>, 2, B> pre;         // [S, H]
-  View<const T, 2, B> factor;                 // // [S, H] ξ; empty: ξ = 1
-  View<Multiplied<T, B>, 2, B> hidden, dpre;  // // [S, H]; dpre may use the memory of r
-  View<T, 2, B> as_it_is;                     // // [S, H] dpre without rounding; may be empty
+  View<const T, 2, B> factor;                 // [S, H] ξ; empty: ξ = 1
+  View<Multiplied<T, B>, 2, B> hidden, dpre;  // [S, H]; dpre may use the memory of r
+  View<T, 2, B> as_it_is;                     // [S, H] dpre without rounding; may be empty
 
   template <class A>
   GATEFOLD_HD typename A::Value operator()(const A& at, T w, const typename A::Value& r, Index i) const {

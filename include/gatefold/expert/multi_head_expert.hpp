@@ -101,8 +101,7 @@ struct MultiHeadExpert {
     add_weight_gradient<B>(ctx, tokens, rows, from_q, grads.query);
     add_weight_gradient<B>(ctx, tokens, rows, from_k, grads.key);
     add_weight_gradient<B>(ctx, tokens, rows, from_v, grads.value);
-    B::grouped_gemm(ctx, slots, from_q, p.query.view(), as_transposed, dcontext,
-                    functor::Store{});  // // reuses dcontext
+    B::grouped_gemm(ctx, slots, from_q, p.query.view(), as_transposed, dcontext, functor::Store{});  // reuses dcontext
     B::grouped_gemm(ctx, slots, from_k, p.key.view(), as_transposed, dcontext, functor::AddTo<T, B>{dcontext});
     B::grouped_gemm(ctx, slots, from_v, p.value.view(), as_transposed, dslots.as(slots.slots, model_dim),
                     functor::AddTo<T, B>{dcontext});

@@ -26,10 +26,10 @@ namespace gatefold {
 template <class T, class B>
 struct OutputAdjoint {
   View<const T, 2, B> du;       // [N, columns], or dz [S, columns]
-  Groups<B> groups;             // // the row of du for each slot
-  SlotWeights<T, B> weights{};  // // empty: w = 1
-  View<const T, 2, B> bias{};   // // [E, columns], or [·, 0] without bias
-  View<T, 1, B> weight{};       // // [S] w in slot order, written by run; used if there are both weights and a bias
+  Groups<B> groups;             // the row of du for each slot
+  SlotWeights<T, B> weights{};  // empty: w = 1
+  View<const T, 2, B> bias{};   // [E, columns], or [·, 0] without bias
+  View<T, 1, B> weight{};       // [S] w in slot order, written by run; used if there are both weights and a bias
 
   /// Computes (2) for a slot in use. f(w[s]) processes the row of the slot and returns ⟨r[s], h[s]⟩ on every lane.
   template <class Lanes, class F>
@@ -73,7 +73,7 @@ struct HiddenAdjointRow {
   template <class Lanes>
   GATEFOLD_HD void operator()(const Lanes& lanes, Index s, const T* of_r) const {
     outputs.run(lanes, s, [&](T w) {
-      const Hidden of = hidden;  // // a local copy, which the stores in the loop cannot alias
+      const Hidden of = hidden;  // a local copy, which the stores in the loop cannot alias
       const Index first = s * columns;
       const auto element = [&](const auto& at, Index j) { return of(at, w, at.load(of_r + j), first + j); };
       if constexpr (Hidden::scalar_only) {

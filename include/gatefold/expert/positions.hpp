@@ -62,7 +62,7 @@ struct PositionRows {
     positions.each(s, [&](Index t) { rows(t) = positions.items.row(s) * positions.length + l++; });
   }
 };
-/// y[s] = or += x[row(s), first : first + columns of y] for slots in use
+/// y[s] = x[row(s), first : first + columns of y], or += with `accumulate`, for slots in use
 template <class T, class B>
 struct TakeRows {
   Groups<B> groups;

@@ -22,7 +22,7 @@ struct RootMeanSquare {
   View<const T, 2, B> x, gain;
   T epsilon;
   View<T, 2, B> z;
-  View<T, 1, B> inverse;  // // empty: not kept
+  View<T, 1, B> inverse;  // empty: not kept
 
   template <class Lanes>
   GATEFOLD_HD void operator()(const Lanes& lanes, Index s) const {
@@ -74,8 +74,8 @@ struct RootMeanSquareBackward {
 ///
 ///     z[s] = x / √(mean x² + ε) ⊙ gain_e                                                                (1)
 ///
-/// Source: Zhang and Sennrich 2019, arXiv:1910.07467, eq. (4). ε is added to the mean square as in torch.nn.RMSNorm,
-/// whose default ε is 1.2e-7 for float.
+/// Source: Zhang and Sennrich 2019, arXiv:1910.07467, eq. (4). The ε is added to the mean square, as in
+/// torch.nn.RMSNorm, whose default ε is 1.2e-7 for float.
 ///
 /// RmsNorm is an expert policy; as a layer or in PreNorm it is used with one expert. If the squares of an item's values
 /// overflow (|x| > 1e19 in float), the item becomes 0.
