@@ -34,7 +34,7 @@ struct AdamCoefficients {
     return beta2 * v0 + rest2 * (u * u);
   }
 };
-/// (1) and (2) of update::Adam. y may be u.
+/// Computes (1) and (2) of update::Adam. u and y may be the same memory.
 template <class T>
 struct AdamRuleStep {
   using Element = T;

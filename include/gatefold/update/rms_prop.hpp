@@ -13,7 +13,7 @@ namespace gatefold {
 
 namespace functor {
 
-/// (1) of update::RmsProp. y may be u.
+/// Computes (1) of update::RmsProp. u and y may be the same memory.
 template <class T>
 struct RmsPropStep {
   using Element = T;
