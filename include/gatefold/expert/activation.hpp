@@ -7,21 +7,23 @@
 #include "gatefold/core/config.hpp"
 #include "gatefold/policy/hooks.hpp"
 
-/// Activations: `value(v)` and `slope(v)` = dvalue/dv, written once for a scalar and for a register of scalars. One of
-/// your own is a struct with these two functions; `using functor::math::exp;` and then `exp(v)` finds the right
-/// function, as for erf, log, sqrt, tanh, abs, reciprocal and where_positive. One that only works on scalars says
-/// `static constexpr bool scalar_only = true;` and is called with one value at a time.
+/// Activations. An activation is a struct with two functions, `value(v)` and `slope(v)` = dvalue/dv. Both are templates
+/// over V, which is a scalar or a register of scalars.
+///
+/// To write your own, put `using functor::math::exp;` into the function and call `exp(v)`, which finds the overload for
+/// V. The same works for erf, log, sqrt, tanh, abs, reciprocal and where_positive. An activation that only works on
+/// scalars has `static constexpr bool scalar_only = true;` and is called with one value at a time.
 namespace gatefold {
 
 namespace detail_::policy {
 
-/// Whether what an activation calls its value is one function of scalars, and no template.
+/// Whether `Act::value` is a plain function of scalars and not a template.
 template <class Act>
 concept OfScalars = requires {
   requires std::is_function_v<std::remove_pointer_t<decltype(&Act::value)>>;
 };
 
-/// True for an activation; otherwise one sentence says so.
+/// Returns true for an activation. Otherwise the compiler reports it in one sentence.
 template <class Act>
 constexpr bool check_activation() {
   GATEFOLD_EXPECT((requires(float v) { Act::value(v); }),
@@ -32,7 +34,7 @@ constexpr bool check_activation() {
                   "static constexpr bool scalar_only = true; see docs/how-to/extending.md#expert")
   return true;
 }
-/// The same of one in an expert that trains.
+/// Returns true for an activation with a slope, which an expert needs for training.
 template <class Act>
 constexpr bool check_slope() {
   GATEFOLD_EXPECT((requires(float v) { Act::slope(v); }),
@@ -47,7 +49,7 @@ template <class Act>
 inline constexpr bool is_scalar_only =
     detail_::policy::check_activation<Act>() && detail_::hook::activation::scalar_only<Act>();
 
-/// None.
+/// The identity: no activation.
 struct Identity {
   template <class V>
   GATEFOLD_HD static V value(V v) {
@@ -59,7 +61,7 @@ struct Identity {
   }
 };
 
-/// max(v, 0), NaN of NaN; the slope at 0 is 0, and of NaN.
+/// max(v, 0), and NaN for NaN. The slope at 0 and at NaN is 0.
 struct Relu {
   template <class V>
   GATEFOLD_HD static V value(V v) {
@@ -106,7 +108,7 @@ struct GeluTanh {
   template <class V>
   GATEFOLD_HD static V slope(V v) {
     const V g = gate(v);
-    const V t = v * (g * (V(1) - g));  // 0 where v² overflows
+    const V t = v * (g * (V(1) - g));  // 0 if v² overflows
     return g + (t * v) * (v * V(0.21406444881780075)) + t * V(1.5957691216057308);
   }
 };

@@ -19,7 +19,7 @@ namespace gatefold {
 
 namespace functor {
 
-/// received[s,h] += Σ_l p[l,h] over the rows l of a block that are of item s
+/// received[s,h] += Σ_l p[l,h] over the rows l of a block that belong to item s
 template <class T, class B>
 struct ReceiveAttention {
   detail_::attending::Block block;
@@ -54,7 +54,7 @@ struct PoolPositions {
     });
   }
 };
-/// dp[s,h] = ⟨dpooled[s], x_h⟩: the adjoint of p[l,h] for every row l of item s
+/// dp[s,h] = ⟨dpooled[s], x_h⟩: the gradient of p[l,h], the same for every row l of item s
 template <class T, class B>
 struct PoolPositionsBackward {
   View<const T, 2, B> dpooled, x;
@@ -68,10 +68,10 @@ struct PoolPositionsBackward {
     if (lanes.lane == 0) dp(s, h) = dot;
   }
 };
-/// p[l,h] ← p[l,h] (dp[s,h] − Σ_i p[l,i] dp[s,i]) for the rows l of a block, of item s
+/// p[l,h] ← p[l,h] (dp[s,h] − Σ_i p[l,i] dp[s,i]) for the rows l of a block that belong to item s
 template <class T, class B>
 struct ReceiveAttentionBackward {
-  Index first;             // row of the block
+  Index first;             // first row of the block
   View<const T, 2, B> dp;  // [S, L]
   View<T, 2, B> p;         // [rows, L] of the block
 
@@ -98,21 +98,22 @@ struct AddPooled {
 
 }  // namespace functor
 
-/// One attention layer with merged matrices per expert, summed over the queries.
+/// One attention layer per expert, with merged matrices, summed over the queries.
 ///
 ///     f_e(X) = Σ_l W_eᵀ X softmax(Xᵀ K_e X_l),   X = (X_1, …, X_L) ∈ R^{d×L}                             (1)
 ///
-/// Source: paper 000, eq. (4); no 1/√d, as printed. K merges key and query, W value and output. With p_l the softmax,
-/// the gradients are the paper's eqs. (13) and (14):
+/// Source: paper 000, eq. (4); no 1/√d, as printed. K merges key and query, W merges value and output.
+///
+/// With p_l the softmax of query l, the gradients are the paper's eqs. (13) and (14):
 ///
 ///     ∂f/∂W = X Σ_l p_l,   ∂f/∂K = Σ_l X (diag p_l − p_l p_lᵀ) Xᵀ W X_lᵀ                                 (2)
 ///
 /// @param x [N, length · model_dim] in items, z [S, outputs] out
-/// @param initial  how K and W begin; the paper takes N(0, scale²/d) with a scale σ₀ of order 1
-/// @param saved  X K [S · L, d], the attention each position received [S, L] and their sum of positions [S, d]; never
-///               the probabilities
+/// @param initial  initial values of K and W; the paper uses N(0, scale²/d) with a scale σ₀ of order 1
+/// @param saved  X K [S · L, d], the attention that each position received [S, L], and the sum of the positions with
+///               these weights [S, d]; the probabilities are not saved
 /// @throws ArgumentError unless sizes are at least 1
-/// @cost   2·S·L·d·(d + L) flop; scratch S·L·d forward, S·L·(3d + 1) backward, and of a block for each thread
+/// @cost   2·S·L·d·(d + L) flop; scratch S·L·d forward and S·L·(3d + 1) backward, plus one block per thread
 struct AttentionExpert {
   Index model_dim = 0, length = 1, outputs = 1;
   Initial initial{.law = Initial::Law::normal_fan_in};
@@ -208,7 +209,7 @@ struct AttentionExpert {
   }
 
  private:
-  /// f(context, block, products, p) for blocks that cover the rows of probabilities p = softmax(x keyᵀ) of every item.
+  /// Calls f(context, block, products, p) for blocks that cover all rows of probabilities p = softmax(x keyᵀ).
   template <class T, class B, class F>
   void for_each_block(auto& ctx, const Groups<B>& groups, View<const T, 2, B> x, In<T, 2, B> key, const F& f) const {
     const auto size = detail_::attending::BlockSize::whole_rows(length);

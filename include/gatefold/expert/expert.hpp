@@ -12,38 +12,41 @@
 #include "gatefold/policy/probe.hpp"
 #include "gatefold/routing/slot_weights.hpp"
 
-/// The family of experts: what is computed. An expert policy evaluates a bank of E experts of one kind on grouped
-/// slots:
+/// The family of experts. An expert policy evaluates a bank of E experts of one kind on the slots of a plan, grouped by
+/// expert:
 ///
 ///     Index in_dim() const;  Index out_dim() const;
 ///     Params<T, B> init<T, B>(ctx, experts, seed) const;        // the first extent of every tensor is the expert
 ///     forward (ctx, params, groups, x, z, saved) const;         // writes z [S, out_dim]
 ///     backward(ctx, params, groups, x, saved, dz, dslots, grads) const;  // writes dslots [S, in_dim], adds to grads
 ///
-/// x are the un-permuted items: slot s reads row groups.row(s). z, dz and dslots are in slot order. Rows past
-/// groups.offsets[E] are never read or written. Optional: Saved, validate(params, experts), and forward that keeps
-/// nothing, with the same bits:
+/// x holds the items in their original order: slot s reads row groups.row(s). z, dz and dslots are in slot order. Rows
+/// past groups.offsets[E] are never read or written.
+///
+/// Optional members are Saved, validate(params, experts) and the functions below. infer is a forward that keeps nothing
+/// and returns the same bits:
 ///
 ///     infer   (ctx, params, groups, x, z) const;                // writes z [S, out_dim]
 ///
-/// and the backward of u[n] = Σ_s w[s] z[s] over the slots of item n, which is given du [N, out_dim] and w in place of
-/// dz[s] = w[s] du[row(s)]: writes dslots and the adjoints of w, ⟨du[row(s)], z[s]⟩, adds to grads (output_adjoint.hpp)
+/// weighted_backward is the backward of u[n] = Σ_s w[s] z[s], the sum over the slots of item n. It gets du [N, out_dim]
+/// and w instead of dz[s] = w[s] du[row(s)]. It writes dslots and the gradients of w, ⟨du[row(s)], z[s]⟩, and adds to
+/// grads (output_adjoint.hpp):
 ///
 ///     weighted_backward(ctx, params, groups, x, saved, du, weights, dslots, grads) const;
 ///
-/// One whose z and dslots of these three may be stored in another element (SlotValue) says `stores_slots`, and has them
-/// as templates of a third parameter:
+/// An expert with `static constexpr bool stores_slots = true` can store z and dslots of these three functions in
+/// another element type (SlotValue). It has them as templates with a third parameter:
 ///
 ///     template <class T, class B, class Z = T>
 ///     void forward(typename B::Context& ctx, const Params<T, B>& p, Groups<B> groups, In<T, 2, B> x, Out<Z, 2, B> z, …
 ///
-/// One that draws numbers is given them before it runs, and draws by item and expert, so that neither the slot nor its
-/// place matters:
+/// An expert that draws random numbers gets the noise of a call before it runs. It draws by item and expert, so that
+/// the result does not depend on the number or the order of the slots:
 ///
 ///     E with_noise(noise) const;
 namespace gatefold {
 
-/// The expert with the noise of a call, where it draws numbers.
+/// Returns the expert with the noise of a call, if it draws random numbers, or else the expert itself.
 template <class E>
 E with_noise(const E& expert, const Noise& noise) {
   if constexpr (detail_::hook::expert::with_noise<E>()) {
@@ -53,11 +56,11 @@ E with_noise(const E& expert, const Noise& noise) {
   }
 }
 
-/// What slots of an expert hold in a mixture.
+/// Element type of the slots of an expert in a mixture.
 template <class E, class T, class B>
 using SlotElement = std::conditional_t<detail_::hook::expert::stores_slots<E>(), SlotValue<T, B>, T>;
 
-/// forward, infer and weighted_backward of slots that hold Z.
+/// Calls forward, infer or weighted_backward with slots of element type Z.
 template <class T, class B, class Z, class E, class... A>
 void forward_slots(const E& expert, A&&... arguments) {
   if constexpr (std::is_same_v<Z, T>) {
@@ -83,8 +86,8 @@ void weighted_backward_slots(const E& expert, A&&... arguments) {
   }
 }
 
-/// Run an expert without keeping anything for backward.
-/// @tparam Z  what the slots hold
+/// Runs an expert without keeping anything for backward.
+/// @tparam Z  element type of the slots
 template <class T, class B, class Z = T, class E>
 void infer_expert(const E& expert, typename B::Context& ctx, const Params<E, T, B>& p, const Groups<B>& groups,
                   In<T, 2, B> x, Out<Z, 2, B> z) {
@@ -95,7 +98,7 @@ void infer_expert(const E& expert, typename B::Context& ctx, const Params<E, T, 
     forward_slots<T, B, Z>(expert, ctx, p, groups, x, z, *discarded);
   }
 }
-/// The same, T and B deduced from the parameters.
+/// The same, with T and B deduced from the parameters.
 template <class E, template <class, class> class ParamsT, class T, class B>
 void infer_expert(const E& expert, typename B::Context& ctx, const ParamsT<T, B>& p,
                   const NonDeduced<Groups<B>>& groups, In<T, 2, B> x, Out<T, 2, B> z) {
@@ -120,7 +123,7 @@ concept ExpertBackward = requires(const E expert, Probe<T, B> a, const Given& pa
   expert.backward(a.ctx, params, a.groups, a.in, saved, a.in, a.out, grads);
 };
 
-/// Slots of another element, whether B names one or not.
+/// An expert whose slots can have another element type. It is checked even if B has no SlotValue, which is T then.
 template <class E, class T, class B>
 concept StoresSlots = requires(const E expert, Probe<T, B> a, const Params<E, T, B>& params, Saved<E, T, B>& saved,
                                const SlotWeights<T, B>& weights, Params<E, T, B>& grads,
@@ -134,7 +137,7 @@ concept StoresSlots = requires(const E expert, Probe<T, B> a, const Params<E, T,
 template <class E, class T, class B>
 concept Expert = ExpertTypes<E, T, B> && ExpertForward<E, T, B> && ExpertBackward<E, T, B>;
 
-/// True for an expert; otherwise the first unmet requirement is reported in one sentence.
+/// Returns true for an expert. Otherwise the compiler reports the first unmet requirement in one sentence.
 template <class E, class T, class B>
 constexpr bool check_expert() {
   GATEFOLD_EXPECT(

@@ -17,17 +17,17 @@
 
 namespace gatefold {
 
-/// Experts of different kinds and sizes in one layer, `counts` of each.
+/// Experts of different kinds and sizes in one layer, `counts[i]` experts of kind i.
 ///
 ///     z[s] = kind_i(x[row(s)]) for the experts [counts_0 + … + counts_{i−1}, counts_0 + … + counts_i)    (1)
 ///
-/// Written Experts{std::tuple{Mlp<Gelu>{…}, GatedMlp<Silu>{…}}, {2, 6}}, or, the same,
-/// Experts<Mlp<Gelu>, GatedMlp<Silu>>{.kinds = {…, …}, .counts = {2, 6}}.
+/// Write Experts{std::tuple{Mlp<Gelu>{…}, GatedMlp<Silu>{…}}, {2, 6}}, or, with the same meaning, Experts<Mlp<Gelu>,
+/// GatedMlp<Silu>>{.kinds = {…, …}, .counts = {2, 6}}. Without counts there is one expert of each kind. In a Mixture,
+/// the gate's number of experts can be left 0.
 /// Source: none; users of other systems ask for it (scattermoe #6, Megatron-LM #1342).
-/// Without counts there is one of each. A gate's number of experts may be left 0 in a Mixture.
 /// @param x [N, in_dim] in items, z [S, out_dim] out
-/// @throws ArgumentError unless all kinds agree in in_dim and out_dim, and the counts sum to the gate's experts
-/// @cost   the sum of the kinds; each keeps arrays for all S slots and uses its own part
+/// @throws ArgumentError unless all kinds have the same in_dim and out_dim, and the counts sum to the gate's experts
+/// @cost   the sum of the kinds; each kind allocates arrays for all S slots and uses its own part
 template <class... K>
 struct Experts {
   static constexpr std::size_t size = sizeof...(K);

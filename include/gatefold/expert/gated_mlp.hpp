@@ -21,12 +21,12 @@ namespace gatefold {
 
 namespace functor {
 
-/// result = ξ act(g) · u; g and u are kept where there is memory for them
+/// result = ξ act(g) · u. Keeps g and u if `gate` and `up` are not empty.
 template <class Act, class T, class B>
 struct GateUp {
   static constexpr bool scalar_only = is_scalar_only<Act>;
   View<Stored<T, B>, 2, B> gate{}, up{};  // [S, H] or empty
-  View<const T, 2, B> factor{};           // [S, H] ξ; or empty: 1
+  View<const T, 2, B> factor{};           // [S, H] ξ; empty: ξ = 1
 
   template <class A>
   GATEFOLD_HD typename A::Value operator()(const A& at, Index, Index s, Index j, typename A::Value g,
@@ -39,15 +39,16 @@ struct GateUp {
     return factor.data() ? h * at.load(&factor(s, j)) : h;
   }
 };
-/// With h = ξ act(gate) · up:   hidden = w h,   of r: dgate = w r ξ · up · act'(gate),   dup = w r ξ · act(gate)
-/// (output_adjoint.hpp)
+/// With h = ξ act(gate) · up, computes from r (output_adjoint.hpp):
+///
+///     hidden = w h,   dgate = w r ξ · up · act'(gate),   dup = w r ξ · act(gate)
 template <class Act, class T, class B>
 struct GateUpBackward {
   static_assert(detail_::policy::check_slope<Act>());
   static constexpr bool scalar_only = is_scalar_only<Act>;
   View<const Stored<T, B>, 2, B> gate, up;          // [S, H]
-  View<const T, 2, B> factor;                       // [S, H] ξ; or empty: 1
-  View<Multiplied<T, B>, 2, B> hidden, dgate, dup;  // [S, H]; dup may be where r is
+  View<const T, 2, B> factor;                       // [S, H] ξ; empty: ξ = 1
+  View<Multiplied<T, B>, 2, B> hidden, dgate, dup;  // [S, H]; dup may use the memory of r
 
   template <class A>
   GATEFOLD_HD typename A::Value operator()(const A& at, T w, const typename A::Value& given, Index i) const {
@@ -62,16 +63,16 @@ struct GateUpBackward {
 
 }  // namespace functor
 
-/// A gated linear unit per expert; SwiGLU with Act = Silu.
+/// A gated linear unit per expert. With Act = Silu it is SwiGLU.
 ///
 ///     h[s] = act(x[row(s)] G_e) ⊙ (x[row(s)] U_e),   z[s] = h[s] V_e                                     (1)
 ///
 /// Source: Shazeer 2020, arXiv:2002.05202, eq. (6), without bias.
 /// @param x [N, D] in items, z [S, D] out
-/// @param factor  [S, H] in, what h is multiplied by, the same in forward and backward; empty: nothing (HiddenDropout)
-/// @param saved  what gate and up give [S, H] each
-/// @param initial  how weights begin
-/// @throws ArgumentError unless model_dim, hidden_dim >= 1
+/// @param factor  [S, H] in, multiplies h (HiddenDropout); the same in forward and backward; empty: no factor
+/// @param saved  the outputs of gate and up, [S, H] each
+/// @param initial  initial values of the weights
+/// @throws ArgumentError unless model_dim and hidden_dim are at least 1
 /// @cost   6·S·D·H flop
 template <class Act>
 struct GatedMlp {

@@ -17,8 +17,8 @@ namespace gatefold {
 
 namespace functor {
 
-/// factor[s,j] = 0 where number (n · E + e) · H + j of the stream, uniform in [0, 1), is less than the rate, else
-/// 1 / (1 − rate): item n at expert e
+/// Writes the dropout factors of all hidden values. For item n at expert e, factor[s,j] is 0 if random number (n · E +
+/// e) · H + j, uniform in [0, 1), is less than the rate, and 1 / (1 − rate) otherwise.
 template <class T, class B>
 struct HiddenFactors {
   Groups<B> groups;
@@ -50,7 +50,7 @@ concept TakesFactor = requires(const E expert, Probe<T, B> a, const Params<E, T,
   expert.weighted_backward(a.ctx, params, a.groups, a.in, saved, a.in, weights, a.out, grads, a.in);
 };
 
-/// True for an expert that HiddenDropout may be around; otherwise one sentence says so.
+/// Returns true for an expert that HiddenDropout can wrap. Otherwise the compiler reports it in one sentence.
 template <class E, class T, class B>
 constexpr bool check_takes_factor() {
   GATEFOLD_EXPECT((TakesFactor<E, T, B>),
@@ -62,20 +62,25 @@ constexpr bool check_takes_factor() {
 
 }  // namespace detail_::policy
 
-/// Dropout of the hidden values of an expert, Mlp or GatedMlp: each is 0 with probability `rate`, and the others make
-/// up for it.
+/// Dropout of the hidden values of an expert, which is an Mlp or a GatedMlp. Each value becomes 0 with probability
+/// `rate`; the others are scaled up, so that the expected value stays the same.
 ///
 ///     h̃[s] = ξ ⊙ h[s] / (1 − rate),   z[s] = h̃[s] V_e + b_e,   ξ[s,j] = 0 with probability rate, else 1   (1)
 ///
 /// Source: the code of papers 001 and 002, whose experts are W₂ Drop(ReLU(W₁ x + b₁)) + b₂, in mixtures and in dense
-/// layers. Without noise, or with rate 0, the bits of the expert alone, whose parameters and their names it has.
+/// layers.
+///
+/// Without noise, or with rate 0, the result has the same bits as the wrapped expert. The parameters and their names
+/// are those of the wrapped expert.
 /// @param x [N, D] in items, z [S, D] out
-/// @param noise  of a call: a Mixture or OneExpert around it takes it as extra input and gives it to each evaluation
-/// @param saved  the expert's: backward draws ξ again
-/// @throws ArgumentError unless 0 <= rate < 1, and in Trainer.step and ThreeStage.step without noise unless rate is 0
-/// @cost   S·H random numbers and values of scratch, forward and backward
-/// @order  ξ of hidden value j of item n at expert e is number (n·E + e)·H + j of the stream, wherever its slot stands:
-///         the same on any number of threads and shards and for any choice of the other items
+/// @param noise  noise of a call. A Mixture or OneExpert around it takes the noise as extra input and passes it to each
+///               evaluation
+/// @param saved  as the wrapped expert; backward draws ξ again
+/// @throws ArgumentError unless 0 <= rate < 1; Trainer.step and ThreeStage.step also throw it without noise, unless
+///         rate is 0
+/// @cost   S·H random numbers and S·H values of scratch, forward and backward
+/// @order  ξ of hidden value j of item n at expert e is random number (n·E + e)·H + j, whatever its slot. It is the
+///         same for any number of threads and shards and for any choice of the other items
 template <class ExpertT>
 struct HiddenDropout {
   GATEFOLD_REQUIRE(!detail_::policy::is_misplaced<ExpertT>,
@@ -148,7 +153,7 @@ struct HiddenDropout {
 
  private:
   void expect_options() const { expect(0 <= rate && rate < 1, "HiddenDropout", "rate", "0 <= rate < 1", rate); }
-  /// f(expert, factors), which are empty where nothing is dropped.
+  /// Calls f(expert, factors). The factors are empty if nothing is dropped.
   template <class T, class C, class B, class F>
   void with_factors(C& ctx, const Groups<B>& groups, const F& f) const {
     if constexpr (detail_::policy::check_takes_factor<ExpertT, T, B>()) {

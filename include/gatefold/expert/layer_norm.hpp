@@ -22,8 +22,8 @@ struct Normalise {
   Groups<B> groups;
   View<const T, 2, B> x, gain, bias;
   T epsilon;
-  View<T, 2, B> normalized, y;  // may be one
-  View<T, 1, B> inverse;        // or empty: not kept
+  View<T, 2, B> normalized, y;  // may be the same memory
+  View<T, 1, B> inverse;        // empty: not kept
 
   template <class Lanes>
   GATEFOLD_HD void operator()(const Lanes& lanes, Index s) const {
@@ -64,8 +64,8 @@ struct GainBias {
     });
   }
 };
-/// With g = dy ⊙ gain: dx = (g − mean(g) − normalized mean(g normalized)) / √(var x + ε), scaled = dy ⊙ normalized,
-/// which is summed into dgain.
+/// With g = dy ⊙ gain: dx = (g − mean(g) − normalized mean(g normalized)) / √(var x + ε), scaled = dy ⊙ normalized. The
+/// sum of scaled over the slots is dgain.
 template <class T, class B>
 struct NormaliseBackward {
   Groups<B> groups;
@@ -83,7 +83,7 @@ struct NormaliseBackward {
       at.store(sum + j, at.load(d + j) * at.load(x + j));
       return at.load(d + j) * at.load(by + j);
     });
-    const T along = sum_columns<T>(lanes, columns, [&](const auto& at, Index j) {  // each lane reads what it wrote
+    const T along = sum_columns<T>(lanes, columns, [&](const auto& at, Index j) {  // its own values
       return at.load(sum + j) * at.load(by + j);
     });
     const T mean = total / T(columns), slope = along / T(columns), scale = inverse(s);
@@ -95,18 +95,19 @@ struct NormaliseBackward {
 
 }  // namespace functor
 
-/// Normalise each item to mean 0 and variance 1, then scale and shift: the norm of a layer, and, with a gain and a bias
-/// per expert, a part of experts that are networks.
+/// A normalisation of each item to mean 0 and variance 1, with a learned gain and bias. It is the norm of a layer. With
+/// a gain and a bias per expert, it is also a part of larger experts.
 ///
 ///     x̂ = (x − mean x) / √(var x + ε),   z[s] = x̂ ⊙ gain_e + bias_e                                     (1)
 ///
-/// Source: Ba et al. 2016, arXiv:1607.06450. The variance divides by D, as in torch.nn.LayerNorm. It is an expert, and
-/// alone in a layer or in PreNorm the one expert there is. x̂ of an item of numbers whose squares overflow, |x| > 1e19
-/// in float, is 0, and NaN where their sum does.
+/// Source: Ba et al. 2016, arXiv:1607.06450. The variance divides by D, as in torch.nn.LayerNorm.
+///
+/// LayerNorm is an expert policy; as a layer or in PreNorm it is used with one expert. If the squares of an item's
+/// values overflow (|x| > 1e19 in float), x̂ is 0. If the sum of the values overflows, x̂ is NaN.
 /// @param x [N, D] in items, z [S, D] out;  gain starts as 1, bias as 0
 /// @param saved  x̂ [S, D] and 1/√(var + ε) [S]
-/// @throws ArgumentError unless model_dim >= 1 (0: deduced inside PreNorm), epsilon > 0, which keeps a constant item
-///         finite, and shapes fit
+/// @throws ArgumentError unless model_dim >= 1 (0: deduced inside PreNorm), shapes fit, and epsilon > 0, which keeps
+///         the result for a constant item finite
 /// @cost   about 8·S·D flop
 struct LayerNorm {
   Index model_dim = 0;
@@ -157,7 +158,7 @@ struct LayerNorm {
   void infer(typename B::Context& ctx, const Params<T, B>& p, Groups<B> groups, In<T, 2, B> x, Out<T, 2, B> z) const {
     normalise(ctx, p, groups, x, z, z, {});
   }
-  /// The same z from what was kept.
+  /// Recomputes z from the saved normalised items.
   template <class T, class B>
   void recompute(typename B::Context& ctx, const Params<T, B>& p, Groups<B> groups, const Saved<T, B>& saved,
                  Out<T, 2, B> z) const {

@@ -13,7 +13,7 @@ namespace gatefold {
 
 namespace functor {
 
-/// With h = x[row(s)]:   weighted = w h,   r → dslots = w r      (output_adjoint.hpp)
+/// With h = x[row(s)]:   weighted = w h,   dslots = w r in place of r      (output_adjoint.hpp)
 template <class T, class B>
 struct WeightedItems {
   OutputAdjoint<T, B> outputs;
@@ -38,13 +38,13 @@ struct WeightedItems {
 
 }  // namespace functor
 
-/// A linear map per expert; alone in a layer, an ordinary linear layer.
+/// A linear map per expert. With one expert it is an ordinary linear layer.
 ///
 ///     z[s] = x[row(s)] W_e + b_e                                                                        (1)
 ///
 /// Source: as torch.nn.Linear, once per expert.
-/// @param x [N, D] in items, z [S, output_dim] out; output_dim = 0 stands for model_dim
-/// @param initial  how weights and biases begin
+/// @param x [N, D] in items, z [S, output_dim] out; output_dim = 0 means model_dim
+/// @param initial  initial values of weights and biases
 /// @throws ArgumentError unless model_dim >= 1
 /// @cost   2·S·D·O flop
 struct Linear {

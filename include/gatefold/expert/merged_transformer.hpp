@@ -19,8 +19,8 @@ namespace gatefold {
 
 namespace functor {
 
-/// p[t, m·H + h] ← the softmax of these scores of query t over the positions m, for every head h, and
-/// all[t,m] = Σ_h p[t, m·H + h]. Heads are neighbours, so that they share registers.
+/// For every query t and head h, p[t, m·H + h] ← softmax of the scores in p over the positions m, and all[t,m] = Σ_h
+/// p[t, m·H + h]. The heads of a position are contiguous, so that they share registers.
 template <class T, class B>
 struct HeadProbabilities {
   View<T, 2, B> p, all;  // [rows, L · H], [rows, L]
@@ -97,21 +97,21 @@ struct DifferenceBackward {
 
 }  // namespace functor
 
-/// Attention heads with merged matrices, summed, below one layer of neurons whose signs are fixed.
+/// Attention heads with merged matrices, summed, followed by one layer of neurons with fixed output signs.
 ///
 ///     f_e(X) = Σ_l Σ_j a_j act(⟨w_{e,j}, C_l⟩),   C_l = Σ_h X softmax(Xᵀ K_{e,h} X_l)                    (1)
 ///     a_j = 1 for j < J/2, −1 for the others                                                            (2)
 ///
-/// for X = (X_1, …, X_L) ∈ R^{d×L}. No 1/√d: as AttentionExpert, of which M with a router have as many parameters as
-/// one of this with M heads and 2M filters.
+/// for X = (X_1, …, X_L) ∈ R^{d×L}. As in AttentionExpert, there is no factor 1/√d. A mixture of M AttentionExperts
+/// with a router has as many parameters as one MergedTransformer with M heads and 2M filters.
 /// Source: paper 000, fig. 1(b), the transformer without a gate that its sec. 5.2 compares with.
 /// @param x [N, length · model_dim] in items, z [S, 1] out
 /// @param filters  J, even
-/// @param initial  how K and w begin; the paper takes N(0, scale²/d)
-/// @param saved  X K_h [S · L, heads · d], C [S · L, d] and what stands before the activation [S · L, J]; never the
-///               probabilities
+/// @param initial  initial values of K and w; the paper uses N(0, scale²/d)
+/// @param saved  X K_h [S · L, heads · d], C [S · L, d] and the values before the activation [S · L, J]; the
+///               probabilities are not saved
 /// @throws ArgumentError unless sizes are at least 1 and filters is even
-/// @cost   2·S·L·d·(H·(d + L) + J) flop; scratch S·L·(d + J) forward, S·L·(H·d + 3d + J) backward, and of blocks for
+/// @cost   2·S·L·d·(H·(d + L) + J) flop; scratch S·L·(d + J) forward and S·L·(H·d + 3d + J) backward, plus blocks for
 ///         each thread
 template <class Act = Relu>
 struct MergedTransformer {
@@ -192,8 +192,8 @@ struct MergedTransformer {
       const View<T, 2, B> dall = of.products.scores(own, dcontext, rows);
       detail_::attending::for_rows(own, of.all.extent(0), of.in_use,
                                    functor::HeadProbabilitiesBackward<T, B>{dall, of.p});
-      of.products.add_transposed(own, of.all, dcontext, dx);      // as a value
-      of.of_heads.add(own, of.p, by_head(saved.key.view()), dx);  // as a query
+      of.products.add_transposed(own, of.all, dcontext, dx);      // x as the value
+      of.of_heads.add(own, of.p, by_head(saved.key.view()), dx);  // x as the query
       of.of_heads.add_transposed(own, of.p, rows, dkeys);
     });
     const View<const T, 2, B> dkey_in = dkey;
@@ -203,14 +203,14 @@ struct MergedTransformer {
   }
 
  private:
-  /// A block of the probabilities of all heads and their sum over heads.
+  /// A block of the probabilities of all heads, and their sum over the heads.
   template <class T, class B>
   struct Heads {
-    detail_::attending::InUse<B> in_use;  // of the rows of the block
+    detail_::attending::InUse<B> in_use;  // for the rows of the block
     detail_::attending::Products<T, B> products, of_heads;
     View<T, 2, B> p, all;  // [rows, L · heads], [rows, L]
   };
-  /// f(context, heads) for blocks that cover the rows of probabilities of every item.
+  /// Calls f(context, heads) for blocks that cover the rows of probabilities of every item.
   template <class T, class B, class F>
   void for_each_block(auto& ctx, const Groups<B>& groups, View<const T, 2, B> x, In<T, 2, B> key, const F& f) const {
     const detail_::attending::InUse<B> in_use{groups.offsets, length};
@@ -226,7 +226,7 @@ struct MergedTransformer {
           f(own, of);
         });
   }
-  /// The keys of all heads as keys of their own: [S · L · heads, d].
+  /// The keys with one row per position and head: [S · L · heads, d].
   template <class V>
   auto by_head(const V& key) const {
     return key.as(key.extent(0) * heads, model_dim);
@@ -235,7 +235,7 @@ struct MergedTransformer {
   Positions<B> neurons(Groups<B> groups) const {
     return {groups.in_slot_order(), length, false};
   }
-  /// C as items [S, L · d].
+  /// The view of C as items [S, L · d].
   template <class T, class B>
   View<const T, 2, B> contexts(const Saved<T, B>& saved) const {
     return saved.context.view().as(saved.context.extent(0) / length, in_dim());

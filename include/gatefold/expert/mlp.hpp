@@ -21,13 +21,13 @@ namespace gatefold {
 
 namespace functor {
 
-/// pre = v + bias, kept where there is memory for it, as KeptT,   result = ξ act(pre)
+/// pre = v + bias, result = ξ act(pre). Keeps pre, as KeptT, if `pre` is not empty.
 template <class Act, class T, class B, class KeptT = T>
 struct BiasActivate {
   static constexpr bool scalar_only = is_scalar_only<Act>;
   View<const T, 2, B> bias;      // [E, H] or [E, 0]
   View<KeptT, 2, B> pre;         // [S, H] or empty
-  View<const T, 2, B> factor{};  // [S, H] ξ; or empty: 1
+  View<const T, 2, B> factor{};  // [S, H] ξ; empty: ξ = 1
 
   template <class A>
   GATEFOLD_HD typename A::Value operator()(const A& at, Index e, Index s, Index j, typename A::Value v) const {
@@ -36,15 +36,15 @@ struct BiasActivate {
     return factor.data() ? Act::value(v) * at.load(&factor(s, j)) : Act::value(v);
   }
 };
-/// With h = ξ act(pre):   hidden = w h,   of r: dpre = w r ξ act'(pre)      (output_adjoint.hpp)
+/// With h = ξ act(pre), computes from r: hidden = w h, dpre = w r ξ act'(pre)      (output_adjoint.hpp)
 template <class Act, class T, class B>
 struct ActivateBackward {
   static_assert(detail_::policy::check_slope<Act>());
   static constexpr bool scalar_only = is_scalar_only<Act>;
   View<const Stored<T, B>, 2, B> pre;         // [S, H]
-  View<const T, 2, B> factor;                 // [S, H] ξ; or empty: 1
-  View<Multiplied<T, B>, 2, B> hidden, dpre;  // [S, H]; dpre may be where r is
-  View<T, 2, B> as_it_is;                     // [S, H] dpre not rounded; or empty
+  View<const T, 2, B> factor;                 // [S, H] ξ; empty: ξ = 1
+  View<Multiplied<T, B>, 2, B> hidden, dpre;  // [S, H]; dpre may use the memory of r
+  View<T, 2, B> as_it_is;                     // [S, H] dpre without rounding; may be empty
 
   template <class A>
   GATEFOLD_HD typename A::Value operator()(const A& at, T w, const typename A::Value& r, Index i) const {
@@ -71,10 +71,10 @@ struct ActivateBackward {
 ///
 /// Source: Shazeer et al. 2017, arXiv:1701.06538, sec. 3.2, for any activation.
 /// @param x [N, D] in items, z [S, D] out
-/// @param factor  [S, H] in, what h is multiplied by, the same in forward and backward; empty: nothing (HiddenDropout)
-/// @param saved  what stands before the activation [S, H]
-/// @param initial  how weights and biases begin
-/// @throws ArgumentError unless model_dim, hidden_dim >= 1
+/// @param factor  [S, H] in, multiplies h (HiddenDropout); the same in forward and backward; empty: no factor
+/// @param saved  the values before the activation [S, H]
+/// @param initial  initial values of weights and biases
+/// @throws ArgumentError unless model_dim and hidden_dim are at least 1
 /// @cost   4·S·D·H flop
 template <class Act>
 struct Mlp {
@@ -179,7 +179,7 @@ struct Mlp {
     auto hidden = ctx.template scratch<Factor>(groups.slots, hidden_dim);
     const auto r = memory_of_r<T, B>(ctx, groups.slots, hidden_dim);
     const auto dpre = made_of<T, B>(ctx, r, groups.slots);
-    // What biases sum is not rounded.
+    // The gradient of up_bias sums values that are not rounded.
     View<T, 2, B> as_it_is{};
     if constexpr (!std::is_same_v<T, Factor>)
       if (bias) as_it_is = ctx.template scratch<T>(groups.slots, hidden_dim);

@@ -16,17 +16,18 @@
 
 namespace gatefold {
 
-/// Multi-head self-attention per expert, on items that are sequences.
+/// Multi-head self-attention per expert. Each item is a sequence.
 ///
 ///     A_h = softmax(Q_h K_hᵀ / √(D/H)) over the positions allowed,   z = concat_h(A_h V_h) O_e           (1)
 ///
 /// with Q = X Q_e, K = X K_e, V = X V_e, without bias.
 /// Source: Vaswani et al. 2017, arXiv:1706.03762, eq. (1).
 /// @param x [N, length · model_dim] in items, z [S, length · model_dim] out
-/// @param causal  a position sees itself and earlier ones; forward, no bit of it depends on later ones
-/// @param saved  Q, K, V, context [S · L, D] and a log-sum-exp per row and head; never the probabilities
+/// @param causal  if true, a position attends only to itself and earlier positions; in forward, no bit of its output
+///                depends on later ones
+/// @param saved  Q, K, V, context [S · L, D] and a log-sum-exp per row and head; the probabilities are not saved
 /// @throws ArgumentError unless sizes are at least 1 and heads divides model_dim
-/// @cost   8·S·L·D² + 4·S·L²·D flop; scratch that of attention/attend.hpp, and 4·S·L·D backward
+/// @cost   8·S·L·D² + 4·S·L²·D flop; scratch as in attention/attend.hpp, plus 4·S·L·D backward
 struct MultiHeadExpert {
   Index model_dim = 0, heads = 1, length = 1;
   bool causal = false;
@@ -100,8 +101,7 @@ struct MultiHeadExpert {
     add_weight_gradient<B>(ctx, tokens, rows, from_q, grads.query);
     add_weight_gradient<B>(ctx, tokens, rows, from_k, grads.key);
     add_weight_gradient<B>(ctx, tokens, rows, from_v, grads.value);
-    B::grouped_gemm(ctx, slots, from_q, p.query.view(), as_transposed, dcontext,
-                    functor::Store{});  // dcontext is done with
+    B::grouped_gemm(ctx, slots, from_q, p.query.view(), as_transposed, dcontext, functor::Store{});  // reuses dcontext
     B::grouped_gemm(ctx, slots, from_k, p.key.view(), as_transposed, dcontext, functor::AddTo<T, B>{dcontext});
     B::grouped_gemm(ctx, slots, from_v, p.value.view(), as_transposed, dslots.as(slots.slots, model_dim),
                     functor::AddTo<T, B>{dcontext});

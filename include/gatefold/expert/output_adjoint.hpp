@@ -13,25 +13,25 @@
 
 namespace gatefold {
 
-/// The adjoint of the outputs z of experts that end in a product: dz[s] itself, or dz[s] = w[s] du[row(s)] where items
-/// receive the weighted sum of their slots. Weights then have their adjoint in front of that product instead of behind
-/// it, and neither z nor dz is needed.
+/// The gradient of the outputs z of experts that end in a matrix product. It is either dz[s] itself, or dz[s] = w[s]
+/// du[row(s)] if each item receives the weighted sum of its slots. In the second case the gradient of the weights is
+/// computed before the last product, (2), so that neither z nor dz is needed.
 ///
 ///     u[n] = Σ_{s of n} w[s] z[s],   z[s] = h[s] V_e + b_e,   r[s] = du[row(s)] V_eᵀ                     (1)
 ///     dw[s] = ⟨du[row(s)], z[s]⟩ = ⟨r[s], h[s]⟩ + ⟨du[row(s)], b_e⟩                                     (2)
 ///     dh[s] = w[s] r[s],   dV_e = Σ_s (w[s] h[s])ᵀ du[row(s)],   db_e = Σ_s w[s] du[row(s)]             (3)
 ///
-/// Without weights w = 1.
-/// @order  a slot's sums depend on it alone
+/// Without weights, w = 1.
+/// @order  the sums of a slot depend only on that slot
 template <class T, class B>
 struct OutputAdjoint {
   View<const T, 2, B> du;       // [N, columns], or dz [S, columns]
-  Groups<B> groups;             // which rows of du slots have
-  SlotWeights<T, B> weights{};  // or none
-  View<const T, 2, B> bias{};   // [E, columns], or [·, 0] without
-  View<T, 1, B> weight{};       // [S] w in slot order, kept by run for the bias where there are both
+  Groups<B> groups;             // the row of du for each slot
+  SlotWeights<T, B> weights{};  // empty: w = 1
+  View<const T, 2, B> bias{};   // [E, columns], or [·, 0] without bias
+  View<T, 1, B> weight{};       // [S] w in slot order, written by run; used if there are both weights and a bias
 
-  /// (2) for a slot in use: f(w[s]) does what is to be done with its row, and returns ⟨r[s], h[s]⟩ on every lane.
+  /// Computes (2) for a slot in use. f(w[s]) processes the row of the slot and returns ⟨r[s], h[s]⟩ on every lane.
   template <class Lanes, class F>
   GATEFOLD_HD void run(const Lanes& lanes, Index s, const F& f) const {
     if (!weights.weight.data()) {
@@ -48,9 +48,9 @@ struct OutputAdjoint {
     weights.set_adjoint(s, sum);
     if (!weight.empty()) weight(s) = w;
   }
-  /// w[s] of a slot in use.
+  /// Returns w[s] of a slot in use.
   GATEFOLD_HD T weight_of(Index s) const { return weights.weight.data() ? weights(s) : T(1); }
-  /// (3) of the bias: adds to db [E, columns].
+  /// Computes (3) for the bias: adds to db [E, columns].
   template <class C>
   void add_bias_gradient(C& ctx, View<T, 2, B> db) const {
     B::grouped_sum(ctx, groups.in_slot_order(), du, db, true, groups.rows, weight);
@@ -59,10 +59,11 @@ struct OutputAdjoint {
 
 namespace functor {
 
-// What an expert does with an element of r is a Hidden: hidden(at, w, r, i) at element i of [S, columns] writes what
-// the backward needs of h and dh, and returns r h. It says `scalar_only` where it is to have one value at a time.
+// A Hidden is a functor that an expert applies to each element of r. hidden(at, w, r, i), at element i of [S, columns],
+// writes the values of h and dh that backward needs, and returns r h. It has `scalar_only`: if true, it is called with
+// one value at a time.
 
-/// The row r of slot s, in memory: all of its elements.
+/// Applies a Hidden to the whole row r of slot s, which is in memory.
 template <class Hidden, class T, class B>
 struct HiddenAdjointRow {
   OutputAdjoint<T, B> outputs;
@@ -72,7 +73,7 @@ struct HiddenAdjointRow {
   template <class Lanes>
   GATEFOLD_HD void operator()(const Lanes& lanes, Index s, const T* of_r) const {
     outputs.run(lanes, s, [&](T w) {
-      const Hidden of = hidden;  // a copy of its own, which no store in the loop can alias
+      const Hidden of = hidden;  // a local copy, which the stores in the loop cannot alias
       const Index first = s * columns;
       const auto element = [&](const auto& at, Index j) { return of(at, w, at.load(of_r + j), first + j); };
       if constexpr (Hidden::scalar_only) {
@@ -83,7 +84,7 @@ struct HiddenAdjointRow {
     });
   }
 };
-/// The same as the epilogue of the product that gives r,
+/// Applies a Hidden in the epilogue of the product that computes r.
 template <class Hidden, class T, class B>
 struct HiddenAdjoint {
   static constexpr bool scalar_only = Hidden::scalar_only;
@@ -96,7 +97,7 @@ struct HiddenAdjoint {
     return hidden(at, outputs.weight_of(s), r, s * columns + j);
   }
 };
-/// and what is left to do for a slot, given ⟨r, h⟩.
+/// Completes a slot after HiddenAdjoint, given ⟨r, h⟩.
 template <class T, class B>
 struct SlotAdjoint {
   OutputAdjoint<T, B> outputs;
@@ -109,10 +110,12 @@ struct SlotAdjoint {
 
 }  // namespace functor
 
-/// The adjoints of hidden values h [S, columns] and of the weights, (2) and (3), through the product with V.
+/// Computes the gradients of the hidden values h [S, columns] and of the weights, (2) and (3), through the product with
+/// V.
 /// @param hidden  a Hidden
 /// @param v [E, columns, out] in
-/// @param r [S, columns]  memory for r; empty where B names Multiplied: there r is an epilogue's and never in memory
+/// @param r [S, columns]  memory for r. It is empty if B names Multiplied, because r is then only in the epilogue of a
+///         product and never in memory
 template <class T, class B, class Hidden>
 void hidden_adjoint(auto& ctx, const OutputAdjoint<T, B>& outputs, View<const T, 3, B> v, View<T, 2, B> r,
                     const Hidden& hidden) {
@@ -127,12 +130,13 @@ void hidden_adjoint(auto& ctx, const OutputAdjoint<T, B>& outputs, View<const T,
   }
 }
 
-/// Memory for r [S, columns], if it is to be in memory.
+/// Returns scratch for r [S, columns], or an empty view if r is not stored.
 template <class T, class B>
 View<T, 2, B> memory_of_r(auto& ctx, Index slots, Index columns) {
   return ctx.template scratch<T>(std::is_same_v<T, Multiplied<T, B>> ? slots : Index(0), columns);
 }
-/// That of what it becomes for products alone: the same, or scratch for the rounded form (backend.hpp, Multiplied).
+/// Returns memory for a result that only products read. It is r itself, or scratch for the rounded form (backend.hpp,
+/// Multiplied).
 template <class T, class B>
 View<Multiplied<T, B>, 2, B> made_of(auto& ctx, View<T, 2, B> r, Index slots) {
   if constexpr (std::is_same_v<T, Multiplied<T, B>>) {

@@ -8,19 +8,19 @@
 
 namespace gatefold {
 
-/// Filters shared by all patches of an item, activated and summed: a convolution whose stride is its width.
+/// Filters shared by all patches of an item, activated and summed. This is a convolution whose stride equals its width.
 ///
 ///     f_e(x) = Σ_j Σ_p act(⟨w_{e,j}, x^(p)⟩)                                                            (1)
 ///
 /// Source: Chen et al. 2022, arXiv:2208.02813; the baseline of paper 003. With several outputs, output o sums filters
 /// [o J/O, (o+1) J/O).
 /// @param x [N, patches · model_dim] in items, z [S, outputs] out
-/// @param bias  also b_{e,j} inside act
-/// @param initial  how filters and biases begin; their fan-in is model_dim. As in PatchMlp; its σ₀ is paper 003's
-/// @param saved  before the activation [S · patches, J]
+/// @param bias  adds b_{e,j} inside act
+/// @param initial  initial values of filters and biases, with fan-in model_dim; PatchMlp explains the default σ₀ = 0.3
+/// @param saved  the values before the activation [S · patches, J]
 /// @throws ArgumentError unless sizes are at least 1 and outputs divides filters
 /// @cost   2·S·P·d·J flop
-/// @order  an output sums patch by patch, filters ascending
+/// @order  an output is summed patch by patch, with filters in ascending order
 template <class Act = Cubic>
 struct PatchCnn {
   Index model_dim = 0, patches = 1, filters = 0, outputs = 1;
@@ -29,10 +29,10 @@ struct PatchCnn {
 
   static constexpr bool items_adjoint_is_optional = true;
 
-  /// The code of Chen et al. (uclaml/MoE): two logits of eight filters each on four patches of 50, with bias, begun at
-  /// a thousandth of a convolution's usual values.
+  /// Returns the settings of the code of Chen et al. (uclaml/MoE): two logits of eight filters each, on four patches of
+  /// 50 values, with bias. The initial values are a thousandth of the usual ones of a convolution.
   static PatchCnn reference() { return reference({.model_dim = 50, .patches = 4, .filters = 16, .outputs = 2}); }
-  /// The same of other sizes.
+  /// Returns these settings with other sizes.
   static PatchCnn reference(PatchCnn options) {
     options.bias = true, options.initial = {.scale = 0.001};
     return options;

@@ -8,22 +8,22 @@
 
 namespace gatefold {
 
-/// Filters of their own on every patch of an item, activated and summed.
+/// Separate filters for every patch of an item, activated and summed.
 ///
 ///     f_e(x) = Σ_j Σ_p act(⟨w_{e,j,p}, x^(p)⟩)                                                          (1)
 ///     w_{e,j,p} = w_{e,j,1} for all p at the start, with equal_patches                                  (2)
 ///
 /// Source: paper 003, sec. 3 and eq. (2). With several outputs, output o sums filters [o J/O, (o+1) J/O).
 /// @param x [N, patches · model_dim] in items, z [S, outputs] out
-/// @param bias  also b_{e,j,p} inside act
-/// @param equal_patches  false is the paper's negative control (Lemma 3)
-/// @param initial  how filters and biases begin; their fan-in is model_dim. Theorem 1 asks for σ₀ in [d^(−1/3),
-///                 d^(−0.01)], at the d = 50 of the paper's experiments [0.27, 0.96]; they give none, 0.3 is near its
-///                 lower end
-/// @param saved  before the activation [S · patches, J]
+/// @param bias  adds b_{e,j,p} inside act
+/// @param equal_patches  if false, (2) does not hold: the paper's negative control (Lemma 3)
+/// @param initial  initial values of filters and biases, with fan-in model_dim. Theorem 1 needs σ₀ in [d^(−1/3),
+///                 d^(−0.01)], which is [0.27, 0.96] for the d = 50 of the paper's experiments. The paper gives no
+///                 value; the default 0.3 is near the lower end
+/// @param saved  the values before the activation [S · patches, J]
 /// @throws ArgumentError unless sizes are at least 1 and outputs divides filters
 /// @cost   2·S·P·d·J flop
-/// @order  an output sums patch by patch, filters ascending
+/// @order  an output is summed patch by patch, with filters in ascending order
 template <class Act = Cubic>
 struct PatchMlp {
   Index model_dim = 0, patches = 1, filters = 0, outputs = 1;

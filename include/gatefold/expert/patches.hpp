@@ -8,7 +8,7 @@
 #include "gatefold/expert/mlp.hpp"
 #include "gatefold/expert/positions.hpp"
 
-/// What experts on patches share: filters on every patch, activated and summed over patches.
+/// Shared functions of the experts on patches: filters on every patch, activated and summed over the patches.
 namespace gatefold {
 
 namespace functor {
@@ -72,7 +72,7 @@ struct JoinPatches {
 
 }  // namespace functor
 
-/// @throws ArgumentError unless all are at least 1 and the outputs divide the filters
+/// @throws ArgumentError unless all sizes are at least 1 and outputs divides filters
 inline void expect_patch_options(const char* where, Index model_dim, Index patches, Index filters, Index outputs) {
   expect(model_dim >= 1, where, "model_dim", "at least 1", model_dim);
   expect(patches >= 1, where, "patches", "at least 1", patches);
@@ -82,7 +82,7 @@ inline void expect_patch_options(const char* where, Index model_dim, Index patch
 
 /// z[s,o] = Σ_{j of o} Σ_p act(⟨w_{j,p}, x^(p)⟩ + b_{j,p})
 /// @param weight [groups of patches, d, J], bias [groups of patches, J] or [·, 0]
-/// @param pre    resized to [S · P, J]: before the activation
+/// @param pre    resized to [S · P, J]; gets the values before the activation
 template <class Act, class C, class T, class B>
 void patches_forward(C& ctx, const Positions<B>& patches, In<T, 2, B> x, In<T, 3, B> weight, In<T, 2, B> bias,
                      Out<T, 2, B> z, Tensor<T, 2, B>& pre) {
@@ -95,7 +95,7 @@ void patches_forward(C& ctx, const Positions<B>& patches, In<T, 2, B> x, In<T, 3
   B::for_rows(ctx, patches.items.slots, functor::SumFilters<T, B>{patches, hidden, z});
 }
 
-/// Writes dslots unless they are empty, adds to dweight and dbias unless they are empty.
+/// Writes dslots and adds to dweight and dbias, skipping each of them that is empty.
 template <class Act, class C, class T, class B>
 void patches_backward(C& ctx, const Positions<B>& patches, In<T, 2, B> x, In<T, 3, B> weight,
                       const Tensor<T, 2, B>& pre, In<T, 2, B> dz, Out<T, 2, B> dslots, Out<T, 3, B> dweight,

@@ -8,13 +8,13 @@
 
 namespace gatefold {
 
-/// The positions (tokens, patches) of items as slots of their own, so that a grouped product runs over positions. The
-/// items x [N, L·D] are read as [N·L, D]. Position l of slot s is
+/// The positions (tokens, patches) of items as separate slots, so that a grouped product runs over positions. The items
+/// x [N, L·D] are read as [N·L, D]. Position l of slot s becomes
 ///
 ///     together:  slot s·L + l of expert e                                         E experts             (1)
 ///     apart:     slot offsets[e]·L + l·count[e] + s − offsets[e] of expert e·L + l, E·L experts         (2)
 ///
-/// Apart gives every position weights of its own.
+/// With `apart`, every position has separate weights.
 template <class B>
 struct Positions {
   Groups<B> items;
@@ -22,7 +22,7 @@ struct Positions {
   bool apart = false;
 
   Index slots() const { return items.slots * length; }
-  /// f(slot of position l of slot s) for l = 0, 1, …, with one bisection; nothing where s belongs to no expert.
+  /// Calls f(slot of position l of slot s) for l = 0, 1, …, with one bisection. Does nothing if s belongs to no expert.
   template <class F>
   GATEFOLD_HD void each(Index s, const F& f) const {
     const Index e = items.expert(s);
@@ -31,6 +31,7 @@ struct Positions {
     const Index begin = apart ? first * length + s - first : s * length, step = apart ? count : 1;
     for (Index l = 0; l < length; ++l) f(begin + l * step);
   }
+  /// Returns the slot of position l of slot s.
   /// @param s  a slot that belongs to an expert
   GATEFOLD_HD Index slot(Index s, Index l) const {
     if (!apart) return s * length + l;
@@ -61,7 +62,7 @@ struct PositionRows {
     positions.each(s, [&](Index t) { rows(t) = positions.items.row(s) * positions.length + l++; });
   }
 };
-/// y[s] (+)= x[row(s), first : first + columns of y] for slots in use
+/// y[s] = x[row(s), first : first + columns of y], or += with `accumulate`, for slots in use
 template <class T, class B>
 struct TakeRows {
   Groups<B> groups;
@@ -83,7 +84,7 @@ struct TakeRows {
 
 }  // namespace functor
 
-/// Positions as groups. They live in scratch: take a mark first.
+/// Returns the positions as groups. The groups live in scratch: take a mark first.
 template <class C, class B>
 Groups<B> position_groups(C& ctx, const Positions<B>& positions) {
   const Index experts = positions.items.experts() * (positions.apart ? positions.length : 1);
@@ -94,19 +95,19 @@ Groups<B> position_groups(C& ctx, const Positions<B>& positions) {
   return {offsets, rows, rows.size()};
 }
 
-/// y[s] = columns [first, first + columns of y) of x[row(s)], for the slots in use.
+/// y[s] = columns [first, first + columns of y) of x[row(s)], for slots in use.
 template <class C, class T, class B>
 void take_rows(C& ctx, Groups<B> groups, In<T, 2, B> x, View<T, 2, B> y, Index first = 0) {
   B::for_rows(ctx, groups.slots, functor::TakeRows<T, B>{groups, x, first, false, y});
 }
-/// The rows that slots read, in the order of slots. They live in scratch: take a mark first.
+/// Returns the rows that the slots read, in slot order. The rows live in scratch: take a mark first.
 template <class C, class T, class B>
 View<const T, 2, B> rows_in_slot_order(C& ctx, Groups<B> groups, View<const T, 2, B> x) {
   auto rows = ctx.template scratch<T>(groups.slots, x.extent(1));
   take_rows(ctx, groups, x, rows);
   return rows;
 }
-/// y[s] += columns [first, first + columns of y) of x[row(s)], for the slots in use.
+/// y[s] += columns [first, first + columns of y) of x[row(s)], for slots in use.
 template <class C, class T, class B>
 void add_rows(C& ctx, Groups<B> groups, In<T, 2, B> x, View<T, 2, B> y, Index first = 0) {
   B::for_rows(ctx, groups.slots, functor::TakeRows<T, B>{groups, x, first, true, y});

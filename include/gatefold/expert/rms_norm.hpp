@@ -22,7 +22,7 @@ struct RootMeanSquare {
   View<const T, 2, B> x, gain;
   T epsilon;
   View<T, 2, B> z;
-  View<T, 1, B> inverse;  // or empty: not kept
+  View<T, 1, B> inverse;  // empty: not kept
 
   template <class Lanes>
   GATEFOLD_HD void operator()(const Lanes& lanes, Index s) const {
@@ -39,8 +39,8 @@ struct RootMeanSquare {
     if (lanes.lane == 0 && !inverse.empty()) inverse(s) = scale;
   }
 };
-/// With x̂ = x inverse and g = dz ⊙ gain: dx = (g − x̂ mean(g x̂)) inverse; scaled = dz ⊙ x̂, which is summed into
-/// dgain.
+/// With x̂ = x inverse and g = dz ⊙ gain: dx = (g − x̂ mean(g x̂)) inverse, scaled = dz ⊙ x̂. The sum of scaled over
+/// the slots is dgain.
 template <class T, class B>
 struct RootMeanSquareBackward {
   Groups<B> groups;
@@ -69,18 +69,20 @@ struct RootMeanSquareBackward {
 
 }  // namespace functor
 
-/// Scale each item to a root mean square of 1, then by a learned gain: LayerNorm without its mean and bias. The norm of
-/// a layer, and, with a gain per expert, a part of experts that are networks.
+/// A scaling of each item to a root mean square of 1, with a learned gain: LayerNorm without mean and bias. It is the
+/// norm of a layer. With a gain per expert, it is also a part of larger experts.
 ///
 ///     z[s] = x / √(mean x² + ε) ⊙ gain_e                                                                (1)
 ///
-/// Source: Zhang and Sennrich 2019, arXiv:1910.07467, eq. (4); ε stands where torch.nn.RMSNorm has it, whose own is
-/// 1.2e-7 for floats. It is an expert, and alone in a layer or in PreNorm the one expert there is. An item of numbers
-/// whose squares overflow, |x| > 1e19 in float, becomes 0.
+/// Source: Zhang and Sennrich 2019, arXiv:1910.07467, eq. (4). The ε is added to the mean square, as in
+/// torch.nn.RMSNorm, whose default ε is 1.2e-7 for float.
+///
+/// RmsNorm is an expert policy; as a layer or in PreNorm it is used with one expert. If the squares of an item's values
+/// overflow (|x| > 1e19 in float), the item becomes 0.
 /// @param x [N, D] in items, z [S, D] out;  gain starts as 1
 /// @param saved  1 / √(mean x² + ε) [S]
-/// @throws ArgumentError unless model_dim >= 1 (0: deduced inside PreNorm), epsilon > 0, which keeps an item of zeros
-///         finite, and shapes fit
+/// @throws ArgumentError unless model_dim >= 1 (0: deduced inside PreNorm), shapes fit, and epsilon > 0, which keeps
+///         the result for an item of zeros finite
 /// @cost   about 5·S·D flop
 struct RmsNorm {
   Index model_dim = 0;

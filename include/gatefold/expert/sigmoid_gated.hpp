@@ -18,7 +18,7 @@ namespace gatefold {
 
 namespace functor {
 
-/// share[s] = σ(⟨x[row(s)], gate[e]⟩),   z[s] ← share[s] z[s]; share and the old z are kept where there is memory
+/// share[s] = σ(⟨x[row(s)], gate[e]⟩),   z[s] ← share[s] z[s]. Keeps share and the old z if there is memory for them.
 template <class T, class B>
 struct SigmoidGate {
   Groups<B> groups;
@@ -87,16 +87,16 @@ struct AddScoreAdjoint {
 
 }  // namespace functor
 
-/// An expert that says how much it has to say: its output times a sigmoid of the item.
+/// An expert whose output is scaled by a learned sigmoid of the item.
 ///
 ///     z[s] = σ(⟨x[row(s)], g_e⟩) · expert(x[row(s)])                                                      (1)
 ///
 /// Source: the shared expert of Qwen1.5-MoE and Qwen2-MoE (shared_expert_gate of transformers' modeling_qwen2_moe.py):
 /// `WithShared{Mixture{…}, SigmoidGated{GatedMlp<Silu>{…}}}`.
 /// @param x [N, D] in items, z [S, out_dim] out
-/// @param saved  what the expert keeps, its output [S, out_dim], the sigmoid [S]
-/// @throws ArgumentError as the expert
-/// @cost   the expert + 2·S·D flop
+/// @param saved  the saved values of the inner expert, its output [S, out_dim], the sigmoid [S]
+/// @throws ArgumentError as the inner expert
+/// @cost   the inner expert + 2·S·D flop
 template <class ExpertT>
 struct SigmoidGated {
   GATEFOLD_REQUIRE(!detail_::policy::is_misplaced<ExpertT>,

@@ -7,10 +7,10 @@
 
 namespace gatefold {
 
-/// grad[e] += Σ_s a[row(s)]ᵀ dc[s], or dc[dc_rows[s]] where these are given: the gradient of the weights of a product.
-/// Where the gradient's zeros are deferred (set_zero_later) nothing is read: the sums are stored, and zeros for experts
-/// without slots. A gradient that is_skipped is left alone.
-/// @tparam Products  whose grouped_outer: B, or `FullPrecision<B>`
+/// Adds the gradient of the weights of a product: grad[e] += Σ_s a[row(s)]ᵀ dc[s], or with dc[dc_rows[s]] if dc_rows is
+/// given. If the zeros of the gradient are deferred (set_zero_later), it is overwritten and not read, with zeros for
+/// experts without slots. If grad.is_skipped(), nothing happens.
+/// @tparam Products  the type whose grouped_outer is called: B, or `FullPrecision<B>`
 template <class Products, class Context, class B, class A, class DC, class T>
 void add_weight_gradient(Context& ctx, const Groups<B>& groups, const A& a, const DC& dc, Tensor<T, 3, B>& grad,
                          View<const Index, 1, B> dc_rows = {}) {

@@ -13,8 +13,8 @@ namespace gatefold {
 
 namespace functor {
 
-/// log Σ_c exp y[n,c] − y[n, label], relative to the largest logit: no exponential overflows, and logits of any size
-/// keep their differences. A loss below an ulp of 1 is 0.
+/// value[n] = log Σ_c exp y[n,c] − y[n, label], computed relative to the largest logit, so that no exponential
+/// overflows and logits of any size keep their differences. A loss smaller than an ulp of 1 becomes 0.
 template <class T, class B>
 struct NegativeLogLikelihood {
   struct Row {
@@ -40,7 +40,7 @@ struct NegativeLogLikelihood {
     if (lanes.lane == 0) value(n) = counts ? std::log(r.total) - (y(n, l) - r.top) : T(0);
   }
 };
-/// dy = (softmax y − one-hot label) / N, 0 where the label does not count
+/// dy = (softmax y − one-hot label) / N, or 0 if the label does not count
 template <class T, class B>
 struct NegativeLogLikelihoodBackward {
   NegativeLogLikelihood<T, B> loss;
@@ -56,11 +56,12 @@ struct NegativeLogLikelihoodBackward {
     const T mean = share.template of<T>(), scale = mean / r.total;
     each_column<T>(lanes, dy.extent(1),
                    [&](const auto& at, Index c) { at.store(&dy(n, c), scale * exp(at.load(&y(n, c)) - r.top)); });
-    if (l % lanes.size == lanes.lane) dy(n, l) = mean * (exp(y(n, l) - r.top) / r.total - 1);  // by who wrote it
+    // By the lane that wrote dy(n, l).
+    if (l % lanes.size == lanes.lane) dy(n, l) = mean * (exp(y(n, l) - r.top) / r.total - 1);
   }
 };
 
-/// The adjoint of softmax, 0 where the label does not count, whatever stands there.
+/// The backward of softmax. Writes 0 if the label does not count, whatever values the row has.
 template <class T, class B>
 struct SoftmaxBackwardOfCounted {
   SoftmaxBackward<T, B> of;
@@ -80,14 +81,14 @@ struct SoftmaxBackwardOfCounted {
 ///     loss = (1/N) Σ_n (log Σ_c exp y[n,c] − y[n, label[n]])                                             (1)
 ///     twice:  the same of softmax y[n,:] in place of y[n,:]                                             (2)
 ///
-/// Source: as torch.nn.CrossEntropyLoss. (2) is what the code of papers 001 and 002 does when it is tuned to classify,
-/// `CrossEntropy::reference()`: a loss that does not fall below log(1 + (C − 1)/e).
+/// Source: as torch.nn.CrossEntropyLoss. With `twice`, the loss is (2), as in the code of papers 001 and 002 for
+/// classification: `CrossEntropy::reference()`. Its value does not fall below log(1 + (C − 1)/e).
 /// @param y      [N, C] in   logits
 /// @param target [N]    in   labels in [0, C)
-/// @param ignore the label of items that do not count, padding say, −1 for instance: their dy is 0, and N is the number
-///               of the others. By default there is none; where no item counts, the loss is 0
-/// @throws ArgumentError unless there is one label per row, in range (on a device: in debug builds)
-/// @cost   N·C exponentials; twice as many and N·C values of scratch (two times that backward) where it is taken twice
+/// @param ignore the label of items that do not count, for example −1 for padding. Their dy is 0, and N is the number
+///         of the other items. By default no label is ignored. If no item counts, the loss is 0
+/// @throws ArgumentError unless there is one label per row, in range (on a device this is checked only in debug builds)
+/// @cost   N·C exponentials; with `twice` 2·N·C exponentials, and N·C values of scratch forward, 2·N·C backward
 struct CrossEntropy {
   Index ignore = ignore_none;
   bool twice = false;
@@ -105,7 +106,7 @@ struct CrossEntropy {
   void validate(In<T, 2, B> y, In<Index, 1, B> target) const {
     detail_::loss::expect_labels<B>("CrossEntropy", target, y.extent(0), y.extent(1), ignore);
   }
-  /// The number of labels that count.
+  /// Returns the number of labels that count.
   template <class C>
   Index counted(C& ctx, In<Index, 1, typename C::Backend> target) const {
     return detail_::loss::count_labels<typename C::Backend>(ctx, target, ignore);
@@ -133,7 +134,7 @@ struct CrossEntropy {
   }
 
  private:
-  /// y, or softmax y in scratch.
+  /// Returns y, or with `twice` softmax y in scratch.
   template <class T, class B>
   View<const T, 2, B> logits(typename B::Context& ctx, View<const T, 2, B> y) const {
     if (!twice) return y;

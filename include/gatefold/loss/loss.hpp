@@ -17,14 +17,14 @@
 ///     forward <T, B>(ctx, y, target, value) const;                       // writes the mean to value [1]
 ///     backward<T, B>(ctx, y, target, dy) const;                          // writes dy
 ///
-/// One that learns has Params with init<T, B>(ctx, seed), may have Saved, and is given the model's parameters besides,
-/// to borrow of:
+/// A loss that learns has Params with init<T, B>(ctx, seed), and can have Saved. Its functions also get the parameters
+/// of the model, so that it can share some of them:
 ///
 ///     forward <T, B>(ctx, params, model, y, target, value, saved) const;
 ///     backward<T, B>(ctx, params, model, y, target, saved, dy, grads, dmodel) const;   // adds to grads and dmodel
 ///
-/// Where its mean is not over all items, it says over how many: `counted(ctx, target) const`.
-/// Values stay on the backend; copy them with B::to_host.
+/// A loss whose mean is not over all items returns the number of items that count: `counted(ctx, target) const`. Values
+/// stay on the backend; copy them with B::to_host.
 namespace gatefold {
 
 namespace functor {
@@ -36,17 +36,18 @@ struct Counts {
   Index ignore;
   GATEFOLD_HD Index operator()(Index n) const { return label(n) != ignore ? 1 : 0; }
 };
-/// What an item adds to a mean: 1 / the number of those that count, where the host or the backend knows it.
+/// The weight of one item in a mean: 1 / (number of items that count), or 1 if that number is 0. The number is known on
+/// the host or on the backend.
 struct ShareOfMean {
   Index items;
-  const Index* counted = nullptr;  // on the backend, instead
+  const Index* counted = nullptr;  // on the backend; if not null, used instead of items
   template <class T>
   GATEFOLD_HD T of() const {
     const Index count = counted ? *counted : items;
     return count > 0 ? 1 / static_cast<T>(count) : T(1);
   }
 };
-/// f(i), to be summed in double: thousands of terms of one size would lose half of a float's digits.
+/// f(i) as double, for sums. In float, a sum of thousands of similar terms would lose half of its digits.
 template <class F>
 struct InDouble {
   F f;
@@ -68,8 +69,8 @@ struct SetIndex {
 
 }  // namespace functor
 
-/// Writes value = share · Σ_i f(i), summed in double and in a fixed order. For the forward of your own losses.
-/// @param share  {count}: 1/count for a mean over count terms, 1 if count is 0
+/// Writes value = share · Σ_i f(i), summed in double and in a fixed order. Use it in the forward of your own losses.
+/// @param share  {count} gives 1/count for a mean over count terms, or 1 if count is 0
 /// @throws ArgumentError unless value is [1]
 template <class T, class B, class F>
 void mean_loss(typename B::Context& ctx, Index terms, functor::ShareOfMean share, const F& f, Out<T, 1, B> value) {
@@ -99,7 +100,7 @@ auto target_of() {
     return std::type_identity<Nothing<T, B>>{};
   }
 }
-/// The target of a loss.
+/// The type of the target of a loss.
 template <class LossT, class T, class B>
 using TargetOf = typename decltype(target_of<LossT, T, B>())::type;
 
@@ -127,8 +128,8 @@ concept HasBackward = requires(const LossT loss, typename B::Context& ctx, const
   };
 };
 
-/// True for a loss of a model with parameters ModelP; otherwise the first unmet requirement is reported in one
-/// sentence, that of a target by target_of.
+/// Returns true for a loss of a model with parameters ModelP. Otherwise the compiler reports the first unmet
+/// requirement in one sentence. A missing Target is reported by target_of.
 template <class LossT, class ModelP, class T, class B>
 constexpr bool check_loss() {
   constexpr bool has_target = HasTarget<LossT, T, B>;
@@ -147,7 +148,8 @@ constexpr bool check_loss() {
   }
 }
 
-/// The share of an item in the mean over those whose label is not `ignore`; counted in scratch where it may be one.
+/// Returns the share of an item in the mean over the items whose label is not `ignore`. If labels can be ignored, they
+/// are counted on the backend, in scratch.
 template <class B>
 functor::ShareOfMean share_of_mean(typename B::Context& ctx, View<const Index, 1, B> label, Index ignore) {
   if (ignore == ignore_none) return {label.extent(0)};
@@ -157,8 +159,8 @@ functor::ShareOfMean share_of_mean(typename B::Context& ctx, View<const Index, 1
   return {label.extent(0), counted.data()};
 }
 
-/// The number of labels that are not `ignore`.
-/// @cost  waits for the backend where one may be
+/// Returns the number of labels that are not `ignore`.
+/// @cost  waits for the backend if labels can be ignored
 template <class B>
 Index count_labels(typename B::Context& ctx, View<const Index, 1, B> label, Index ignore) {
   auto mark = ctx.mark();
@@ -167,7 +169,7 @@ Index count_labels(typename B::Context& ctx, View<const Index, 1, B> label, Inde
   if (share.counted) B::to_host(ctx, 1, share.counted, &count);
   return count;
 }
-/// Over how many targets a loss takes its mean.
+/// Returns the number of targets over which a loss takes its mean.
 template <class B, class LossT, class Target>
 Index counted(const LossT& of_outputs, typename B::Context& ctx, Index items, const Target& target) {
   if constexpr (detail_::hook::loss::counted<const LossT, typename B::Context, const Target>()) {
@@ -177,7 +179,7 @@ Index counted(const LossT& of_outputs, typename B::Context& ctx, Index items, co
   }
 }
 
-/// Whether a batch of so many items is none.
+/// Whether a loss has no batch if this process has `items` items. By default this is so if `items` is 0.
 template <class LossT>
 bool no_batch(const LossT& of_outputs, Index items) {
   if constexpr (detail_::hook::loss::no_batch<LossT>()) {
@@ -187,18 +189,19 @@ bool no_batch(const LossT& of_outputs, Index items) {
   }
 }
 
-/// Require a label of a class, or `ignore`, for each item; on a device nobody looks at them.
-/// @throws ArgumentError
+/// Requires a label of a class, or `ignore`, for each item. Labels on a device are not checked.
+/// @throws ArgumentError unless the labels fit
 template <class B>
 void expect_labels(const char* where, View<const Index, 1, B> target, Index items, Index classes, Index ignore) {
   expect_shape(where, "target", target, {items});
-  if constexpr (B::is_host)  // N comparisons against a gradient that would be wrong in silence
+  if constexpr (B::is_host)  // N comparisons, because otherwise the gradient would be wrong without an error
     for (Index n = 0; n < items; ++n)
       expect((0 <= target(n) && target(n) < classes) || (ignore != ignore_none && target(n) == ignore), where, "target",
              Joined{"labels from 0 to ", classes - 1}, target(n));
 }
 
-/// validate of a loss, for outputs y of x: where x and the target count unlike, either may be the wrong one.
+/// Calls validate of a loss for the outputs y of x. If x and the target have different numbers of items, the error
+/// names both, because either can be wrong.
 /// @throws ArgumentError unless the target fits
 template <class T, class B, class LossT, class Target>
 void validate_target(const char* where, const LossT& of_outputs, Index items, In<T, 2, B> y, const Target& target) {
@@ -216,8 +219,8 @@ void validate_target(const char* where, const LossT& of_outputs, Index items, In
 
 }  // namespace detail_::loss
 
-/// A loss that learns nothing, by itself, T and B deduced from the outputs: `forward(loss, ctx, y, target, value)`
-/// writes its mean to value [1].
+/// Computes a loss without parameters: `forward(loss, ctx, y, target, value)` writes its mean to value [1]. T and B are
+/// deduced from the outputs.
 /// @throws ArgumentError unless shapes fit and labels are in range
 template <class L, template <class, int, class> class ViewT, class T, class B>
 void forward(const L& of_outputs, typename B::Context& ctx, const ViewT<T, 2, B>& y,
@@ -225,7 +228,7 @@ void forward(const L& of_outputs, typename B::Context& ctx, const ViewT<T, 2, B>
              Out<std::remove_const_t<T>, 1, B> value) {
   of_outputs.template forward<std::remove_const_t<T>, B>(ctx, y, target, value);
 }
-/// Its adjoint: `backward(loss, ctx, y, target, dy)` writes dy [N, out_dim].
+/// Computes the gradient of a loss without parameters: `backward(loss, ctx, y, target, dy)` writes dy [N, out_dim].
 /// @throws ArgumentError unless shapes fit and labels are in range
 template <class L, template <class, int, class> class ViewT, class T, class B>
 void backward(const L& of_outputs, typename B::Context& ctx, const ViewT<T, 2, B>& y,

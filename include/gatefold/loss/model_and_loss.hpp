@@ -9,7 +9,8 @@
 
 namespace gatefold {
 
-/// The parameters of a model and of a loss that learns, in one pack: one norm clips them, one checkpoint holds them.
+/// The parameters of a model and of a loss that learns, in one pack. Hence one norm clips both, and one checkpoint
+/// holds both.
 template <class ModelP, class LossP>
 struct ModelAndLoss {
   ModelP model;
@@ -22,8 +23,8 @@ struct ModelAndLoss {
 
 namespace detail_::loss {
 
-/// A loss as a Trainer calls it, whether it learns or not: what is learned together is the model's parameters alone, or
-/// ModelAndLoss.
+/// A loss as a Trainer calls it, whether it has parameters or not. Learned is the model's parameters, or ModelAndLoss
+/// if the loss has parameters too.
 template <class LossT, class ModelP, class T, class B>
 struct Of {
   static constexpr bool fits = check_loss<LossT, ModelP, T, B>();
@@ -38,7 +39,7 @@ struct Of {
       return std::move(model);
     }
   }
-  /// The model's part of what is learned together.
+  /// Returns the model's part of the learned parameters.
   template <class P>
   static auto& model(P& learned) {
     if constexpr (learns) {

@@ -49,25 +49,25 @@ struct PutColumns {
 
 }  // namespace functor
 
-/// Over how many targets a task takes its mean: over those that count, as its loss does, or over all items.
+/// The targets over which a task takes its mean: the targets that count in its loss, or all items.
 enum class MeanOver { targets, items };
 
 namespace detail_::loss {
 
-/// The targets of several tasks, `{prices, labels}`.
+/// The targets of several tasks, for example `{prices, labels}`.
 template <class... Views>
 struct TaskTargets : std::tuple<Views...> {
   using std::tuple<Views...>::tuple;
-  /// The number of items.
+  /// Returns the number of items.
   Index extent(int) const { return std::get<0>(*this).extent(0); }
 };
 
 }  // namespace detail_::loss
 
-/// A loss of some columns of a model's output, one of those of a MultiTask.
-/// @param columns  of the output
-/// @param weight   of this loss in the sum
-/// @param mean     over the targets that count, or over all items: see MultiTask
+/// One task of a MultiTask: a loss of some columns of a model's output.
+/// @param columns  number of columns of the output
+/// @param weight   weight of this loss in the sum
+/// @param mean     mean over the targets that count, or over all items; see MultiTask
 template <class LossT>
 struct TaskLoss {
   GATEFOLD_REQUIRE(
@@ -89,11 +89,11 @@ TaskLoss(Index, L, double) -> TaskLoss<L>;
 template <class L>
 TaskLoss(Index, L, double, MeanOver) -> TaskLoss<L>;
 
-/// A weighted sum of losses, each of columns of its own and with a target of its own (multi-task learning).
+/// A weighted sum of losses, each with its own columns of the output and its own target (multi-task learning).
 ///
 ///     loss = Σ_t w_t L_t(y[:, columns of t], target t)                                                   (1)
 ///
-///     // Two outputs: a price, and a class of five. One class is not known: −1.
+///     // Two outputs: a price, and one of five classes. The class −1 means unknown.
 ///     MultiTask losses{TaskLoss{1, MeanSquaredError{}, 0.5}, TaskLoss{5, CrossEntropy{.ignore = -1}}};
 ///     Trainer trainer{ctx, model, losses, optim::AdamW{}, Seed{1}};    // the model's output is [N, 6]
 ///     trainer.step(x, {prices, labels});                               // [N, 1], [N]
@@ -101,17 +101,18 @@ TaskLoss(Index, L, double, MeanOver) -> TaskLoss<L>;
 /// The first task has the first columns, and so on.
 /// Source: Caruana 1997, doi:10.1023/A:1007379606734, sec. 2; weights as Keras' `loss_weights`.
 ///
-/// A label that one task ignores counts in the others. L_t is a mean over the n_t targets that count in task t. With
-/// MeanOver::items the mean is over all N items instead: L_t times n_t / N.
+/// A label that one task ignores still counts in the others. L_t is a mean over the n_t targets that count in task t.
+/// With MeanOver::items the mean is over all N items instead: L_t times n_t / N.
 ///
-/// Parts of a batch (Trainer.accumulate) and shards (dist::LossOfShards) give the loss (1) of the whole batch if the
-/// tasks count alike in each part. A part in which they do not is refused, because one gradient holds all tasks: give
-/// tasks that ignore labels MeanOver::items, with which all tasks count all items.
+/// Parts of a batch (Trainer.accumulate) and shards (dist::LossOfShards) give the loss (1) of the whole batch if all
+/// tasks have the same number of targets that count in each part. A part with different numbers is refused, because one
+/// gradient holds all tasks. Use MeanOver::items for tasks that ignore labels, because then all tasks count all items.
 /// @param y       [N, Σ columns] in
 /// @param target  one per task: trainer.step(x, {prices, labels})
-/// @throws ArgumentError unless columns add up to those of y, weights are finite, and each target fits its task; in
-///         `counted`, unless the tasks count alike
-/// @cost   of each loss, and two copies of y; with MeanOver::items the host waits for the backend as `counted` does
+/// @throws ArgumentError unless columns add up to the columns of y, weights are finite, and each target fits its task;
+///         `counted` throws it unless all tasks have the same number of targets that count
+/// @cost   the cost of each loss, and two copies of y; with MeanOver::items the host waits for the backend, as
+///         `counted` does
 template <class... LossT>
 struct MultiTask {
   std::tuple<TaskLoss<LossT>...> tasks;
@@ -146,7 +147,7 @@ struct MultiTask {
         },
         target);
   }
-  /// The number of targets of each task.
+  /// Returns the number of targets that count, which is the same for every task.
   template <class C, class TargetV>
   Index counted(C& ctx, const TargetV& target) const {
     Index of_first = 0;
@@ -195,7 +196,7 @@ struct MultiTask {
   }
 
  private:
-  /// f(task, its number, its first column, its target)
+  /// Calls f(task, its number, its first column, its target) for each task.
   template <class F, class TargetV>
   void for_each(const F& f, const TargetV& target) const {
     Index first = 0;
@@ -212,14 +213,14 @@ struct MultiTask {
   static Index count(C& ctx, const TaskT& task, Index items, const TargetV& target) {
     return detail_::loss::counted<typename C::Backend>(task.loss, ctx, items, target);
   }
-  /// What a task's mean is times in the sum.
+  /// Returns the factor of a task's mean in the sum.
   template <class T, class C, class TaskT, class TargetV>
   static T weight(C& ctx, const TaskT& task, Index items, const TargetV& target) {
     if (task.mean == MeanOver::targets || items == 0) return static_cast<T>(task.weight);
     return static_cast<T>(task.weight * static_cast<double>(count(ctx, task, items, target)) /
                           static_cast<double>(items));
   }
-  /// The columns of a task, in scratch.
+  /// Returns the columns of a task, in scratch.
   template <class T, class B>
   static View<const T, 2, B> part(typename B::Context& ctx, View<const T, 2, B> y, Index first, Index columns) {
     const View<T, 2, B> some = ctx.template scratch<T>(y.extent(0), columns);

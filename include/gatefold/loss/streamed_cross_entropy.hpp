@@ -22,7 +22,8 @@ namespace gatefold {
 
 namespace functor {
 
-/// What a block z of logits, the columns from `first` on, adds to the log-sum-exp of each row, and the label's logit.
+/// Adds a block z of logits, the columns from `first` on, to the log-sum-exp of each row. Keeps the label's logit if it
+/// is in the block.
 template <class T, class B>
 struct StreamLogits {
   View<const T, 2, B> z;
@@ -36,7 +37,7 @@ struct StreamLogits {
     const T* row = z.data() + n * columns;
     const T before = first == 0 ? negative_infinity<T> : from_first(lanes, [&] { return top(n); });
     const T here = functor::top(lanes, columns, row), now = here > before ? here : before;
-    const T from = now == negative_infinity<T> ? T(0) : now;  // of logits that are all −∞ until here, exp is 0
+    const T from = now == negative_infinity<T> ? T(0) : now;  // if all logits so far are −∞, exp gives 0
     const T sum = sum_columns<T>(lanes, columns, [&](const auto& at, Index c) { return exp(at.load(row + c) - from); });
     if (lanes.lane != 0) return;
     const Index l = label(n) - first;
@@ -45,7 +46,7 @@ struct StreamLogits {
     if (0 <= l && l < columns) chosen(n) = row[l];
   }
 };
-/// value[n] = log Σ_v exp z[n,v] − z[n, label[n]], relative to the largest logit; 0 where the label does not count
+/// value[n] = log Σ_v exp z[n,v] − z[n, label[n]], relative to the largest logit; 0 if the label does not count
 template <class T, class B>
 struct StreamedValue {
   View<const T, 1, B> top, total, chosen;
@@ -58,8 +59,8 @@ struct StreamedValue {
     value(n) = label(n) == ignore ? T(0) : std::log(total(n)) - (chosen(n) - top(n));
   }
 };
-/// scale[n] = share / Σ_v exp(z[n,v] − top[n]), 0 where the label does not count, and there its top is +∞: whatever the
-/// logits were, their adjoint is 0
+/// scale[n] = share / Σ_v exp(z[n,v] − top[n]). If the label does not count, scale[n] is 0 and top_of_counted[n] is +∞,
+/// so that the gradient of the logits is 0 for any logits.
 template <class T, class B>
 struct SoftmaxScale {
   View<const T, 1, B> top, total;
@@ -73,7 +74,7 @@ struct SoftmaxScale {
     scale(n) = counts ? share.template of<T>() / total(n) : T(0);
   }
 };
-/// to[n,:] = y[n,:] where the label counts; else it stays
+/// to[n,:] = y[n,:] if the label counts; otherwise to[n,:] is unchanged
 template <class T, class B>
 struct CopyCounted {
   View<const Index, 1, B> label;
@@ -86,10 +87,10 @@ struct CopyCounted {
     each_column<T>(lanes, y.extent(1), [&](auto at, Index j) { at.store(&to(n, j), at.load(&y(n, j))); });
   }
 };
-/// The adjoint of a logit v, but for the label's 1: c = scale[s] exp(v + bias[j] − top[s])
+/// The gradient of a logit v, without the 1 of the label: c = scale[s] exp(v + bias[j] − top[s])
 template <class T, class B>
 struct SoftmaxOfLogit {
-  View<const T, 1, B> bias;  // or empty
+  View<const T, 1, B> bias;  // may be empty
   View<const T, 1, B> top, scale;
   template <class A>
   GATEFOLD_HD typename A::Value operator()(const A& at, Index, Index s, Index j, typename A::Value v) const {
@@ -97,7 +98,7 @@ struct SoftmaxOfLogit {
     return bias.data() ? scale(s) * exp(v + at.load(bias.data() + j) - top(s)) : scale(s) * exp(v - top(s));
   }
 };
-/// dz[n, label[n] − first] −= share, where the label counts and is in this block
+/// dz[n, label[n] − first] −= share, if the label counts and is in this block
 template <class T, class B>
 struct SubtractLabel {
   View<const Index, 1, B> label;
@@ -112,34 +113,34 @@ struct SubtractLabel {
 
 }  // namespace functor
 
-/// The output layer of a language model and the cross-entropy of its logits, block by block of the vocabulary: the
-/// logits [N, V] of all items are never in memory together. A loss that learns (loss.hpp).
+/// The output layer of a language model with the cross-entropy of its logits, computed in blocks of the vocabulary. The
+/// logits [N, V] of all items are never in memory at once. It is a loss that learns (loss.hpp).
 ///
 ///     z[n,v] = ⟨y[n], W[v]⟩ + b[v],   loss = (1/N) Σ_n (log Σ_v exp z[n,v] − z[n, label[n]])              (1)
 ///
-/// Source: as torch.nn.Linear followed by torch.nn.CrossEntropyLoss. The running maximum and sum are those of Milakov
-/// and Gimelshein 2018, arXiv:1805.02867.
-/// @param y      [N, D] in   what the model gives
+/// Source: as torch.nn.Linear followed by torch.nn.CrossEntropyLoss. The running maximum and sum are from Milakov and
+/// Gimelshein 2018, arXiv:1805.02867.
+/// @param y      [N, D] in   output of the model
 /// @param target [N]    in   labels in [0, V)
 /// @param bias   whether there is b [V]
-/// @param tied   W is the first Table of the model, the weights of the Embedding it begins with, and no parameter of
-///               the loss: both learn it by one gradient, which is dense
-/// @param ignore the label of items that do not count, as of CrossEntropy
-/// @param initial how W and b begin; its inputs are the D values of an item
-/// @throws ArgumentError unless shapes fit, vocabulary, model_dim >= 1, there is one label per row, in range (on a
-///         device: in debug builds), and the model has a table [V, D] where W is tied
-/// @cost   2·N·V·D flop and N·V exponentials forward, 6·N·V·D and as many backward, which computes the logits again;
-///         scratch of Blocks, whatever N and V
-/// @order  blocks in order of rows, then of the vocabulary; bitwise equal for every thread count, and (on a host) the
-///         value of an item whatever the others are
+/// @param tied   if true, W is the first Table of the model, which is the weight of the Embedding at its beginning, and
+///               not a parameter of the loss. Both parts then add to one gradient, which is dense
+/// @param ignore the label of items that do not count, as in CrossEntropy
+/// @param initial  initial values of W and b, with fan-in model_dim
+/// @throws ArgumentError unless shapes fit, vocabulary and model_dim are at least 1, there is one label per row, in
+///         range (on a device this is checked only in debug builds), and, if tied, the model has a table [V, D]
+/// @cost   2·N·V·D flop and N·V exponentials forward; 6·N·V·D flop and N·V exponentials backward, because it computes
+///         the logits again; scratch for one block (Blocks), which does not depend on N and V
+/// @order  blocks in order of rows, then of the vocabulary. The bits are the same for every number of threads. On a
+///         host, the value of an item does not depend on the other items
 struct StreamedCrossEntropy {
   Index vocabulary = 0, model_dim = 0;
   bool bias = true, tied = false;
   Index ignore = ignore_none;
   Initial initial{};
 
-  /// Logits that are in memory together: 16 MB of floats. Forward by gemm_rows, which keeps no rows,
-  /// takes as long.
+  /// The size of the block of logits that is in memory: 16 MB in float. Tried for forward: gemm_rows, which stores no
+  /// rows, takes as long.
   struct Blocks {
     static constexpr Index rows = 4096, columns = 1024;
   };
@@ -176,7 +177,7 @@ struct StreamedCrossEntropy {
     expect_shape("StreamedCrossEntropy", "y", y, {any_extent, model_dim});
     detail_::loss::expect_labels<B>("StreamedCrossEntropy", target, y.extent(0), vocabulary, ignore);
   }
-  /// The number of labels that count.
+  /// Returns the number of labels that count.
   template <class C>
   Index counted(C& ctx, In<Index, 1, typename C::Backend> target) const {
     return detail_::loss::count_labels<typename C::Backend>(ctx, target, ignore);
@@ -210,7 +211,7 @@ struct StreamedCrossEntropy {
                         grads.bias);
   }
 
-  /// The logits (1) of some items, for whom to sample from.
+  /// Computes the logits (1) of some items, for example to sample from them.
   /// @param y [M, D] in, z [M, V] out
   template <class T, class B, class ModelP>
   void logits(typename B::Context& ctx, const Params<T, B>& p, const ModelP& model, In<T, 2, B> y,
@@ -219,14 +220,14 @@ struct StreamedCrossEntropy {
     expect_shape("StreamedCrossEntropy.logits", "z", z, {y.extent(0), vocabulary});
     block_of_logits(ctx, weights(p, model), y, 0, z);
   }
-  /// Their logarithmic probabilities, log softmax z.
+  /// Computes the logarithmic probabilities of some items, log softmax z.
   template <class T, class B, class ModelP>
   void log_probabilities(typename B::Context& ctx, const Params<T, B>& p, const ModelP& model, In<T, 2, B> y,
                          Out<T, 2, B> log_p) const {
     logits(ctx, p, model, y, log_p);
     B::for_rows(ctx, y.extent(0), functor::LogSoftmax<T, B>{log_p, log_p});
   }
-  /// What each item adds to the loss: −log p[n, label[n]], 0 where the label does not count.
+  /// Computes the loss of each item: −log p[n, label[n]], or 0 if the label does not count.
   /// @param value [N] out
   template <class T, class B, class ModelP>
   void each(typename B::Context& ctx, const Params<T, B>& p, const ModelP& model, In<T, 2, B> y, In<Index, 1, B> target,
@@ -258,7 +259,8 @@ struct StreamedCrossEntropy {
     return {*table, p.bias};
   }
 
-  /// What backward adds, whatever the model is. dw [V, D], db [V] or empty; an empty dw is skipped
+  /// The backward pass, which does not depend on the type of the model. Writes dy, and adds to dw [V, D] and db [V]
+  /// unless they are empty.
   template <class T, class B>
   void differentiate(typename B::Context& ctx, const Weights<T, B>& w, In<T, 2, B> y, In<Index, 1, B> target,
                      const Saved<T, B>& saved, Out<T, 2, B> dy, Out<T, 2, B> dw, Out<T, 1, B> db) const {
@@ -268,7 +270,7 @@ struct StreamedCrossEntropy {
     B::for_each(ctx, y.extent(0),
                 functor::SoftmaxScale<T, B>{saved.top, saved.total, target, ignore, share, top, scale});
     View<const T, 2, B> counted = y;
-    if (ignore != ignore_none) {  // whatever stands in the others reaches no gradient
+    if (ignore != ignore_none) {  // values of ignored items, for example NaN, must not reach a gradient
       auto finite = ctx.template scratch<T>(y.extent(0), model_dim);
       fill(ctx, finite, 0);
       B::for_rows(ctx, y.extent(0), functor::CopyCounted<T, B>{target, ignore, y, finite});
@@ -290,7 +292,7 @@ struct StreamedCrossEntropy {
     });
   }
 
-  /// f(row, rows, first, z) for the blocks of logits [rows, columns from first on], z scratch.
+  /// Calls f(row, rows, first, z) for the blocks of logits [rows, columns from first on]. z is scratch.
   template <class T, class B, class F>
   void for_blocks(typename B::Context& ctx, View<const T, 2, B> y, const F& f) const {
     const Index items = y.extent(0), most = std::min(items, Blocks::rows),
@@ -314,7 +316,7 @@ struct StreamedCrossEntropy {
       B::gemm(ctx, y, false, wv, true, false, z, functor::Store{});
     }
   }
-  /// (1) of each item, and what backward needs.
+  /// Computes (1) for each item, and the values that backward needs.
   template <class T, class B>
   void stream(typename B::Context& ctx, const Weights<T, B>& w, View<const T, 2, B> y, View<const Index, 1, B> target,
               View<T, 1, B> top, View<T, 1, B> total, View<T, 1, B> value) const {

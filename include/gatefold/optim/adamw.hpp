@@ -14,9 +14,9 @@ namespace functor {
 template <class T>
 struct AdamWStep {
   using Element = T;
-  T lr, beta1, other1, beta2, other2;  // other: 1 − β, which the difference of rounded numbers is not
+  T lr, beta1, other1, beta2, other2;  // other = 1 − β in double; T(1) − T(β) would be less exact
   T epsilon, decay;
-  T correction1, correction2;  // what the moments are times
+  T correction1, correction2;  // factors of the moments
   const T* g;
   T *p, *m, *v;
   template <class A>
@@ -41,14 +41,17 @@ namespace optim {
 ///     m ← β₁ m + (1−β₁) g,   v ← β₂ v + (1−β₂) g²
 ///     p ← p − η ( (m / (1−β₁ᵗ)) / (√(v / (1−β₂ᵗ)) + ε) + λ p )                                           (1)
 ///
-/// Source: Loshchilov and Hutter 2017, arXiv:1711.05101, algorithm 2; as torch.optim.AdamW. λ = 0, the default here
-/// (0.01 there), is Adam. The decay applies to every tensor, biases and gains included. Of an embedding with a sparse
-/// gradient (1) is taken of the touched rows alone, t counting all steps: the others keep p, m and v, and neither their
-/// moments nor they themselves decay, as with torch.optim.SparseAdam where a gradient is not 0.
-/// A g² that overflows leaves v infinite: its weight takes no step again but the decay's, as in PyTorch. With ε = 0 a
-/// weight whose gradient has been 0 in all steps becomes NaN, as there.
+/// Source: Loshchilov and Hutter 2017, arXiv:1711.05101, algorithm 2; as torch.optim.AdamW.
+///
+/// With λ = 0, the default here (0.01 in PyTorch), it is Adam. The decay applies to every tensor, biases and gains
+/// included. For an embedding with a sparse gradient, (1) applies only to the touched rows, with t counting all steps.
+/// The other rows keep p, m and v: neither weights nor moments decay. torch.optim.SparseAdam does the same for rows
+/// with a gradient that is not 0.
+///
+/// If g² overflows, v becomes infinite, and from then on only the decay changes the weight, as in PyTorch. With ε = 0,
+/// a weight whose gradient was 0 in all steps becomes NaN, as in PyTorch.
 /// @throws ArgumentError unless lr, epsilon and decay are finite and at least 0, 0 <= beta1, beta2 < 1, and gradients
-///         and moments have the shapes of the parameters; nothing has been written then
+///         and moments have the shapes of the parameters; then nothing has been written
 /// @cost two moments per parameter
 struct AdamW {
   using IsOptimizer = void;
@@ -86,7 +89,8 @@ struct AdamW {
   void step(C& ctx, Pack& params, Pack& grads, State<Pack>& state) const {
     step_parts(ctx, params, grads, state, OneRate{});
   }
-  /// The same, where each(ctx, name, grad, functor) runs the functor of a tensor, in parts that may set its lr.
+  /// The same, with each(ctx, name, grad, functor) running the functor of each tensor. It can run the functor in parts
+  /// and set the lr of each part.
   template <class C, class Pack, class EachT>
   void step_parts(C& ctx, Pack& params, Pack& grads, State<Pack>& state, const EachT& each) const {
     const auto here = ctx.here();

@@ -58,14 +58,14 @@ struct CopyTensor {
     copy(ctx, from.view(), to.view());
   }
 };
-/// Gives a pack its parts, and its tensors no elements.
+/// A visitor for structure_like that leaves the tensors of the new pack without elements.
 struct NoElements {
   void operator()(auto&, const auto&) const {}
 };
 
 }  // namespace averages
 
-/// An optimizer that also keeps a moving average of the parameters that it steps (EMA), for evaluation.
+/// An optimizer that also keeps a moving average of the parameters (EMA), for evaluation.
 ///
 ///     a₀ = p₀,   a_t = d a_{t−1} + (1−d) p_t   after step t                                              (1)
 ///
@@ -73,19 +73,20 @@ struct NoElements {
 ///     …
 ///     swap_averages(trainer);                             // trainer.params are the averages now
 ///     const double average = trainer.evaluate(x, target);
-///     swap_averages(trainer);                             // and the learned parameters again, to go on
+///     swap_averages(trainer);                             // the learned parameters again, to continue training
 ///
-/// Source: Polyak and Juditsky 1992, doi:10.1137/0330046, with the weights of torch's get_ema_multi_avg_fn. The weights
-/// in (1) sum to 1, so there is no bias to correct; p₀ has the weight dᵗ. Computed as a + (1−d) (p − a): in float a
-/// difference p − a below 2⁻²⁴ |a| / (1−d) does not move a.
+/// Source: Polyak and Juditsky 1992, doi:10.1137/0330046, with the weights of torch's get_ema_multi_avg_fn.
 ///
-/// Tensors that are not learned are not averaged. Wrappers go inside or outside: Clipped, Scheduled, InGroups (then the
-/// average is that of one group) and dist::DataParallel. dist::Zero goes inside. The average is part of a checkpoint,
-/// below `optimizer`, and so is the fact that a run has been swapped: load_model reads the averages from a checkpoint
-/// that was saved between the two swaps.
-/// @throws ArgumentError unless 0 <= decay < 1, in a step while averages and parameters are exchanged, and where the
-///         optimizer inside does; nothing has been written then
-/// @cost   one more copy of the parameters, and one pass over both per step, of an embedding over all rows
+/// The weights in (1) sum to 1, so there is no bias to correct; p₀ has the weight dᵗ. (1) is computed as a + (1−d) (p −
+/// a). In float, a difference p − a below 2⁻²⁴ |a| / (1−d) does not change a.
+///
+/// Tensors that are not learned are not averaged. These wrappers can be inside or outside: Clipped, Scheduled, InGroups
+/// (inside it, the average is that of one group) and dist::DataParallel. dist::Zero must be inside. A checkpoint
+/// contains the average, below `optimizer`, and whether the run is swapped. Therefore load_model reads the averages
+/// from a checkpoint that was saved between the two swaps.
+/// @throws ArgumentError unless 0 <= decay < 1; also in a step while averages and parameters are exchanged, or if the
+///         optimizer inside throws it; then nothing has been written
+/// @cost   one more copy of the parameters, and per step one pass over both; for an embedding, over all rows
 template <Optimizer OptimizerT>
 struct Averaged {
   using IsOptimizer = void;
@@ -97,7 +98,7 @@ struct Averaged {
   struct State {
     using HoldsAverage = Pack;
     typename OptimizerT::template State<Pack> inner;
-    Pack average;  // of learned tensors; the others have no elements
+    Pack average;  // of learned tensors; the other tensors have no elements
     Index step = 0, swapped = 0;
     static void each(auto&& f, auto&... s) {
       f("inner", s.inner...);
@@ -153,7 +154,7 @@ struct Averaged {
   }
 
  private:
-  /// (1) of all averages.
+  /// Computes (1) for all averages.
   template <class C, class Pack>
   void move(C& ctx, const Pack& params, State<Pack>& state) const {
     ++state.step;
@@ -174,7 +175,7 @@ Averaged(First, Rest...) -> Averaged<NoOptimizer<First>>;
 
 namespace averages {
 
-/// f(state) for each state of an Averaged inside the state of an optimizer of a Pack.
+/// Calls f(state) for each state of an Averaged of this Pack inside the state of an optimizer.
 template <class Pack, class F, class S>
 void for_each(const F& f, S& state) {
   if constexpr (requires { typename S::HoldsAverage; }) {
@@ -189,11 +190,12 @@ void for_each(const F& f, S& state) {
 }  // namespace averages
 }  // namespace optim
 
-/// Exchange parameters and their averages, element by element: views of both stay valid. A second call exchanges them
-/// back, to the bit; a step before that throws.
-/// @param state  of an optimizer with an Averaged, at any depth: a group's average is exchanged with that group
-/// @throws ArgumentError if no Averaged is inside the optimizer, or if two of them average one tensor; nothing has been
-///         written then
+/// Exchanges the parameters and their averages, element by element. Views of both stay valid. A second call exchanges
+/// them back, with the same bits. A step before the second call throws.
+/// @param state  state of an optimizer with an Averaged at any depth; the average of a group is exchanged with that
+///               group
+/// @throws ArgumentError if there is no Averaged in the optimizer, or if two of them average the same tensor; then
+///         nothing has been written
 /// @cost   one pass over parameters and averages
 template <class C, class Pack, class StateT>
 void swap_averages(C& ctx, Pack& params, StateT& state) {
@@ -225,7 +227,7 @@ void swap_averages(C& ctx, Pack& params, StateT& state) {
       },
       state);
 }
-/// The same of a Trainer: `swap_averages(trainer)`.
+/// The same for a Trainer: `swap_averages(trainer)`.
 template <class RunT>
 void swap_averages(RunT& run) {
   constexpr bool is_trainer = requires { swap_averages(run.context(), run.params, run.state); };

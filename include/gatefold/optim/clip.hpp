@@ -34,7 +34,7 @@ struct ClipFactor {
     *factor = norm > most ? most / norm : 1;
   }
 };
-/// g ← g · factor, where that is not 1
+/// g ← g · factor, unless the factor is 1
 template <class T>
 struct ClipStep {
   using Element = T;
@@ -50,7 +50,7 @@ struct ClipStep {
 
 namespace optim {
 
-/// out += Σ g² of a tensor, or of some of its values, on the backend, in double and in a fixed order.
+/// Adds Σ g² of a tensor, or of some of its values, to out, on the backend, in double and in a fixed order.
 template <class C, class T>
 void add_squares(C& ctx, const Parts& parts, const T* g, double* out) {
   using B = typename C::Backend;
@@ -63,21 +63,22 @@ template <class C, class T, class B>
 void add_squares(C& ctx, const FlatTensor<T, B>& g, double* out) {
   add_squares(ctx, parts_of(g, summed_at_once), g.data(), out);
 }
-/// Σ g² over every tensor of a pack.
+/// Writes Σ g² over all tensors of a pack to out.
 template <class C, class Pack>
 void sum_of_squares(C& ctx, const Pack& grads, double* out) {
   C::Backend::for_each(ctx, 1, functor::Fill<double>{0, out});
   for_each_learned([&](const Name&, const auto& g) { add_squares(ctx, g, out); }, grads);
 }
 
-/// An optimizer that sees gradients of bounded global norm.
+/// An optimizer with gradients clipped to a maximum global norm.
 ///
 ///     g ← g · min(1, norm / ‖g‖₂),   ‖g‖₂ over all tensors together                                     (1)
 ///
-/// Source: Pascanu et al. 2012, arXiv:1211.5063, algorithm 1; torch's clip_grad_norm_ adds 1e-6 to ‖g‖. Overwrites
-/// grads. In double a norm beyond 1e154, whose square overflows, scales gradients to 0 here; a Trainer takes it for
-/// what it is, no step of a run that is well, and refuses it as it does NaN.
-/// @throws ArgumentError unless norm > 0 and gradients have the shapes of the parameters; nothing has been written then
+/// Source: Pascanu et al. 2012, arXiv:1211.5063, algorithm 1; torch's clip_grad_norm_ adds 1e-6 to ‖g‖.
+///
+/// Overwrites grads. If T is double, the square of a norm above 1e154 overflows, and the gradients are scaled to 0. A
+/// Trainer refuses that step, as it refuses NaN, because a healthy run has no norm of this size.
+/// @throws ArgumentError unless norm > 0 and gradients have the shapes of the parameters; then nothing has been written
 template <Optimizer OptimizerT>
 struct Clipped {
   using IsOptimizer = void;
@@ -102,7 +103,7 @@ struct Clipped {
     expect_like("Clipped.step", "grads", params, grads);
     optim::expect_step(optimizer, params, grads, state);
   }
-  /// Σ g²
+  /// Returns Σ g².
   template <class C, class Pack>
   Measured measure(C& ctx, const Pack& grads) const {
     double* squares = ctx.template scratch<double>(1).data();

@@ -17,7 +17,8 @@ namespace gatefold {
 
 namespace optim {
 
-/// Give a state the numbers of another of the same kind that are no tensors: its count of steps.
+/// Copies the numbers of a state that are not in tensors, for example its count of steps, to another state of the same
+/// kind.
 template <class P, class Q>
 void copy_counters(const P& from, Q& to) {
   std::vector<std::uint64_t> bits;
@@ -34,8 +35,8 @@ void copy_counters(const P& from, Q& to) {
   for_each_counter(give, Name{}, to);
 }
 
-/// What the copy constructor of the owner of a run calls: stops the compiler with a sentence. A deleted copy
-/// constructor could not say it.
+/// Called by the copy constructor of the owner of a run. Stops the compiler with one sentence, because a deleted copy
+/// constructor cannot give a message.
 template <class R>
 R&& refuse_copy(const R& run) {
   GATEFOLD_REQUIRE(std::is_void_v<R>,
@@ -46,12 +47,14 @@ R&& refuse_copy(const R& run) {
 
 }  // namespace optim
 
-/// Returns a copy of a pack: parameters, gradients, a carry, an optimizer's state with its count of steps, one tensor.
+/// Returns a copy of a pack: parameters, gradients, a carry, an optimizer's state with its count of steps, or one
+/// tensor.
 ///
 ///     auto best = clone(ctx, trainer.params);        // keep the best parameters …
 ///     copy_pack(ctx, best, trainer.params);          // … and return to them
 ///
-/// The copy shares no memory with the pack. On shards it holds what the pack holds: this process's part.
+/// The copy shares no memory with the pack. On shards it has the same content as the pack, which is the part of this
+/// process.
 /// @throws std::bad_alloc or DeviceError if memory is short
 /// @cost   memory of the pack's size and one copy of its values; allocates
 template <class C, class P>

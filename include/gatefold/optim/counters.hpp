@@ -14,11 +14,12 @@
 
 namespace gatefold::optim {
 
-/// f(name, number) for every number of a state that is no tensor, and of the packs inside: those that a pack lists,
+/// Calls f(name, number) for every number of a state that is not in a tensor, and for the numbers of the packs inside
+/// it. A pack lists its numbers by
 ///
 ///     static void counters(auto&& f, auto&... s) { f("step", s.step...); }
 ///
-/// or the `Index step` of one that lists none.
+/// A pack without `counters` has one number, `Index step`, or no number if it has no step.
 template <class F, class P>
 void for_each_counter(const F& f, const Name& at, P& pack) {
   using Pack = std::remove_const_t<P>;
@@ -44,7 +45,7 @@ void for_each_counter(const F& f, const Name& at, P& pack) {
   }
 }
 
-/// A number as checkpoints keep it: an integer as it is, a double or float by its bits.
+/// Returns a number as checkpoints store it: an integer unchanged, a double or float by its bits.
 template <class N>
 auto kept(N number) {
   constexpr bool is_real = std::is_same_v<N, double> || std::is_same_v<N, float>;

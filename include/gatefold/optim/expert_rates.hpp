@@ -13,7 +13,7 @@ namespace gatefold {
 
 namespace functor {
 
-/// step(at, i) for the elements from `first` on.
+/// step(at, i) for the elements from `first` on
 template <class Step>
 struct FromElement {
   using Element = typename Step::Element;
@@ -31,8 +31,8 @@ namespace optim {
 
 namespace expert_rates {
 
-/// Whether the first extent of a tensor is the expert of a mixture: the tensor stands below a part named `expert`, and
-/// not below one named `shared` (WithShared).
+/// Whether the first extent of a tensor is the expert of a mixture. It is if the tensor is below a part named `expert`
+/// and not below a part named `shared` (WithShared).
 inline bool of_experts(const Name& name) {
   bool found = false;
   for (const Name* at = &name; at; at = at->parent) {
@@ -41,7 +41,7 @@ inline bool of_experts(const Name& name) {
   }
   return found;
 }
-/// How AdamW and Sgd step a tensor: neighbouring experts with one factor together.
+/// Steps a tensor for AdamW or Sgd. Neighbouring experts with the same factor are stepped together.
 template <class FactorT>
 struct EachExpert {
   const FactorT& factor;
@@ -63,25 +63,26 @@ struct EachExpert {
 
 }  // namespace expert_rates
 
-/// An optimizer with a learning rate for each expert, a factor times its own.
+/// An optimizer with a learning rate for each expert, which is the optimizer's rate times a factor.
 ///
 ///     W_e ← step of the optimizer at the rate lr · factor(name of W, e)                                  (1)
 ///
 ///     // New experts learn, the eight old ones learn slowly.
 ///     optim::ExpertRates{optim::AdamW{.lr = 1e-3}, [](const Name&, Index e) { return e < 8 ? 0.1 : 1.0; }}
 ///
-/// (1) is for the tensors of the experts of each mixture: their first extent is the expert e, and for_each_tensor gives
-/// them a name like `layers.0.branch.expert.up`. Gates, shared experts and all other tensors are stepped at the
-/// optimizer's own rate. Moments do not depend on the rate: with a factor of 0 an expert keeps its weights, and its
-/// moments go on. If all factors are 1, results have the bits of the optimizer inside.
+/// (1) applies to the tensors of the experts of each mixture. Their first extent is the expert e, and for_each_tensor
+/// gives them a name like `layers.0.branch.expert.up`. Gates, shared experts and all other tensors are stepped with the
+/// optimizer's own rate. Moments do not depend on the rate: with a factor of 0, an expert keeps its weights, but its
+/// moments are updated. If all factors are 1, the results have the same bits as with the optimizer inside.
 ///
 /// Wrappers go outside: Scheduled{optim::Clipped{optim::ExpertRates{…}}, schedule}, InGroups, Averaged.
 /// @param optimizer  AdamW or Sgd
-/// @param factor     called on the host in every step for each expert of each of these tensors: a function or a lambda;
-///                   what a lambda captures by reference must outlive the run
-/// @throws ArgumentError unless all factors are finite and at least 0; if there is no tensor of experts; if experts are
-///         dealt over shards (dist::ExpertParallel); and as the optimizer does; nothing has been written then
-/// @cost   that of the optimizer; of each tensor one launch for each run of experts with one factor
+/// @param factor     a function or a lambda that is called on the host in every step, for each expert of each of these
+///                   tensors; everything that a lambda captures by reference must outlive the run
+/// @throws ArgumentError unless all factors are finite and at least 0; also if there is no tensor of experts, if
+///         experts are distributed over shards (dist::ExpertParallel), or if the optimizer throws it; then nothing has
+///         been written
+/// @cost   as the optimizer; for each tensor, one launch for each run of experts with the same factor
 template <Optimizer OptimizerT, class FactorT>
 struct ExpertRates {
   using IsOptimizer = void;
@@ -122,7 +123,7 @@ struct ExpertRates {
   }
 
  private:
-  /// Returns the number of experts' tensors.
+  /// Checks the factors and returns the number of experts' tensors.
   template <class Pack>
   Index expect_factors(const Pack& params) const {
     Index tensors = 0;

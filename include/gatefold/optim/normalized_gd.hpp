@@ -12,7 +12,7 @@ namespace gatefold {
 
 namespace functor {
 
-/// sums[e] += Σ g² over slice e of the first extent, or its root; in double
+/// sums[e] += Σ g² over slice e of the first extent, or the root of this sum; in double
 template <class T>
 struct SliceNorm {
   const T* g;
@@ -25,7 +25,7 @@ struct SliceNorm {
     if (lanes.lane == 0) sums[e] += root ? std::sqrt(squares) : squares;
   }
 };
-/// The step of `length` elements of a slice; `rows` of them make a slice
+/// Steps `length` elements of a slice. A slice has `rows` of these parts.
 template <class T>
 struct NormalizedStep {
   static constexpr Index length = 4096;
@@ -33,7 +33,7 @@ struct NormalizedStep {
   Index slice, rows;
   const T* g;
   const double* sums;
-  bool rooted;  // sums are norms already
+  bool rooted;  // whether sums are norms and not their squares
   T* p;
   template <class Lanes>
   GATEFOLD_HD void operator()(const Lanes& lanes, Index r) const {
@@ -50,17 +50,20 @@ struct NormalizedStep {
 
 namespace optim {
 
-/// Gradient descent by steps of fixed length, expert by expert.
+/// Gradient descent with steps of fixed length for each expert.
 ///
 ///     W_e ← W_e − η G_e / ‖G_e‖_F,   skipped where G_e = 0 (the expert got no items)                     (1)
 ///
-/// Source: Chen et al. 2022, arXiv:2208.02813, eq. (3.5); papers 000 (stage I) and 003 (algorithm 1). ‖·‖_F runs over
-/// all tensors of expert e, the slices e of their first extent; with per_expert = false over everything.
-/// Squares are summed in double: of gradients in double below some 1e-160 or above 1e154 steps are shorter, or none.
+/// Source: Chen et al. 2022, arXiv:2208.02813, eq. (3.5); papers 000 (stage I) and 003 (algorithm 1).
+///
+/// ‖·‖_F is the norm over all tensors of expert e, which are the slices e of their first extent. With per_expert =
+/// false it is the norm over all tensors. Squares are summed in double. If T is double, the squares of gradients below
+/// about 1e-160 or above 1e154 under- or overflow, and steps get a wrong length or are skipped.
 /// @param sum_of_norms  divide by the sum of the tensors' norms instead, as the code of Chen et al. (uclaml/MoE) does
 /// @throws ArgumentError unless lr is finite and at least 0, every non-empty tensor has the same first extent
-///         (per_expert), and gradients have the shapes of the parameters; nothing has been written then
-/// @cost one pass for the norms, one for the step; of an embedding over all rows
+/// @throws ArgumentError unless lr is finite and at least 0, every non-empty tensor has the same first extent (with
+///         per_expert), and gradients have the shapes of the parameters; then nothing has been written
+/// @cost one pass for the norms and one for the step; for an embedding, over all rows
 struct NormalizedGd {
   using IsOptimizer = void;
   double lr = 1e-3;
@@ -74,9 +77,9 @@ struct NormalizedGd {
 
   template <class Pack>
   using State = StepCount<Pack>;
-  /// Of the experts; the total is their sum.
+  /// The norms of the experts. `total` is the sum of `sums`.
   struct Norms : Measured {
-    const double* sums = nullptr;  // [experts] of squares, or of norms
+    const double* sums = nullptr;  // [experts]; squares of norms, or norms with sum_of_norms
     Index experts = 0;
   };
 
@@ -120,8 +123,8 @@ struct NormalizedGd {
         },
         params, grads);
   }
-  /// The step (1) of so many slices, which lie one after the other.
-  /// @param sums  of each, its norm or the square of that
+  /// Computes the step (1) of `slices` contiguous slices.
+  /// @param sums  [slices] the squares of the norms, or the norms with sum_of_norms
   template <class T, class C>
   void step_slices(C& ctx, Index slices, Index slice, const T* g, const double* sums, T* p) const {
     const Index length = functor::NormalizedStep<T>::length, rows = divide_up(slice, length);
@@ -144,7 +147,7 @@ struct NormalizedGd {
         grads);
     return {{}, sums.data(), experts};
   }
-  /// That of the first tensor that has elements.
+  /// Returns the name of the first tensor that has elements.
   template <class Pack>
   static std::string first_name(const Pack& grads) {
     std::string first;

@@ -14,8 +14,8 @@
 #include "gatefold/policy/hooks.hpp"
 #include "gatefold/tensor/pack.hpp"
 
-/// The family of optimizers: how parameters follow their gradients. An optimizer is an aggregate with a learning rate
-/// `lr`, or a member `optimizer` that has one, and
+/// The family of optimizers. An optimizer changes parameters by their gradients. It is an aggregate with a learning
+/// rate `lr`, or with a member `optimizer` that has one, and with
 ///
 ///     template <class Pack> struct State;                          // a pack, with Index step
 ///     State<Pack> begin(ctx, params) const;
@@ -23,19 +23,21 @@
 ///     validate() const;                                            // optional: throws on options that do not fit
 ///     expect_step(params, grads, state) const;                     // optional: throws what step would throw
 ///
-/// and the tag IsOptimizer, so that one in the place of an update rule gets a clear message. Wrappers such as Clipped
-/// and Scheduled are optimizers too. One that reads all gradients before it writes the first parameter, for their norm,
-/// has this reading as a function of its own, whose result it takes:
+/// and the tag IsOptimizer, so that an optimizer in the place of an update rule gives a clear message. Wrappers, for
+/// example Clipped and Scheduled, are optimizers too.
+///
+/// Some optimizers read all gradients before they write the first parameter, for example for a norm. They put this
+/// reading into a separate function and pass its result to step:
 ///
 ///     auto measure(ctx, grads) const;                              // has `const double* total`: see Measured
 ///     step(ctx, params, grads, state, measured) const;
 ///
-/// and one of several processes adds theirs up before that: reduce(ctx, grads) const.
+/// An optimizer for several processes adds up their gradients before that: reduce(ctx, grads) const.
 namespace gatefold {
 
 namespace functor {
 
-/// sums[r] = Σ 0 · x over part r: 0 where all are finite, else NaN
+/// sums[r] = Σ 0 · x over part r: 0 if all values are finite, otherwise NaN
 template <class T>
 struct FiniteSum {
   Parts parts;
@@ -60,7 +62,7 @@ template <class O>
 concept OwnsRate = requires(const O optimizer) {
   { optimizer.lr } -> std::convertible_to<double>;
 };
-/// Whether an optimizer has a rate: its own, or that of its member `optimizer`.
+/// Whether an optimizer has a rate: its own `lr`, or the rate of its member `optimizer`.
 template <class O>
 constexpr bool has_rate() {
   if constexpr (requires { requires OwnsRate<O>; }) {
@@ -71,24 +73,24 @@ constexpr bool has_rate() {
     return false;
   }
 }
-/// A type that declares itself an optimizer by IsOptimizer, and has a rate.
+/// A type that has the tag IsOptimizer and a rate.
 template <class O>
 concept Optimizer = requires {
   typename O::IsOptimizer;
 }
 &&has_rate<O>();
 
-/// What an optimizer keeps of parameters.
+/// An optimizer that has a State for a Pack, with a count of steps.
 template <class O, class Pack>
 concept KeepsState = requires(typename O::template State<Pack> state) {
   { state.step } -> std::convertible_to<Index>;
 };
-/// How it begins with them.
+/// An optimizer that makes its State from parameters.
 template <class O, class C, class Pack>
 concept BeginsState = requires(const O optimizer, C& ctx, const Pack& params) {
   { optimizer.begin(ctx, params) } -> std::convertible_to<typename O::template State<Pack>>;
 };
-/// How it steps them, with what it measured of their gradients or without.
+/// An optimizer that steps parameters, with or without the result of measure.
 template <class O, class C, class Pack>
 concept StepsParameters = requires(const O optimizer, C& ctx, Pack& pack, typename O::template State<Pack>& state) {
   requires requires { optimizer.step(ctx, pack, pack, state); } || requires {
@@ -96,7 +98,8 @@ concept StepsParameters = requires(const O optimizer, C& ctx, Pack& pack, typena
   };
 };
 
-/// True for an optimizer of such parameters; otherwise one sentence says what it lacks.
+/// Returns true for an optimizer of parameters of type Pack. Otherwise the compiler reports the missing member in one
+/// sentence.
 template <class O, class C, class Pack>
 constexpr bool check() {
   GATEFOLD_EXPECT((requires { typename O::IsOptimizer; }),
@@ -115,14 +118,15 @@ constexpr bool check() {
   return detail_::pack::check<typename O::template State<Pack>>();
 }
 
-/// The number of steps taken, and nothing else.
+/// A state that only has the number of steps.
 template <class Pack>
 struct StepCount {
   Index step = 0;
   static void each(auto&&, auto&...) {}
 };
 
-/// True for what may stand inside another optimizer; otherwise one sentence says so.
+/// Returns true for an optimizer that can be inside another optimizer. Otherwise the compiler reports it in one
+/// sentence.
 template <class O>
 constexpr bool check_inside() {
   GATEFOLD_REQUIRE(!detail_::named::reduce<O>(),
@@ -131,7 +135,7 @@ constexpr bool check_inside() {
   return true;
 }
 
-/// What stands where an optimizer belongs, for a sentence.
+/// Placeholder for an argument that is not an optimizer. It stops the compiler with one sentence.
 template <class P>
 struct NoOptimizer {
   static constexpr bool is_without_rate = requires { typename P::IsOptimizer; };
@@ -151,8 +155,8 @@ struct NoOptimizer {
 template <class O>
 using OrNoOptimizer = std::conditional_t<Optimizer<O>, O, NoOptimizer<O>>;
 
-/// Returns the learning rate of an optimizer. A wrapper without an `lr` has that of the optimizer inside it: the rate
-/// stands in one place, so that a change of it in the middle of a run takes effect in the next step.
+/// Returns the learning rate of an optimizer. A wrapper without an `lr` has the rate of the optimizer inside it. The
+/// rate is in one place only, so that a change in the middle of a run takes effect in the next step.
 template <class O>
 double rate_of(const O& optimizer) {
   if constexpr (OwnsRate<O>) {
@@ -176,7 +180,7 @@ O with_rate(O optimizer, double lr) {
   return optimizer;
 }
 
-/// How a step goes over a tensor: all elements at the rate of the optimizer. ExpertRates has another way.
+/// The default way to step a tensor: all elements with the rate of the optimizer. ExpertRates replaces it.
 struct OneRate {
   template <class C, class G, class StepT>
   void operator()(C& ctx, const Name&, const G& grad, const StepT& step) const {
@@ -184,18 +188,19 @@ struct OneRate {
   }
 };
 
-/// Require a rate, of learning or decay.
+/// Requires a valid rate of learning or decay.
 /// @throws ArgumentError unless it is finite and at least 0
 inline void expect_rate(const char* where, const char* name, double rate) {
   expect(rate >= 0 && rate <= std::numeric_limits<double>::max(), where, name, "a finite number, at least 0", rate);
 }
-/// @throws ArgumentError where an optimizer says that its options do not fit
+/// @throws ArgumentError if the optimizer has options that do not fit
 template <class O>
 void validate_options(const O& optimizer) {
   if constexpr (detail_::hook::optimizer::validate<O>()) optimizer.validate();
 }
 
-/// Throw what a step of these would throw; nothing is changed. An optimizer that does not say has its options asked.
+/// Throws the errors that a step with these arguments would throw, and changes nothing. For an optimizer without
+/// expect_step, only its options are checked.
 template <class O, class Pack, class StateT>
 void expect_step(const O& optimizer, Pack& params, Pack& grads, StateT& state) {
   if constexpr (detail_::hook::optimizer::expect_step<const O, Pack, Pack, StateT>()) {
@@ -205,17 +210,17 @@ void expect_step(const O& optimizer, Pack& params, Pack& grads, StateT& state) {
   }
 }
 
-/// Elements that one sum over a gradient takes.
+/// The number of elements of a gradient that are summed at once.
 inline constexpr Index summed_at_once = 4096;
 
-/// What was found in all gradients before a step, in scratch memory of the backend.
+/// The result of reading all gradients before a step, in scratch memory of the backend. `total` is finite unless a
+/// gradient is not finite. If T is double, it is also not finite if the sum of squares overflows.
 struct Measured {
-  const double* total =
-      nullptr;  // finite unless a gradient is not (or the sum of their squares overflows, in double alone)
+  const double* total = nullptr;
 };
 
-/// A number that is 0 when every value of a pack is finite, else NaN.
-/// @cost  one reading of the pack, and one small launch a tensor; nothing is waited for
+/// Returns a number that is 0 if every value of a pack is finite, otherwise NaN.
+/// @cost  one read of the pack, and one small launch per tensor; does not wait for the backend
 template <class C, class Pack>
 Measured measure_finite(C& ctx, const Pack& pack) {
   using B = typename C::Backend;
@@ -239,13 +244,13 @@ Measured measure_finite(C& ctx, const Pack& pack) {
   return {total};
 }
 
-/// Bring the gradients of several processes together, where the optimizer says how.
+/// Adds up the gradients of several processes, if the optimizer has `reduce`.
 template <class O, class C, class Pack>
 void reduce_gradients(const O& optimizer, C& ctx, Pack& grads) {
   if constexpr (detail_::hook::optimizer::reduce<const O, C, Pack>()) optimizer.reduce(ctx, grads);
 }
-/// Read what there is to know of all gradients before a step: by the pass that the optimizer makes over them anyway,
-/// where it makes one, else by measure_finite. The result lives as long as the caller's mark.
+/// Reads all gradients before a step: by the optimizer's `measure`, because it makes this pass anyway, or else by
+/// measure_finite. The result lives as long as the caller's mark.
 template <class O, class C, class Pack>
 auto measure_gradients(const O& optimizer, C& ctx, const Pack& grads) {
   if constexpr (detail_::hook::optimizer::measure<const O, C, const Pack>()) {
@@ -254,7 +259,7 @@ auto measure_gradients(const O& optimizer, C& ctx, const Pack& grads) {
     return measure_finite(ctx, grads);
   }
 }
-/// The step after measure_gradients.
+/// Takes the step after measure_gradients.
 template <class O, class C, class Pack, class StateT, class MeasuredT>
 void measured_step(const O& optimizer, C& ctx, Pack& params, Pack& grads, StateT& state, const MeasuredT& measured) {
   if constexpr (detail_::hook::optimizer::measure<const O, C, const Pack>()) {

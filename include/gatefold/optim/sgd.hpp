@@ -31,10 +31,10 @@ namespace optim {
 ///
 ///     m ← μ m + g + λ p,   p ← p − η m                                                                  (1)
 ///
-/// As torch.optim.SGD; μ = 0 is plain gradient descent. Of an embedding with a sparse gradient (1) is taken of the
-/// touched rows alone: the others keep p and m.
+/// As torch.optim.SGD; μ = 0 is plain gradient descent. For an embedding with a sparse gradient, (1) applies only to
+/// the touched rows: the other rows keep p and m.
 /// @throws ArgumentError unless lr, momentum and decay are finite and at least 0, and gradients and moments have the
-///         shapes of the parameters; nothing has been written then
+///         shapes of the parameters; then nothing has been written
 /// @cost one moment per parameter
 struct Sgd {
   using IsOptimizer = void;
@@ -66,7 +66,8 @@ struct Sgd {
   void step(C& ctx, Pack& params, Pack& grads, State<Pack>& state) const {
     step_parts(ctx, params, grads, state, OneRate{});
   }
-  /// The same, where each(ctx, name, grad, functor) runs the functor of a tensor, in parts that may set its lr.
+  /// The same, with each(ctx, name, grad, functor) running the functor of each tensor. It can run the functor in parts
+  /// and set the lr of each part.
   template <class C, class Pack, class EachT>
   void step_parts(C& ctx, Pack& params, Pack& grads, State<Pack>& state, const EachT& each) const {
     const auto here = ctx.here();

@@ -20,11 +20,11 @@ namespace functor {
 template <class T>
 struct AdamCoefficients {
   T beta1, rest1, beta2, rest2;  // rest = 1 − β
-  T correction1, correction2;    // of the moments; 1 without
+  T correction1, correction2;    // factors of the moments, (3); 1 without bias correction
   T gamma, keep;                 // keep = 1 − κ
   AdaptiveRoot<T> root;
 
-  /// The moments after the layer, of those before it.
+  /// The moments after the layer, from the moments before it.
   template <class V>
   GATEFOLD_HD V p(V p0, V u) const {
     return beta1 * p0 + rest1 * u;
@@ -34,14 +34,14 @@ struct AdamCoefficients {
     return beta2 * v0 + rest2 * (u * u);
   }
 };
-/// (1) and (2) of update::Adam. y may be u.
+/// Computes (1) and (2) of update::Adam. u and y may be the same memory.
 template <class T>
 struct AdamRuleStep {
   using Element = T;
   AdamCoefficients<T> c;
   const T *x, *u;
   T *p, *v, *y;
-  T *kept_p, *kept_v;  // before the layer; null: not kept
+  T *kept_p, *kept_v;  // the moments before the layer; null: not kept
   template <class A>
   GATEFOLD_HD void operator()(const A& at, Index i) const {
     const auto ui = at.load(u + i), p0 = at.load(p + i), v0 = at.load(v + i);
@@ -59,8 +59,9 @@ struct AdamRuleStep {
 ///     p̄ = dp + a,   v̄ = dv − a c₂ r′ p₁ / r,   dp ← β₁ p̄,   dv ← β₂ v̄
 ///     du = (1−β₁) p̄ + 2 (1−β₂) u v̄
 ///
-/// where a has the factor (1−β₁) − 2 r′ c₂ (1−β₂) u p₁ / r. Its terms in u² cancel, and in the first layer nothing but
-/// ε's share is left, less than their rounding: AdaptiveRoot (2), with v = c₂ v₁, is formed without them.
+/// In du, the factor of a is (1−β₁) − 2 r′ c₂ (1−β₂) u p₁ / r. Its terms in u² cancel. In the first layer only the part
+/// from ε remains, and it is smaller than the rounding errors of these terms. Therefore the factor is computed by
+/// AdaptiveRoot (2) with v = c₂ v₁, which does not contain them.
 template <class T>
 struct AdamRuleBackward {
   using Element = T;
@@ -84,22 +85,26 @@ struct AdamRuleBackward {
 
 namespace update {
 
-/// Adam through depth, with decoupled decay of the stream.
+/// Adam through depth, with decoupled decay of the residual stream.
 ///
 ///     p ← β₁ p + (1−β₁) u(x),   v ← β₂ v + (1−β₂) u(x)²,   p = v = 0 before the first layer             (1)
 ///     y = x + γ p / (√v + ε) − κ x                                                                      (2)
 ///     with bias_correction: p / (1−β₁ᵗ) and v / (1−β₂ᵗ) in (2), t = 1 in the first layer                (3)
 ///
-/// Source: paper 001, sec. 4.1, with u = −f, its μ, β = β₁, β₂ and its m = v; it does not give κ, 0 here. `reference()`
-/// is its code: ε inside the root, κ = 1, so that nothing of x remains but what the branch makes of it; no bias
-/// correction. It uses Adam in the first layer alone (First{Adam{}, HeavyBall{}}), as it found all layers unstable.
+/// Source: paper 001, sec. 4.1, with u = −f; the paper's μ, β are β₁, β₂, and its m is v.
 ///
-/// In the first layer, where p = (1−β₁) u and v = (1−β₂) u², the update at ε = 1e-8 is nearly γ (1−β₁)/√(1−β₂) sign(u),
-/// about 3.16 sign(u), and passes almost no gradient to the branch: about 1e-6/u² of it, until |u| is so small that
-/// this reaches (1−β₁)/ε. Finite differences see only the sign; check gradients with a larger ε. ε inside acts like √ε.
-/// Where v = 0 the root's slope counts as 0, so that u = 0 gives no NaN; where u² overflows (1.8e19 in float) the step
-/// is 0.
-/// @param carry  p, v [N, D] and the number of layers done
+/// The paper does not give κ; the default is 0. `reference()` has the settings of its code: ε inside the root, no bias
+/// correction, and κ = 1, so that x only remains in y through the branch. The paper uses Adam only in the first layer,
+/// First{Adam{}, HeavyBall{}}, because Adam in all layers was unstable.
+///
+/// In the first layer p = (1−β₁) u and v = (1−β₂) u². With ε = 1e-8 the update is nearly γ (1−β₁)/√(1−β₂) sign(u),
+/// which is about 3.16 sign(u). It passes almost no gradient to the branch: about 1e-6/u² of it, and at most (1−β₁)/ε
+/// for very small |u|. Finite differences only see the sign, so check gradients with a larger ε. An ε inside the root
+/// acts like √ε outside.
+///
+/// If v = 0, the slope of the root counts as 0, so that u = 0 gives no NaN. If u² overflows (|u| > 1.8e19 in float),
+/// the step is 0.
+/// @param carry  p, v [N, D] and the number of completed layers
 /// @throws ArgumentError unless ε > 0, 0 <= β₁, β₂ < 1, and ε, γ and κ are finite
 /// @cost   N·D roots and divisions, 2·N·D carried and 3·N·D kept values
 struct Adam {
@@ -115,7 +120,7 @@ struct Adam {
   template <class T, class B>
   struct Carry {
     Tensor<T, 2, B> p, v;  // [N, D]
-    Index layer = 0;       // layers of this rule that are done
+    Index layer = 0;       // completed layers with this rule
     Pass pass{};
     static void each(auto&& f, auto&... c) {
       f("p", c.p...);
@@ -124,7 +129,7 @@ struct Adam {
   };
   template <class T, class B>
   struct Saved {
-    Tensor<T, 2, B> u, p, v;  // [N, D], the moments before the layer
+    Tensor<T, 2, B> u, p, v;  // [N, D]; p and v before the layer
     Index layer = 0;          // t
   };
   template <class T, class B>

@@ -7,12 +7,12 @@
 
 namespace gatefold::functor {
 
-/// What adaptive rules divide by, and its slope in v >= 0.
+/// The divisor r(v) of adaptive rules, and its slope r′(v), for v >= 0.
 ///
 ///     r(v) = √v + ε,   or √(v + ε) with ε inside                                                        (1)
 ///
-/// The slope at √0 is infinite; v = 0 needs u = 0, where the rules' product of slope and u is 0, so that is what comes
-/// out: slope 0.
+/// The slope of √v at 0 is infinite, but v = 0 only if u = 0. The rules use the product of slope and u, which is 0
+/// then. Therefore the slope of √0 counts as 0.
 template <class T>
 struct AdaptiveRoot {
   T epsilon;
@@ -29,11 +29,11 @@ struct AdaptiveRoot {
     const V root = sqrt(inside ? v + epsilon : v);
     return where_positive(root, T(0.5) / root, V(0));
   }
-  /// (w r − 2 r′ (w v − rest)) / r, without what cancels:
+  /// Returns (w r − 2 r′ (w v − rest)) / r, computed without the terms that cancel:
   ///
   ///     (w ε + rest / √v) / r,   or (w ε + rest) / r² with ε inside                                   (2)
   ///
-  /// and 0 where v has overflowed, whatever rest is.
+  /// Returns 0 if v has overflowed, for any rest.
   template <class V>
   GATEFOLD_HD V passed(V v, T w, V rest) const {
     using functor::math::sqrt;

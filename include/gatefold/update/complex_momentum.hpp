@@ -16,7 +16,7 @@ namespace gatefold {
 
 namespace functor {
 
-/// p ← μ p + u,   y = x + γ Re p,   p = re + i im;   y enters as u
+/// p ← μ p + u,   y = x + γ Re p,   p = re + i im. On entry y contains u.
 template <class T>
 struct ComplexStep {
   using Element = T;
@@ -52,13 +52,15 @@ struct ComplexBackward {
 
 namespace update {
 
-/// Heavy-ball momentum that turns in the complex plane: it adds and subtracts in turn, with a frequency of its own.
+/// Heavy-ball momentum with a complex coefficient. The momentum rotates in the complex plane, so that it adds and
+/// subtracts in turn, with the frequency of the phase.
 ///
 ///     p ← μ p + u(x),   y = x + γ Re p,   μ = modulus · exp(i phase),   p = 0 before the first layer    (1)
 ///
-/// Source: paper 001, eq. (21), with u = −f; Lorraine et al. 2021, arXiv:2102.08431. The paper does not give its μ; the
-/// modulus here is that of its heavy ball, the phase π/8. Phase 0 is HeavyBall, phase π its negative momentum.
-/// @param carry  re, im [N, D], the parts of p
+/// Source: paper 001, eq. (21), with u = −f; Lorraine et al. 2021, arXiv:2102.08431. The paper does not give its μ. The
+/// default modulus is the μ of its heavy ball, and the default phase is π/8. Phase 0 is HeavyBall; phase π is its
+/// negative momentum.
+/// @param carry  re, im [N, D], the real and imaginary parts of p
 /// @throws ArgumentError unless modulus, phase and γ are finite
 /// @cost  5·N·D multiply-adds, 2·N·D carried values
 struct ComplexMomentum {

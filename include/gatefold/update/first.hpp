@@ -14,20 +14,24 @@
 
 namespace gatefold::update {
 
-/// One rule in the first layer, another in all later ones: `First{Adam{…}, HeavyBall{…}}`.
+/// One rule in the first layer and another in all later layers: `First{Adam{…}, HeavyBall{…}}`.
 ///
 ///     y, a ← first(x, a; u)   in the first layer,   y, b ← rest(x, b; u)   in all others                (1)
 ///     warm: the first layer also does   b ← rest(x, b; u)   with the same u, and drops its y            (2)
 ///
-/// Source: paper 001, sec. 5 and App. D.1: Adam (or RmsProp) in the first layer, heavy ball after it. The paper does
-/// not say whether the momentum begins in the first layer; its code begins it there (warm), so that layer 2 goes on
-/// from γ u(x). Either way the first layer evaluates its branch once, and once calls its adjoint with what both rules
-/// ask of u. Every layer has the parameters of both rules; those that its layer does not use have gradient 0 (and an
-/// optimizer that decays weights, as AdamW with decay, still decays them).
-/// @param carry  the states of both rules, and the number of layers done
-/// @throws ArgumentError when warm and one of the rules evaluates more than once (it has no one u); give warm = false
-/// @cost   that of the rule in use; in a warm first layer of both, where a rest that says how it only follows u
-///         (advance, as HeavyBall) keeps nothing and takes no pass of its own
+/// Source: paper 001, sec. 5 and App. D.1: Adam (or RmsProp) in the first layer, heavy ball after it.
+///
+/// The paper does not say whether the momentum begins in the first layer. In its code it does (warm), so that layer 2
+/// continues from γ u(x). With `warm`, the first layer still evaluates its branch once. Its backward calls the branch's
+/// backward once, with the sum of the gradients of both rules.
+///
+/// Every layer has the parameters of both rules. The parameters that a layer does not use have gradient 0. An optimizer
+/// with weight decay, for example AdamW, still decays them.
+/// @param carry  the states of both rules, and the number of completed layers
+/// @throws ArgumentError if warm is set and one of the rules evaluates more than once, because there is no single u to
+///         share; use warm = false
+/// @cost   the cost of the rule in use; in a warm first layer, the cost of both. If `rest` has `advance`, as HeavyBall
+///         does, it then saves nothing and needs no separate pass over memory
 template <class FirstT, class RestT>
 struct First {
   GATEFOLD_REQUIRE(!detail_::policy::is_misplaced<FirstT>,
@@ -57,7 +61,7 @@ struct First {
   struct Carry {
     gatefold::Carry<FirstT, T, B> first;
     gatefold::Carry<RestT, T, B> rest;
-    Index layer = 0;  // layers of this rule that are done
+    Index layer = 0;  // completed layers with this rule
     Pass pass{};
     static void each(auto&& f, auto&... c) {
       f("first", c.first...);
@@ -137,11 +141,11 @@ struct First {
   }
 
  private:
-  /// Whether rest can take u into its state in the pass that first makes over u.
+  /// Whether `rest` can update its state from u in the same pass in which `first` processes u.
   template <class T, class B>
   static constexpr bool advances =
       detail_::hook::rule::advance<RestT, T, B>() && detail_::hook::rule::advance_backward<RestT, T, B>();
-  /// (1) and (2), where run_first(u, y) and run_rest(u, y) apply the rules to an evaluation u.
+  /// Computes (1) and (2). run_first(u, y) and run_rest(u, y) apply the rules to an evaluation u.
   template <class T, class B, class F, class RunFirst, class RunRest>
   void step(typename B::Context& ctx, View<const T, 2, B> x, Carry<T, B>& carry, F& f, View<T, 2, B> y,
             const RunFirst& run_first, const RunRest& run_rest) const {

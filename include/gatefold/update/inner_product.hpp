@@ -9,13 +9,13 @@ namespace gatefold {
 
 namespace functor {
 
-/// The terms of ⟨a, b⟩, for reduce in Sum.
+/// The terms of ⟨a, b⟩ for reduce, as type Sum.
 template <class T, class Sum = T>
 struct InnerProduct {
   const T *a, *b;
   GATEFOLD_HD Sum operator()(Index i) const { return Sum(a[i]) * Sum(b[i]); }
 };
-/// out[n] = ⟨a[n], b[n]⟩, summed in Sum
+/// out[n] = ⟨a[n], b[n]⟩, summed in type Sum
 template <class T, class B, class Sum = T>
 struct RowInnerProduct {
   View<const T, 2, B> a, b;
@@ -31,13 +31,13 @@ struct RowInnerProduct {
 
 namespace update {
 
-/// values ← Σ over all parts of a batch, of a rule that is given all of it: as they are.
+/// The sum over all parts of a batch, for a rule that gets the whole batch at once. It leaves the values unchanged.
 struct WholeBatch {
   template <class C, class T>
   void operator()(C&, T*, Index) const {}
 };
 
-/// *out += ⟨a, b⟩ over all items, summed in Sum.
+/// Adds ⟨a, b⟩ over all items to *out, summed in type Sum.
 /// @order  row by row, then the rows in a fixed order
 template <class C, class T, class Sum, class B>
 void add_inner_product(C& ctx, View<const T, 2, B> a, NonDeduced<View<const T, 2, B>> b, Sum* out) {

@@ -38,7 +38,7 @@ struct SigmoidBackward {
 
 namespace update {
 
-/// Where a step size comes from: the options, a parameter, or the item.
+/// The source of a step size: an option, a learned parameter, or a function of the item.
 enum class StepSize { fixed, learned, per_item };
 
 /// Heavy ball that learns its momentum, its step size, or both.
@@ -47,12 +47,16 @@ enum class StepSize { fixed, learned, per_item };
 ///     per_item:  γ[n] = σ(⟨x[n], w⟩ + b)                                                                (2)
 ///
 /// Source: paper 001, App. E.1, Tables 5 and 6, with u = −f: (i) both learned, the default; (ii) `.learn_mu = false`;
-/// (iii) that and `StepSize::per_item`. Each layer learns its own; what is fixed has no parameter. μ and γ begin at the
-/// options; γ[n] does where ⟨x[n], w⟩ = 0, b = log γ/(1 − γ), if 0 < γ < 1, else at σ(0) = 1/2. w begins by `initial`.
+/// (iii) as (ii), with `StepSize::per_item`.
+///
+/// Each layer learns its own coefficients. A fixed coefficient has no parameter. The initial values of μ and γ are the
+/// options. For per_item, w is initialised by `initial`, and b is log(γ/(1 − γ)) if 0 < γ < 1, or else 0. Hence γ[n]
+/// starts at γ, or else at σ(0) = 1/2, for items with ⟨x[n], w⟩ = 0.
 /// @param carry  p [N, D]
 /// @param saved  p before and after [N, D], γ [N]
 /// @throws ArgumentError unless μ and γ are finite, and model_dim fits the branch (0: deduced inside Residual)
-/// @cost   2·N·D multiply-adds forward and 4·N·D backward, 3·N·D and 6·N·D per item; N·D carried and 2·N·D kept values
+/// @cost   2·N·D multiply-adds forward and 4·N·D backward, with per_item 3·N·D and 6·N·D; N·D carried and 2·N·D kept
+///         values
 struct LearnedHeavyBall {
   double mu = 0.7, gamma = 1;
   bool learn_mu = true;
@@ -63,8 +67,8 @@ struct LearnedHeavyBall {
   template <class T, class B>
   struct Params {
     static constexpr bool gradient_is_optional = true;
-    Tensor<T, 1, B> mu, gamma;  // [1], or [0] where not learned
-    LinearScalar<T, B> linear;  // of (2), or empty
+    Tensor<T, 1, B> mu, gamma;  // [1], or [0] if not learned
+    LinearScalar<T, B> linear;  // of (2); empty if not per item
     static void each(auto&& f, auto&... p) {
       f("mu", p.mu...);
       f("gamma", p.gamma...);
@@ -149,7 +153,7 @@ struct LearnedHeavyBall {
     expect_finite(where, "mu", mu);
     expect_finite(where, "gamma", gamma);
   }
-  /// (2), where the step size is per item.
+  /// Computes (2) if the step size is per item; otherwise does nothing.
   template <class C, class T, class B>
   void step_sizes(C& ctx, const Params<T, B>& params, View<const T, 2, B> x, View<T, 1, B> sizes) const {
     if (step != StepSize::per_item) return;
@@ -161,7 +165,7 @@ struct LearnedHeavyBall {
   functor::Coefficient<T> mu_of(const Params<T, B>& params) const {
     return {T(mu), learn_mu ? params.mu.data() : nullptr};
   }
-  /// @param sizes  γ[n], used where it is per item
+  /// @param sizes  γ[n], used only if the step size is per item
   template <class T, class B>
   functor::Coefficient<T> gamma_of(const Params<T, B>& params, const T* sizes) const {
     switch (step) {

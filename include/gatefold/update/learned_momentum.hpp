@@ -7,14 +7,14 @@
 #include "gatefold/update/inner_product.hpp"
 #include "gatefold/update/momentum.hpp"
 
-/// Heavy ball with coefficients that are numbers of the model, and their adjoints.
+/// Heavy ball with coefficients that can be learned, and the gradients of the coefficients.
 ///
 ///     p ← μ p + u(x),   y = x + γ p,   with μ, γ fixed, one of the layer, or one of each item           (1)
 namespace gatefold {
 
 namespace functor {
 
-/// A number of options, or one that lives in memory: for all items, or for each of them.
+/// A coefficient: a fixed option, or a value in memory, either one for all items or one per item.
 template <class T>
 struct Coefficient {
   T fixed = 0;
@@ -23,13 +23,13 @@ struct Coefficient {
   GATEFOLD_HD T operator()(Index n) const { return learned ? learned[per_item ? n : 0] : fixed; }
 };
 
-/// HeavyBallStep of item n, with its coefficients.
+/// HeavyBallStep for item n with its coefficients.
 template <class T, class B>
 struct LearnedMomentumStep {
   Coefficient<T> mu, gamma;
   View<const T, 2, B> x, u;
   View<T, 2, B> p, y;
-  View<T, 2, B> before, after;  // p before and after, empty: not kept. after may be u
+  View<T, 2, B> before, after;  // p before and after; empty: not kept. after may be u
   template <class Lanes>
   GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
     const HeavyBallStep<T> step{mu(n), gamma(n), &x(n, 0), &u(n, 0), &p(n, 0), &y(n, 0)};
@@ -41,7 +41,7 @@ struct LearnedMomentumStep {
     });
   }
 };
-/// HeavyBallBackward of item n, with its coefficients.
+/// HeavyBallBackward for item n with its coefficients.
 template <class T, class B>
 struct LearnedMomentumBackward {
   Coefficient<T> mu, gamma;
@@ -58,13 +58,13 @@ struct LearnedMomentumBackward {
 
 namespace update {
 
-/// p before and after a layer, whose products with the adjoints are those of μ and γ.
+/// p before and after a layer. The gradient of μ is ⟨du, before⟩, and the gradient of γ is ⟨dy, after⟩.
 template <class T, class B>
 struct KeptMomentum {
   Tensor<T, 2, B> before, after;  // [N, D]
 };
 
-/// (1)
+/// Computes (1).
 template <class C, class T, class B, class F>
 void learned_momentum_forward(C& ctx, const functor::Coefficient<T>& mu, const functor::Coefficient<T>& gamma,
                               View<const T, 2, B> x, F&& f, View<T, 2, B> p, View<T, 2, B> y,
@@ -74,15 +74,15 @@ void learned_momentum_forward(C& ctx, const functor::Coefficient<T>& mu, const f
   B::for_rows(ctx, x.extent(0),
               functor::LearnedMomentumStep<T, B>{mu, gamma, x, kept.after, p, y, kept.before, kept.after});
 }
-/// (1), and nothing is kept.
+/// Computes (1) and keeps nothing for backward.
 template <class C, class T, class B, class F>
 void learned_momentum_infer(C& ctx, const functor::Coefficient<T>& mu, const functor::Coefficient<T>& gamma,
                             View<const T, 2, B> x, F&& f, View<T, 2, B> p, View<T, 2, B> y) {
   f(x, y, 0);
   B::for_rows(ctx, x.extent(0), functor::LearnedMomentumStep<T, B>{mu, gamma, x, y, p, y, {}, {}});
 }
-/// The adjoint of (1): updates dp, adds to dx; adds to dmu [1] and dgamma [1] unless they are empty, or writes dgamma
-/// [N] where γ is one of each item.
+/// The backward of (1). Updates dp and adds to dx. If γ is per item, writes dgamma [N]; otherwise adds to dgamma [1]
+/// unless it is empty. Adds to dmu [1] unless it is empty.
 template <class C, class T, class B, class F>
 void learned_momentum_backward(C& ctx, const functor::Coefficient<T>& mu, const functor::Coefficient<T>& gamma,
                                View<const T, 2, B> x, const KeptMomentum<T, B>& kept, F&& df, View<const T, 2, B> dy,

@@ -39,7 +39,7 @@ struct LinearScalarBackward {
 
 namespace update {
 
-/// The parameters of a learned number for each item, linear in it. Without dimensions there are none.
+/// The parameters of a learned scalar per item that is linear in the item. They are empty if dim is 0.
 ///
 ///     z[n] = ⟨x[n], w⟩ + b                                                                              (1)
 template <class T, class B>

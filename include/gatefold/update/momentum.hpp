@@ -10,15 +10,15 @@
 #include "gatefold/update/pass.hpp"
 #include "gatefold/update/update.hpp"
 
-/// What the rules with momentum share: the state p, one step of it, and the step that looks ahead. Their coefficients
-/// are the rules' own.
+/// Shared parts of the rules with momentum: the state p, one step of it, and the step with look-ahead. Each rule gives
+/// its own coefficients.
 ///
 ///     z = x + a p,   p ← μ p + u(z),   y = x + γ p                                                      (1)
 namespace gatefold {
 
 namespace functor {
 
-/// p ← μ p + u,   y = x + γ p.   u may be y
+/// p ← μ p + u,   y = x + γ p.   u and y may be the same memory
 template <class T>
 struct HeavyBallStep {
   using Element = T;
@@ -80,12 +80,12 @@ struct LookAheadBackward {
 
 namespace update {
 
-/// Momentum on its way from layer to layer, zero before the first. RuleT only tells the states of unlike rules apart,
-/// so that a Chain keeps one for each.
+/// The momentum that is carried from layer to layer, 0 before the first. RuleT only distinguishes the states of
+/// different rules, so that a Chain keeps one state for each rule.
 template <class RuleT, class T, class B>
 struct Momentum {
   Tensor<T, 2, B> p;  // [N, D]
-  Index layer = 0;    // layers of this rule that are done
+  Index layer = 0;    // completed layers with this rule
   Pass pass{};
   static void each(auto&& f, auto&... c) { f("p", c.p...); }
   void begin(typename B::Context& ctx, Index items, Index dim) {
@@ -96,13 +96,13 @@ struct Momentum {
   void validate(const char* rule, Index items, Index dim) const { expect_shape(rule, "carry.p", p, {items, dim}); }
 };
 
-/// (1) with the branch evaluated at `point`, wherever that is. y holds u on the way.
+/// Computes (1) with the branch evaluated at `point`. Meanwhile y holds u.
 template <class T, class B, class F>
 void momentum_forward(double mu, double gamma, View<const T, 2, B> x, NonDeduced<View<const T, 2, B>> point, F&& f,
                       View<T, 2, B> p, View<T, 2, B> y) {
   f(point, y, 0, functor::HeavyBallStep<T>{T(mu), T(gamma), x.data(), y.data(), p.data(), y.data()});
 }
-/// Its adjoint: updates dp, adds to dx and dpoint, which may be dx.
+/// The backward of momentum_forward. Updates dp, and adds to dx and dpoint, which may be the same memory.
 template <class C, class T, class B, class F>
 void momentum_backward(C& ctx, double mu, double gamma, View<const T, 2, B> point, F&& df, View<const T, 2, B> dy,
                        View<T, 2, B> dp, View<T, 2, B> dx, View<T, 2, B> dpoint) {
@@ -113,28 +113,29 @@ void momentum_backward(C& ctx, double mu, double gamma, View<const T, 2, B> poin
   df(point, du, dpoint, 0);
 }
 
-/// (1) with its look-ahead. Writes the point z, which backward needs.
+/// Computes (1) with look-ahead. Writes the point z, because backward needs it.
 template <class C, class T, class B, class F>
 void look_ahead(C& ctx, double mu, double gamma, double ahead, View<const T, 2, B> x, F&& f, View<T, 2, B> p,
                 View<T, 2, B> y, View<T, 2, B> point) {
   B::for_each(ctx, x.size(), functor::ScaledSum<T>{x.data(), T(ahead), p.data(), point.data()});
   momentum_forward(mu, gamma, x, point, f, p, y);
 }
-/// (1) with its look-ahead. The point is kept for backward.
+/// Computes (1) with look-ahead and keeps the point for backward.
 template <class C, class T, class B, class F>
 void look_ahead_forward(C& ctx, double mu, double gamma, double ahead, View<const T, 2, B> x, F&& f, View<T, 2, B> p,
                         View<T, 2, B> y, Tensor<T, 2, B>& point) {
   point.resize(x.extent(0), x.extent(1));
   look_ahead(ctx, mu, gamma, ahead, x, f, p, y, point.view());
 }
-/// The same, and nothing is kept.
+/// Computes (1) with look-ahead and keeps nothing for backward.
 template <class C, class T, class B, class F>
 void look_ahead_infer(C& ctx, double mu, double gamma, double ahead, View<const T, 2, B> x, F&& f, View<T, 2, B> p,
                       View<T, 2, B> y) {
   auto mark = ctx.mark();
   look_ahead(ctx, mu, gamma, ahead, x, f, p, y, ctx.template scratch<T>(x.extent(0), x.extent(1)));
 }
-/// The adjoint of the look-ahead: x and p both receive what the branch gives back at the point, p that times a.
+/// The backward of the look-ahead. Adds the branch's gradient with respect to the point to dx, and a times this
+/// gradient to dp.
 template <class C, class T, class B, class F>
 void look_ahead_backward(C& ctx, double mu, double gamma, double ahead, const Tensor<T, 2, B>& point, F&& df,
                          View<const T, 2, B> dy, View<T, 2, B> dp, View<T, 2, B> dx) {

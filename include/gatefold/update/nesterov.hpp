@@ -10,11 +10,10 @@ namespace gatefold::update {
 /// Nesterov's accelerated gradient through depth.
 ///
 ///     z = x ∓ μ γ p,   p ← μ p + u(z),   y = x + γ p,   p = 0 before the first layer                    (1)
-///
-/// Source: paper 001, App. E.4 (NAG-SMoE), with u = −f; Nesterov 1983. The paper's momentum is γ p, so that its step
-/// size stands inside; the stream is the same. It prints the look-ahead as x − μ γ p, which with its sign of p looks
-/// back, to where the stream came from; Nesterov looks ahead, to x + μ γ p, where the momentum is about to move it:
-/// `classical()`.
+/// Source: paper 001, App. E.4 (NAG-SMoE), with u = −f; Nesterov 1983. The paper's momentum is γ p, which includes the
+/// step size; the residual stream is the same. The paper prints the point as x − μ γ p. With its sign of p this looks
+/// back, to where the stream came from. Nesterov looks ahead to x + μ γ p, where the momentum is about to move the
+/// stream: use `classical()`.
 /// @param carry  p [N, D]
 /// @throws ArgumentError unless μ and γ are finite
 /// @cost  3·N·D multiply-adds, N·D carried and N·D kept values

@@ -12,12 +12,12 @@
 
 namespace gatefold::update {
 
-/// Adds the tensors of a pack.
+/// Adds the tensors of a pack to a hash.
 struct HashTensors {
   SampledHash& of_pack;
   void operator()(const Name&, const auto& t) const { of_pack.add(t.view()); }
 };
-/// A hash of a carry (SampledHash), 0 if its values are 0 and on a device.
+/// Returns the SampledHash of a carry. Returns 0 if the sampled values are 0, and always on a device.
 template <class C>
 std::uint64_t hash_of(const C& carry) {
   SampledHash of_carry;
@@ -25,22 +25,28 @@ std::uint64_t hash_of(const C& carry) {
   return of_carry.bits == 0 ? 0 : of_carry.hash;
 }
 
-/// Finds misuse of a carry: a second forward pass without begin(), which would continue the momentum of the first; the
-/// carry of a forward as the `dcarry` of a backward; and a `dcarry` that a second backward gets as the first one left
-/// it. A `dcarry` is refused only if its contents are those that the library left, and are not 0: whoever writes zeros
-/// or an adjoint into it, by whatever means, may use the same object again.
+/// Detects misuse of a carry:
 ///
-/// A pass may come to the parameters of its first layer again, if layers share them. It is no second pass if it reads
-/// the memory that was written last. Where something else reads and writes between these layers, it calls follow_pass.
+/// - a second forward pass without begin(), which would continue the momentum of the first pass,
+/// - the carry of a forward that is passed as the `dcarry` of a backward,
+/// - a `dcarry` that is passed to a second backward as the first one left it.
+///
+/// A `dcarry` is refused only if its contents are not 0 and are still as the library left them. After you write zeros
+/// or a gradient into it, you can use the same object again.
+///
+/// Layers can share parameters, so a pass can reach the parameters of its first layer again. This is not a second pass
+/// if the layer reads the memory that was written last. Code between the layers that moves items to other memory and
+/// does not use the carry must call follow_pass.
 struct Pass {
-  const void* params = nullptr;  // of the first layer
+  const void* params = nullptr;  // parameters of the first layer
   const void* last = nullptr;    // the memory that was written last
   std::uint64_t left = 0;        // hash_of the carry after the last forward or backward
-  // Of the first backward with this object: what it was called with, and the dx that was written last.
+  // The arguments of the first backward with this object, and the dx that was written last.
   const void *of_params = nullptr, *of_saved = nullptr, *dx = nullptr;
 
-  /// A layer with these parameters reads x and writes y.
-  /// @throws ArgumentError if this is the first layer again
+  /// Records that a layer with these parameters reads x and writes y.
+  /// @throws ArgumentError if these are the first layer's parameters again and x is not the memory that was written
+  ///         last
   template <class X, class Y>
   void enter(const char* where, const void* of_layer, const X& x, const Y& y) {
     if (x.size() == 0) return;
@@ -49,12 +55,13 @@ struct Pass {
     if (!params) params = of_layer;
     last = y.data();
   }
-  /// What stood in `from` went on to `to`, through something that has no part in the carry.
+  /// Records that the items in `from` were passed on to `to` by code that does not use the carry.
   void follow(const void* from, const void* to) {
     if (last == from) last = to;
   }
-  /// A backward with these arguments reads the carry, whose hash is `now`.
-  /// @throws ArgumentError if forward left it so, or an earlier backward with the same arguments
+  /// Records a backward with these arguments. `now` is the hash of the carry.
+  /// @throws ArgumentError if the carry is as forward left it, or as the last backward left it and this call has the
+  ///         parameters and `saved` of the first, unless dy is the dx that was written last
   void enter_backward(std::uint64_t now, const void* params_of_call, const void* saved, const void* dy) {
     const bool unchanged = left != 0 && now == left;
     expect(!unchanged || of_params, "backward", "dcarry", "zeros, or the adjoint of the carry",
@@ -65,14 +72,14 @@ struct Pass {
     left = now;
   }
   void leave_backward(std::uint64_t now, const void* dx_of_call) {
-    left = now == left ? 0 : now;  // one that a backward does not change may be used again
+    left = now == left ? 0 : now;  // if a backward does not change the carry, it may be used again
     dx = dx_of_call;
   }
 };
 
 namespace passes {
 
-/// f(pass, carry) for the pass of a carry, and those of the carries within.
+/// Calls f(pass, carry) for the pass of a carry, and for each carry inside it.
 template <class C, class F>
 void each(C& carry, const F& f) {
   if constexpr (requires { carry.pass.follow(nullptr, nullptr); }) {
@@ -86,7 +93,7 @@ void each(C& carry, const F& f) {
 
 }  // namespace passes
 
-/// The passes of a carry; of a carry without any, nothing.
+/// The functions below call the passes of a carry. They do nothing if the carry has no pass.
 template <class C, class... A>
 void enter_pass(C& carry, const A&... arguments) {
   if constexpr (requires { carry.pass.enter(arguments...); }) carry.pass.enter(arguments...);
@@ -100,12 +107,12 @@ void begin_pass(C& carry) {
                      "gatefold: pass of a Carry must be an update::Pass; see docs/reference/optional_members.md");
   }
 }
-/// Also of the carries within.
+/// Calls follow for the carry and the carries inside it.
 template <class C>
 void follow_pass(C& carry, const void* from, const void* to) {
   passes::each(carry, [&](auto& pass, const auto&) { pass.follow(from, to); });
 }
-/// After a forward.
+/// Must be called after a forward.
 template <class C>
 void leave_pass(C& carry) {
   passes::each(carry, [](auto& pass, const auto& of) {
@@ -113,7 +120,7 @@ void leave_pass(C& carry) {
     pass.of_params = nullptr;
   });
 }
-/// Before and after a backward.
+/// enter_backward must be called before a backward, and leave_backward after it.
 template <class C>
 void enter_backward(C& dcarry, const void* params, const void* saved, const void* dy) {
   passes::each(dcarry, [&](auto& pass, const auto& of) { pass.enter_backward(hash_of(of), params, saved, dy); });

@@ -13,7 +13,7 @@ namespace gatefold {
 
 namespace functor {
 
-/// (1) of update::RmsProp. y may be u.
+/// Computes (1) of update::RmsProp. u and y may be the same memory.
 template <class T>
 struct RmsPropStep {
   using Element = T;
@@ -21,7 +21,7 @@ struct RmsPropStep {
   AdaptiveRoot<T> root;
   const T *x, *u;
   T *p, *y;
-  T* kept_p;  // before the layer; null: not kept
+  T* kept_p;  // p before the layer; null: not kept
   template <class A>
   GATEFOLD_HD void operator()(const A& at, Index i) const {
     const auto ui = at.load(u + i), p0 = at.load(p + i), p1 = mu * p0 + rest * (ui * ui);
@@ -34,7 +34,7 @@ struct RmsPropStep {
 ///
 ///     p̄ = dp − a u r′ / r,   du = a + 2 (1−μ) u p̄,   dp ← μ p̄,   dx += dy
 ///
-/// where a has the factor 1 − 2 r′ (1−μ) u² / r, AdaptiveRoot (2).
+/// In du, the factor of a is 1 − 2 r′ (1−μ) u² / r, computed by AdaptiveRoot (2).
 template <class T>
 struct RmsPropBackward {
   using Element = T;
@@ -56,13 +56,13 @@ struct RmsPropBackward {
 
 namespace update {
 
-/// Steps scaled by the root of an average of their squares, through depth.
+/// Steps divided by the root of a moving average of their squares, through depth.
 ///
 ///     p ← μ p + (1−μ) u(x)²,   y = x + γ u(x) / √(p + ε),   p = 0 before the first layer                (1)
 ///
-/// Source: paper 001, App. E.4 (rms-SMoE), with u = −f; Hinton 2012. The paper uses it in the first layer alone,
-/// First{RmsProp{}, HeavyBall{}}, as it found all layers unstable. There p = (1−μ) u², and at a small ε the update is
-/// nearly γ sign(u) / √(1−μ), which passes almost no gradient: see Adam.
+/// Source: paper 001, App. E.4 (rms-SMoE), with u = −f; Hinton 2012. The paper uses it only in the first layer,
+/// First{RmsProp{}, HeavyBall{}}, because RmsProp in all layers was unstable. In the first layer p = (1−μ) u². With a
+/// small ε the update is nearly γ sign(u) / √(1−μ), which passes almost no gradient to the branch: see Adam.
 /// @param carry  p [N, D], the average of squares
 /// @throws ArgumentError unless ε > 0, 0 <= μ < 1, and ε and γ are finite
 /// @cost   N·D roots and divisions, N·D carried and 2·N·D kept values
@@ -73,7 +73,7 @@ struct RmsProp {
   using Carry = Momentum<RmsProp, T, B>;
   template <class T, class B>
   struct Saved {
-    Tensor<T, 2, B> u, p;  // [N, D], p before the layer
+    Tensor<T, 2, B> u, p;  // [N, D]; p before the layer
   };
   template <class T, class B>
   void begin(typename B::Context& ctx, Index items, Index dim, Carry<T, B>& carry) const {

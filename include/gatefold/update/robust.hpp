@@ -8,16 +8,17 @@
 
 namespace gatefold::update {
 
-/// Robust momentum: heavy ball whose branch sees a point ahead of the stream.
+/// Robust heavy-ball momentum, with the branch evaluated at a point ahead of the stream.
 ///
 ///     z = x + α γ q,   q ← μ q + u(z),   y = x + γ q,   q = 0 before the first layer                    (1)
 ///     γ = k (1−p)² (1+p) / L,   μ = k p³ / (k−1),   α = p³ / ((k−1) (1−p)² (1+p))                       (2)
 ///
-/// Source: paper 001, eq. (17), (18), with u = −f; Cyrus et al. 2018, arXiv:1710.04753. Hence α γ = μ / L. The defaults
-/// are the reference code's: γ = 0.96, μ = 0.04, α = 1/24. The momentum is called q here because p is an option.
+/// Source: paper 001, eq. (17), (18), with u = −f; Cyrus et al. 2018, arXiv:1710.04753. From (2), α γ = μ / L. The
+/// defaults are the values of the reference code: γ = 0.96, μ = 0.04, α = 1/24. The momentum is called q here because p
+/// is an option.
 /// @param carry  q [N, D], under the name p as in the other rules
-/// @throws ArgumentError unless 1 < k < ∞ (the condition ratio L/m; at k = 1 (2) divides by zero), 0 <= p < 1, 0 < l <
-///                       ∞
+/// @throws ArgumentError unless 1 < k < ∞ (the condition ratio L/m; (2) divides by zero at k = 1), 0 <= p < 1 and 0 < l
+///         < ∞
 /// @cost   3·N·D multiply-adds, N·D carried and N·D kept values
 struct Robust {
   double p = 0.2, k = 1.25, l = 1;

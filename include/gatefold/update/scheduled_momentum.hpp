@@ -9,15 +9,15 @@
 
 namespace gatefold::update {
 
-/// Heavy ball whose momentum follows a schedule over the layers.
+/// Heavy ball with a momentum that follows a schedule over the layers.
 ///
 ///     p ← μ_t p + u(x),   y = x + γ p,   p = 0 before the first layer, t = 1 in it                      (1)
 ///
 /// A schedule has `double mu(Index t) const`, and may have `void validate() const`. t counts the layers of this rule.
 /// Source: paper 001, App. E.1 and E.4, with u = −f.
-/// @param carry  p [N, D] and the number of layers done
-/// @throws ArgumentError unless γ is finite and the schedule's own `validate` agrees
-/// @cost  that of HeavyBall
+/// @param carry  p [N, D] and the number of completed layers
+/// @throws ArgumentError unless γ is finite; also the errors of the schedule's `validate`
+/// @cost  as HeavyBall
 template <class ScheduleT>
 struct ScheduledMomentum {
   ScheduleT schedule{};

@@ -6,14 +6,15 @@
 
 namespace gatefold::update {
 
-/// Growing momentum that falls back to 0 every few layers.
+/// Growing momentum that returns to 0 every few layers.
 ///
 ///     μ_t = r / (r + 3),   r = (t + offset) mod period,   t = 1 in the first layer                      (1)
 ///
-/// Source: paper 001, App. E.4 (scheduled restart), there with period 3. It prints t mod 3 without saying where t
-/// begins, but restarts GrowingMu "after layer 3" of 6: hence offset −1 and the momenta 0, 1/4, 2/5, 0, …, so that
-/// layers 4, 7, … forget what came before. `.offset = 0` takes t = 1 in the first layer as printed, 1/4, 2/5, 0, 1/4,
-/// …: layers 3, 6, … forget, and the first momentum meets p = 0.
+/// Source: paper 001, App. E.4 (scheduled restart), with period 3. The paper prints t mod 3 and does not say where t
+/// begins, but it restarts GrowingMu "after layer 3" of 6. The default offset −1 matches this: the momenta are 0, 1/4,
+/// 2/5, 0, …, and layers 4, 7, … discard the previous momentum. `.offset = 0` has t = 1 in the first layer as printed:
+/// the momenta are 1/4, 2/5, 0, 1/4, …, layers 3, 6, … discard the previous momentum, and the first layer has p = 0
+/// before it.
 /// @throws ArgumentError unless period >= 1 and offset >= −1
 struct RestartingMu {
   Index period = 3, offset = -1;

@@ -18,13 +18,13 @@ namespace gatefold {
 
 namespace functor {
 
-/// s ← 1/√s, and 0 where s < least; NaN stays NaN
+/// s ← 1/√s, or 0 if s < least. NaN remains NaN.
 struct InverseRoot {
   double least;
   double* s;
   GATEFOLD_HD void operator()(Index i) const { s[i] = s[i] < least ? 0 : 1 / std::sqrt(s[i]); }
 };
-/// n = u/‖u‖, in place;   z = x − ρ n.   Norms are of items, or one of all
+/// n = u/‖u‖, in place;   z = x − ρ n.   `inverse` has one norm per item, or one for all items
 template <class T, class B>
 struct Sharpen {
   T rho;
@@ -80,21 +80,24 @@ struct SharpenBackward {
 
 namespace update {
 
-/// What shares a norm.
+/// The items that share a norm: each item has its own, or the whole batch has one.
 enum class Norm { item, batch };
 
-/// Sharpness-aware minimisation through depth: the step of a point uphill.
+/// Sharpness-aware minimisation through depth. The branch is evaluated at a point uphill of x.
 ///
 ///     z = x − ρ u(x) / ‖u(x)‖,   y = x + γ u(z)                                                         (1)
 ///
-/// Source: paper 001, App. E.4 (SAM-SMoE), with u = −f; Foret et al. 2020, arXiv:2010.01412. The norm is each item's,
-/// so that no item depends on its batch; `Norm::batch` is the reference code's, over all items at once. Where ‖u(x)‖ is
-/// below 1.2e-38 in float, 1.5e-154 in double, it is taken for 0: the point is x, and what comes back to u(x) is 0.
-/// @param sum  makes a sum over these items that of the batch, on all of whose parts it is called (dist::SyncNorm)
-/// @throws ArgumentError unless ρ >= 0 and γ is finite
-/// @cost   two evaluations of the branch, N·D kept values twice
-/// @order  norms are summed in double, so that no float's square under- or overflows; Norm::batch in the backend's
-///         fixed order
+/// Source: paper 001, App. E.4 (SAM-SMoE), with u = −f; Foret et al. 2020, arXiv:2010.01412.
+///
+/// By default each item has its own norm, so that an item does not depend on its batch. The reference code has one norm
+/// over all items: `Norm::batch`. If ‖u(x)‖ is below 1.2e-38 in float or 1.5e-154 in double, it counts as 0. Then the
+/// point is x, and the gradient of u(x) through the point is 0.
+/// @param sum  turns a sum over these items into the sum over the batch; it is called on all parts of the batch
+///             (dist::SyncNorm)
+/// @throws ArgumentError unless ρ >= 0, and ρ and γ are finite
+/// @cost   two evaluations of the branch, 2·N·D kept values
+/// @order  norms are summed in double, because the square of a float could under- or overflow; with Norm::batch in the
+///         backend's fixed order
 struct SharpnessAware {
   double rho = 0.05, gamma = 1;
   Norm norm = Norm::item;
@@ -104,7 +107,7 @@ struct SharpnessAware {
   template <class T, class B>
   struct Saved {
     Tensor<T, 2, B> normalized, point;  // [N, D] u(x)/‖u(x)‖, z
-    Tensor<double, 1, B> inverse;       // [N], or [1] of the batch: 1/‖u(x)‖
+    Tensor<double, 1, B> inverse;       // [N], or [1] for Norm::batch: 1/‖u(x)‖
   };
   template <class T, class B>
   void validate(const Nothing<T, B>&, Index, Index, const Nothing<T, B>&) const {
@@ -146,7 +149,8 @@ struct SharpnessAware {
   }
 
  private:
-  /// Below this square a norm is 0: that of the smallest normal T, which a double's own square underflows.
+  /// Returns the square below which a norm counts as 0. This is the square of the smallest normal T. For double that
+  /// square would underflow, so the result is the smallest normal double.
   template <class T>
   static constexpr double least() {
     if constexpr (std::is_same_v<T, double>) {
@@ -155,7 +159,7 @@ struct SharpnessAware {
       return double(std::numeric_limits<T>::min()) * double(std::numeric_limits<T>::min());
     }
   }
-  /// (1). normalized may be y.
+  /// Computes (1). normalized and y may be the same memory.
   template <class C, class T, class B, class F, class SumT>
   void step(C& ctx, View<const T, 2, B> x, F& f, View<T, 2, B> y, View<T, 2, B> normalized, View<T, 2, B> point,
             View<double, 1, B> inverse, const SumT& sum) const {

@@ -6,23 +6,27 @@
 #include "gatefold/policy/policy.hpp"
 #include "gatefold/policy/probe.hpp"
 
-/// The family of update rules: how the mixture u enters the residual stream. A rule drives the evaluation:
+/// The family of update rules. An update rule combines the residual stream x with the output u of a branch, and it
+/// calls the branch:
 ///
 ///     forward (ctx, params, x, carry, f, y, saved) const;                // f(point, u, call) writes u = u(point)
 ///     backward(ctx, params, x, saved, df, dy, dcarry, dx, grads) const;  // df(point, du, dpoint, call) adds to dpoint
 ///
-/// A rule may evaluate anywhere and more than once (`static constexpr int evaluations`; call counts from 0). Its Carry
-/// travels from layer to layer and is updated in place; `begin(ctx, items, dim, carry)` says how it starts. In
-/// backward, dcarry enters as the adjoint of the carry after the layer and leaves as that of the carry before it. Sign:
-/// u is the mixture of experts; the paper's f is −u (paper 001, eq. (7)). A rule whose step on u is elementwise hands
-/// it to f as a last argument, f(point, u, call, step), which saves a pass over memory. What a rule may have besides is
-/// in policy/hooks.hpp.
+/// A rule can evaluate the branch at any point and more than once (`static constexpr int evaluations`; `call` counts
+/// from 0). Its Carry is passed from layer to layer and updated in place. `begin(ctx, items, dim, carry)` sets its
+/// initial value. In backward, dcarry is on entry the gradient of the carry after the layer, and on return the gradient
+/// of the carry before it.
+///
+/// Sign: u is the mixture of experts; the paper's f is −u (paper 001, eq. (7)).
+///
+/// If the step of a rule on u is elementwise, the rule passes it to f as a last argument, f(point, u, call, step),
+/// which saves a pass over memory. Optional members are in policy/hooks.hpp.
 namespace gatefold {
 
-/// The evaluation f of a branch that a rule is handed, made of run(point, u, call, step): u = u(point), then step(at,
-/// i) for every element of u, while it is in the cache where the branch can. The step may touch element i of its arrays
-/// and no other, through `at` alone: later rows of u may not be there yet, and on a device u[i] itself may be in a
-/// register.
+/// The evaluation f of a branch, which a rule gets. run(point, u, call, step) computes u = u(point) and then calls
+/// step(at, i) for every element of u, if possible while the element is in the cache. The step may only access element
+/// i of its arrays, and only through `at`, because later rows of u may not be computed yet. On a device, u[i] may still
+/// be in a register.
 template <class T, class B, class Run>
 struct Evaluation {
   Run run;
@@ -36,7 +40,7 @@ Evaluation<T, B, Run> make_evaluation(const Run& run) {
   return {run};
 }
 
-/// Apply a rule without keeping anything for backward.
+/// Applies a rule without keeping anything for backward.
 template <class T, class B, class U, class F>
 void infer_rule(const U& rule, typename B::Context& ctx, const Params<U, T, B>& p, In<T, 2, B> x,
                 NonDeduced<Carry<U, T, B>>& carry, F&& f, Out<T, 2, B> y) {
@@ -70,7 +74,7 @@ concept RuleBackward = requires(const U rule, Probe<T, B> a, const Given& params
 template <class U, class T, class B>
 concept UpdateRule = HasInit<U, T, B> && RuleBegin<U> && RuleForward<U, T, B> && RuleBackward<U, T, B>;
 
-/// True for an update rule; otherwise the first unmet requirement is reported in one sentence.
+/// Returns true for an update rule. Otherwise the compiler reports the first unmet requirement in one sentence.
 template <class U, class T, class B>
 constexpr bool check_rule() {
   detail_::hook::rule::all<U, T, B>();

@@ -27,7 +27,7 @@ template <class T>
 GATEFOLD_HD T held(T z) {
   return z == 0 ? T(1) : std::expm1(z) / z;
 }
-/// φ′(z) = (e^z − φ(z))/z, which cancels near 0: there Σ_k (k+1)/(k+2)! z^k
+/// φ′(z) = (e^z − φ(z))/z. Near 0 this cancels, so the series Σ_k (k+1)/(k+2)! z^k is used there.
 template <class T>
 GATEFOLD_HD T held_slope(T z) {
   if (z > T(0.5) || z < T(-0.5)) return (std::exp(z) - held(z)) / z;
@@ -61,7 +61,8 @@ struct Hold {
     held_values[1] = delta * held(z);
   }
 };
-/// dμ += (dμ_t μ_t + ds Δ φ′(Δ μ)) Δ,   dΔ = dμ_t μ_t μ + ds e^{Δ μ}; a null dmu or dstep is skipped
+/// dμ += (dμ_t μ_t + ds Δ φ′(Δ μ)) Δ, and dstep += dΔ σ(step) with dΔ = dμ_t μ_t μ + ds e^{Δ μ}. dheld is (dμ_t, ds). A
+/// null dmu or dstep is skipped.
 template <class T>
 struct HoldBackward {
   const T *step, *mu, *dheld;
@@ -77,21 +78,22 @@ struct HoldBackward {
 
 namespace update {
 
-/// Heavy ball discretised by a zero-order hold, its coefficients learned.
+/// Heavy ball discretised by a zero-order hold, with learned coefficients.
 ///
 ///     p ← μ_t p + u(x),   y = x + γ_t p,   p = 0 before the first layer                                 (1)
 ///     μ_t = e^{Δ μ},   γ_t[n] = (e^{Δ μ} − 1)/(Δ μ) · Δ · (⟨x[n], w⟩ + b),   Δ = softplus(s)            (2)
 ///
-/// Source: paper 001, App. E.1 (ZOH), with u = −f; s, μ, w and b are learned, in each layer its own. The paper leaves
-/// open where they begin: here Δ at the option `delta`, μ so that μ_t is the option `mu`, and w, b by `initial`, so
-/// that γ_t begins with mean 0 and either sign: a layer steps forth or back until it learns. At Δ μ = 0 the quotient is
-/// 1; near it both it and its slope keep full precision.
+/// Source: paper 001, App. E.1 (ZOH), with u = −f; each layer learns its own s, μ, w and b.
+///
+/// The paper does not give initial values. Here Δ starts at the option `delta`, and μ starts so that μ_t is the option
+/// `mu`. w and b start by `initial`, so γ_t starts with mean 0 and either sign, and a layer steps forward or back until
+/// it learns. At Δ μ = 0 the quotient in (2) is 1; near 0 the quotient and its slope have full precision.
 /// @param carry  p [N, D]
 /// @param saved  p before and after [N, D], the linear map and γ_t [N]
 /// @throws ArgumentError unless mu, delta > 0 are finite and model_dim fits the branch (0: deduced inside Residual)
 /// @cost   3·N·D multiply-adds forward and 6·N·D backward, N·D carried and 2·N·D kept values
 struct ZeroOrderHold {
-  double mu = 0.7, delta = 1;  // where μ_t and Δ begin
+  double mu = 0.7, delta = 1;  // initial values of μ_t and Δ
   Index model_dim = 0;
   Initial initial{};  // of w and b
 
@@ -111,7 +113,7 @@ struct ZeroOrderHold {
   template <class T, class B>
   struct Saved {
     KeptMomentum<T, B> momentum;
-    Tensor<T, 1, B> held;           // [2] μ_t and what γ_t is times
+    Tensor<T, 1, B> held;           // [2] μ_t and the factor Δ φ(Δ μ) of γ_t
     Tensor<T, 1, B> linear, gamma;  // [N]
   };
 
@@ -184,7 +186,8 @@ struct ZeroOrderHold {
   }
 
  private:
-  /// (2): held = (μ_t, what γ_t is times), linear = ⟨x[n], w⟩ + b and γ_t, which may be one
+  /// Computes (2): held = (μ_t, the factor of γ_t), linear = ⟨x[n], w⟩ + b, and γ_t. linear and gamma may be the same
+  /// memory.
   template <class C, class T, class B>
   void hold(C& ctx, const Params<T, B>& params, View<const T, 2, B> x, NonDeduced<T*> held, View<T, 1, B> linear,
             NonDeduced<T*> gamma) const {
