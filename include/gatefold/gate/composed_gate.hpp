@@ -330,7 +330,7 @@ struct ComposedGate {
       scores.forward(ctx, p.scores, x, z);
     }
   }
-  /// Computes scores, mixing and selection; q may be z.
+  /// Computes scores, mixing and selection; q can be z.
   template <class T, class B>
   void route_rows(auto& ctx, const Filled& g, const Params<T, B>& p, View<const T, 2, B> x, View<T, 2, B> z,
                   View<T, 2, B> q, Plan<T, B>& plan, const Extra<T, B>& extra) const {

@@ -115,7 +115,7 @@ struct TotalOfExperts {
     const Index first = strip * width, left = q.extent(1) - first;
     double sum[width] = {};  // in double, because a float sum over all items would lose small terms
     for (Index n = lanes.lane; n < q.extent(0); n += lanes.size) {
-      if (valid(n) == 0) continue;  // padding may hold NaN
+      if (valid(n) == 0) continue;  // padding can hold NaN
       const T* row = q.data() + n * q.extent(1) + first;
       if (left >= width) {
         for (Index i = 0; i < width; ++i) sum[i] += static_cast<double>(row[i]);

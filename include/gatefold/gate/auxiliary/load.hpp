@@ -85,7 +85,7 @@ struct SmoothLoadBackward {
       if (at < 0 || at == e || above.noisy.deviation(n, e) < least) continue;
       const T u = above.deviations(n, e, at);
       const T d = slope(e) * T(0.39894228040143267794) * std::exp(-u * u / 2) / above.noisy.deviation(n, e);
-      if (d == 0) continue;  // u may be infinite
+      if (d == 0) continue;  // u can be infinite
       drank(n, e) += d;
       dnoisy.value(n, at) -= d;
       dnoisy.deviation(n, e) -= d * u;
@@ -102,10 +102,10 @@ struct SmoothLoadBackward {
 ///     t[n,e] = the K-th largest noisy value of item n                              (V-MoE)              (1)
 ///     t[n,e] = the K-th largest noisy value of the other experts of item n         (excluding)          (2)
 ///
-/// In (2), t is the (K+1)-th largest of all noisy values if e is taken, else the K-th largest. If K = E, (2) has no such
-/// value: every expert is taken for any noise, v_e = N, and the loss is 0 without gradient. The gradient flows through
-/// rank, deviation and t. If no noise was drawn, the loss is 0 without gradient. If a deviation underflows to 0, Φ is
-/// 0, 1/2 or 1 by the sign of rank − t, without slope.
+/// In (2), t is the (K+1)-th largest of all noisy values if e is taken, else the K-th largest. If K = E, (2) has no
+/// such value: every expert is taken for any noise, v_e = N, and the loss is 0 without gradient. The gradient flows
+/// through rank, deviation and t. If no noise was drawn, the loss is 0 without gradient. If a deviation underflows to
+/// 0, Φ is 0, 1/2 or 1 by the sign of rank − t, without slope.
 /// Source: (1) Riquelme et al. 2021, arXiv:2106.05974, appendix on auxiliary losses; (2) Shazeer et al. 2017,
 /// arXiv:1701.06538, App. A; `shazeer` has the CV² of their code.
 /// @param a  outcome of a selection that shows its Gaussian noise (NoisyTopK), with picks n·K … n·K + K − 1 of item n,

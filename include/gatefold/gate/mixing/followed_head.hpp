@@ -14,7 +14,7 @@ namespace gatefold {
 
 /// Selects the attention heads that an AttentionPosterior follows.
 enum class FollowedHead {
-  lowest_entropy,  // lowest mean entropy of the sequence; if attention is causal, of its tokens up to the item
+  lowest_entropy,              // mean entropy of the sequence; if attention is causal, of its tokens so far
   lowest_entropy_of_sequence,  // one head per sequence, also if attention is causal, as in the paper
   every                        // the exact posterior over heads
 };

@@ -11,7 +11,7 @@ namespace gatefold {
 
 /// Selects how a row is normalised to length 1, and how short rows stay finite.
 ///
-///     clamped   x / ‖x‖ where ‖x‖ > ε, else 0                                                           (1)
+///     clamped   x / ‖x‖ if ‖x‖ > ε, else 0                                                              (1)
 ///     outside   x / (‖x‖ + ε)                                                                           (2)
 ///     inside    x / √(‖x‖² + ε)                                                                         (3)
 ///     none      x                                                                                       (4)

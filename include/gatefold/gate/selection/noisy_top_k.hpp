@@ -41,7 +41,7 @@ struct AddNoise {
 /// smaller than epsilon is lost in the deviation.
 template <class LawT, class T>
 struct DeviationBackward {
-  const T *dvalue, *ddeviation, *v;  // ddeviation may be null
+  const T *dvalue, *ddeviation, *v;  // ddeviation can be null
   Draw<LawT, T> noise;
   T* dv;
   GATEFOLD_HD void operator()(Index i) const {
