@@ -61,7 +61,8 @@ struct SoftmaxOfItemsBackward {
 
 }  // namespace functor
 
-/// Soft mixture of experts: every expert computes a few weighted means of all items, and no item is sent anywhere.
+/// Soft mixture of experts, in which every expert computes a few weighted means of all items, and no item is sent
+/// anywhere.
 ///
 ///     z[n,s] = ⟨x̂[n], σ φ̂[s]⟩,   x̂ = x/‖x‖,   φ̂ = φ/‖φ‖,   s = (expert, slot), σ learned                (1)
 ///     dispatch[s,n] = exp z[n,s] / Σ_{m in the sequence of n} exp z[m,s]                                (2)

@@ -33,7 +33,7 @@ struct Both {
 
 }  // namespace functor
 
-/// The mixing of Attention-Aware gates: an item takes over the probabilities of the items that it attends to.
+/// A mixing in which an item takes over the probabilities of the items that it attends to (Attention-Aware gates).
 ///
 ///     r_j = softmax(z_j),   AP_h[i,j] ∝ A_h[i,j] exp(−‖u_i − m_h,j‖² / 2σ²),   m_h,j = v_h,j O_h          (1)
 ///     q_i = Σ_j AP_h*[i,j] r_j,   h* = argmin_h of the mean entropy of A_h                               (2)

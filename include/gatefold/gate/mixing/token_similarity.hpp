@@ -26,7 +26,8 @@ struct Identity {
 
 }  // namespace functor
 
-/// The mixing of Similarity-Aware gates: similar items share their probabilities, so that they go to the same experts.
+/// A mixing in which similar items share their probabilities, so that they go to the same experts (Similarity-Aware
+/// gates).
 ///
 ///     r_j = softmax(z_j),   S[i,j] = softmax_j(u_iᵀ W_s u_j / τ),   q_i = Σ_j S[i,j] r_j                 (1)
 ///     rank = log q, summed from log S + log r if q underflows                                           (2)

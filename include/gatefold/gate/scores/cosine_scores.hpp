@@ -38,11 +38,10 @@ struct InverseBackward {
 ///     r = W x[n],   z[n,e] = ⟨r, v_e⟩ / (τ ‖r‖ ‖v_e‖),   τ learned                                      (1)
 ///     r = W x[n],   z[n,e] = ⟨r, v_e⟩ / ‖v_e‖                                                           (2)
 ///
-/// Source: (1) X-MoE, Chi et al. 2022, arXiv:2204.09179, sec. 3.2. (2) is its code in torchscale (dim 16) and
-/// CompeteSMoE (dim 8, as `reference()`): `CosineScores::reference({…})` does not normalise items and has no
-/// temperature. That code also sets the length of v_e to 1.5 in every forward pass, which changes no score; here
-/// training determines the lengths. Under (1), an item whose r is shorter than epsilon scores 0 for every expert and
-/// passes no gradient.
+/// Source: (1) X-MoE, Chi et al. 2022, arXiv:2204.09179, sec. 3.2; (2) its code in torchscale (dim 16) and CompeteSMoE
+/// (dim 8, as `reference()`). `CosineScores::reference({…})` does not normalise items and has no temperature. That code
+/// also sets the length of v_e to 1.5 in every forward pass, which changes no score; here training determines the
+/// lengths. Under (1), an item whose r is not longer than epsilon scores 0 for every expert and passes no gradient.
 /// @param dim          dimensions of W x
 /// @param temperature  initial value of τ; 0: no temperature
 /// @param unit_items   divide by ‖r‖

@@ -8,7 +8,7 @@
 
 namespace gatefold {
 
-/// Scores that are not trained: with random parameters they are a random router.
+/// Scores whose parameters are not trained. With random parameters they are a random router.
 ///
 ///     z = scores(x; Θ),   Θ ← Θ,   x̄ as in `scores`                                                     (1)
 ///

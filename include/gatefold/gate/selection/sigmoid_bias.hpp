@@ -161,17 +161,18 @@ struct StepBySign {
 
 }  // namespace functor
 
-/// Takes the K best experts by sigmoid plus bias. The bias of an expert moves against its load: balance without a loss.
+/// Takes the K best experts by sigmoid plus bias, which moves against the load of the expert to balance it without a
+/// loss.
 ///
 ///     s = σ(rank),   I(n) = top_K (s[n,:] + b) of the experts in the best groups                         (1)
 ///     w[n,e] = scale · s[n,e] / Σ_{f ∈ I(n)} s[n,f]   (renormalise),   scale · s[n,e]   (not)           (2)
 ///     after each step   b_e ← b_e + speed · sign(mean load − load_e)                                    (3)
 ///     score of a group = the sum of the two largest s[n,e] + b_e in it; best groups: top_groups of them  (4)
 ///
-/// Source: Wang et al. 2024, arXiv:2408.15664, alg. 1, with w = s (not renormalised). DeepSeek-V3, arXiv:2412.19437,
-/// eq. (13)-(16), has a renormalised weight, scale 2.5 and the best 4 of 8 groups of adjacent experts (sec. 2.1.2 and
-/// its code). The package transformers gives experts of other groups the value 0 instead of excluding them, which
-/// differs if s + b < 0.
+/// Source: Wang et al. 2024, arXiv:2408.15664, alg. 1, with w = s (not renormalised); DeepSeek-V3, arXiv:2412.19437,
+/// eq. (13)-(16). The latter has a renormalised weight, scale 2.5 and the best 4 of 8 groups of adjacent experts (sec.
+/// 2.1.2 and its code). The package transformers gives experts of other groups the value 0 instead of excluding them,
+/// which differs if s + b < 0.
 ///
 /// b affects the choice but not the weights, and no optimizer changes it. backward adds E · (mean load − load) to its
 /// gradient, summed over calls (and devices), and `adapt` computes (3); a Trainer calls it. The load counts chosen
