@@ -10,13 +10,14 @@
 #define GATEFOLD_HD
 #endif
 
-/// Marks functions on registers of the CPU, inlined in builds without optimisation too: a call takes longer than what
-/// they do.
+/// Marks functions on registers of the CPU. They are inlined in builds without optimisation too, because a call takes
+/// longer than the function.
 #define GATEFOLD_INLINE [[gnu::always_inline]] inline
 
-/// Marks a type or variable that a process must have once, also if several of its shared objects were compiled with
-/// -fvisibility=hidden. Without the mark, each of them has its own: an exception is then not caught by its type, and a
-/// counter counts several times. (A program for Windows has one per DLL. Exceptions are compared by name there.)
+/// Marks a type or variable of which a process must have only one, even if several of its shared objects were compiled
+/// with -fvisibility=hidden. Without the mark, each of them has a separate one: then an exception is not caught by its
+/// type, and a counter counts several times. On Windows, every DLL has a separate one; exceptions are compared by name
+/// there.
 #if defined(__ELF__) || defined(__APPLE__)
 #define GATEFOLD_UNIQUE [[gnu::visibility("default")]]
 #else
@@ -25,15 +26,16 @@
 
 /// O(n) checks of data (index in range, finite): on unless NDEBUG is defined.
 #define GATEFOLD_ASSERT(condition, sentence) assert((condition) && sentence)
-/// The same where stop(), a function of the host that does not return, says more than a sentence can.
+/// The same, but calls stop(), a host function that does not return and prints more than a fixed sentence.
 #if defined(NDEBUG) || defined(__CUDACC__)
 #define GATEFOLD_ASSERT_OR(condition, sentence, stop) GATEFOLD_ASSERT(condition, sentence)
 #else
 #define GATEFOLD_ASSERT_OR(condition, sentence, stop) ((condition) ? void() : stop)
 #endif
 
-/// A static_assert for what users get wrong, in a function or in a class. g++ prints where the templates around an
-/// error stand before the error itself, the innermost first: there the sentence is, as an argument.
+/// A static_assert for mistakes of users, in a function or in a class. Before an error, g++ prints the enclosing
+/// templates, the innermost first. This macro puts the sentence into them as a template argument, so that it is printed
+/// first.
 #if defined(__GNUC__) && !defined(__clang__) && !defined(__CUDACC__)
 #define GATEFOLD_REQUIRE(condition, sentence)                        \
   static_assert([]<bool met, ::gatefold::detail_::Sentence says>() { \
@@ -44,8 +46,8 @@
 #define GATEFOLD_REQUIRE(condition, sentence) static_assert(condition, sentence)
 #endif
 
-/// Turns the first unmet requirement of a policy into one sentence. The named bool keeps the compiler from
-/// printing the inside of the concept; the `else` keeps it from going on to the next one.
+/// Reports the first unmet requirement of a policy in one sentence. The named bool keeps the compiler from printing the
+/// inside of the concept. The `else` skips the requirements after it.
 #define GATEFOLD_EXPECT(condition, sentence) \
   if constexpr (!(condition)) {              \
     constexpr bool satisfied = condition;    \
@@ -55,7 +57,7 @@
 
 namespace gatefold::detail_ {
 
-/// A text as an argument of a template.
+/// A text as a template argument.
 template <std::size_t Size>
 struct Sentence {
   char text[Size]{};

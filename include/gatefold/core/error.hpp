@@ -11,18 +11,19 @@
 
 namespace gatefold {
 
-/// Base of everything the library throws, std::bad_alloc apart.
+/// Base of all exceptions that the library throws, except std::bad_alloc.
 struct GATEFOLD_UNIQUE Error : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// A shape or option that does not fit. Thrown by a policy before it writes anything; where it stands in others, those
-/// that ran before it have written what is theirs (a forward its saved, a backward gradients of later layers).
+/// A shape or option that does not fit. A policy throws it before it writes anything. If the policy is part of a larger
+/// model, policies that ran before it have written their results (in forward their saved values, in backward the
+/// gradients of later layers).
 struct GATEFOLD_UNIQUE ArgumentError : Error {
   using Error::Error;
 };
 
-/// A file that is missing, truncated or not what it claims to be.
+/// A file that is missing, truncated or not in the expected format.
 struct GATEFOLD_UNIQUE FileError : Error {
   using Error::Error;
 };
@@ -37,13 +38,13 @@ struct GATEFOLD_UNIQUE NotFiniteError : Error {
   using Error::Error;
 };
 
-/// A value that a message prints, its type erased: two pointers, which its owner must outlive.
+/// A type-erased value of a message. It holds two pointers, so the value must outlive it.
 class Printed {
  public:
   template <class V>
   Printed(const V& value)
       : value_(&value), print_([](std::ostream& stream, const void* p) { stream << *static_cast<const V*>(p); }) {}
-  Printed(const char* text)  // one function for any length
+  Printed(const char* text)  // one function for strings of any length
       : value_(text), print_([](std::ostream& stream, const void* p) { stream << static_cast<const char*>(p); }) {}
   friend std::ostream& operator<<(std::ostream& stream, const Printed& printed) {
     printed.print_(stream, printed.value_);
@@ -55,8 +56,8 @@ class Printed {
   void (*print_)(std::ostream&, const void*);
 };
 
-/// Pieces of a message, joined when it is printed: `Joined{"a divisor of ", n}`. For arguments of `expect`, so that
-/// what is right allocates nothing; as Printed, it refers to them.
+/// Pieces of a message, joined when it is printed: `Joined{"a divisor of ", n}`. Use it for arguments of `expect`, so
+/// that a check without an error allocates nothing. Like Printed, it refers to its pieces.
 template <std::size_t Count>
 struct Joined {
   Printed pieces[Count];
@@ -68,14 +69,14 @@ struct Joined {
 template <class... P>
 Joined(const P&...) -> Joined<sizeof...(P)>;
 
-/// For a message: numbers without marks between thousands, whatever the program's locale.
+/// Returns a stream for messages. It uses the classic locale, so numbers have no thousands separators.
 inline std::ostringstream message_stream() {
   std::ostringstream message;
   message.imbue(std::locale::classic());
   return message;
 }
 
-/// What `expect` throws: one function for whatever is expected, so that messages cost little to compile.
+/// Throws the error of `expect`. It is one function for all types, so that messages cost little compile time.
 [[noreturn, gnu::cold, gnu::noinline]] inline void throw_unexpected(const char* where, Printed name, Printed expected,
                                                                     Printed got) {
   std::ostringstream message = message_stream();
@@ -83,11 +84,12 @@ inline std::ostringstream message_stream() {
   throw ArgumentError(message.str());
 }
 
-/// Require an option: `TopK: k: expected 1 <= k <= experts = 8, got 9`.
+/// Requires an option: `TopK: k: expected 1 <= k <= experts = 8, got 9`.
 ///
-/// @param where     the policy or function that asks
+/// @param where     the policy or function that checks
 /// @param name      the option or argument
-/// @param expected  what would be accepted
+/// @param expected  the accepted values
+/// @param got       the given value
 /// @throws ArgumentError unless ok
 /// @cost   one branch; the message is built on failure only
 inline void expect(bool ok, const char* where, Printed name, Printed expected, Printed got) {

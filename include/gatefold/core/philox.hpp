@@ -18,7 +18,7 @@ struct Philox {
   static constexpr int rounds = 10;
   static constexpr std::uint32_t multiplier_0 = 0xD2511F53u, multiplier_1 = 0xCD9E8D57u;
   static constexpr std::uint32_t weyl_0 = 0x9E3779B9u, weyl_1 = 0xBB67AE85u;
-  /// What one counter gives.
+  /// The random words of one counter.
   struct Words {
     std::uint32_t w[4];
   };
@@ -38,7 +38,7 @@ struct Philox {
     }
     return {{r0, l0, r1, l1}};
   }
-  /// The number in [0, 1) that the first two words of a block stand for.
+  /// Returns the number in [0, 1) that the first two words of a block represent.
   template <class T>
   GATEFOLD_HD static T uniform(std::uint32_t w0, std::uint32_t w1) {
     if constexpr (sizeof(T) == 4) {
@@ -49,14 +49,14 @@ struct Philox {
   }
 };
 
-/// The i-th number of a stream, uniform in [0, 1): 53 bits in double, 24 in float.
+/// Returns the i-th number of a stream, uniform in [0, 1): 53 bits in double, 24 in float.
 template <class T>
 GATEFOLD_HD T uniform(Seed seed, std::uint64_t step, std::uint64_t i) {
   const Philox::Words c = Philox::block(seed.value, i, step);
   return Philox::uniform<T>(c.w[0], c.w[1]);
 }
 
-/// The i-th number of a stream, standard normal (Box and Muller 1958, computed in double).
+/// Returns the i-th number of a stream, standard normal (Box and Muller 1958, computed in double).
 template <class T>
 GATEFOLD_HD T normal(Seed seed, std::uint64_t step, std::uint64_t i) {
   const Philox::Words c = Philox::block(seed.value, i, step);

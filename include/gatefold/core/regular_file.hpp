@@ -20,7 +20,7 @@
 
 namespace gatefold {
 
-/// A regular file open for reading. Pipes, devices, sockets and folders are refused, and none is waited for.
+/// A regular file open for reading. Pipes, devices, sockets and folders are refused, without waiting for them.
 class RegularFile {
  public:
   /// @throws FileError with path and reason
@@ -30,7 +30,7 @@ class RegularFile {
   ~RegularFile() { close(); }
 
   const std::string& path() const { return path_; }
-  /// In bytes, when it was opened.
+  /// Returns the size in bytes when the file was opened.
   std::uint64_t size() const { return size_; }
 
   [[noreturn]] void fail(const std::string& reason) const { throw FileError(path_ + ": " + reason); }
@@ -38,11 +38,13 @@ class RegularFile {
     fail("offset " + std::to_string(offset) + ": " + reason);
   }
 
-  /// As many of `count` bytes from `offset` on as the file has.
-  /// @throws FileError when the system cannot read them
+  /// Reads `count` bytes from `offset` on, or fewer if the file ends before.
+  /// @return the number of bytes read
+  /// @throws FileError if the system cannot read them
   std::uint64_t read_some(void* to, std::uint64_t count, std::uint64_t offset);
 
-  /// @throws FileError also when the file ends before
+  /// Reads exactly `count` bytes from `offset` on.
+  /// @throws FileError also if the file ends before
   void read(void* to, std::uint64_t count, std::uint64_t offset) {
     const std::uint64_t got = read_some(to, count, offset);
     if (got < count) fail(offset + got, "truncated: expected " + std::to_string(count - got) + " more bytes");
@@ -67,11 +69,11 @@ class RegularFile {
 #if defined(__unix__) || defined(__APPLE__)
 
 inline void RegularFile::open(const std::filesystem::path& where) {
-  // What is opened is what is asked: the name may mean another file by then. O_NONBLOCK: a pipe waits for its other
-  // end.
+  // Below, the open file is checked instead of the path, because the path could name another file by then. O_NONBLOCK:
+  // otherwise open() of a pipe waits for its other end.
   do file_ = ::open(where.c_str(), O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
   while (file_ < 0 && errno == EINTR);
-  if (file_ < 0 && errno == ENXIO) not_regular();  // a socket
+  if (file_ < 0 && errno == ENXIO) not_regular();  // socket
   if (file_ < 0) fail("cannot open: " + text(errno));
   struct stat status {};
   const int reason = ::fstat(file_, &status) == 0 ? 0 : errno;

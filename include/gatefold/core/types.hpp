@@ -7,19 +7,19 @@
 
 namespace gatefold {
 
-/// Sizes, offsets and expert ids. 64 bits, so that N·K·D never overflows.
+/// The type of sizes, offsets and expert ids. It has 64 bits, so that N·K·D does not overflow.
 using Index = std::int64_t;
 
-/// The `ignore` of losses and metrics that ignore no label.
+/// The value of `ignore` in losses and metrics that ignore no label.
 inline constexpr Index ignore_none = std::numeric_limits<Index>::min();
 
-/// ⌈a / b⌉ of counts
+/// Returns ⌈a / b⌉ of counts.
 template <class A, class B>
 GATEFOLD_HD constexpr auto divide_up(A a, B b) {
   return (a + b - 1) / b;
 }
 
-/// Bijective 64-bit mixing (finaliser of splitmix64, Steele et al. 2014).
+/// Mixes 64 bits bijectively (finaliser of splitmix64, Steele et al. 2014).
 GATEFOLD_HD constexpr std::uint64_t mix64(std::uint64_t z) {
   z += 0x9e3779b97f4a7c15ull;
   z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;
@@ -27,7 +27,7 @@ GATEFOLD_HD constexpr std::uint64_t mix64(std::uint64_t z) {
   return z ^ (z >> 31);
 }
 
-/// The origin of a stream of random numbers. `fork(k)` gives independent streams for parts, layers, steps.
+/// The origin of a stream of random numbers. `fork(k)` returns independent streams for parts, layers or steps.
 struct Seed {
   std::uint64_t value = 0;
 
@@ -35,7 +35,7 @@ struct Seed {
   friend constexpr bool operator==(const Seed&, const Seed&) = default;
 };
 
-/// A place in a stream: what noisy policies take as an extra input. Same place, same numbers.
+/// A position in a stream, which noisy policies take as an extra input. The same position gives the same numbers.
 struct Random {
   Seed seed{};
   std::uint64_t step = 0;

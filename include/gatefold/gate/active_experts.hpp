@@ -9,9 +9,10 @@
 
 namespace gatefold {
 
-/// How many of the experts compute for an item: `k` of a gate or of its selection, the constant `picks` of a selection
-/// without `k`, `factor` of ExpertChoice (a mean, rounded up), and all experts of any other (Dense, SoftMoe). A
-/// capacity may drop some.
+/// Returns the number of experts that compute for an item, before a capacity drops picks:
+/// - `k` of a gate or of its selection, or the constant `picks` of a selection without `k`;
+/// - `factor` of ExpertChoice, rounded up, which is a mean over items;
+/// - all experts for any other gate (Dense, SoftMoe).
 /// @param part  a gate or a selection
 template <class P>
 Index active_experts(const P& part, Index experts) {
@@ -34,7 +35,8 @@ Index active_experts(const P& part, Index experts) {
   }
 }
 
-/// What parameters that are only shapes keep of their gate; those with elements keep nothing.
+/// The number of active experts of a gate, kept in parameters that are only shapes. Parameters with elements keep
+/// nothing.
 template <class B>
 struct ActiveExperts {
   constexpr explicit ActiveExperts(Index = 0, Index = 0) {}

@@ -12,14 +12,14 @@
 #include "gatefold/tensor/pack.hpp"
 #include "gatefold/tensor/view.hpp"
 
-/// What stands between the parts of a gate.
+/// Interfaces of the parts of a gate, and the data that they pass to each other.
 ///
-/// A scores policy turns items into logits; one with an Extra takes it as a last argument:
+/// A scores policy turns items into logits. If it has an Extra, it takes the extra as last argument:
 ///
 ///     forward (ctx, params, x, z) const;                                                   // writes z [N, E]
 ///     backward(ctx, params, x, dz, dx, grads) const;                                       // adds to dx
 ///
-/// A mixing policy turns logits into probabilities, and says what to rank experts by:
+/// A mixing policy turns logits into probabilities, and returns the values by which experts are ranked:
 ///
 ///     forward (ctx, params, x, z, q, saved, extra) const;                                  // writes q [N, E]
 ///     rank    (z, saved) const;                                                            // a view [N, E]
@@ -30,51 +30,51 @@
 ///     forward (ctx, params, candidates, plan, saved, extra) const;
 ///     backward(ctx, params, candidates, plan, saved, dplan, d, grads, extra) const;        // adds to d.x, d.rank, d.q
 ///
-/// Where mixing and selection work on every item alone and neither has Saved, they may do so row by row, in one pass
-/// while a row is in cache (`rows`, `rows_backward` of policy/hooks.hpp). Such a mixing ranks by z, and such a
-/// selection reads row n of rank and q and adds to q alone.
+/// If mixing and selection compute each item independently and neither has Saved, they can work row by row, in one pass
+/// while a row is in cache (`rows`, `rows_backward` of policy/hooks.hpp). Such a mixing ranks by z. Such a selection
+/// reads row n of rank and q, and its backward adds only to the gradient of q.
 ///
-/// Where scores have forward_rows, a backend keeps the logits of some items close and routes them there, if these
-/// functors take rows wherever they stand: mixing's as f.row(lanes, n, z_row, q_row), selection's as f.choose(lanes, n,
-/// rank_row) and f.weigh(lanes, n, q_row), all optional. Then rank and q of the candidates may have extents alone, and
-/// no memory.
+/// If the scores have forward_rows, a backend keeps the logits of a few items in cache and routes them there. This
+/// needs functors that take rows at any address: f.row(lanes, n, z_row, q_row) of the mixing, and f.choose(lanes, n,
+/// rank_row) and f.weigh(lanes, n, q_row) of the selection. All of these are optional. Then rank and q of the
+/// candidates can be views that have extents but no memory.
 ///
-/// What lane 0 chose, and element e of a row, is written and read by lane 0 and lane e mod size.
+/// Lane 0 writes and reads the chosen experts. Lane e mod size writes and reads element e of a row.
 ///
-/// Picks p of the plan stand in any order; TopK and its relatives write pick j of item n at n·K + j, best first, which
-/// Capacity and some losses need (a selection of which that is not true says `picks_by_item = false`). A pick that was
-/// chosen and then dropped stands as ~expert, a place that no pick uses as no_pick.
+/// Picks p of the plan can have any order. TopK and similar selections write pick j of item n at n·K + j, best first.
+/// Capacity and some losses need this order; a selection with another order has `picks_by_item = false`. A pick that
+/// was chosen and then dropped is stored as ~expert, and a place that no pick uses as no_pick.
 ///
-/// Each part may have validate: scores.validate(params), mixing.validate(params, items, extra) and
-/// selection.validate(params, items, extra); a selection also validate_options(experts). Options a part left 0 are
-/// filled: `model_dim` through with_model_dim, `experts` through with_experts.
+/// Each part can have validate: scores.validate(params), mixing.validate(params, items, extra) and
+/// selection.validate(params, items, extra). A selection can also have validate_options(experts). Options of a part
+/// that are 0 are filled in: `model_dim` by with_model_dim, `experts` by with_experts.
 namespace gatefold {
 
-/// What a selection chooses from.
+/// The input of a selection.
 template <class T, class B>
 struct Candidates {
   View<const T, 2, B> x;         // [N, D] the items
   View<const T, 2, B> rank;      // [N, E] larger is better: logits, or log q after mixing
   View<const T, 2, B> q;         // [N, E] probabilities
   View<const T, 1, B> valid{};   // [N] 1 = item, 0 = padding; empty: all are items. For selections that compare items
-  bool first_evaluation = true;  // false when a rule evaluates the same layer again: what counts per step counts once
+  bool first_evaluation = true;  // false if a rule evaluates the same layer again; then counts per step do not change
 };
 
-/// What a noisy selection ranked by: rank + deviation · noise. Empty views where no noise was drawn.
+/// The values by which a noisy selection ranked: rank + deviation · noise. The views are empty if no noise was drawn.
 template <class T, class B>
 struct NoisyRank {
   View<T, 2, B> value{}, deviation{};  // [N, E]
 };
 
-/// The adjoint of candidates; a selection adds to x, rank and q. `noisy` comes in, from auxiliary losses that looked at
-/// NoisyRank; its views are empty where there are none.
+/// The gradient of candidates. A selection adds to x, rank and q. `noisy` is an input: the gradient of auxiliary losses
+/// that read NoisyRank. Its views are empty if there is no such loss.
 template <class T, class B>
 struct CandidatesGrad {
   View<T, 2, B> x, rank, q;
   NoisyRank<T, B> noisy{};
 };
 
-/// Require that forward of this selection made the plan: of each item as many picks as it takes.
+/// Checks that the plan has `each` picks for each item, as forward of this selection writes it.
 /// @throws ArgumentError
 template <class T, class B>
 void expect_picks(const char* where, const SparsePlan<T, B>& plan, Index items, Index each) {
@@ -103,7 +103,7 @@ concept MixingForward = requires(const M mixing, Probe<T, B> a, const Given& par
   mixing.forward(a.ctx, params, a.in, a.in, a.out, saved, extra);
   { mixing.rank(a.in, saved) } -> std::convertible_to<View<const T, 2, B>>;
 };
-/// Whether what a mixing ranks by ends with the call that returns it.
+/// Whether rank() of a mixing returns a tensor by value, so that a view of it would dangle.
 template <class M, class T, class B>
 concept RanksByTensor = requires(const M mixing, Probe<T, B> a, Saved<M, T, B>& saved) {
   requires detail_::pack::is_tensor<decltype(mixing.rank(a.in, saved))>;
@@ -126,15 +126,15 @@ concept SelectionBackward = requires(const S selection, Probe<T, B> a, const Giv
   selection.backward(a.ctx, params, c, plan, saved, dplan, d, grads, extra);
 };
 
-/// Whether a part keeps nothing for backward: one pass over rows has no place for it.
+/// Whether a part keeps nothing for backward. A pass over rows has no place to keep it.
 template <class P, class T, class B>
 concept KeepsNothing = std::same_as<Saved<P, T, B>, Nothing<T, B>>;
 
-/// Whether mixing and selection work row by row, forward and backward.
+/// Whether mixing and selection work row by row in forward.
 template <class M, class S, class T, class B>
 concept RowByRow = KeepsNothing<M, T, B> && KeepsNothing<S, T, B> &&
     detail_::hook::mixing::rows<M, T, B>() && detail_::hook::selection::rows<S, T, B>();
-/// Whether they do so on rows that stand anywhere.
+/// Whether mixing and selection work on rows at any address.
 template <class M, class S, class T, class B>
 concept RowAnywhere = RowByRow<M, S, T, B> &&
     requires(const M mixing, const S selection, Probe<T, B> a, const Candidates<T, B>& c, SparsePlan<T, B>& plan,
@@ -147,7 +147,7 @@ template <class M, class S, class T, class B>
 concept RowByRowBackward = KeepsNothing<M, T, B> && KeepsNothing<S, T, B> &&
     detail_::hook::mixing::rows_backward<M, T, B>() && detail_::hook::selection::rows_backward<S, T, B>();
 
-/// True for three parts of a gate; otherwise the first unmet requirement is reported in one sentence.
+/// Returns true for three parts of a gate. Otherwise the compiler reports the first unmet requirement in one sentence.
 template <class ScoresT, class MixingT, class SelectionT, class T, class B>
 constexpr bool check_parts() {
   GATEFOLD_EXPECT(

@@ -27,14 +27,14 @@
 
 namespace gatefold {
 
-/// A gate out of three answers: how an item scores the experts, whether items share their probabilities, who is taken.
+/// A gate made of three parts: scores of the experts, mixing of the items' probabilities, and selection of experts.
 ///
 ///     z = scores(x),   (q, rank) = mixing(x, z),   plan = selection(x, rank, q)                         (1)
 ///
-/// A scores policy maps x to logits [N, E]; a mixing maps logits to probabilities q [N, E] and says what to rank by; a
-/// selection turns both into a plan of picks (their interfaces: candidates.hpp). Auxiliary losses see the outcome;
-/// their values stand in `saved.auxiliary` (already weighted), their gradients are added in `backward`. What mixing and
-/// selection leave 0 (model_dim, experts) is filled from the scores.
+/// A scores policy maps x to logits [N, E]. A mixing maps logits to probabilities q [N, E] and to ranks. A selection
+/// turns both into a plan of picks. candidates.hpp describes their interfaces. Auxiliary losses read the result:
+/// `forward` writes their weighted values to `saved.auxiliary`, and `backward` adds their gradients. Options
+/// `model_dim` and `experts` of mixing and selection that are 0 are filled in from the scores.
 /// @cost the sum of its parts
 template <class ScoresT, class MixingT = detail_::policy::Misplaced<>, class SelectionT = detail_::policy::Misplaced<>,
           class... AuxiliaryT>
@@ -62,7 +62,7 @@ struct ComposedGate {
                               "Balance>{.scores = {.experts = 8}, .auxiliary = {Balance{.weight = 0.01}}}; see "
                               "docs/how-to/extending_parts.md#parts-of-a-gate">>
       auxiliary{};
-  // Options of the parts that look like those of the gate.
+  // These members report options of the parts that were passed to the gate by mistake.
   [[no_unique_address]] detail_::policy::Misuse<
       "gatefold: the number of experts is an option of the scores of a gate, SoftmaxTopK{.scores = {.experts = 8}, "
       ".selection = {.k = 2}}, which count_experts(gate) returns; see docs/how-to/extending_parts.md#parts-of-a-gate">
@@ -95,11 +95,10 @@ struct ComposedGate {
     Tensor<T, 2, B> logits, probabilities;  // [N, E]
     gatefold::Saved<Mixing, T, B> mixing;
     gatefold::Saved<Selection, T, B> selection;
-    Tensor<T, 1, B> auxiliary;  // one value per auxiliary loss, weighted; empty on further evaluations
+    Tensor<T, 1, B> auxiliary;  // one weighted value per loss; empty if a rule evaluates the layer again
   };
-  /// Extra inputs of the parts, and which items are real. Padding goes to no expert, so that its mixture is 0, counts
-  /// in no auxiliary loss and, whatever its numbers are, reaches no other item and no gradient of the gate and the
-  /// experts.
+  /// Extra inputs of the parts, and the mask of padding. Padding goes to no expert, so its mixture is 0, and it counts
+  /// in no auxiliary loss. Its values affect no other item and no gradient of the gate and the experts.
   template <class T, class B>
   struct Extra {
     gatefold::Extra<Scores, T, B> scores{};
@@ -119,7 +118,7 @@ struct ComposedGate {
 
       Rest without_auxiliary() const { return {scores, mixing, selection, valid, false}; }
     };
-    /// What is left to give when a Block supplies the attention trace: everything, where no part asks for one.
+    /// The inputs that remain if a Block supplies the attention trace; all of them, if no part needs a trace.
     using WithoutTrace = std::conditional_t<
         std::is_same_v<gatefold::WithoutTrace<gatefold::Extra<Mixing, T, B>>, gatefold::Extra<Mixing, T, B>>, Extra,
         Rest>;
@@ -201,8 +200,9 @@ struct ComposedGate {
       });
   }
 
-  /// No auxiliary losses; where mixing and selection work row by row, no memory but the logits, and where they are
-  /// routed close to where they are computed (candidates.hpp) only those of the blocks at work.
+  /// Routes without auxiliary losses. If mixing and selection work row by row, the logits are the only memory it needs.
+  /// If rows are routed where they are computed (forward_rows, candidates.hpp), it keeps only the logits of the current
+  /// blocks.
   template <class T, class B>
   [[gnu::noinline]] void infer(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Plan<T, B>& plan,
                                const Extra<T, B>& extra = {}) const {
@@ -290,7 +290,7 @@ struct ComposedGate {
           },
           auxiliary);
   }
-  /// Mixing and selection with the dimensions they left 0.
+  /// Mixing and selection, with the options filled in that were 0.
   struct Filled {
     Mixing mixing;
     Selection selection;
@@ -312,7 +312,7 @@ struct ComposedGate {
   }
   template <class T, class B>
   static constexpr bool row_by_row = detail_::policy::RowByRow<Mixing, Selection, T, B>;
-  /// Scores too.
+  /// Whether scores, mixing and selection run in one pass over rows.
   template <class T, class B>
   static constexpr bool in_one_pass =
       detail_::policy::RowAnywhere<Mixing, Selection, T, B>&& detail_::hook::scores::forward_rows<Scores, T, B>();
@@ -330,7 +330,7 @@ struct ComposedGate {
       scores.forward(ctx, p.scores, x, z);
     }
   }
-  /// Scores, mixing and selection; q may be z.
+  /// Computes scores, mixing and selection; q can be z.
   template <class T, class B>
   void route_rows(auto& ctx, const Filled& g, const Params<T, B>& p, View<const T, 2, B> x, View<T, 2, B> z,
                   View<T, 2, B> q, Plan<T, B>& plan, const Extra<T, B>& extra) const {
@@ -357,7 +357,7 @@ struct ComposedGate {
     B::for_each(ctx, plan.item.size(), functor::DropPadding<T, B>{extra.valid, plan.item, plan.expert});
     plan.build(ctx);
   }
-  /// What the mixing says to rank by.
+  /// Returns the ranks of the mixing.
   template <class T, class B>
   View<const T, 2, B> rank(const Saved<T, B>& saved) const {
     const View<const T, 2, B> rank = mixing.rank(saved.logits.view(), saved.mixing);
@@ -383,11 +383,11 @@ ComposedGate(S, M, P, std::tuple<A...>) -> ComposedGate<S, M, P, A...>;
 template <class... P>
 ComposedGate(P...) -> ComposedGate<detail_::policy::Misplaced<P...>>;
 
-/// The gate of the sparse mixture of experts: linear scores, softmax, the K best.
+/// The gate of the sparse mixture of experts: linear scores, softmax, and the K best experts.
 ///
 /// Source: Shazeer et al. 2017, arXiv:1701.06538, without noise.
 using SoftmaxTopK = ComposedGate<LinearScores, Independent, TopK>;
-/// Every expert, weighted by the softmax.
+/// A gate that uses every expert, weighted by the softmax.
 ///
 /// Source: Jacobs et al. 1991, "Adaptive mixtures of local experts".
 using SoftmaxDense = ComposedGate<LinearScores, Independent, Dense>;

@@ -10,17 +10,17 @@
 #include "gatefold/policy/probe.hpp"
 #include "gatefold/routing/sparse_plan.hpp"
 
-/// The family of gates: who goes where. A gate is an aggregate of options with
+/// The family of gates, which choose the experts of each item. A gate is an aggregate of options with
 ///
 ///     template <class T, class B> using Plan = SparsePlan<T, B>;             // or another plan
 ///     Index experts() const;
 ///     forward (ctx, params, x, plan, saved, extra) const;                    // writes plan and saved
 ///     backward(ctx, params, x, plan, saved, dplan, dx, grads, extra, dextra) const;   // adds to dx and grads
 ///
-/// and, where it has them, Params with init(ctx, seed) and what else policy/hooks.hpp lists.
+/// and optionally Params with init(ctx, seed) and the other members in policy/hooks.hpp.
 namespace gatefold {
 
-/// Route without keeping anything for backward.
+/// Routes without keeping anything for backward.
 template <class T, class B, class G>
 void infer_gate(const G& gate, typename B::Context& ctx, const Params<G, T, B>& p, In<T, 2, B> x,
                 NonDeduced<Plan<G, T, B>>& plan, const Extra<G, T, B>& extra) {
@@ -31,7 +31,7 @@ void infer_gate(const G& gate, typename B::Context& ctx, const Params<G, T, B>& 
     gate.forward(ctx, p, x, plan, *discarded, extra);
   }
 }
-/// The same, T and B deduced from the parameters.
+/// The same, with T and B deduced from the parameters.
 template <class G, template <class, class> class ParamsT, class T, class B>
 void infer_gate(const G& gate, typename B::Context& ctx, const ParamsT<T, B>& p, In<T, 2, B> x,
                 NonDeduced<Plan<G, T, B>>& plan, const Extra<G, T, B>& extra = {}) {
@@ -61,7 +61,7 @@ concept GateBackward = requires(const G g, Probe<T, B> a, const Given& params,
 template <class G, class T, class B>
 concept Gate = GateTypes<G, T, B> && HasInit<G, T, B> && GateForward<G, T, B> && GateBackward<G, T, B>;
 
-/// True for a gate; otherwise the first unmet requirement is reported in one sentence.
+/// Returns true for a gate. Otherwise the compiler reports the first unmet requirement in one sentence.
 template <class G, class T, class B>
 constexpr bool check_gate() {
   GATEFOLD_EXPECT((GateTypes<G, T, B>),

@@ -21,56 +21,56 @@
 #include "gatefold/gate/selection/sigmoid_bias.hpp"
 #include "gatefold/gate/selection/top_k.hpp"
 
-/// Gates under the names of their papers. Options stand in the braces of the parts:
+/// Gates under the names of their papers. Options are in the braces of the parts:
 ///
 ///     SimilarityAware<XMoe>{.scores = {.experts = 8}, .mixing = {.tau = 2}, .selection = {.k = 2}}
 ///
-/// A name stands for the parts, and its options begin as those of the parts do, which are those of no single paper. The
-/// settings a paper printed are in namespace `published`, where they are more than the parts' own.
+/// A name selects the parts. Their options have the defaults of the parts, which are not the settings of one paper. If
+/// a paper's settings differ from these defaults, namespace `published` has them.
 namespace gatefold {
 
 /// The best expert under uniform noise, weighted by the noise-free softmax: the router of Mixture of Transformers.
 ///
 /// Source: papers 000 and 003; Chen et al. 2022, arXiv:2208.02813.
 using SoftmaxNoisyTop1 = ComposedGate<LinearScores, Independent, NoisyTop1<>>;
-/// The same with scores of their own for every patch.
+/// The router of Mixture of Transformers with separate scores for every patch.
 ///
 /// Source: paper 003, sec. 3.
 using PatchNoisyTop1 = ComposedGate<PatchScores, Independent, NoisyTop1<>>;
-/// Noise of learned width before the K best are taken, with the losses that go with it.
+/// The K best experts after noise of learned width, with importance and load losses.
 ///
-/// Source: Shazeer et al. 2017, arXiv:1701.06538. As it stands, with a router bias and the losses of V-MoE; settings in
-/// `published::shazeer`.
+/// Source: Shazeer et al. 2017, arXiv:1701.06538. The defaults have a router bias and the losses of V-MoE;
+/// `published::shazeer` has the paper's settings.
 using SoftmaxNoisyTopK = ComposedGate<LinearScores, Independent, NoisyTopK<>, Importance, Load>;
-/// The router of V-MoE: noise, the K best of the softmax, room for so many items per expert.
+/// The router of V-MoE: noise, the K best of the softmax, and a capacity of each expert.
 ///
-/// Source: Riquelme et al. 2021, arXiv:2106.05974. As it stands, with the learned noise of Shazeer et al.; settings in
-/// `published::vmoe`.
+/// Source: Riquelme et al. 2021, arXiv:2106.05974. The defaults have the learned noise of Shazeer et al.;
+/// `published::vmoe` has the paper's settings.
 using VMoe = ComposedGate<LinearScores, Independent, Capacity<NoisyTopK<>>, Importance, Load>;
-/// The router of the Switch Transformer: input jitter, the best expert, room for so many items.
+/// The router of the Switch Transformer: input jitter, the best expert, and a capacity of each expert.
 ///
-/// Source: Fedus et al. 2021, arXiv:2101.03961. As it stands, with K = 2, renormalised; settings in
-/// `published::switch_transformer`.
+/// Source: Fedus et al. 2021, arXiv:2101.03961. The defaults have K = 2 with renormalised weights;
+/// `published::switch_transformer` has the paper's settings.
 using Switch = ComposedGate<Jitter<LinearScores>, Independent, Capacity<TopK>, Balance>;
-/// The two best experts with room for so many items, and GShard's balance loss.
+/// The two best experts with a capacity of each expert, and GShard's balance loss.
 ///
-/// Source: Lepikhin et al. 2020, arXiv:2006.16668, without its random second expert. As it stands, with the room of
-/// V-MoE; settings in `published::gshard`.
+/// Source: Lepikhin et al. 2020, arXiv:2006.16668, without its random second expert. The defaults have the capacity of
+/// V-MoE; `published::gshard` has the paper's settings.
 using GShardTop2 = ComposedGate<LinearScores, Independent, Capacity<TopK>, GShard>;
 /// Cosine scores in a space of few dimensions.
 ///
 /// Source: X-MoE, Chi et al. 2022, arXiv:2204.09179.
 using XMoe = ComposedGate<CosineScores, Independent, TopK>;
-/// A random router that never trains, with more experts per item as training goes on.
+/// A random router that is not trained, with more experts per item as training proceeds.
 ///
 /// Source: SMoE-Dropout, Chen et al. 2023, arXiv:2303.01610.
 using SmoeDropout = ComposedGate<FixedScores, Independent, ScheduledTopK>;
-/// Sigmoid scores balanced by a bias instead of a loss.
+/// Sigmoid scores, balanced by a bias instead of a loss.
 ///
-/// Source: Wang et al. 2024, arXiv:2408.15664. As it stands, with a router bias and weights that sum to 1; settings in
-/// `published::aux_loss_free` and `published::deepseek_v3`.
+/// Source: Wang et al. 2024, arXiv:2408.15664. The defaults have a router bias and weights that sum to 1;
+/// `published::aux_loss_free` and `published::deepseek_v3` have the papers' settings.
 using SigmoidTopK = ComposedGate<LinearScores, Independent, SigmoidBias>;
-/// Experts choose their items.
+/// A gate whose experts choose their items.
 ///
 /// Source: Zhou et al. 2022, arXiv:2202.09368.
 using SoftmaxExpertChoice = ComposedGate<LinearScores, Independent, ExpertChoice>;
@@ -92,87 +92,87 @@ struct WithMixing<ComposedGate<ScoresT, OldT, SelectionT, AuxiliaryT...>, Mixing
 
 }  // namespace detail_::lookup
 
-/// A gate with another mixing, its scores, selection and auxiliary losses as they are.
+/// A gate with another mixing, and the same scores, selection and auxiliary losses.
 template <class Base, class MixingT>
 using WithMixing = typename detail_::lookup::WithMixing<Base, MixingT>::Type;
-/// Any gate whose items share their probabilities with similar ones.
+/// A gate whose items share their probabilities with similar items.
 ///
 /// Source: paper 002, eq. (7), (8).
 template <class Base>
 using SimilarityAware = WithMixing<Base, TokenSimilarity>;
-/// Any gate whose items follow what they attend to; a Block supplies the attention.
+/// A gate whose items take over probabilities of the items that they attend to. A Block supplies the attention.
 ///
 /// Source: paper 002, eq. (14)-(16).
 template <class Base>
 using AttentionAware = WithMixing<Base, AttentionPosterior>;
 
-/// Gates as they were published: `published::vmoe({.experts = 8, .factor = 4})`. What a publication varies is in the
-/// braces, with its value where it has one; experts left 0 are filled in as elsewhere. The rest is assigned to the
-/// gate that comes back.
+/// Gates with the settings of their publications: `published::vmoe({.experts = 8, .factor = 4})`. The braces take the
+/// options that the publication varies; the defaults are its values, if it has any. If `experts` is 0, it is filled in
+/// as in other gates. Assign all other options to the returned gate.
 namespace published {
 
-/// What `shazeer` takes.
+/// Options of `shazeer`.
 struct ShazeerOptions {
   Index experts = 0, k = 4;
 };
-/// Settings of Shazeer et al.: no router bias, router and noise begin at 0, importance and load losses of 0.1, the load
-/// against the other experts (`Load::shazeer`).
+/// Settings of Shazeer et al.: no router bias, router and noise start at 0, importance and load losses of 0.1. The
+/// load loss takes its threshold from the other experts (`Load::shazeer`).
 inline SoftmaxNoisyTopK shazeer(ShazeerOptions o = {}) {
   return {.scores = {.experts = o.experts, .bias = false, .initial = Initial::zero()},
           .selection = {.k = o.k},
           .auxiliary = {Importance::shazeer(), Load::shazeer()}};
 }
-/// What `vmoe` takes.
+/// Options of `vmoe`.
 struct VMoeOptions {
   Index experts = 0, k = 2;
   double factor = 1.05;
   Index group = 0;
 };
-/// Settings of V-MoE: no router bias, fixed noise of 1/E, weights of the softmax over all experts, room for 1.05 times
-/// the even share (4 in evaluation) of each `group` items (0: all), rounded up to a multiple of 4, importance and load
-/// losses of 0.005. The losses are of the whole batch, not the mean over groups.
+/// Settings of V-MoE: no router bias, fixed noise of 1/E, weights of the softmax over all experts, and importance and
+/// load losses of 0.005. The capacity is 1.05 times (4 in evaluation) the even share of each `group` items (0: all),
+/// rounded up to a multiple of 4. The losses are computed over the whole batch; they are not the mean over groups.
 inline VMoe vmoe(VMoeOptions o = {}) {
   return {.scores = {.experts = o.experts, .bias = false},
           .selection = {.selection = NoisyTopK<>::vmoe({.k = o.k}), .factor = o.factor, .group = o.group}};
 }
-/// What `switch_transformer` takes.
+/// Options of `switch_transformer`.
 struct SwitchOptions {
   Index experts = 0;
   double factor = 1.25;
 };
-/// Settings of the Switch Transformer: K = 1 with the weight of the softmax, jitter of 0.01, room for 1.25 times the
+/// Settings of the Switch Transformer: K = 1 with the weight of the softmax, jitter of 0.01, capacity of 1.25 times the
 /// even share, balance loss of 0.01.
 inline Switch switch_transformer(SwitchOptions o = {}) {
   return {.scores = {.scores = {.experts = o.experts, .bias = false}},
           .selection = {.selection = {.k = 1, .renormalise = false}, .factor = o.factor, .multiple_of = 1}};
 }
-/// What `gshard` takes.
+/// Options of `gshard`.
 struct GShardOptions {
   Index experts = 0;
   double factor = 1;
 };
-/// Settings of GShard: the two best experts, weights of the two, room for twice the even share of one pick per item,
-/// which is once (`factor`) that of the two.
+/// Settings of GShard: the two best experts, and weights that sum to 1 over these two. The capacity is twice N/E, which
+/// is the even share of two picks per item (`factor` = 1).
 inline GShardTop2 gshard(GShardOptions o = {}) {
   return {.scores = {.experts = o.experts, .bias = false},
           .selection = {.selection = {.k = 2}, .factor = o.factor, .multiple_of = 1}};
 }
-/// What `aux_loss_free` takes.
+/// Options of `aux_loss_free`.
 struct AuxLossFreeOptions {
   Index experts = 0, k = 6;
 };
-/// Settings of Wang et al.: no router bias, weights that are the sigmoids themselves, bias speed of 0.001.
+/// Settings of Wang et al.: no router bias, sigmoids as weights without renormalisation, bias speed of 0.001.
 inline SigmoidTopK aux_loss_free(AuxLossFreeOptions o = {}) {
   return {.scores = {.experts = o.experts, .bias = false},
           .selection = {.k = o.k, .renormalise = false, .speed = 0.001}};
 }
-/// What `deepseek_v3` takes.
+/// Options of `deepseek_v3`.
 struct DeepSeekV3Options {
   Index experts = 256, k = 8, groups = 8, top_groups = 4;
   double scale = 2.5;
 };
-/// Settings of DeepSeek-V3 (arXiv:2412.19437): no router bias, weights that sum to `scale`, the experts of the best 4
-/// of 8 groups, bias speed of 0.001; without its balance loss of a sequence.
+/// Settings of DeepSeek-V3 (arXiv:2412.19437): no router bias, weights that sum to `scale`, experts only from the best
+/// 4 of 8 groups, bias speed of 0.001. Its balance loss over sequences is not included.
 inline SigmoidTopK deepseek_v3(DeepSeekV3Options o = {}) {
   return {.scores = {.experts = o.experts, .bias = false},
           .selection = {.k = o.k, .scale = o.scale, .speed = 0.001, .groups = o.groups, .top_groups = o.top_groups}};

@@ -14,7 +14,7 @@ namespace gatefold {
 
 namespace functor {
 
-/// K experts of item n by the hash of its id.
+/// Picks K experts for item n by the hash of its id.
 template <class T, class B>
 struct PickByHash {
   View<const Index, 1, B> ids;
@@ -23,7 +23,8 @@ struct PickByHash {
   View<Index, 1, B> item, expert;
   View<T, 1, B> weight;
 
-  /// The rank-th expert that is none of the `count` picks from place `first` on: the least e = rank + #{picks <= e}.
+  /// Returns the expert number `rank` among the experts that are not in the `count` picks from `first` on. This is the
+  /// least e with e = rank + #{picks <= e}.
   GATEFOLD_HD Index other(Index first, Index count, Index rank) const {
     for (Index e = rank;;) {
       Index passed = 0;
@@ -45,18 +46,18 @@ struct PickByHash {
 
 }  // namespace functor
 
-/// Send an item where the hash of its token says: a router without parameters, balanced as far as tokens are.
+/// A router without parameters that picks experts by the hash of an item's token. It is as balanced as the tokens are.
 ///
 ///     h_0 = mix(seed ⊕ mix(id)),   h_j = mix(h_{j−1})                                                   (1)
 ///     e_j = the (h_j mod (E − j))-th of the experts not in {e_0, …, e_{j−1}},   j < K,   w = 1/K        (2)
 ///
 /// mix is the finaliser of splitmix64 (mix64).
 /// Source: Roller et al. 2021, arXiv:2106.04426, sec. 3 (random hash).
-/// @param extra  ids [N]: the token of each item, whatever its embedding; a negative id goes to no expert: its picks
-///               stand in the plan as dropped picks of expert 0
+/// @param extra  ids [N]: the token of each item, independent of its embedding. An item with a negative id goes to no
+///               expert; the plan has its picks as dropped picks of expert 0
 /// @throws ArgumentError unless 1 <= k <= count and there is one id per item
-/// @cost   about N·K² comparisons for K well below E, N·K³ at most; S = N·K picks
-/// @order  picks of an item are distinct; the same id and seed give the same experts everywhere
+/// @cost   about N·K² comparisons if K is much smaller than E, N·K³ at most; S = N·K picks
+/// @order  picks of an item are distinct; the same id and seed give the same experts on every backend
 struct HashGate {
   Index count = 0, k = 1;
   Seed seed{};
@@ -95,7 +96,7 @@ struct HashGate {
                 functor::PickByHash<T, B>{extra.ids.value, count, k, seed, plan.item, plan.expert, plan.weight});
     plan.build(ctx);
   }
-  /// Nothing to learn.
+  /// Does nothing, because there are no parameters and x has no influence.
   template <class T, class B>
   void backward(typename B::Context&, const Nothing<T, B>&, auto&&...) const {}
 

@@ -8,7 +8,7 @@
 /// Mixing and selection of an item in one pass over its row, made of the functors that their `rows` return.
 namespace gatefold::functor {
 
-/// Mixing and selection of item n in turn. The choice comes first, so that q may stand where rank does.
+/// Runs mixing and selection of item n. It chooses experts before it mixes, so that q can have the same memory as rank.
 template <class MixT, class PickT>
 struct RouteRow {
   MixT mix;
@@ -23,7 +23,7 @@ struct RouteRow {
 };
 template <class M, class P>
 RouteRow(M, P) -> RouteRow<M, P>;
-/// The same on a row of logits wherever it stands, with q[n,:] in its place where q has no memory.
+/// The same for a row of logits at any address. If q has no memory, q[n,:] overwrites the logits.
 template <class MixT, class PickT, class T, class B>
 struct RouteRowAnywhere {
   MixT mix;
@@ -40,7 +40,8 @@ struct RouteRowAnywhere {
 };
 template <class M, class P, class T, class B>
 RouteRowAnywhere(M, P, View<T, 2, B>) -> RouteRowAnywhere<M, P, T, B>;
-/// Their adjoints in turn: dq[n,:] is what `pick` adds to it, and to what stands there with `accumulate`.
+/// Runs the gradients of selection and mixing. `pick` adds to dq[n,:], which starts at 0, or at its old value if
+/// `accumulate`.
 template <class MixT, class PickT, class T, class B>
 struct RouteRowBackward {
   MixT mix;
@@ -58,7 +59,7 @@ struct RouteRowBackward {
 template <class M, class P, class T, class B>
 RouteRowBackward(M, P, View<T, 2, B>, bool) -> RouteRowBackward<M, P, T, B>;
 
-/// Picks of padding are dropped.
+/// Drops the picks of padding.
 template <class T, class B>
 struct DropPadding {
   View<const T, 1, B> valid;

@@ -43,7 +43,7 @@ struct SoftmaxOfItems {
       if (is_item(first + l)) weight(r, l) /= total;
   }
 };
-/// Its adjoint, added to dz.
+/// The gradient of SoftmaxOfItems, added to dz.
 template <class T, class B>
 struct SoftmaxOfItemsBackward {
   View<const T, 2, B> weight, dweight;
@@ -61,24 +61,27 @@ struct SoftmaxOfItemsBackward {
 
 }  // namespace functor
 
-/// Soft mixture of experts: no item is sent anywhere; every expert works on a few mixtures of all items.
+/// Soft mixture of experts, in which every expert computes a few weighted means of all items, and no item is sent
+/// anywhere.
 ///
 ///     z[n,s] = ⟨x̂[n], σ φ̂[s]⟩,   x̂ = x/‖x‖,   φ̂ = φ/‖φ‖,   s = (expert, slot), σ learned                (1)
 ///     dispatch[s,n] = exp z[n,s] / Σ_{m in the sequence of n} exp z[m,s]                                (2)
 ///     combine[n,s]  = exp z[n,s] / Σ_t exp z[n,t]                                                       (3)
 ///
-/// Source: Puigcerver et al. 2023, arXiv:2308.00951, sec. 2.1 and 2.3, alg. 1 and 2. `norm` says how ‖·‖ stays away
-/// from 0: the paper's listing has `outside`, `SoftMoe::vmoe()` (google-research/vmoe) `inside`, `SoftMoe::reference()`
-/// (bwconrad/soft-moe, the base of paper 001's code) `clamped`; the last also dispatches x̂ instead of x. Items of a
-/// sequence see each other, later ones included: not for causal models.
-/// @param count  experts;  slots  of each expert and sequence
-/// @param unit_dispatch  mix x̂ into the slots
+/// Source: Puigcerver et al. 2023, arXiv:2308.00951, sec. 2.1 and 2.3, alg. 1 and 2. `norm` selects how ‖·‖ is kept
+/// away from 0: the paper's listing has `outside`, `SoftMoe::vmoe()` (google-research/vmoe) `inside`, and
+/// `SoftMoe::reference()` (bwconrad/soft-moe, the base of paper 001's code) `clamped`. The last also dispatches x̂
+/// instead of x. Every item of a sequence affects all others, earlier ones included, so SoftMoe does not suit causal
+/// models.
+/// @param count  number of experts
+/// @param slots  slots of each expert and sequence
+/// @param unit_dispatch  mix x̂ instead of x into the slots
 /// @param x      [N, D] in   items
 /// @param plan   DensePlan: dispatch [sequences·E·P, length], combine [N, E·P]
-/// @param extra  Sequence: length, padding. Sequences never mix. Padding reaches nothing, whatever stands there; its
+/// @param extra  Sequence: length, padding. Sequences do not mix. Padding affects nothing, whatever its values are; its
 ///               output is 0
 /// @throws ArgumentError unless model_dim, count, slots >= 1, epsilon > 0, and shapes and length fit
-/// @cost   2·N·E·P·D flop beside those of the plan; σ starts at 1, φ as N(0, 1/D)
+/// @cost   2·N·E·P·D flop in addition to the cost of the plan; σ starts at 1, φ as N(0, 1/D)
 struct SoftMoe {
   Index model_dim = 0, count = 0, slots = 1;
   UnitNorm norm = UnitNorm::outside;
@@ -195,7 +198,7 @@ struct SoftMoe {
   }
 
  private:
-  /// Both sides of the scalar product, σ inside the slots' one.
+  /// Both sides of the scalar product; the factor σ is in `slot`.
   template <class T, class B>
   struct Sides {
     View<const T, 2, B> item, slot;  // [N, D], [E·P, D]
@@ -212,7 +215,7 @@ struct SoftMoe {
   functor::UnitFactor<T> factor() const {
     return {norm, T(epsilon)};
   }
-  /// [E, P, D] as [E·P, D]
+  /// Returns phi [E, P, D] as [E·P, D].
   auto of_slots(auto& phi) const { return phi.view().as(count * slots, model_dim); }
 };
 

@@ -18,7 +18,7 @@ namespace gatefold {
 
 namespace functor {
 
-/// Slot (expert e, sequence g, p) reads row (sequence g, expert e, p).
+/// rows[slot (expert e, sequence g, p)] = row (sequence g, expert e, p)
 template <class B>
 struct SlotRows {
   Index experts, sequences, each;
@@ -27,7 +27,7 @@ struct SlotRows {
     rows(s) = (s / each % sequences * experts + s / (each * sequences)) * each + s % each;
   }
 };
-/// c = v, 0 for padding
+/// c = v, or 0 for padding
 template <class T, class B>
 struct StoreValid {
   View<const T, 1, B> valid;  // [N] or empty
@@ -39,29 +39,29 @@ struct StoreValid {
 
 }  // namespace functor
 
-/// A plan without choices: every slot is a mixture of the items of one sequence, every item a mixture of that
-/// sequence's slots.
+/// A plan without choices: every slot is a mixture of the items of one sequence, and every item a mixture of the slots
+/// of its sequence.
 ///
 ///     in[g,e,p]  = Σ_{n in sequence g} dispatch[(g,e,p), n] x[n]                                         (1)
 ///     out[n]     = Σ_{e,p} combine[n, (e,p)] z[g(n),e,p]                                                 (2)
 ///
-/// A gate calls `resize`, then writes both weights; padding (valid[n] = 0) gets weight 0 in both. Experts see the slots
-/// grouped by expert, then sequence. Sequences never mix; padding is never read, and its output is 0.
+/// A gate calls `resize`, then writes both weights. Padding (valid[n] = 0) gets weight 0 in both. Experts get the slots
+/// grouped by expert, then by sequence. Sequences do not mix. Padding is never read, and its output is 0.
 /// @cost   4·N·E·P·D flop forward; memory 2·N·E·P weights, and S = E·sequences·P slots
 /// @order  sums run over ascending items and ascending slots
 template <class T, class B>
 struct DensePlan {
   Tensor<T, 2, B> dispatch_weight;  // [sequences · E · P, length], rows ordered by (sequence, expert, slot)
   Tensor<T, 2, B> combine_weight;   // [N, E · P]
-  Tensor<T, 2, B> inputs;           // [N, D] what is dispatched; empty: the items themselves
+  Tensor<T, 2, B> inputs;           // [N, D] the rows to dispatch; empty: the items
   Tensor<T, 2, B> slots;            // [sequences · E · P, D] in the order of dispatch_weight
   Tensor<T, 1, B> valid;            // [N] 1 = item, 0 = padding; empty: all are items
   Tensor<Index, 1, B> offsets, rows, item_offsets, slot_offsets;  // [E + 1], [S] slot → row of `slots`, [sequences + 1]
 
-  /// The adjoint of the plan: what the gate's backward receives.
+  /// The gradient of the plan, which the gate's backward gets.
   struct Grad {
     View<T, 2, B> dispatch_weight, combine_weight;
-    View<T, 2, B> inputs;  // [N, D], empty where the items themselves were dispatched
+    View<T, 2, B> inputs;  // [N, D], empty if the items were dispatched
   };
 
   void resize(typename B::Context& ctx, Index items, Index experts, Index slots_per_expert, const Sequence<T, B>& of) {
@@ -86,7 +86,7 @@ struct DensePlan {
   Index sequences() const { return item_offsets.size() - 1; }
   Groups<B> groups() const { return {offsets, rows, rows.size()}; }
 
-  /// x without what stands in padding. May live in scratch: take a mark first.
+  /// Returns x with padding set to 0. The result can be in scratch memory, so take a mark first.
   View<const T, 2, B> without_padding(typename B::Context& ctx, In<T, 2, B> x) const {
     return gatefold::without_padding<T, B>(ctx, x, valid.view());
   }
@@ -100,7 +100,7 @@ struct DensePlan {
   }
   Dispatched<T, B> dispatched(In<T, 2, B>) const { return {groups(), slots}; }
 
-  /// The items, then step(at, i) for every element of out.
+  /// Computes (2), then calls step(at, i) for every element of out.
   template <class Step = functor::NoStep<T>>
   void combine(typename B::Context& ctx, In<T, 2, B> z, Out<T, 2, B> out, const Step& step = {}) const {
     auto mark = ctx.mark();
@@ -126,7 +126,7 @@ struct DensePlan {
     FullPrecision<B>::grouped_outer(ctx, items_of_sequences(), combine_weight.view(), dkept, by_sequence(drows));
     if (sequences() != 1) B::for_rows(ctx, rows.size(), functor::CarryRows<T, T, T, B>{rows, drows, {}, dz});
   }
-  /// Adds to dx, or to d.inputs.
+  /// Adds to dx, or to d.inputs if the plan has inputs.
   void dispatch_backward(typename B::Context& ctx, In<T, 2, B> x, In<T, 2, B> dslots, Out<T, 2, B> dx, Grad& d) const {
     auto mark = ctx.mark();
     const auto drows = in_row_order(ctx, dslots);
@@ -147,7 +147,7 @@ struct DensePlan {
   View<const T, 2, B> sources(auto& ctx, View<const T, 2, B> x) const {
     return inputs.size() > 0 ? inputs.view() : without_padding(ctx, x);
   }
-  /// Rows of slots, ordered by sequence.
+  /// Returns the rows of slots, ordered by sequence.
   View<const T, 2, B> in_row_order(auto& ctx, View<const T, 2, B> z) const {
     if (sequences() == 1) return z;
     auto by_row = ctx.template scratch<T>(z.extent(0), z.extent(1));

@@ -6,7 +6,8 @@
 
 namespace gatefold {
 
-/// The weights w of slots whose items receive Σ w[s] z[s], and where their adjoints go, as a plan holds them: by picks.
+/// The weights w of slots whose items receive Σ w[s] z[s], and the memory for their gradients. A plan stores both by
+/// pick.
 template <class T, class B>
 struct SlotWeights {
   View<const T, 1, B> weight{};    // [picks] in

@@ -15,15 +15,15 @@
 
 namespace gatefold {
 
-/// Stands in a plan for a pick that nobody made, where items take different numbers of experts.
+/// The expert of an unused place in a plan, if items take different numbers of experts.
 inline constexpr Index no_pick = std::numeric_limits<Index>::min();
 
 namespace functor {
 
-/// The expert a pick chose, dropped or not: a dropped pick stands as ~e in the plan.
+/// Returns the expert that a pick chose, dropped or not; a dropped pick is stored as ~e in the plan.
 GATEFOLD_HD inline Index chosen(Index expert) { return expert < 0 ? ~expert : expert; }
 
-/// rows[s] = item[pick[s]]; -1 past the last slot, so that such slots belong to no item.
+/// rows[s] = item[pick[s]]; -1 after the last slot, so that the rest belongs to no item
 template <class B>
 struct SlotItems {
   View<const Index, 1, B> offsets, pick, item;
@@ -33,9 +33,9 @@ struct SlotItems {
   }
 };
 
-/// out[n] (+)= Σ w[s] z[s] over the slots s of item n, in ascending order from 0 (or out[n]); on the CPU every product
-/// is rounded; w = 1 without weights. take(at, i, value) stores an element (for_rows).
-/// @tparam Z  what z is stored as
+/// out[n] (+)= Σ w[s] z[s] over the slots s of item n, in ascending order from 0 (or out[n]); w = 1 without weights. On
+/// the CPU every product is rounded before it is added. take(at, i, value) stores an element (for_rows).
+/// @tparam Z  stored type of z
 template <class T, class B, class Z = T>
 struct Combine {
   View<const Index, 1, B> item_offsets, item_slots, pick;
@@ -61,9 +61,9 @@ struct Combine {
   GATEFOLD_HD Index independent_columns() const { return out.extent(1); }
 
  private:
-  static constexpr int few = 4;  // slots that are looked up, and summed, at once
+  static constexpr int few = 4;  // slots that are read and summed together
   struct Slots {
-    Index begin, count;  // of all that are left
+    Index begin, count;  // of all remaining slots
     Index slot[few];
     T weight[few];
   };
@@ -75,7 +75,7 @@ struct Combine {
       if (i < s.count) s.weight[i] = weight_of(s.slot[i]);
     return s;
   }
-  /// Those that s holds.
+  /// Sums the slots in s.
   template <class Lanes, class Take>
   GATEFOLD_HD void sum(const Lanes& lanes, Index n, const Slots& s, bool add, const Take& take) const {
     const Index columns = out.extent(1);
@@ -85,7 +85,7 @@ struct Combine {
     const Index first = n * columns;
     each_column<T>(lanes, columns, [&](auto at, Index j) {
       using Value = typename decltype(at)::Value;
-      Value term[few];  // all loaded before the first is used, so that they are waited for together
+      Value term[few];  // load all before the first use, so that the latencies overlap
       for (int i = 0; i < few; ++i) term[i] = i < count ? at.load(from[i] + j) : Value(T(0));
       Value total = add ? at.load(out.data() + first + j) : Value(T(0));
       for (int i = 0; i < few; ++i)
@@ -116,7 +116,7 @@ struct CombineBackward {
     const T *from = dout.data() + item * columns, *value = z.data() + s * columns;
     T* to = dz.data() + s * columns;
     const T dot = sum_columns<T>(lanes, columns, [&](auto at, Index j) {
-      const auto d = at.load(from + j), v = at.load(value + j);  // before a store that might change it
+      const auto d = at.load(from + j), v = at.load(value + j);  // before the store, because dz can be z
       at.store(to + j, w * d);
       return d * v;
     });
@@ -126,7 +126,7 @@ struct CombineBackward {
 
 }  // namespace functor
 
-/// What an expert sees of the items: groups of slots, and the rows they read.
+/// The input of an expert: groups of slots, and the rows that they read.
 template <class T, class B>
 struct Dispatched {
   Groups<B> groups;
@@ -137,14 +137,14 @@ struct Dispatched {
 ///
 ///     out[n] = Σ_{picks p of item n} weight[p] · z[slot of p]                                          (1)
 ///
-/// A gate calls `resize`, writes item, expert (negative: dropped) and weight of every pick in any order, then calls
-/// `build`. A pick that was chosen and then dropped, for want of room, is written ~e: `functor::chosen` gives e back. A
-/// place that no pick uses is written `no_pick`.
+/// A gate calls `resize`, writes item, expert (negative: dropped) and weight of every pick in any order, and then calls
+/// `build`. A pick that was chosen and then dropped, because its expert is full, is written as ~e; `functor::chosen`
+/// returns e. A place that no pick uses is written as `no_pick`.
 /// @throws ArgumentError on negative sizes; from `build` on picks of experts or items that do not exist; from
-///         `build_complete` on dropped picks (on a device, negative items and dropped picks are not found); from
-///         `dispatch` unless it was built since `resize`
-/// @cost   building is two stable counting sorts, O(S + E) and O(S + N); combining touches every slot once
-/// @order  slots of an expert follow pick order; slots of an item are summed by ascending slot, so by expert
+///         `build_complete` on dropped picks; from `dispatch` unless the plan was built since `resize`. On a device,
+///         negative items and dropped picks are not detected
+/// @cost   building is two stable counting sorts, O(S + E) and O(S + N); combining reads every slot once
+/// @order  slots of an expert are in pick order; slots of an item are summed by ascending slot, so by expert
 template <class T, class B>
 struct SparsePlan {
   Tensor<Index, 1, B> item, expert;              // [S] in pick order
@@ -153,7 +153,7 @@ struct SparsePlan {
   Tensor<Index, 1, B> item_offsets, item_slots;  // [N + 1], [S]
   bool built = false;                            // since resize
 
-  /// The adjoint of the plan: what the gate's backward receives.
+  /// The gradient of the plan, which the gate's backward gets.
   struct Grad {
     View<T, 1, B> weight;  // [S]
   };
@@ -172,19 +172,19 @@ struct SparsePlan {
     B::group_by(ctx, expert, offsets, pick);
     B::for_each(ctx, rows.size(), functor::SlotItems<B>{offsets, pick, item, rows});
     B::group_by(ctx, rows, item_offsets, item_slots);
-    if constexpr (B::is_host)  // a device would have to be waited for
+    if constexpr (B::is_host)  // on a device the check would have to wait for the stream
       expect(item_offsets(items()) == offsets(experts()), "SparsePlan.build", "item",
              "an item that exists for each pick", "negative ones");
     built = true;
   }
-  /// The same plan at less cost, where every item made the same number of picks, they stand side by side in the order
-  /// of items, and none is dropped or left unused.
-  /// @cost one counting sort, and O(K²) comparisons an item at most
+  /// Builds the same plan at less cost, for complete picks: every item has the same number of picks, they are adjacent
+  /// and in the order of items, and no pick is dropped or unused.
+  /// @cost one counting sort, and at most O(K²) comparisons per item
   void build_complete(typename B::Context& ctx) {
     const Index each = items() > 0 ? rows.size() / items() : 0;
     expect(each * items() == rows.size(), "SparsePlan.build_complete", "picks",
            "the same number for each item, as complete_picks says of a selection", rows.size());
-    if constexpr (B::is_host) {  // a device would have to be waited for
+    if constexpr (B::is_host) {  // on a device the check would have to wait for the stream
       Index least = 0;
       for (Index p = 0; p < expert.size(); ++p) least = std::min(least, expert(p));
       expect(least == 0, "SparsePlan.build_complete", "expert",
@@ -195,20 +195,20 @@ struct SparsePlan {
     built = true;
   }
 
-  /// 0 of a plan that was never built.
+  /// Returns the number of items; 0 for a plan that was never built.
   Index items() const { return std::max<Index>(item_offsets.size() - 1, 0); }
   Index experts() const { return std::max<Index>(offsets.size() - 1, 0); }
   Groups<B> groups() const { return {offsets, rows, rows.size()}; }
 
-  /// The un-permuted items: a backend gathers while it reads them.
+  /// Returns the items in their own order, because a backend gathers rows while it reads them.
   Dispatched<T, B> dispatch(typename B::Context&, In<T, 2, B> x) {
     expect(built, "SparsePlan.dispatch", "plan", "one that the gate built, by plan.build(ctx)", "one that it did not");
     return {groups(), x};
   }
   Dispatched<T, B> dispatched(In<T, 2, B> x) const { return {groups(), x}; }
 
-  /// (1), then step(at, i) for every element of out.
-  /// @tparam Z  T, or what z is stored as
+  /// Computes (1), then calls step(at, i) for every element of out.
+  /// @tparam Z  stored type of z
   template <class Z = T, class Step = functor::NoStep<T>>
   void combine(typename B::Context& ctx, In<Z, 2, B> z, Out<T, 2, B> out, const Step& step = {}) const {
     for_rows(ctx, out, functor::Combine<T, B, Z>{item_offsets, item_slots, pick, weight, z, out, false}, step);
@@ -222,7 +222,7 @@ struct SparsePlan {
   void combine_backward(typename B::Context& ctx, In<T, 2, B> z, In<T, 2, B> dout, Out<T, 2, B> dz, Grad& d) const {
     B::for_rows(ctx, rows.size(), functor::CombineBackward<T, B>{groups(), pick, weight, z, dout, dz, d.weight});
   }
-  /// In place of combine_backward, for experts whose backward takes weights.
+  /// Replaces combine_backward for experts whose backward takes weights.
   SlotWeights<T, B> slot_weights(const Grad& d) const { return {weight, d.weight, pick}; }
   /// dx[n] += Σ dslots[s] over the slots of n.
   template <class Z = T>

@@ -7,12 +7,11 @@
 
 namespace gatefold {
 
-/// Which copy there is of the elements of a tensor as they are, by the number of the pass that made it. It is forgotten
-/// as soon as somebody asks for the elements to write them. A view that was taken before and is written through later
-/// is not seen.
+/// Identifies the pass that copied the current elements of a tensor. Any non-const access to the elements clears it,
+/// because the copy can then be stale. Writes through a view taken earlier are not detected.
 class CopyStamp {
  public:
-  /// The number of a pass: that of no other, wherever its copies are moved.
+  /// Returns a number for a new pass, unique in the process.
   static std::uint64_t next() { return last_.fetch_add(1, std::memory_order_relaxed) + 1; }
 
   CopyStamp() = default;
@@ -26,7 +25,8 @@ class CopyStamp {
 
   void set(std::uint64_t pass) const { pass_.store(pass, std::memory_order_relaxed); }
   bool is(std::uint64_t pass) const { return pass_.load(std::memory_order_relaxed) == pass; }
-  /// Threads that write different elements ask for them at once: they store it the first time alone.
+  /// Clears the stamp. It stores only if the stamp is set, because many threads can call it at once for different
+  /// elements.
   void forget() const {
     if (!is(0)) set(0);
   }
@@ -36,7 +36,7 @@ class CopyStamp {
   mutable std::atomic<std::uint64_t> pass_{0};
 };
 
-/// Of a tensor that nobody copies: what is said of its copies is forgotten at once.
+/// Replaces CopyStamp in tensors that are never copied.
 struct NoCopyStamp {
   static void set(std::uint64_t) {}
   static bool is(std::uint64_t) { return false; }

@@ -10,13 +10,13 @@ namespace gatefold {
 
 namespace detail_ {
 
-/// Held while the zeros of a tensor are written.
+/// Locked while the zeros of a tensor are written.
 GATEFOLD_UNIQUE inline std::mutex writing_zeros;
 
 }  // namespace detail_
 
-/// That all elements of a tensor are 0 and none of them is written yet. Whoever asks for the elements has them written
-/// first, on whatever thread; a product that stores all of them takes that duty over instead.
+/// Marks a tensor as zero without writing the zeros. They are written at the first access, on the accessing thread. A
+/// product that overwrites every element calls take() instead, and then they are not written.
 template <class B>
 class DeferredZeros {
  public:
@@ -29,12 +29,12 @@ class DeferredZeros {
   }
   ~DeferredZeros() = default;
 
-  /// @param ctx  writes them when it comes to that
+  /// @param ctx  writes the zeros at the first access, so it must live until then
   template <class Context>
   void defer(Context& ctx) {
     ctx_.store(&ctx, std::memory_order_relaxed);
   }
-  /// Whether they were deferred; the caller writes all elements now.
+  /// Returns whether zeros were deferred, and cancels them. If it returns true, the caller must write all elements.
   bool take() { return ctx_.exchange(nullptr, std::memory_order_relaxed) != nullptr; }
   void write(void* data, std::size_t bytes) const {
     if (ctx_.load(std::memory_order_acquire) != nullptr) write_now(data, bytes);
@@ -52,7 +52,7 @@ class DeferredZeros {
   mutable std::atomic<void*> ctx_{nullptr};
 };
 
-/// Of a tensor that writes its zeros at once.
+/// Replaces DeferredZeros in tensors that write their zeros at once.
 struct NoDeferredZeros {
   static bool take() { return false; }
   static void write(void*, std::size_t) {}

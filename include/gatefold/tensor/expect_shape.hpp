@@ -10,10 +10,10 @@
 
 namespace gatefold {
 
-/// Stands for "any extent" in expect_shape; printed as `?`.
+/// "Any extent" in expect_shape; printed as `?`.
 inline constexpr Index any_extent = -1;
 
-/// What expect_shape throws. @param got  [rank]
+/// Throws the error of expect_shape. @param got  [rank]
 [[noreturn, gnu::cold, gnu::noinline]] inline void throw_shape(const char* where, const char* name,
                                                                std::initializer_list<Index> expected, const Index* got,
                                                                int rank) {
@@ -31,7 +31,7 @@ inline constexpr Index any_extent = -1;
   throw ArgumentError(message.str());
 }
 
-/// expect_shape of whatever has these extents: one function, for models ask often.
+/// expect_shape for anything with these extents. It is one function, because the library checks many shapes.
 [[gnu::noinline]] inline void expect_extents(const char* where, const char* name, const Index* got, int rank,
                                              bool has_memory, std::initializer_list<Index> expected) {
   bool same = expected.size() == static_cast<std::size_t>(rank);
@@ -46,11 +46,12 @@ inline constexpr Index any_extent = -1;
   expect(size == 0, where, name, Joined{"memory of ", size, " elements"}, "a null pointer");
 }
 
-/// Require the extents of a view or tensor, and memory behind them: `Mixture.forward: x: expected [?, 512], got [32,
-/// 256]`.
+/// Requires the extents of a view or tensor, and memory behind them:
 ///
-/// @throws ArgumentError unless every extent agrees, none is negative, and there is memory for what is not empty
-/// @cost   one comparison per dimension; the message is built on failure only
+///     Mixture.forward: x: expected [?, 512], got [32, 256]
+///
+/// @throws ArgumentError unless every extent agrees, none is negative, and a non-empty view has memory
+/// @cost   one comparison per dimension; the message is built only on failure
 template <class V>
 void expect_shape(const char* where, const char* name, const V& view, std::initializer_list<Index> expected) {
   Index got[V::rank];
@@ -60,8 +61,10 @@ void expect_shape(const char* where, const char* name, const V& view, std::initi
   expect_extents(where, name, got, V::rank, has_memory, expected);
 }
 
-/// Require that what is written shares no memory with what is read: `Mixture.forward: u: expected memory of its own,
-/// got some of x`.
+/// Requires that an output shares no memory with an input:
+///
+///     Mixture.forward: u: expected memory of its own, got some of x
+///
 /// @throws ArgumentError
 /// @cost   two comparisons
 template <class Out, class In>

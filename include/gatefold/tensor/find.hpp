@@ -20,7 +20,7 @@ namespace gatefold {
 
 namespace detail_::pack {
 
-/// The number of characters to insert, delete or replace until one name is the other.
+/// Returns the number of characters to insert, delete or replace to turn one name into the other.
 inline std::size_t edit_distance(std::string_view a, std::string_view b) {
   std::vector<std::size_t> row(b.size() + 1);
   for (std::size_t j = 0; j <= b.size(); ++j) row[j] = j;
@@ -35,12 +35,12 @@ inline std::size_t edit_distance(std::string_view a, std::string_view b) {
   }
   return row[b.size()];
 }
-/// Whether one name is the other but for some parts at its beginning: `branch.up` and `layers.0.branch.up`.
+/// Whether the names are equal, except for parts at the beginning of one: `branch.up` and `layers.0.branch.up`.
 inline bool same_end(std::string_view a, std::string_view b) {
   if (a.size() < b.size()) std::swap(a, b);
   return !b.empty() && a.ends_with(b) && (a.size() == b.size() || a[a.size() - b.size() - 1] == '.');
 }
-/// The names that a misspelt one may mean, best first: those with the same end, then those at the least edit distance.
+/// Returns the likely names for a misspelt one: first names with the same end, then names at the least edit distance.
 inline std::vector<std::string> nearest_names(std::vector<std::string> names, std::string_view name,
                                               std::size_t count = 3) {
   const auto rank = [&](const std::string& of) { return std::pair(!same_end(of, name), edit_distance(of, name)); };
@@ -59,7 +59,7 @@ inline std::vector<std::string> nearest_names(std::vector<std::string> names, st
   throw_unexpected("find", "name", Joined{"the name of a tensor of the pack", nearest}, name.empty() ? "\"\"" : name);
 }
 
-/// Keeps the tensor of a name.
+/// A visitor that finds the tensor with a name.
 template <class T, class B>
 struct Find {
   std::string_view name;

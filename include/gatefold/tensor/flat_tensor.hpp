@@ -11,20 +11,20 @@
 #include "gatefold/tensor/tensor.hpp"
 #include "gatefold/tensor/view.hpp"
 
-/// Tensors without their rank: who treats all alike is compiled once.
+/// Tensors without their rank, so that code for tensors of any rank is compiled once.
 namespace gatefold {
 
 template <class T, class B>
 class FlatTensor;
 
-/// A Tensor or Table whose type is forgotten, for FlatTensor to know again. It owns nothing.
+/// A type-erased Tensor or Table, from which a FlatTensor restores the element type. It does not own the elements.
 struct AnyTensor {
-  const void* type;  // type_of<T>() of its elements T
+  const void* type;  // type_of<T>() of the elements
   void* elements;
   Index size;
   int rank;
   Index extents[4];
-  unsigned char* marks = nullptr;  // of the rows of a Table, where not all are touched
+  unsigned char* marks = nullptr;  // marks of touched rows of a Table; null if all rows are touched
   void* table = nullptr;
   void (*touch_all)(void* table) = nullptr;
   bool skipped = false;  // Tensor.skip
@@ -33,7 +33,7 @@ struct AnyTensor {
   static const void* type_of() {
     return detail_::type_id<std::remove_const_t<T>>();
   }
-  /// @param constant  it will not be written through this
+  /// @param constant  whether the elements are only read through this
   template <class T, int Rank, class B>
   explicit AnyTensor(Tensor<T, Rank, B>& t, bool constant = false)
       : type(type_of<T>()),
@@ -60,14 +60,14 @@ struct AnyTensor {
   explicit AnyTensor(FlatTensor<T, B>& t, bool = false) : AnyTensor(t.any_) {}
 };
 
-/// The elements of a Tensor or Table in a row, and its extents. It owns nothing: what it was made from stays where it
-/// is meanwhile. Taking elements to write them touches all rows of a Table, as there; `rows` touches nothing.
+/// The elements of a Tensor or Table as one array, and its extents. It does not own the elements: the tensor must
+/// outlive it and stay at its address. Non-const access to elements touches all rows of a Table; `rows` does not.
 template <class T, class B>
 class FlatTensor {
   friend struct AnyTensor;
 
  public:
-  /// @throws ArgumentError unless it has elements of T
+  /// @throws ArgumentError unless the elements have type T
   explicit FlatTensor(const AnyTensor& any) : any_(any) {
     expect(any.type == AnyTensor::type_of<T>(), "FlatTensor", "tensor", "elements of the type of its pack", "others");
   }
@@ -90,7 +90,7 @@ class FlatTensor {
   }
   View<const T, 1, B> view() const { return {data(), size()}; }
   View<T, 1, B> view() { return {data(), size()}; }
-  /// The elements as a view of the tensor's extents.
+  /// Returns the elements as a view with the tensor's extents.
   /// @pre Rank is rank()
   template <int Rank>
   View<T, Rank, B> as() {
@@ -103,7 +103,7 @@ class FlatTensor {
   int rank() const { return any_.rank; }
   Index extent(int d) const { return any_.extents[d]; }
 
-  /// False for a Table that counts the rows that are touched.
+  /// False for a Table that counts touched rows.
   bool all_touched() const { return !any_.marks; }
   bool is_skipped() const { return any_.skipped; }
   TableRows<T> rows() const { return {static_cast<T*>(any_.elements), any_.extents[1], any_.marks, all_touched()}; }
@@ -127,7 +127,7 @@ FlatTensor(const Table<T, B>&) -> FlatTensor<const T, B>;
 
 namespace detail_::pack {
 
-/// The elements and the backend of a pack whose template arguments these are, as those of Params<T, B>.
+/// The element type and backend of a pack that has them as template arguments, for example Params<T, B>.
 template <class P>
 struct Of {
   static constexpr bool known = false;

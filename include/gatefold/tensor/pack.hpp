@@ -18,14 +18,14 @@
 
 namespace gatefold {
 
-/// A pack without tensors: what a policy has that keeps, learns, carries or asks for nothing.
+/// A pack without tensors, for a policy without parameters, saved values, carry or extra inputs.
 template <class T, class B>
 struct Nothing {
   static void each(auto&&, auto&...) {}
 };
 
-/// The path of a tensor inside a pack, `layers.0.branch.gate.scores.weight`. Lives on the stack: visiting allocates
-/// nothing unless `str` is called.
+/// The path of a tensor inside a pack, `layers.0.branch.gate.scores.weight`. It lives on the stack, so visiting
+/// allocates nothing unless `str` is called.
 struct Name {
   const Name* parent = nullptr;
   std::string_view part{};
@@ -38,7 +38,7 @@ struct Name {
     return index >= 0 ? s += std::to_string(index) : s += part;
   }
   bool empty() const { return index < 0 && part.empty() && (!parent || parent->empty()); }
-  /// As str(), without a string.
+  /// Prints the same as str(), without making a string.
   [[gnu::cold]] friend std::ostream& operator<<(std::ostream& stream, const Name& name) {
     if (name.parent) stream << *name.parent;
     if (name.index < 0 && name.part.empty()) return stream;
@@ -47,16 +47,16 @@ struct Name {
   }
 };
 
-/// False for a pack that says `static constexpr bool learned = false;`: its tensors are part of the model (named,
-/// copied, saved) but are no business of an optimizer. A frozen router is one; a load bias another.
+/// False for a pack with `static constexpr bool learned = false;`. Its tensors are part of the model (named, copied,
+/// saved), but optimizers ignore them. Examples are a frozen router and a load bias.
 template <class P>
 inline constexpr bool is_learned = !requires {
   requires !P::learned;
 };
 
-/// True for a pack that says `static constexpr bool gradient_is_optional = true;`: the backward of its policy skips
-/// each tensor of its gradients that is_skipped, and adds to the others as always. Gradients of other packs are never
-/// skipped. It holds for the tensors that the pack lists itself; packs inside it say their own.
+/// True for a pack with `static constexpr bool gradient_is_optional = true;`. Then backward of its policy skips each
+/// tensor of its gradients that is_skipped, and adds to the others as always. Gradients of other packs are never
+/// skipped. The flag applies to the tensors that the pack lists itself; packs inside it have separate flags.
 template <class P>
 inline constexpr bool gradient_is_optional = requires {
   requires P::gradient_is_optional;
@@ -81,7 +81,8 @@ inline constexpr bool is_tuple = false;
 template <class... T>
 inline constexpr bool is_tuple<std::tuple<T...>> = true;
 
-/// A pack of which each of several processes holds a part (dist/sharded.hpp); `to.lie_as(from)`: the same part.
+/// A pack of which each of several processes holds a part (dist/sharded.hpp). `to.lie_as(from)` gives `to` the same
+/// part.
 template <class P>
 inline constexpr bool is_sharded = requires {
   requires P::sharded;
@@ -92,18 +93,17 @@ struct HasSharded {
 };
 template <class F>
 struct WithSharded : F, HasSharded {};
-/// A visitor that is told of whole packs of which this process holds a part: it has a member `sharded`, whatever its
-/// signature is.
+/// A visitor that takes sharded packs as a whole: it has a member `sharded`, of any signature.
 template <class F>
 concept SeesSharded = std::is_class_v<F> && !std::is_final_v<F> && !requires {
   &WithSharded<F>::sharded;
 };
 
-/// A stand-in for f of `each`.
+/// A visitor for checking `each` at compile time.
 struct AnyVisitor {
   void operator()(std::string_view, auto&...) const {}
 };
-/// True for a pack; otherwise one sentence says what it lacks.
+/// Returns true for a pack. Otherwise the compiler reports the missing function in one sentence.
 template <class P>
 constexpr bool check() {
   constexpr bool lists_tensors = requires(AnyVisitor f, P & p) { P::each(f, p, p); };
@@ -114,7 +114,8 @@ constexpr bool check() {
   return lists_tensors;
 }
 
-/// f(at, tensor...), once for each kind of tensor and not once for each tensor of a pack: a model has many.
+/// Calls f(at, tensors...). It is compiled once per type of tensor, not once per tensor of a pack, which a model has
+/// many of.
 template <class F, class... P>
 [[gnu::noinline]] void visit_tensor(F& f, const Name& at, P&... tensors) {
   f(at, tensors...);
@@ -122,7 +123,7 @@ template <class F, class... P>
 
 template <bool OnlyLearned, class F, class P, class... Q>
 void visit(F& f, const Name& at, P& first, Q&... more);
-/// f of `each`: one type for each visitor, where a lambda would be one for each pack as well.
+/// The argument f of `each`. It has one type per visitor; a lambda would have one type per visitor and pack.
 template <bool OnlyLearned, class F>
 struct Parts {
   F& f;
@@ -150,7 +151,7 @@ void visit(F& f, const Name& at, P& first, Q&... more) {
     };
     parts(std::make_index_sequence<std::tuple_size_v<Pack>>{});
   } else if constexpr (!OnlyLearned || is_learned<Pack>) {
-    // Flatten says it when it runs, so that both walks are compiled once.
+    // Flatten has this flag at run time, so that both kinds of visit are compiled once.
     if constexpr (!is_learned<Pack> && requires { f.only_learned; })
       if (f.only_learned) return;
     if constexpr (is_sharded<Pack> && SeesSharded<std::remove_const_t<F>>) {
@@ -163,26 +164,26 @@ void visit(F& f, const Name& at, P& first, Q&... more) {
 
 }  // namespace detail_::pack
 
-/// Call f(name, tensor...) for every tensor of one pack, or of several of the same shape in lock step.
-/// @throws ArgumentError where the packs have vectors of different length
+/// Calls f(name, tensor...) for every tensor of one pack, or of several packs of the same structure in parallel.
+/// @throws ArgumentError if the packs have vectors of different length
 ///
 /// A pack is a struct with `static void each(auto&& f, auto&... p)` that lists its members once: `f("weight",
-/// p.weight...); f("bias", p.bias...);`. Vectors and tuples of packs are packs. A visitor with `sharded(name, pack...)`
-/// is given whole packs of which this process holds a part, in place of their tensors.
+/// p.weight...); f("bias", p.bias...);`. Vectors and tuples of packs are packs. If this process holds only a part of a
+/// pack (sharded), a visitor with `sharded(name, pack...)` gets the whole pack instead of its tensors.
 template <class F, class... P>
 void for_each_tensor(F&& f, P&... packs) {
   detail_::pack::visit<false>(f, Name{}, packs...);
 }
 namespace detail_::pack {
 
-/// One type for all visitors of AnyTensors: the walk over a pack is compiled once. Check::tensor<T>() stops the compile
-/// where a tensor's type is none for them.
+/// The only visitor type for AnyTensors, so that the visit of a pack is compiled once. Check::tensor<T>() stops the
+/// compilation if a tensor's type is not supported.
 template <class Check>
 struct Flatten {
   void* to;
   void (*tensor)(void* to, const Name& at, const AnyTensor* of_each_pack);
   bool only_learned;
-  const bool* constant;  // of each pack: the walk does not know
+  const bool* constant;  // of each pack, because the visit ignores const
 
   template <class... T>
   void operator()(const Name& at, T&... tensors) const {
@@ -196,7 +197,7 @@ struct NoCheck {
   template <class>
   static constexpr void tensor() {}
 };
-/// f(name, any) for every tensor, any[i] that of the pack i. It does not say whether that is const.
+/// Calls f(name, any) for every tensor, where any[i] is the tensor of pack i. AnyTensor does not record constness.
 template <class Check = NoCheck, class F, class... P>
 void visit_any(const F& f, const Name& at, bool only_learned, P&... packs) {
   static constexpr bool constant[]{std::is_const_v<P>...};
@@ -207,7 +208,7 @@ void visit_any(const F& f, const Name& at, bool only_learned, P&... packs) {
                                only_learned, constant};
   visit<false>(flatten, at, const_cast<std::remove_const_t<P>&>(packs)...);
 }
-/// The FlatTensors of packs P.
+/// The FlatTensor type for tensors of pack P.
 template <class P, class T = typename Of<std::remove_const_t<P>>::Element>
 using FlatOf =
     FlatTensor<std::conditional_t<std::is_const_v<P>, const T, T>, typename Of<std::remove_const_t<P>>::Backend>;
@@ -217,7 +218,7 @@ void visit_flat(F& f, const Name& at, const AnyTensor* of_each_pack, std::index_
   const auto lvalues = [&](FlatOf<P>... tensors) { f(at, tensors...); };
   lvalues(FlatOf<P>(of_each_pack[At])...);
 }
-/// f(name, flat...) where packs do not say what their elements are.
+/// Calls f(name, flat...), for packs whose element type is unknown.
 template <class F>
 struct FlattenEach {
   F& f;
@@ -230,9 +231,9 @@ struct FlattenEach {
 
 }  // namespace detail_::pack
 
-/// Call f(name, tensor...) for every tensor that an optimizer steps, of one pack or of several in lock step: those of
-/// packs that are learned, unless one of the tensors is skipped (Tensor.skip). Each is a FlatTensor (but to a visitor
-/// with `sharded`, see for_each_tensor): elements and extents, whatever its rank.
+/// Calls f(name, tensor...) for every tensor that an optimizer updates, of one pack or of several in parallel. These
+/// are the tensors of learned packs, unless one of them is skipped (Tensor.skip). Each tensor is a FlatTensor: elements
+/// and extents, for any rank. A visitor with `sharded` gets sharded packs instead, see for_each_tensor.
 template <class F, class... P>
 void for_each_learned(F&& f, P&... packs) {
   if constexpr (detail_::pack::SeesSharded<std::remove_cvref_t<F>>) {
@@ -292,11 +293,10 @@ void expect_like(const char* where, const Name& at, const P& like, const P& othe
 
 }  // namespace detail_::pack
 
-/// Require of a pack, gradients or moments, the parts and shapes of another, the parameters, but for tensors that are
-/// skipped (Tensor.skip):
-/// `AdamW.step: grads.expert.up: expected [8, 32, 64], got [2, 32, 64]`.
+/// Requires that a pack (gradients or moments) has the parts and shapes of another (the parameters), except for skipped
+/// tensors (Tensor.skip): `AdamW.step: grads.expert.up: expected [8, 32, 64], got [2, 32, 64]`.
 /// @throws ArgumentError
-/// @cost   a comparison per extent; the message is built on failure only
+/// @cost   a comparison per extent; the message is built only on failure
 template <class P>
 void expect_like(const char* where, std::string_view name, const P& like, const P& other) {
   detail_::pack::expect_like(where, Name{nullptr, name}, like, other);
@@ -304,13 +304,13 @@ void expect_like(const char* where, std::string_view name, const P& like, const 
 
 namespace detail_::pack {
 
-/// leaf(a, b), as visit_tensor.
+/// Calls leaf(a, b); a separate function as visit_tensor.
 template <class P, class Q, class Leaf>
 [[gnu::noinline]] void visit_leaf(P& to, const Q& from, const Leaf& leaf) {
   leaf(to, from);
 }
-/// Give `to` the parts of `from`, and what `lie_as` of a pack takes over beside its tensors, and call leaf(a, b) for
-/// every tensor a of `to` and b of `from`.
+/// Gives `to` the parts of `from`, and whatever else `lie_as` of a pack copies. Calls leaf(a, b) for every tensor a of
+/// `to` and b of `from`.
 template <class P, class Q, class Leaf>
 void structure_like(P& to, const Q& from, const Leaf& leaf) {
   if constexpr (is_tensor<P>) {
@@ -328,21 +328,22 @@ void structure_like(P& to, const Q& from, const Leaf& leaf) {
     P::each([&](std::string_view, auto& a, auto& b) { structure_like(a, std::as_const(b), leaf); }, to, from);
   }
 }
-/// A lambda of shape_like would be another type for each pack; with this one the parts of two models that are the same
-/// are compiled once. So it is with every visitor here that has a name.
+/// The visitor of shape_like. A lambda would have another type for each pack; with this type, equal parts of two models
+/// are compiled once. Other visitors here have names for the same reason.
 struct ResizeLike {
   void operator()(auto& a, const auto& b) const { a.resize_like(b); }
 };
 
 }  // namespace detail_::pack
 
-/// Give `to` the tensors and shapes of `from`, which may live on another backend; contents are dropped.
+/// Gives `to` the tensors and shapes of `from`, which can be on another backend. Contents are dropped.
 template <class P, class Q>
 void shape_like(P& to, const Q& from) {
   detail_::pack::structure_like(to, from, detail_::pack::ResizeLike{});
 }
 
-/// The first Table of a pack, the weights of the embedding that a model begins with; null where there is none.
+/// Returns the first Table of a pack, which is the weights of the embedding at the start of a model; null if there is
+/// none.
 template <class T, class B, class P>
 auto* first_table(P& pack) {
   using Found = std::conditional_t<std::is_const_v<P>, const Table<T, B>, Table<T, B>>;
@@ -354,7 +355,7 @@ auto* first_table(P& pack) {
   return found;
 }
 
-/// The number of tensors in a pack.
+/// Returns the number of tensors in a pack.
 template <class P>
 std::size_t count_tensors(const P& p) {
   std::size_t n = 0;
@@ -371,7 +372,7 @@ struct FindSharded {
 
 }  // namespace detail_::pack
 
-/// Whether this process holds a part of some of its tensors alone.
+/// Whether the pack is sharded: this process holds only a part of some of its tensors.
 template <class P>
 bool holds_sharded(const P& p) {
   bool found = false;
@@ -379,7 +380,7 @@ bool holds_sharded(const P& p) {
   return found;
 }
 
-/// The number of values in a pack.
+/// Returns the number of values in a pack.
 template <class P>
 Index count_values(const P& p) {
   Index n = 0;

@@ -10,15 +10,15 @@
 
 namespace gatefold {
 
-/// A hash of words of 8 bytes, spread evenly over elements in host memory. It tells contents that were replaced from
-/// contents that were not, at a cost that does not depend on their size.
+/// A hash of 8-byte words at even distances in host memory. It detects that contents were replaced, at a cost that does
+/// not depend on their size.
 ///
 ///     h ← rotate(h ⊕ word, 23) · 0x9e3779b97f4a7c15,   words 0, s, 2 s, … and the last one                 (1)
 ///
 /// The stride s is odd, because an even one could read the same columns of every row.
 struct SampledHash {
   std::uint64_t hash = 0;
-  std::uint64_t bits = 0;  // of all words that were read: 0 if the elements are 0
+  std::uint64_t bits = 0;  // bitwise or of all words that were read; 0 if the elements are 0
 
   /// Reads all of x if it has no more than `most` words. Does nothing on a device.
   template <class T, int Rank, class B>

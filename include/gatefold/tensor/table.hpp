@@ -10,24 +10,24 @@
 
 namespace gatefold {
 
-/// Rows of a Table and which of them are touched, for who writes some and says so.
+/// The rows of a Table and their marks, for code that writes some rows and marks them.
 template <class T>
 struct TableRows {
   using Mark = std::conditional_t<std::is_const_v<T>, const unsigned char, unsigned char>;
   T* data;
   Index columns;
-  Mark* marks;  // one for each row; without meaning where all are touched
+  Mark* marks;  // one for each row; undefined if `all`
   bool all;
 
   GATEFOLD_HD bool touched(Index row) const { return all || marks[row] != 0; }
 };
 
-/// A matrix of which a step uses few rows, the weights of an Embedding: in a pack a tensor like any other. As a
-/// gradient it knows the rows that backward touched since it was zeroed. All others are 0, and
-/// backend/touched_rows.hpp leaves them out.
+/// A matrix of which a step uses few rows, for example the weights of an Embedding. In a pack it is a tensor like any
+/// other. As a gradient it records the rows that backward touched since it was zeroed. All other rows are 0, and
+/// functions of backend/touched_rows.hpp skip them.
 ///
-/// Taking its elements to write them, by view(), data() or an index of one that is not const, touches all rows: code
-/// that knows of no tables is right, and pays for all of them. `rows` touches nothing.
+/// Non-const access to elements by view(), data() or an index touches all rows. Therefore code that does not support
+/// tables is correct, but processes all rows. `rows` touches no row.
 template <class T, class B>
 class Table {
  public:
@@ -46,7 +46,7 @@ class Table {
     if (other.is_skipped()) return skip();
     resize(other.extent(0), other.extent(1));
   }
-  /// As that of a Tensor.
+  /// As Tensor.skip.
   void skip() {
     resize(0, 0);
     elements_.skip();
@@ -71,12 +71,12 @@ class Table {
   Index extent(std::size_t d) const { return elements_.extent(d); }
   Index size() const { return elements_.size(); }
 
-  /// For who writes touched rows alone, or marks those that it writes.
+  /// For code that writes only touched rows, or marks the rows that it writes.
   TableRows<T> rows() { return {elements_.data(), elements_.extent(1), marks_.data(), all_}; }
   TableRows<const T> rows() const { return {elements_.data(), elements_.extent(1), marks_.data(), all_}; }
   bool all_touched() const { return all_; }
   void touch_all() { all_ = true; }
-  /// Once every touched row is 0, and its mark: only marks count from here on.
+  /// Starts to count marks. Call it when all elements and marks are 0.
   void count_marks() { all_ = false; }
 
  private:

@@ -18,13 +18,13 @@ namespace gatefold {
 
 /// An owning, move-only, row-major array on backend B.
 ///
-/// A copy is made by `clone(ctx, tensor)` only. The copy constructor is declared, and calling it stops the compiler
-/// with a sentence: a deleted one would be reported through every pack and std::vector around it, without that
+/// Only `clone(ctx, tensor)` makes a copy. The copy constructor is declared, and calling it stops the compiler with one
+/// sentence. A deleted constructor would be reported through every pack and std::vector around it, without that
 /// sentence.
 ///
-/// `resize` keeps the capacity and drops the contents: a loop allocates nothing after its largest step.
-/// Elements are not initialised (debug builds fill them with NaN or -1 bytes).
-/// @throws std::bad_alloc (or DeviceError) when memory is short, ArgumentError on a negative or overflowing size
+/// `resize` keeps the capacity and drops the contents, so a loop allocates nothing after its largest step. Elements are
+/// not initialised (debug builds fill them with NaN or -1 bytes).
+/// @throws std::bad_alloc (or DeviceError) if memory is short, ArgumentError on a negative or overflowing size
 template <class T, int Rank, class B>
 class Tensor {
   static_assert(std::is_trivially_copyable_v<T>);
@@ -70,15 +70,15 @@ class Tensor {
     GATEFOLD_REQUIRE(sizeof...(Extent) == Rank, "gatefold: one extent per dimension");
     take({static_cast<Index>(extents)...});
   }
-  /// Takes the extents of another tensor, or is skipped if that is.
+  /// Takes the extents of another tensor, or becomes skipped if that tensor is.
   template <class U, class OtherB>
   void resize_like(const Tensor<U, Rank, OtherB>& other) {
     if (other.is_skipped()) return skip();
     const auto parts = [&]<std::size_t... D>(std::index_sequence<D...>) { resize(other.extent(D)...); };
     parts(std::make_index_sequence<std::size_t{Rank}>{});
   }
-  /// Makes the tensor a gradient that nobody needs: empty, without memory, and marked, so that backward passes skip it
-  /// (see gradient_is_optional in tensor/pack.hpp). `resize` takes that back.
+  /// Marks the tensor as a gradient that is not needed. It becomes empty, frees its memory, and backward passes skip it
+  /// (see gradient_is_optional in tensor/pack.hpp). `resize` removes the mark.
   void skip() {
     zeros_.take();
     copied_.forget();
@@ -91,7 +91,7 @@ class Tensor {
   View<const T, Rank, B> view() const { return elements(); }
   operator View<T, Rank, B>() { return to_write(); }
   operator View<const T, Rank, B>() const { return elements(); }
-  /// For another backend that has the same memory.
+  /// Converts to a view of another backend that has the same memory.
   template <class To, class = std::enable_if_t<detail_::shape::shares_memory<B, To>()>>
   operator View<T, Rank, To>() {
     return to_write();
@@ -107,7 +107,7 @@ class Tensor {
   Index extent(std::size_t d) const { return view_.extent(static_cast<int>(d)); }
   Index size() const { return view_.size(); }
 
-  /// One element. Host backends only.
+  /// Returns one element. Host backends only.
   template <class... Extent>
   T& operator()(Extent... i) {
     GATEFOLD_REQUIRE(B::is_host,
@@ -121,22 +121,22 @@ class Tensor {
     return elements()(i...);
   }
 
-  /// All elements are 0 from here on, but nothing is written before somebody asks for them: where a product stores
-  /// whatever it would add (take_zeros), never. Of rank 3, the weights of experts.
-  /// @param ctx  outlives that
+  /// Sets all elements to 0, but the zeros are written only when the elements are accessed. If a product overwrites all
+  /// elements, it calls take_zeros, and the zeros are never written. Only for rank 3, the weights of experts.
+  /// @param ctx  must live until the zeros are written
   template <class Context>
   void defer_zeros(Context& ctx) {
     GATEFOLD_REQUIRE(Rank == 3, "gatefold: tensors of rank 3 defer their zeros; set_zero(ctx, tensor) writes them");
     copied_.forget();
     zeros_.defer(ctx);
   }
-  /// Whether zeros are deferred. If so they are no longer, and who asks writes all elements.
+  /// Returns whether zeros were deferred, and cancels them. If it returns true, the caller must write all elements.
   bool take_zeros() { return zeros_.take(); }
 
-  /// Remember which pass (CopyStamp::next) has copied the elements, until somebody asks for them to write them. Of rank
-  /// 3, as above.
+  /// Records which pass (CopyStamp::next) has copied the elements. Non-const access to elements clears it. Only for
+  /// rank 3, as above.
   void copied_by(std::uint64_t pass) const { copied_.set(pass); }
-  /// Whether nobody has asked for the elements to write them since copied_by(pass), nor moved the tensor.
+  /// Whether there was no non-const access to elements, and no move of the tensor, since copied_by(pass).
   bool is_copied_by(std::uint64_t pass) const { return copied_.is(pass); }
 
  private:
@@ -148,7 +148,8 @@ class Tensor {
 
   void take(const Extents& extents);
   void release();
-  /// Memory that is too small for it: a backend may keep it for who has its address.
+  /// Gives up a buffer that has become too small. A backend can retire it instead of freeing it, because other code can
+  /// still hold its address, for example a captured CUDA graph.
   void outgrow() {
     if constexpr (requires { B::retire(view_.data()); }) {
       if (capacity_ > 0) B::retire(view_.data());
@@ -169,7 +170,8 @@ class Tensor {
   [[no_unique_address]] std::conditional_t<Rank == 3, CopyStamp, NoCopyStamp> copied_;
 };
 
-// Out of the class: what is in it is inline, and compiled again by whoever optimises in spite of kernels.hpp.
+// Defined outside the class, because members defined inside are inline: optimised builds would compile them again in
+// spite of the instantiations in kernels.hpp.
 template <class T, int Rank, class B>
 Tensor<T, Rank, B>::~Tensor() {
   release();

@@ -19,13 +19,13 @@ class View;
 
 namespace detail_::shape {
 
-/// Views and tensors convert by themselves.
+/// Views and tensors, which have their own conversions.
 template <class R>
 concept HasRank = requires {
   std::remove_cvref_t<R>::rank;
 };
 
-/// Says `View: index [7, 0] is out of range of [5, 4]`, and stops the program as an assertion does.
+/// Prints `View: index [7, 0] is out of range of [5, 4]`, and stops the program as an assertion does.
 [[noreturn, gnu::cold, gnu::noinline]] inline void stop_out_of_range(const Index* index, const Index* extents,
                                                                      int rank) {
   const auto list = [rank](const Index* of) {
@@ -38,7 +38,7 @@ concept HasRank = requires {
   std::abort();
 }
 
-/// What has elements in memory.
+/// A type with elements in memory.
 template <class R>
 concept HasData = requires(R& r) {
   r.data();
@@ -51,7 +51,7 @@ concept Span = !HasRank<R> && requires(R & r) {
   { r.size() } -> std::convertible_to<std::size_t>;
 };
 
-/// Something shaped like Eigen::Matrix or Eigen::Map, recognised without including Eigen.
+/// A type shaped like Eigen::Matrix or Eigen::Map, recognised without including Eigen.
 template <class M, class T>
 concept Matrix = !HasRank<M> && requires(M & m) {
   { m.data() } -> std::convertible_to<T*>;
@@ -61,20 +61,20 @@ concept Matrix = !HasRank<M> && requires(M & m) {
   { m.innerStride() } -> std::convertible_to<Index>;
 };
 
-/// What Eigen says of its classes: those that own their elements, and all.
+/// Classes of Eigen that own their elements (Plain), and all classes of Eigen (OfEigen).
 template <class R>
 concept Plain = std::is_same_v<typename R::PlainObject, std::remove_const_t<R>>;
 template <class R>
 concept OfEigen = requires {
   typename R::PlainObject;
 };
-/// An rvalue that takes its elements with it when it goes: a vector, an Eigen::Matrix; not a span, a Map or another
-/// view.
+/// An rvalue that owns its elements, for example a vector or an Eigen::Matrix, but not a span, a Map or another view.
 template <class R>
 concept Temporary = !std::is_lvalue_reference_v<R> && !HasRank<R> &&
                     (Plain<R> || (!OfEigen<R> && std::ranges::range<R> && !std::ranges::borrowed_range<R>));
 
-/// Whether another backend's memory is that of B: the host's, or the device memory that both name as their Memory.
+/// Whether two backends have the same memory: both that of the host, or the same device memory, which both name as
+/// Memory.
 template <class From, class B>
 constexpr bool shares_memory() {
   if constexpr (std::is_same_v<From, B>) {
@@ -91,11 +91,11 @@ constexpr bool shares_memory() {
 
 }  // namespace detail_::shape
 
-/// A non-owning, row-major, contiguous array of rank 1 to 4 that lives on backend B.
+/// A non-owning, row-major, contiguous array of rank 1 to 4 in memory of backend B.
 ///
 /// Converts from a pointer and extents, from contiguous host ranges (rank 1) and from row-major Eigen matrices
 /// (rank 2); a view of `T` converts to a view of `const T`.
-/// @throws ArgumentError when a matrix or vector has a stride
+/// @throws ArgumentError if a matrix or vector has a stride
 template <class T, int Rank, class B>
 class View {
   GATEFOLD_REQUIRE(Rank >= 1 && Rank <= 4, "gatefold: views have rank 1 to 4");
@@ -114,7 +114,7 @@ class View {
     for (int d = 0; d < Rank; ++d) extents_[d] = other.extent(d);
   }
 
-  /// Of another backend that has the same memory.
+  /// Converts from a view of another backend that has the same memory.
   template <class U, class From,
             class = std::enable_if_t<detail_::shape::shares_memory<From, B>() &&
                                      (std::is_same_v<U, T> || std::is_same_v<const U, T>)>>
@@ -181,14 +181,14 @@ class View {
     return data_[offset];
   }
 
-  /// The same elements under other extents: `x.as(N * L, D)`.
+  /// Returns the same elements with other extents: `x.as(N * L, D)`.
   template <class... Extent>
   GATEFOLD_HD constexpr View<T, static_cast<int>(sizeof...(Extent)), B> as(Extent... extents) const {
     GATEFOLD_ASSERT((Index(1) * ... * static_cast<Index>(extents)) == size(), "View.as: sizes differ");
     return {data_, extents...};
   }
 
-  /// Rows [first, first + count) of the first dimension.
+  /// Returns rows [first, first + count) of the first dimension.
   GATEFOLD_HD constexpr View rows(Index first, Index count) const {
     GATEFOLD_ASSERT(0 <= first && 0 <= count && first + count <= extents_[0], "View.rows: out of range");
     View part = *this;
@@ -204,13 +204,14 @@ class View {
   Index extents_[std::size_t{Rank}] = {};
 };
 
-/// Rows [first, first + count) of a view that may be empty because there is nothing: a mask, say.
+/// Returns rows [first, first + count) of a view, or the view if it has no memory, for example an optional mask.
 template <class V>
 GATEFOLD_HD constexpr V rows_if_any(const V& v, Index first, Index count) {
   return v.data() ? v.rows(first, count) : v;
 }
 
-/// Parameters of policies. Not deduced, so that tensors and mutable views convert; T and B come from Params<T, B>.
+/// Parameter types of policies. They are not deduced, so that tensors and mutable views convert; T and B come from
+/// Params<T, B>.
 template <class T, int Rank, class B>
 using In = std::type_identity_t<View<const T, Rank, B>>;
 template <class T, int Rank, class B>

@@ -17,21 +17,22 @@
 ///     backward(ctx, a, d) const;                   // adds its gradient to the members of d it used
 ///     validate(experts) const;                     // optional: checks its options before anything is written
 ///
-/// where `a` is what the gate saw and d its adjoint. Items with valid[n] = 0 are padding and count nowhere. A loss that
-/// reads picks n·K … n·K + K − 1 as those of item n says `static constexpr bool needs_picks_by_item = true;`, one that
-/// reads `noisy` `needs_noise = true`: a gate whose selection has it not does not compile.
+/// Here `a` is the outcome of the gate and d its gradient. Items with valid[n] = 0 are padding and do not count. A loss
+/// that reads picks n·K … n·K + K − 1 as the picks of item n has `static constexpr bool needs_picks_by_item = true;`. A
+/// loss that reads `noisy` has `needs_noise = true`. A gate does not compile if its selection lacks the required
+/// property.
 namespace gatefold {
 
-/// What a gate shows its auxiliary losses.
+/// The outcome of a gate, which its auxiliary losses read.
 template <class T, class B>
 struct GateOutcome {
   View<const T, 2, B> logits, probabilities;  // [N, E]
   const SparsePlan<T, B>& plan;
   View<const T, 1, B> valid;      // [N] 1 = item, 0 = padding; empty: all are items
-  View<const T, 2, B> rank{};     // [N, E] what experts were ranked by, without noise
-  NoisyRank<const T, B> noisy{};  // with noise; empty where none was drawn
+  View<const T, 2, B> rank{};     // [N, E] the values by which experts were ranked, without noise
+  NoisyRank<const T, B> noisy{};  // the same with noise; empty if none was drawn
 };
-/// Its adjoint. `noisy` is empty where the outcome's is.
+/// The gradient of a GateOutcome. `noisy` is empty if that of the outcome is.
 template <class T, class B>
 struct GateOutcomeGrad {
   View<T, 2, B> logits, probabilities, rank;  // [N, E]
@@ -40,7 +41,7 @@ struct GateOutcomeGrad {
 
 namespace detail_::auxiliary {
 
-/// Whether a loss finds in a selection what it says it needs.
+/// Whether a selection has the properties that a loss needs.
 template <class LossT, class SelectionT>
 inline constexpr bool fits = (!detail_::hook::auxiliary::needs_picks_by_item<LossT>() ||
                               detail_::hook::selection::picks_by_item<SelectionT>()) &&
@@ -61,12 +62,12 @@ concept AuxiliaryBackward = requires(const L loss, typename B::Context& ctx, con
                                      const GateOutcomeGrad<T, B>& d) {
   loss.template backward<T, B>(ctx, a, d);
 };
-/// What belongs elsewhere in a gate than where it stands.
+/// Whether a part of a gate is in the place of another kind of part.
 template <class P, bool stands, class T, class B>
 concept Elsewhere = !stands && (ScoresForward<P, T, B> || MixingForward<P, T, B> || SelectionForward<P, T, B> ||
                                 AuxiliaryForward<P, T, B>);
 
-/// True for the parts of a gate; otherwise the first unmet requirement is reported in one sentence.
+/// Returns true for the parts of a gate. Otherwise the compiler reports the first unmet requirement in one sentence.
 template <class T, class B, class ScoresT, class MixingT, class SelectionT, class... AuxiliaryT>
 constexpr bool check_gate_parts() {
   GATEFOLD_EXPECT(
@@ -101,7 +102,7 @@ struct Valid {
   GATEFOLD_HD T operator()(Index n) const { return valid.data() ? valid(n) : T(1); }
 };
 
-/// total[e] = Σ_n q[n,e] over the valid items, for one strip of neighbouring experts
+/// total[e] = Σ_n q[n,e] over the valid items, for one strip of adjacent experts
 template <class T, class B>
 struct TotalOfExperts {
   static constexpr Index width = 8;
@@ -112,9 +113,9 @@ struct TotalOfExperts {
   template <class Lanes>
   GATEFOLD_HD void operator()(const Lanes& lanes, Index strip) const {
     const Index first = strip * width, left = q.extent(1) - first;
-    double sum[width] = {};  // over all items, where a float would lose the small ones
+    double sum[width] = {};  // in double, because a float sum over all items would lose small terms
     for (Index n = lanes.lane; n < q.extent(0); n += lanes.size) {
-      if (valid(n) == 0) continue;  // padding may hold NaN
+      if (valid(n) == 0) continue;  // padding can hold NaN
       const T* row = q.data() + n * q.extent(1) + first;
       if (left >= width) {
         for (Index i = 0; i < width; ++i) sum[i] += static_cast<double>(row[i]);
@@ -128,7 +129,7 @@ struct TotalOfExperts {
     }
   }
 };
-/// key[i] = the expert of pick i · stride, dropped or not; none for padding
+/// key[i] = the expert of pick i · stride, dropped or not; -1 for padding and for places without a pick
 template <class T, class B>
 struct LoadKey {
   View<const Index, 1, B> item, expert;
@@ -140,7 +141,7 @@ struct LoadKey {
     key(i) = expert(p) == no_pick || valid(item(p)) == 0 ? Index(-1) : chosen(expert(p));
   }
 };
-/// value = weight · E · Σ_e f_e P_e, and f_e · weight · E / (probability normaliser) for backward
+/// value = weight · E · Σ_e f_e P_e, and slope[e] = f_e · weight · E / (normaliser of P_e) for backward
 template <class T, class B>
 struct BalanceValue {
   View<const Index, 1, B> offsets;  // [E + 1] of the picks, grouped by expert
@@ -160,7 +161,7 @@ struct BalanceValue {
     if (value.data()) value(0) = sum;
   }
 };
-/// dq[n,e] += slope[e] for valid items: the adjoint of anything that sees q through TotalOfExperts.
+/// dq[n,e] += slope[e] for valid items: the gradient of a loss that depends on q only through TotalOfExperts
 template <class T, class B>
 struct TotalBackward {
   View<const T, 1, B> slope;
@@ -180,7 +181,7 @@ template <class T, class B>
 struct SquaredLogSumExp {
   View<const T, 2, B> z;
   Valid<T, B> valid;
-  /// Apart, as the larger swallows digits of the other's logarithm.
+  /// Keeps two numbers, because in top + log(total) a large top would swallow digits of the logarithm.
   struct Sum {
     T top, total;  // total of exp(z − top)
     GATEFOLD_HD T log() const { return top + std::log(total); }
@@ -218,13 +219,13 @@ struct ZLossBackward {
   }
 };
 
-/// K, where every item has as many picks.
-/// @throws ArgumentError on the host, unless those of item n are n·K … n·K + K − 1
+/// Returns K, the number of picks of every item.
+/// @throws ArgumentError on the host, unless the picks of item n are n·K … n·K + K − 1
 template <class T, class B>
 Index picks_per_item(const GateOutcome<T, B>& a) {
   const Index items = a.plan.items(), picks = a.plan.expert.size();
   const Index each = items > 0 && picks > items ? picks / items : Index(1);
-  if constexpr (B::is_host)  // a device would have to be waited for
+  if constexpr (B::is_host)  // on a device the check would have to wait for the stream
     for (Index p = 0; p < picks; ++p)
       if (const Index item = p / each; a.plan.item(p) != item)
         expect(false, "Gate", Joined{"the item of pick ", p},
@@ -235,7 +236,7 @@ Index picks_per_item(const GateOutcome<T, B>& a) {
   return each;
 }
 
-/// The number of valid items, on the backend.
+/// Returns the number of valid items, in memory of the backend.
 template <class C, class T, class B>
 View<T, 1, B> count_valid(C& ctx, const GateOutcome<T, B>& a) {
   auto items = ctx.template scratch<T>(1);
@@ -244,15 +245,15 @@ View<T, 1, B> count_valid(C& ctx, const GateOutcome<T, B>& a) {
   return items;
 }
 
-/// Σ_n q[n,:] over the valid items.
+/// Writes Σ_n q[n,:] over the valid items.
 template <class C, class T, class B>
 void expert_totals(C& ctx, const GateOutcome<T, B>& a, View<T, 1, B> total) {
   const TotalOfExperts<T, B> strips{a.probabilities, {a.valid}, total};
   B::for_rows(ctx, divide_up(total.size(), strips.width), strips);
 }
 
-/// Value and slopes of E Σ_e f_e P_e with f_e the share of e in every `stride`-th pick. The slopes live in scratch:
-/// take a mark first.
+/// Computes value and slopes of E Σ_e f_e P_e, with f_e the share of e in every `stride`-th pick. The slopes are in
+/// scratch memory, so take a mark first.
 template <class C, class T, class B>
 View<T, 1, B> balance(C& ctx, const GateOutcome<T, B>& a, Index stride, NonDeduced<T> weight, bool per_pick,
                       Out<T, 1, B> value) {
@@ -270,13 +271,14 @@ View<T, 1, B> balance(C& ctx, const GateOutcome<T, B>& a, Index stride, NonDeduc
 
 }  // namespace functor
 
-/// Ask for an even load.
+/// A loss for an even load of the experts.
 ///
 ///     loss = weight · E · Σ_e f_e P_e,   f_e = share of the picks,   P_e = (1/N) Σ_n q[n,e]              (1)
 ///
-/// 1 at perfect balance (times weight). f is a count, and counts dropped picks too: the gradient flows through P alone.
-/// Source: Fedus et al. 2021, arXiv:2101.03961, eq. (4)-(6), for K picks; theirs is K = 1. With per_pick, P_e is
-/// divided by N·K as in the reference code of papers 001 and 002: 1/K at balance.
+/// The loss is 1 · weight at perfect balance. f is a count, which includes dropped picks, so the gradient flows only
+/// through P.
+/// Source: Fedus et al. 2021, arXiv:2101.03961, eq. (4)-(6), which has K = 1; here for K picks. With per_pick, P_e is
+/// divided by N·K as in the reference code of papers 001 and 002, so the loss is weight / K at balance.
 /// @throws ArgumentError unless weight is finite
 /// @cost  N·(E + K) reads and a counting sort of the picks
 /// @order picks are counted in integers, P is summed in double in the order of the items
@@ -304,14 +306,14 @@ struct Balance {
   }
 };
 
-/// Keep the logits small.
+/// A loss that keeps the logits small.
 ///
 ///     loss = weight · (1/N) Σ_n (log Σ_e exp z[n,e])²                                                    (2)
 ///
 /// Source: Zoph et al. 2022, arXiv:2202.08906, eq. (5).
 /// @throws ArgumentError unless weight is finite
 /// @cost  N·E exponentials
-/// @order that of `reduce`: blocks of items, then the blocks
+/// @order as `reduce`: first within blocks of items, then over the blocks
 struct ZLoss {
   double weight = 0.001;
 

@@ -6,17 +6,17 @@
 #include "gatefold/policy/options.hpp"
 #include "gatefold/tensor/view.hpp"
 
-/// The squared coefficient of variation over the experts, which Importance and Load share.
+/// The squared coefficient of variation over the experts, used by Importance and Load.
 namespace gatefold {
 
-/// How it is taken.
+/// Options of the squared coefficient of variation.
 ///
 ///     CV²(v) = (1/(E − ddof)) Σ_e (v_e − m)² / (m² + epsilon),   m = (1/E) Σ_e v_e                        (1)
 ///
-/// 0 for E <= ddof experts and where m = epsilon = 0.
-/// Source: the code of V-MoE (Riquelme et al. 2021, arXiv:2106.05974) has ddof 0 and epsilon 0; `shazeer` is
-/// tensor2tensor's, the code of Shazeer et al. 2017 (arXiv:1701.06538); `fastmoe`, with the unbiased variance, is
-/// FastMoE's.
+/// The value is 0 if E <= ddof, and if m = epsilon = 0.
+/// Source: the code of V-MoE (Riquelme et al. 2021, arXiv:2106.05974) has ddof 0 and epsilon 0. `shazeer` is from
+/// tensor2tensor, the code of Shazeer et al. 2017 (arXiv:1701.06538). `fastmoe`, with the unbiased variance, is from
+/// FastMoE.
 struct CvSquared {
   Index ddof = 0;
   double epsilon = 0;
@@ -32,7 +32,7 @@ struct CvSquared {
 
 namespace functor {
 
-/// value = weight · CV²(v), unless empty, and slope[e] = its derivative by v[e]
+/// value = weight · CV²(v), unless the view is empty, and slope[e] = the derivative of the value by v[e]
 template <class T, class B>
 struct CvSquaredValue {
   View<const T, 1, B> v;

@@ -5,15 +5,15 @@
 
 namespace gatefold {
 
-/// Ask for an even load of first choices.
+/// A loss for an even load of first choices.
 ///
 ///     loss = weight · E² · (1/E) Σ_e c_e m_e,   c_e = share of first choices,   m_e = (1/N) Σ_n q[n,e]     (1)
 ///
-/// 1 at perfect balance (times weight). c is a count, and counts dropped picks too: the gradient flows through m alone.
-/// With one pick per item this is Balance.
-/// Source: Lepikhin et al. 2020, arXiv:2006.16668, algorithm 1; the factor E² is that of FastMoE's code and makes the
+/// The loss is 1 · weight at perfect balance. c is a count, which includes dropped picks, so the gradient flows only
+/// through m. With one pick per item this is Balance.
+/// Source: Lepikhin et al. 2020, arXiv:2006.16668, algorithm 1. The factor E² is from FastMoE's code; it makes the
 /// value independent of E.
-/// @param a  of a selection whose picks of item n are n·K … n·K + K − 1, best first
+/// @param a  outcome of a selection whose picks of item n are n·K … n·K + K − 1, best first
 /// @throws ArgumentError unless weight is finite
 /// @cost  N·E reads and a counting sort of the first choices
 /// @order as Balance

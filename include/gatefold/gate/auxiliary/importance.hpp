@@ -6,13 +6,14 @@
 
 namespace gatefold {
 
-/// Ask for experts of even importance.
+/// A loss for an even importance of the experts.
 ///
 ///     loss = weight · CV²(v),   v_e = Σ_n q[n,e]                                                        (1)
 ///
-/// with the q of logits without noise. 0 at perfect balance.
+/// q is the softmax of logits without noise. The loss is 0 at perfect balance.
 /// Source: Riquelme et al. 2021, arXiv:2106.05974, appendix on auxiliary losses. Shazeer et al. 2017, arXiv:1701.06538,
-/// eq. (6)-(7), sum the weights of the picks instead; `shazeer` has the CV² of their code (CvSquared), of the same q.
+/// eq. (6)-(7), sum the weights of the picks instead. `shazeer` has the CV² of their code (CvSquared), but of the same
+/// q.
 /// @throws ArgumentError unless weight is finite and the options of cv fit
 /// @cost  N·E reads
 /// @order v is summed in double, in the order of the items

@@ -13,7 +13,7 @@ namespace gatefold {
 
 namespace functor {
 
-/// The K-th best expert of item n, and the one after it (-1: there is none).
+/// Finds the K-th best expert of item n and the next one (-1 if there is none).
 template <class T, class B>
 struct LastAndNext {
   View<const T, 2, B> value;
@@ -29,7 +29,7 @@ struct LastAndNext {
     next(n) = after;
   }
 };
-/// How far rank[n,e] lies above the noisy value of the expert at the threshold, in deviations of its noise.
+/// The distance from the noisy value of the expert at the threshold up to rank[n,e], in deviations of the noise of e.
 template <class T, class B>
 struct AboveThreshold {
   View<const T, 2, B> rank;
@@ -38,19 +38,19 @@ struct AboveThreshold {
   bool excluding;
   Valid<T, B> valid;
 
-  /// The expert at the threshold; -1 where every expert is taken whatever the noise.
+  /// Returns the expert at the threshold; -1 if every expert is taken for any noise.
   GATEFOLD_HD Index threshold(Index n, Index e) const {
     const Index l = last(n);
     const bool taken = !ranks_before(noisy.value(n, l), l, noisy.value(n, e), e);
     return excluding && taken ? next(n) : l;
   }
-  /// Without noise an expert is above the threshold or below, ±∞ deviations, or at it.
+  /// Returns the distance in deviations. If the deviation is 0, this is ±∞, or 0 at the threshold.
   GATEFOLD_HD T deviations(Index n, Index e, Index at) const {
     const T height = rank(n, e) - noisy.value(n, at);
     return height == 0 ? T(0) : height / noisy.deviation(n, e);
   }
 };
-/// load[e] = Σ_n Φ over the valid items
+/// load[e] = Σ_n Φ(distance in deviations) over the valid items
 template <class T, class B>
 struct SmoothLoad {
   AboveThreshold<T, B> above;
@@ -68,16 +68,16 @@ struct SmoothLoad {
     if (lanes.lane == 0) load(e) = static_cast<T>(total);
   }
 };
-/// Through rank, deviation and the noisy value at the threshold. One worker for each item, whose experts share
-/// thresholds. The expert at the threshold is −noise deviations above itself, whatever rank and deviation are: nothing
-/// to pass on.
+/// The gradient through rank, deviation and the noisy value at the threshold. One thread computes all experts of an
+/// item, because they share thresholds. The expert at the threshold gets no gradient from its own term, because its
+/// distance is −noise for any rank and deviation.
 template <class T, class B>
 struct SmoothLoadBackward {
   AboveThreshold<T, B> above;
   View<const T, 1, B> slope;
   View<T, 2, B> drank;
   NoisyRank<T, B> dnoisy;
-  T least;  // of the deviations that have a slope
+  T least;  // smallest deviation that has a slope
   GATEFOLD_HD void operator()(Index n) const {
     if (above.valid(n) == 0) return;
     for (Index e = 0; e < drank.extent(1); ++e) {
@@ -85,7 +85,7 @@ struct SmoothLoadBackward {
       if (at < 0 || at == e || above.noisy.deviation(n, e) < least) continue;
       const T u = above.deviations(n, e, at);
       const T d = slope(e) * T(0.39894228040143267794) * std::exp(-u * u / 2) / above.noisy.deviation(n, e);
-      if (d == 0) continue;  // u may be infinite
+      if (d == 0) continue;  // u can be infinite
       drank(n, e) += d;
       dnoisy.value(n, at) -= d;
       dnoisy.deviation(n, e) -= d * u;
@@ -95,21 +95,21 @@ struct SmoothLoadBackward {
 
 }  // namespace functor
 
-/// Ask for an even load, smoothly: by the chance that an expert is taken under new noise of its own.
+/// A smooth loss for an even load: it counts the probability that an expert is taken if its own noise is drawn again.
 ///
 ///     loss = weight · CV²(v),   v_e = Σ_n Φ((rank[n,e] − t[n,e]) / deviation[n,e])
 ///
 ///     t[n,e] = the K-th largest noisy value of item n                              (V-MoE)              (1)
 ///     t[n,e] = the K-th largest noisy value of the other experts of item n         (excluding)          (2)
 ///
-/// so in (2) the (K+1)-th of all where e is taken, else the K-th. With K = E there is no (K+1)-th: every expert is
-/// taken whatever the noise, v_e = N, and the loss is 0 without gradient. The gradient flows through rank, deviation
-/// and t. 0 without gradient where no noise was drawn. Where a deviation underflows to 0, Φ is 0, 1/2 or 1 by the sign
-/// of rank − t, without slope.
+/// In (2), t is the (K+1)-th largest of all noisy values if e is taken, else the K-th largest. If K = E, (2) has no
+/// such value: every expert is taken for any noise, v_e = N, and the loss is 0 without gradient. The gradient flows
+/// through rank, deviation and t. If no noise was drawn, the loss is 0 without gradient. If a deviation underflows to
+/// 0, Φ is 0, 1/2 or 1 by the sign of rank − t, without slope.
 /// Source: (1) Riquelme et al. 2021, arXiv:2106.05974, appendix on auxiliary losses; (2) Shazeer et al. 2017,
 /// arXiv:1701.06538, App. A; `shazeer` has the CV² of their code.
-/// @param a  of a selection with Gaussian noise that shows it (NoisyTopK); picks n·K … n·K + K − 1 of item n, best
-///           first
+/// @param a  outcome of a selection that shows its Gaussian noise (NoisyTopK), with picks n·K … n·K + K − 1 of item n,
+///           best first
 /// @throws ArgumentError unless weight is finite and the options of cv fit
 /// @cost  2·N·E comparisons and N·E error functions
 /// @order v is summed in double, in the order of the items

@@ -33,31 +33,34 @@ struct Both {
 
 }  // namespace functor
 
-/// Tokens follow the tokens they attend to: the mixing of Attention-Aware gates.
+/// A mixing in which an item takes over the probabilities of the items that it attends to (Attention-Aware gates).
 ///
 ///     r_j = softmax(z_j),   AP_h[i,j] ∝ A_h[i,j] exp(−‖u_i − m_h,j‖² / 2σ²),   m_h,j = v_h,j O_h          (1)
 ///     q_i = Σ_j AP_h*[i,j] r_j,   h* = argmin_h of the mean entropy of A_h                               (2)
 ///     q_i = Σ_h HP[i,h] Σ_j AP_h[i,j] r_j,   HP[i,h] ∝ Σ_j A_h[i,j] exp(−‖u_i − m_h,j‖² / 2σ²)           (3)
 ///
-/// Source: paper 002 (Graph of Tokens), lemma 1, eq. (14)-(16); (3) with FollowedHead::every. Weights are formed as log
-/// A + (⟨u_i, m_j⟩ − ‖m_j‖²/2)/σ² − log-sum-exp: ‖u_i‖² cancels, nothing underflows. A is recomputed from the trace of
-/// the attention. σ → ∞ gives A, σ → 0 the token of nearest m. mean_of_heads: the paper's MHA is the mean over heads,
-/// (1/H) Σ_h A_h X W_h, so that a usual attention's v O stands for W_h / H; with it m is multiplied by H.
-/// Attention to a window: j runs over the items of the segment in the window of i; what attention remembers from before
-/// has no u and no r, and an item that sees none of them keeps its own r, as the first does where none sees itself.
+/// Source: paper 002 (Graph of Tokens), lemma 1, eq. (14)-(16); (3) is FollowedHead::every. The logarithm of a weight
+/// is computed as log A + (⟨u_i, m_j⟩ − ‖m_j‖²/2)/σ² − log-sum-exp. There ‖u_i‖² cancels, and nothing underflows. A is
+/// recomputed from the trace of the attention. σ → ∞ gives the weights A, and σ → 0 selects the item with the nearest
+/// m. The option mean_of_heads is for the paper's attention, which is the mean over heads (1/H) Σ_h A_h X W_h. There v
+/// O of a usual attention corresponds to W_h / H, so m is multiplied by H.
+///
+/// With attention to a window, j runs over the items of the segment that are in the window of i. Items remembered from
+/// before the segment are left out, because they have no u and no r. An item that sees no item of the segment keeps its
+/// own r, for example the first item if the window does not contain the item itself.
 /// @param x      [N, D] in   items u;  z [N, E] in  logits;  q [N, E] out
-/// @param extra  the trace (required; a Block supplies it), with attention's own mask, and padding
+/// @param extra  the trace (required; a Block supplies it), with the mask of the attention, and padding
 /// @param saved  r, log q [N, E], one log-sum-exp and one head per item; never the N × L matrix
-/// @throws ArgumentError unless σ > 0, the trace has N items of D and heads that divide D, and, of attention to a
-///         window, its entropies
-/// @cost   2·N·D²/H flop for u O_hᵀ and 4·N·L·D/H for the weights (half if causal; as many again for keys of places),
-///         H times both for `every`; three times that backward; 2·(N + D)·D²/H for the norms of m_h, forward and
-///         backward; 2·N·L·D for the entropies (half if causal) where the trace has none. Scratch of a few M·D forward
-///         for each thread, M the larger of L and 65536 / L items (a few N·D where sequences cannot be shared out
-///         evenly), of a few N·D backward
-/// @order  keys in ascending order, ties of entropy to the lower head. Causal attention: no bit of an item depends on
-///         later ones, except with lowest_entropy_of_sequence, which lets one choice look ahead. Padding mixes into
-///         nobody; an item that sees nobody keeps its own r
+/// @throws ArgumentError unless σ > 0, the trace has N items of D and heads that divide D, and a trace of attention to
+///         a window has entropies
+/// @cost   2·N·D²/H flop for u O_hᵀ and 4·N·L·D/H for the weights (half if causal; twice with position keys), both H
+///         times for `every`, and all three times in backward; 2·(N + D)·D²/H for the norms of m_h, in forward and in
+///         backward; 2·N·L·D for the entropies (half if causal) if the trace has none. Scratch in forward: a few M·D
+///         for each thread, with M the larger of L and 65536 / L items, or a few N·D if sequences cannot be divided
+///         evenly among threads. Scratch in backward: a few N·D
+/// @order  keys in ascending order, ties of entropy to the lower head. With causal attention, no bit of an item depends
+///         on later items, except with lowest_entropy_of_sequence, whose choice of the head looks ahead. Padding mixes
+///         into no item; an item that sees no item keeps its own r
 struct AttentionPosterior {
   double sigma = 1;
   FollowedHead head = FollowedHead::lowest_entropy;
@@ -70,7 +73,7 @@ struct AttentionPosterior {
     View<const T, 1, B> valid{};  // [N] 1 = item, 0 = padding; empty: all are items
 
     Extra with_valid(View<const T, 1, B> mask) const { return {trace, valid.data() ? valid : mask}; }
-    /// Items [first, first + count), whole sequences.
+    /// Returns the part of items [first, first + count), which are whole sequences.
     Extra rows(Index first, Index count) const {
       return {trace.value.rows(first, count), rows_if_any(valid, first, count)};
     }
@@ -83,7 +86,7 @@ struct AttentionPosterior {
   };
   template <class T, class B>
   struct ExtraGrad {
-    AttentionTrace<T, B> trace;  // empty views: nobody asks
+    AttentionTrace<T, B> trace;  // empty views: no gradient is needed
     void set_trace(const AttentionTrace<T, B>& to) { trace = to; }
   };
   template <class T, class B>
@@ -138,7 +141,7 @@ struct AttentionPosterior {
   View<const T, 2, B> rank(View<const T, 2, B>, const Saved<T, B>& saved) const {
     return saved.log_q;
   }
-  /// Writes dz; adds to dx and to what dextra.trace points to.
+  /// Writes dz; adds to dx and to the views in dextra.trace.
   template <class T, class B>
   void backward(typename B::Context& ctx, const Nothing<T, B>&, In<T, 2, B> x, In<T, 2, B> z, In<T, 2, B> q,
                 const Saved<T, B>& saved, In<T, 2, B> drank, In<T, 2, B> dq, Out<T, 2, B> dz, Out<T, 2, B> dx,
@@ -206,11 +209,12 @@ struct AttentionPosterior {
   };
   template <class T, class B>
   struct ByHead {
-    Groups<B> items{};  // the items that follow each head are its slots; empty for every head
+    Groups<B> items{};  // slots of head h: the items that follow it; empty for FollowedHead::every
     functor::Projection<T, B> projected;
   };
 
-  /// Whole sequences; `log_sum_exp` and what stands before it are of their items.
+  /// Computes forward for whole sequences. `gram` and `places` are shared by all sequences; all other arguments contain
+  /// only the items of these sequences.
   template <class T, class B>
   void forward_sequences(auto& ctx, In<T, 2, B> x, In<T, 2, B> z, Out<T, 2, B> q, Out<T, 2, B> r, Out<T, 2, B> log_q,
                          Out<T, 1, B> log_sum_exp, Out<Index, 1, B> followed, In<T, 3, B> gram, Out<T, 2, B> places,
@@ -265,7 +269,7 @@ struct AttentionPosterior {
            "that of attention to a window, which the trace alone does not tell", "none");
     if (a.places.data()) expect_shape("AttentionPosterior", "extra.trace.places", a.places, {a.window.width, width});
   }
-  /// Keys of places beside those features, in scratch; empty where attention has none.
+  /// Returns the position keys, widened to the columns of the features, in scratch; empty if the attention has none.
   template <class T, class B>
   View<T, 2, B> places_of(auto& ctx, const AttentionTrace<const T, B>& a) const {
     if (a.places.empty()) return {};
@@ -274,7 +278,7 @@ struct AttentionPosterior {
     B::for_each(ctx, places.size(), functor::WidenRows<T, B>{a.places, places});
     return places;
   }
-  /// Memory for their adjoint, sequence by sequence.
+  /// Returns memory for the gradient of the position keys, one array per sequence.
   template <class T, class B>
   static View<T, 2, B> no_places(auto& ctx, const AttentionTrace<const T, B>& a,
                                  const functor::PosteriorFeatures<T, B>& f) {
@@ -294,7 +298,7 @@ struct AttentionPosterior {
   static MixingHeads<const T, B> heads_of(const functor::PosteriorFeatures<T, B>& f) {
     return {f.of.queries, f.of.keys, f.of.following, f.of.places};
   }
-  /// O_h O_hᵀ [H, D/H, D/H], in scratch.
+  /// Returns O_h O_hᵀ [H, D/H, D/H], in scratch.
   template <class T, class B>
   static View<const T, 3, B> gram_of(auto& ctx, const AttentionTrace<const T, B>& a) {
     const Index dim = a.output.extent(1), heads = a.heads(), width = dim / heads;
@@ -337,7 +341,7 @@ struct AttentionPosterior {
                 functor::WritePosteriorFeatures<T, B>{a, f, by_head.projected, norms, precision<T>(), alpha<T>(a)});
     return f;
   }
-  /// Memory for u Oᵀ or its adjoint: to the product, heads are experts.
+  /// Returns memory for u Oᵀ or its gradient. The grouped product uses heads as experts.
   template <class T, class B>
   ByHead<T, B> no_projection(auto& ctx, In<Index, 1, B> followed, const AttentionTrace<const T, B>& a) const {
     const Index items = a.q.extent(0), dim = a.q.extent(1), heads = a.heads(), width = dim / heads;
@@ -348,7 +352,7 @@ struct AttentionPosterior {
     B::for_each(ctx, items, functor::InvertOrder<B>{order, slots});
     return {{offsets, order, items}, {width, ctx.template scratch<T>(items, width), slots}};
   }
-  /// What is an item for the attention and for the gate.
+  /// Returns the mask of items that neither the attention nor the gate treats as padding.
   template <class T, class B>
   static View<const T, 1, B> both_masks(auto& ctx, const Extra<T, B>& extra) {
     const View<const T, 1, B> of_attention = extra.trace.value.valid;

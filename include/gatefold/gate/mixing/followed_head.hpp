@@ -12,10 +12,10 @@
 
 namespace gatefold {
 
-/// Whose attention an AttentionPosterior follows.
+/// Selects the attention heads that an AttentionPosterior follows.
 enum class FollowedHead {
-  lowest_entropy,              // of the sequence; where attention is causal, of the tokens up to the item itself
-  lowest_entropy_of_sequence,  // also where attention is causal: one head per sequence, as the paper says
+  lowest_entropy,              // mean entropy of the sequence; if attention is causal, of its tokens so far
+  lowest_entropy_of_sequence,  // one head per sequence, also if attention is causal, as in the paper
   every                        // the exact posterior over heads
 };
 
@@ -41,14 +41,14 @@ struct AttentionEntropy {
       using functor::math::where_positive;
       const auto log_a = mask.seen(at, i, key + j, at.load(&score(row, j))) * scale - normaliser, a = exp(log_a);
       const decltype(exp(log_a)) zero(T(0));
-      // One key alone: exactly 0, not the rounding of log 1.
+      // With only one key, the entropy is exactly 0, without the rounding error of log 1.
       return where_positive(a, where_positive(T(1) - a, a * log_a, zero), zero);
     });
     if (lanes.lane == 0) entropy(n, h) -= total;
   }
 };
-/// head[i] = argmin_h of the mean entropy over the sequence, or over its items up to i; ties to the lower head. Padding
-/// does not count.
+/// head[i] = argmin_h of the mean entropy over the sequence, or over its items up to i if so_far. Ties go to the lower
+/// head. Padding does not count.
 template <class T, class B>
 struct ChooseHead {
   View<const T, 2, B> entropy;
@@ -82,12 +82,12 @@ struct ChooseHead {
 
 namespace detail_::mixing {
 
-/// Whether items of one sequence may follow different heads.
+/// Whether items of one sequence can follow different heads.
 template <class T, class B>
 bool several_heads(FollowedHead head, const AttentionTrace<T, B>& a) {
   return head == FollowedHead::lowest_entropy && a.causal;
 }
-/// −Σ_j A log A of every row of the attention, in scratch.
+/// Returns −Σ_j A log A of every row of the attention, in scratch.
 template <class T, class B>
 View<T, 2, B> attention_entropies(auto& ctx, const AttentionTrace<const T, B>& a) {
   const Index items = a.q.extent(0), heads = a.heads();
@@ -107,7 +107,7 @@ View<T, 2, B> attention_entropies(auto& ctx, const AttentionTrace<const T, B>& a
       });
   return entropy;
 }
-/// The head that each item follows; 0 where it follows every head.
+/// Writes the head that each item follows; 0 for FollowedHead::every.
 template <class T, class B>
 void follow_head(auto& ctx, FollowedHead head, const AttentionTrace<const T, B>& a, View<const T, 1, B> valid,
                  View<Index, 1, B> followed) {

@@ -10,8 +10,8 @@ namespace gatefold {
 ///
 ///     q[n,:] = softmax(z[n,:]),   rank = z                                                              (1)
 ///
-/// Source: Shazeer et al. 2017, arXiv:1701.06538, eq. (3), (4).
-/// Ranking by logits keeps the order where float probabilities underflow to 0.
+/// Source: Shazeer et al. 2017, arXiv:1701.06538, eq. (3), (4). Logits keep the order of experts even if their float
+/// probabilities underflow to 0.
 /// @param z [N, E] in, q [N, E] out
 /// @cost   N·E exponentials
 struct Independent {

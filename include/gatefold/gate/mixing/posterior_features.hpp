@@ -6,25 +6,26 @@
 #include "gatefold/gate/mixing/streamed_mixing.hpp"
 #include "gatefold/tensor/view.hpp"
 
-/// The log posterior of AttentionPosterior as a product of features, and the adjoint of these.
+/// The log posterior of AttentionPosterior as a product of features, and the gradient of the features.
 namespace gatefold::functor {
 
-/// Where the features of head h of item n stand:
+/// The memory of the features of head h of item n:
 ///
 ///     query  [scale · q_h, α u O_hᵀ / σ², 1, −log_sum_exp_h],   key  [k_h, v_h, −‖m_h‖² / 2σ², 1]          (1)
 ///
-/// α is 1, or H with mean_of_heads; ⟨u, m_h⟩ = α ⟨u O_hᵀ, v_h⟩, so that a head costs no more than its width. The last
-/// pair is there for `every` alone. Where an item follows one head, its query is that head's; its keys are, too, if the
-/// whole sequence follows it, else those of all heads. Keys of places are [places, 0, …].
+/// α is 1, or H with mean_of_heads. Because ⟨u, m_h⟩ = α ⟨u O_hᵀ, v_h⟩, the features need only the width of a head, not
+/// D. Only `every` has the last two features. An item that follows one head has only the query of that head. It has
+/// only the key of that head if the whole sequence follows it, and the keys of all heads otherwise. Position keys are
+/// [places, 0, …].
 template <class T, class B>
 struct PosteriorFeatures {
   Index width;  // D / H
   bool every;
-  View<const Index, 1, B> head;  // [N] the head followed
+  View<const Index, 1, B> head;  // [N] the head that each item follows
   MixingHeads<T, B> of;
 
   GATEFOLD_HD static Index columns(Index width, bool every) { return 2 * width + (every ? 2 : 1); }
-  /// Whether there is a query, and a key, of head h of item n.
+  /// Whether item n has a query, and a key, of head h.
   GATEFOLD_HD bool has_query(Index n, Index h) const { return every || head(n) == h; }
   GATEFOLD_HD bool has_key(Index n, Index h) const { return has_query(n, h) || of.following.heads > 1; }
   GATEFOLD_HD T* query(Index n, Index h) const { return &of.queries(every ? h : 0, of.following.row(n), 0); }
@@ -49,8 +50,8 @@ struct HeadNorms {
 template <class T, class B>
 struct Projection {
   Index width;
-  View<T, 2, B> values;             // [N, D] of every head, or [N, D/H] items sorted by the head they follow
-  View<const Index, 1, B> slots{};  // [N] where an item is in that order; empty: every head
+  View<T, 2, B> values;             // [N, D] of every head, or [N, D/H] of items sorted by the head they follow
+  View<const Index, 1, B> slots{};  // [N] row of an item in that order; empty: every head
 
   GATEFOLD_HD T* of(Index n, Index h) const { return slots.data() ? &values(slots(n), 0) : &values(n, h * width); }
 };
@@ -67,7 +68,7 @@ struct AddToItem {
     return v;
   }
 };
-/// Write (1).
+/// Writes (1).
 template <class T, class B>
 struct WritePosteriorFeatures {
   AttentionTrace<const T, B> a;
@@ -98,7 +99,8 @@ struct WritePosteriorFeatures {
     key[2 * width + 1] = 1;
   }
 };
-/// The adjoint of (1): adds to that of the trace; writes that of u Oᵀ, and v_h times twice the adjoint of ‖v_h O_h‖².
+/// The gradient of (1). Adds to the gradient of the trace. Writes the gradient of u Oᵀ, and in `weighted` v_h times
+/// twice the gradient of ‖v_h O_h‖².
 template <class T, class B>
 struct PosteriorFeaturesBackward {
   AttentionTrace<const T, B> a;
@@ -134,7 +136,7 @@ struct PosteriorFeaturesBackward {
   }
 };
 
-/// to[r, c] = from[r, c] where there is such a column, else 0.
+/// to[r, c] = from[r, c] if `from` has column c, else 0
 template <class T, class B>
 struct WidenRows {
   View<const T, 2, B> from;
@@ -144,7 +146,7 @@ struct WidenRows {
     to.data()[i] = c < from.extent(1) ? from(r, c) : T(0);
   }
 };
-/// to[r, c] += from[r, c] for the columns of `to`.
+/// to[r, c] += from[r, c] for the columns of `to`
 template <class T, class B>
 struct AddNarrowed {
   View<const T, 2, B> from;

@@ -15,25 +15,25 @@
 #include "gatefold/core/types.hpp"
 #include "gatefold/tensor/view.hpp"
 
-/// Items that share their probabilities, without an N × N matrix: what the mixings of paper 002 have in common.
+/// The common part of the mixings of paper 002, in which items share their probabilities, without an N × N matrix.
 ///
 ///     w[i,h,j] = softmax over the heads h and the items j that i sees of scale · ⟨queries[h,i], keys[h,j]⟩   (1)
 ///     q[i,e] = Σ_hj w[i,h,j] r[j,e],   rank[i,e] = log q[i,e]                                            (2)
 ///
 /// This is attention whose values are r (attention/streamed_softmax.hpp); forward keeps one log-sum-exp per item. An
-/// item that sees nobody keeps its own r. Where each item follows one head of its own, (1) is over that head's keys
-/// alone.
+/// item that sees no item keeps its own r. If each item follows one head, the softmax in (1) is only over the keys of
+/// that head.
 namespace gatefold {
 
-/// Who sees whom: items of the same sequence, padding nobody and nobody it, with `causal` no later item, and with
-/// `entropy` only items at least as sure of themselves (and oneself).
+/// Which items an item sees: items of the same sequence, without padding, and padding sees no item. With `causal` it
+/// sees no later item. With `entropy` it sees only itself and items whose entropy is not larger than its own.
 template <class T, class B>
 struct Visible {
   Index length = 0;
   bool causal = true;
   View<const T, 1, B> valid{};          // [N] 1 = item, 0 = padding; empty: all are items
   View<const T, 1, B> entropy{};        // [N] or empty: J_i = {j : H(r_j) ≤ H(r_i)} of paper 002, proposition 1
-  detail_::attending::Window window{};  // with a width, only items in the window, of causal ones
+  detail_::attending::Window window{};  // if width > 0, only items in the window; for causal mixing
 
   GATEFOLD_HD bool sees(Index i, Index j) const {
     return (window.width > 0 ? window.sees(i % length, j % length) : !causal || j <= i) &&
@@ -42,25 +42,25 @@ struct Visible {
   }
 };
 
-/// Where the scores of (1) come from. T is const for the input, mutable for its adjoint.
+/// Queries and keys of (1). T is const for the input and mutable for its gradient.
 template <class T, class B>
 struct MixingHeads {
-  View<T, 3, B> queries, keys;  // [H, N, F]; with several heads to follow [1, N, F] rows, [1, heads · N, F]
+  View<T, 3, B> queries, keys;  // [H, N, F]; if sequences follow several heads, [1, N, F] and [1, heads · N, F]
   detail_::attending::Following<B> following{};
-  View<T, 2, B> places{};  // [width, F] of the window, beside the keys; of the adjoint [S · width, F], of each sequence
+  View<T, 2, B> places{};  // [width, F], added to the keys in the window; for the gradient [S · width, F], per sequence
 };
 
 namespace functor {
 
-/// Normalise (2). Where q is too small for its logarithm to be exact, log q is summed from log w + log r instead.
+/// Normalises (2). If q is too small for its logarithm to be exact, log q is summed from log w + log r instead.
 template <class T, class B>
 struct MixFinish {
   Visible<T, B> visible;
   MixingHeads<const T, B> heads;
   T scale, tiny;
   View<const T, 2, B> r, log_r;
-  View<const T, 1, B> top, total;  // [N] of rows
-  View<const T, 2, B> sums;        // [N, E] of rows; where rows are items, q's memory
+  View<const T, 1, B> top, total;  // [N] by row
+  View<const T, 2, B> sums;        // [N, E] by row; if rows are items, this is the memory of q
   View<T, 2, B> q, log_q;          // [N, E]
   View<T, 1, B> log_sum_exp;       // [N]
 
@@ -109,17 +109,17 @@ struct MixFinish {
   }
 };
 
-/// g = dq + drank / q, which is the adjoint of (2) all told; Σ_e g q, which the softmax takes off. An item that saw
-/// nobody kept its own r: dr = g.
+/// Computes g = dq + drank / q, the total gradient of q in (2), and Σ_e g q, which the gradient of the softmax
+/// subtracts. An item that saw no item kept its own r, so dr = g.
 template <class T, class B>
 struct MixAdjoint {
   View<const T, 2, B> q, dq, drank;
   View<const T, 1, B> log_sum_exp;
-  T smallest;  // normal number: below, the quotient may overflow
+  T smallest;  // smallest normal number; below it the quotient could overflow
   detail_::attending::Following<B> following;
   View<T, 2, B> dr;
-  View<T, 2, B> g;     // of rows
-  View<T, 1, B> mean;  // of rows
+  View<T, 2, B> g;     // by row
+  View<T, 1, B> mean;  // by row
 
   template <class Lanes>
   GATEFOLD_HD void operator()(const Lanes& lanes, Index row) const {
@@ -135,7 +135,7 @@ struct MixAdjoint {
   }
 };
 
-/// H(p_n) = −Σ_e p log p in nats, with 0 log 0 = 0; ∞ where p is not a number, so that nobody else sees the item.
+/// H(p_n) = −Σ_e p log p in nats, with 0 log 0 = 0; ∞ if p is NaN, so that no other item sees this item
 template <class T, class B>
 struct RowEntropy {
   View<const T, 2, B> p, log_p;
@@ -161,7 +161,7 @@ View<T, 2, B> head(View<T, 3, B> of_heads, Index h) {
   const Index rows = of_heads.extent(1), columns = of_heads.extent(2);
   return {of_heads.data() + h * rows * columns, rows, columns};
 }
-/// All heads one below the other: [H, N, F] as [H · N, F].
+/// Returns all heads one below the other: [H, N, F] as [H · N, F].
 template <class T, class B>
 View<T, 2, B> stacked(View<T, 3, B> of_heads) {
   return {of_heads.data(), of_heads.extent(0) * of_heads.extent(1), of_heads.extent(2)};
@@ -173,10 +173,10 @@ detail_::attending::Mask<T, B> mask_of(const Visible<T, B>& visible, const detai
   return {visible.length, visible.causal, keys.mask, visible.valid, visible.entropy, following, {}, visible.window};
 }
 
-/// Equations (1) and (2), scale > 0. Writes q, log_q [N, E] and log_sum_exp [N] (−∞ for an item that sees nobody).
-/// @cost  2·H·N·L·F flop for the scores (half if causal), 2·H·N·L·E more, H = 1 where items follow a head; scratch of
-///        one block and N·E
-/// @order keys in ascending order; with `causal`, an item's numbers do not depend on later items in any bit
+/// Computes (1) and (2) with scale > 0. Writes q, log_q [N, E] and log_sum_exp [N] (−∞ for an item that sees no item).
+/// @cost  2·H·N·L·F flop for the scores (half if causal) and 2·H·N·L·E more, with H = 1 if each item follows one head;
+///        scratch of one block and N·E
+/// @order keys in ascending order; with `causal`, no bit of an item depends on later items
 template <class C, class T, class B>
 void forward(C& ctx, const MixingHeads<const T, B>& heads, double scale, const Visible<T, B>& visible,
              View<const T, 2, B> r, View<const T, 2, B> log_r, View<T, 2, B> q, View<T, 2, B> log_q,
@@ -194,10 +194,11 @@ void forward(C& ctx, const MixingHeads<const T, B>& heads, double scale, const V
                                        log_q, log_sum_exp});
 }
 
-/// The adjoint: writes dr [N, E], adds to the members of dheads.
-/// Experts whose q underflows pass no gradient from their rank. An item that holds NaN has NaN gradients, and so have
-/// the items that share a block of keys with it, causal or not; padding is left out (its x must be finite: ComposedGate
-/// sees to it).
+/// The gradient of forward. Writes dr [N, E] and adds to the members of dheads.
+///
+/// An expert whose q underflows gets no gradient from its rank. An item with NaN gives NaN gradients to itself and to
+/// the items that share a block of keys with it, even if causal. Padding is left out; its x must be finite, which
+/// ComposedGate ensures.
 /// @cost  6·H·N·L·F flop (half if causal), N·L·(H + 4·E) more; scratch of two blocks and N·E
 template <class C, class T, class B>
 void backward(C& ctx, const MixingHeads<const T, B>& heads, double scale, const Visible<T, B>& visible,
@@ -216,7 +217,7 @@ void backward(C& ctx, const MixingHeads<const T, B>& heads, double scale, const 
         log_sum_exp, mean, g, dr, head(dheads.queries, h), head(dheads.keys, h), {heads.places, dheads.places});
 }
 
-/// H(r_n) for the option that an item listens only to items at least as sure as itself.
+/// Returns H(r_n), for the option that an item sees only items that are at least as certain as itself.
 template <class C, class T, class B>
 View<T, 1, B> entropies(C& ctx, View<const T, 2, B> r, View<const T, 2, B> log_r) {
   auto entropy = ctx.template scratch<T>(r.extent(0));

@@ -26,26 +26,28 @@ struct Identity {
 
 }  // namespace functor
 
-/// Similar items share their probabilities, so that they go to the same experts: the mixing of Similarity-Aware gates.
+/// A mixing in which similar items share their probabilities, so that they go to the same experts (Similarity-Aware
+/// gates).
 ///
 ///     r_j = softmax(z_j),   S[i,j] = softmax_j(u_iᵀ W_s u_j / τ),   q_i = Σ_j S[i,j] r_j                 (1)
-///     rank = log q, summed from log S + log r where q underflows                                        (2)
+///     rank = log q, summed from log S + log r if q underflows                                           (2)
 ///
 /// Source: paper 002 (Graph of Tokens), eq. (7), (8); W_s = I and τ = 1 in its experiments. j runs over the sequence of
-/// i; with `causal` over j ≤ i only (the paper names no mask: without one, a language model would see the future).
-/// Scores grow with ‖u‖²: after a layer norm S is close to the identity unless τ is of the order of √D. τ → 0 gives
-/// Independent for distinct items of equal norm, τ → ∞ the mean of the sequence.
+/// i, and with `causal` only over j ≤ i. The paper has no mask, but without one a language model would see the future.
+/// Scores grow with ‖u‖², so after a layer norm S is close to the identity unless τ is of the order of √D. τ → 0 gives
+/// Independent for distinct items of equal norm, and τ → ∞ the mean of the sequence.
 /// @param x      [N, D] in   items u;  z [N, E] in  logits;  q [N, E] out
-/// @param extra  length of the sequences (0: one), padding, and optionally τ for this call (a schedule: Annealed)
+/// @param extra  length of the sequences (0: one sequence), padding, and optionally τ for this call (a schedule:
+///               Annealed)
 /// @param saved  r, log q [N, E] and one log-sum-exp per item; never the N × L matrix
 /// @throws ArgumentError unless τ > 0 and the length divides N
 /// @cost   2·N·L·D flop forward, 6·N·L·D backward (half if causal), N·L·E more; scratch of blocks
-/// @order  keys in ascending order; causal: no bit of an item depends on later items. Padding mixes into nobody and
-///         keeps its own r. A NaN item that is not padding makes all items that see it NaN
+/// @order  keys in ascending order; causal: no bit of an item depends on later items. Padding mixes into no item and
+///         keeps its own r. An item with NaN that is not padding makes all items that see it NaN
 struct TokenSimilarity {
   double tau = 1;
   bool causal = true;
-  bool learned_metric = false;  // W_s, which begins as the identity
+  bool learned_metric = false;  // learns W_s, which starts as the identity
   bool only_confident = false;  // j runs over J_i = {j : H(r_j) ≤ H(r_i)} (paper 002, proposition 1)
   Index model_dim = 0;          // of W_s
 
@@ -63,9 +65,9 @@ struct TokenSimilarity {
   };
   template <class T, class B>
   struct Extra {
-    Index length = 0;             // items per sequence; 0: all items are one
+    Index length = 0;             // items per sequence; 0: all items are one sequence
     View<const T, 1, B> valid{};  // [N] 1 = item, 0 = padding; empty: all are items
-    std::optional<double> tau{};  // empty: the option
+    std::optional<double> tau{};  // empty: the option tau
 
     Extra with_valid(View<const T, 1, B> mask) const { return {length, valid.data() ? valid : mask, tau}; }
   };

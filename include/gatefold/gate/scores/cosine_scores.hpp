@@ -33,23 +33,22 @@ struct InverseBackward {
 
 }  // namespace functor
 
-/// Score the experts by the angle between the item and a direction of each expert, in a space of few dimensions.
+/// Scores by the angle between the item and a direction of each expert, in a space of few dimensions.
 ///
 ///     r = W x[n],   z[n,e] = ⟨r, v_e⟩ / (τ ‖r‖ ‖v_e‖),   τ learned                                      (1)
 ///     r = W x[n],   z[n,e] = ⟨r, v_e⟩ / ‖v_e‖                                                           (2)
 ///
 /// Source: (1) X-MoE, Chi et al. 2022, arXiv:2204.09179, sec. 3.2; (2) its code in torchscale (dim 16) and CompeteSMoE
-/// (dim 8, that of `reference()`), `CosineScores::reference({…})`: items are not normalised, and there is no
-/// temperature. That code also rewrites v_e to length 1.5 in every forward pass, which changes no score; here the
-/// lengths are left to training. Under (1) an item whose r is shorter than epsilon scores 0 for every expert, and
-/// passes no gradient.
-/// @param dim          of the space of W x
-/// @param temperature  where τ starts; 0: there is none
+/// (dim 8, as `reference()`). `CosineScores::reference({…})` does not normalise items and has no temperature. That code
+/// also sets the length of v_e to 1.5 in every forward pass, which changes no score; here training determines the
+/// lengths. Under (1), an item whose r is not longer than epsilon scores 0 for every expert and passes no gradient.
+/// @param dim          dimensions of W x
+/// @param temperature  initial value of τ; 0: no temperature
 /// @param unit_items   divide by ‖r‖
 /// @param x      [N, D] in   items
 /// @param z      [N, E] out  logits
 /// @throws ArgumentError unless model_dim, experts, dim >= 1, temperature >= 0 and x and the parameters have these
-///                       shapes
+///         shapes
 /// @cost   2·N·(D + E)·dim flop; W starts as U(±1/√D), v_e as N(0, 1/dim)
 struct CosineScores {
   Index model_dim = 0, experts = 0, dim = 16;
@@ -67,7 +66,7 @@ struct CosineScores {
     static constexpr bool gradient_is_optional = true;
     Tensor<T, 2, B> projection;   // [D, dim]
     Tensor<T, 2, B> embedding;    // [E, dim]
-    Tensor<T, 1, B> temperature;  // [1], [0] where there is none
+    Tensor<T, 1, B> temperature;  // [1], or [0] if there is no temperature
     static void each(auto&& f, auto&... p) {
       f("projection", p.projection...);
       f("embedding", p.embedding...);
@@ -134,7 +133,7 @@ struct CosineScores {
     B::for_rows(ctx, experts,
                 functor::UnitRowsBackward<T, B>{p.embedding, of_experts<T>(), nullptr, dexpert, grads.embedding});
   }
-  /// Adds to dx alone.
+  /// Adds only to dx.
   template <class T, class B>
   void backward_items(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, In<T, 2, B> dz,
                       Out<T, 2, B> dx) const {
@@ -143,11 +142,11 @@ struct CosineScores {
   }
 
  private:
-  /// Both sides of the scalar product; the temperature goes into the items' one.
+  /// Both sides of the scalar product. The factor 1/τ is in `item`.
   template <class T, class B>
   struct Sides {
     View<const T, 2, B> projected, item, expert;  // [N, dim] r, [N, dim] r / (τ ‖r‖), [E, dim] v / ‖v‖
-    const T* scale;                               // 1/τ, null where there is no temperature
+    const T* scale;                               // 1/τ, or null if there is no temperature
   };
   void expect_options() const {
     expect(temperature >= 0, "CosineScores", "temperature", "at least 0", temperature);
@@ -175,7 +174,7 @@ struct CosineScores {
     B::for_rows(ctx, experts, functor::UnitRows<T, B>{p.embedding, of_experts<T>(), nullptr, expert});
     return {projected, item, expert, scale};
   }
-  /// Adds to dx; returns the adjoints of r and of the items' side.
+  /// Adds to dx; returns the gradients of `projected` (r) and `item`.
   template <class T, class B>
   Sides<T, B> items_backward(typename B::Context& ctx, const Params<T, B>& p, const Sides<T, B>& s, In<T, 2, B> dz,
                              Out<T, 2, B> dx) const {

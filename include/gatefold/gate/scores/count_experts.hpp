@@ -4,8 +4,8 @@
 
 namespace gatefold {
 
-/// The number of experts of a gate or a scores policy: its function `experts()`, its option of that name, or that of
-/// its scores.
+/// Returns the number of experts of a gate or a scores policy: its function `experts()`, else its option `experts`,
+/// else the number of its scores.
 template <class P>
 Index count_experts(const P& policy) {
   if constexpr (requires { policy.experts(); }) {
@@ -17,8 +17,8 @@ Index count_experts(const P& policy) {
   }
 }
 
-/// The width of the items a scores policy takes: length · model_dim; 0 where it has not been filled in, or is not
-/// known.
+/// Returns the item width that a scores policy takes: length · model_dim, or 0 if the policy has no such option or it
+/// is not filled in yet.
 template <class S>
 Index item_width(const S& scores) {
   if constexpr (requires { scores.scores; }) {

@@ -8,14 +8,15 @@
 
 namespace gatefold {
 
-/// Scores that stay as they were drawn: a random router that never learns.
+/// Scores whose parameters are not trained. With random parameters they are a random router.
 ///
 ///     z = scores(x; Θ),   Θ ← Θ,   x̄ as in `scores`                                                     (1)
 ///
-/// Source: SMoE-dropout, Chen et al. 2023, arXiv:2303.01610, sec. 3.2. No optimizer steps the parameters, weight decay
-/// included, and backward leaves their gradients alone. They are named, copied and saved as those of `scores`.
+/// Source: SMoE-dropout, Chen et al. 2023, arXiv:2303.01610, sec. 3.2. Optimizers do not change the parameters, and
+/// weight decay does not either. Backward leaves their gradients unchanged. Their names, copies and files are those of
+/// `scores`.
 /// @tparam ScoresT  scores without extra inputs that have backward_items(ctx, params, x, dz, dx)
-/// @cost   that of `scores`, without parameter gradients
+/// @cost   as `scores`, without parameter gradients
 template <class ScoresT>
 struct Fixed {
   ScoresT scores{};
@@ -54,7 +55,7 @@ struct Fixed {
 template <class S>
 Fixed(S) -> Fixed<S>;
 
-/// Random linear scores that never learn.
+/// Random linear scores that are not trained.
 using FixedScores = Fixed<LinearScores>;
 
 }  // namespace gatefold

@@ -12,7 +12,7 @@ namespace gatefold {
 
 namespace functor {
 
-/// ξ = 1 + ε r: number i of the stream
+/// ξ = 1 + ε r, with r = number i of the stream
 template <class LawT, class T>
 struct JitterFactor {
   Random random;
@@ -30,18 +30,18 @@ struct AddJitter {
 
 }  // namespace functor
 
-/// Scores of items whose elements are multiplied by random numbers near one, so that routing explores.
+/// Scores of items whose elements are multiplied by random numbers near 1, so that routing explores.
 ///
 ///     z = scores(x ⊙ ξ),   ξ = 1 + ε r                                                                  (1)
 ///
-/// with r independent draws of the noise law.
-/// Source: Switch, Fedus et al. 2021, arXiv:2101.03961, sec. 2.2 and app., r ~ U[−1, 1). The experts see x itself.
+/// r are independent draws of the noise law.
+/// Source: Switch, Fedus et al. 2021, arXiv:2101.03961, sec. 2.2 and app., r ~ U[−1, 1). The experts get x itself.
 /// Without noise in the extra inputs, z = scores(x).
 /// @tparam ScoresT    scores without extra inputs
-/// @tparam NoiseLawT  what r is drawn from: SignedUniformNoise, GaussianNoise, … (policy/noise.hpp)
-/// @param extra  Noise: empty where the gate is evaluated
+/// @tparam NoiseLawT  distribution of r: SignedUniformNoise, GaussianNoise, … (policy/noise.hpp)
+/// @param extra  Noise: empty in evaluation
 /// @throws ArgumentError unless 0 <= epsilon < 1
-/// @cost   that of `scores` and N·D random numbers, which backward recomputes
+/// @cost   as `scores`, and N·D random numbers, which backward recomputes
 /// @order  element (n, d) of ξ is number n·D + d of the stream
 template <class ScoresT = LinearScores, class NoiseLawT = SignedUniformNoise>
 struct Jitter {

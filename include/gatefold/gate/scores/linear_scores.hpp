@@ -11,7 +11,7 @@
 
 namespace gatefold {
 
-/// Score the experts by a linear map of the item.
+/// Scores by a linear map of the item.
 ///
 ///     z[n,:] = Σ_l x[n,l,:] W + b                                                                       (1)
 ///
@@ -19,7 +19,7 @@ namespace gatefold {
 /// 3).
 /// @param x      [N, length · D] in   items
 /// @param z      [N, E]          out  logits
-/// @param initial  how weights and bias begin; papers 000 and 003 take Initial::zero() and no bias
+/// @param initial  initial weights and bias; papers 000 and 003 use Initial::zero() and no bias
 /// @throws ArgumentError unless model_dim, experts, length >= 1 and x and the parameters have these shapes
 /// @cost   2·N·D·E flop
 struct LinearScores {
@@ -41,7 +41,7 @@ struct LinearScores {
     static constexpr int expert_extents[] = {1, 0};
   };
 
-  /// @throws ArgumentError unless the items' width is length · model_dim (0: deduced)
+  /// @throws ArgumentError unless the items' width is length · model_dim (model_dim = 0: deduced)
   LinearScores with_model_dim(Index item_width) const {
     LinearScores filled = *this;
     expect(length >= 1, "LinearScores", "length", "at least 1", length);
@@ -74,7 +74,8 @@ struct LinearScores {
       B::gemm(ctx, total, false, p.weight.view(), false, false, z, epilogue);
     });
   }
-  /// The same, then rows(lanes, n, row) for each row of z (gemm_rows of backend.hpp); a null z is not kept.
+  /// As forward, then calls rows(lanes, n, row) for each row of z (gemm_rows of backend.hpp). If z is null, it is not
+  /// stored.
   template <class T, class B, class F>
   void forward_rows(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> z,
                     const F& rows) const {
@@ -93,7 +94,7 @@ struct LinearScores {
       B::grouped_sum(ctx, one_group(ctx, dz.extent(0)), dz, grads.bias.view().as(1, experts));
     if (dx.size() > 0) backward_items(ctx, p, x, dz, dx);
   }
-  /// Adds to dx alone.
+  /// Adds only to dx.
   template <class T, class B>
   void backward_items(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, In<T, 2, B> dz,
                       Out<T, 2, B> dx) const {
@@ -108,7 +109,7 @@ struct LinearScores {
   }
 
  private:
-  /// product(Σ_l x[:,l,:], epilogue)
+  /// Calls product(Σ_l x[:,l,:], epilogue).
   template <class T, class B, class F>
   void score(auto& ctx, const Params<T, B>& p, View<const T, 2, B> x, const F& product) const {
     auto mark = ctx.mark();

@@ -6,18 +6,19 @@
 #include "gatefold/core/types.hpp"
 #include "gatefold/tensor/view.hpp"
 
-/// Rows of length one, and their adjoint: what scores that compare directions share.
+/// Normalisation of rows to length 1, and its gradient, for scores that compare directions.
 namespace gatefold {
 
-/// How a row is brought to length one, and what keeps short rows finite.
+/// Selects how a row is normalised to length 1, and how short rows stay finite.
 ///
-///     clamped   x / ‖x‖ where ‖x‖ > ε, else 0                                                           (1)
+///     clamped   x / ‖x‖ if ‖x‖ > ε, else 0                                                              (1)
 ///     outside   x / (‖x‖ + ε)                                                                           (2)
 ///     inside    x / √(‖x‖² + ε)                                                                         (3)
 ///     none      x                                                                                       (4)
 ///
-/// (1) is x / max(‖x‖, ε) but for rows shorter than ε, which have no direction: they give 0 and get no gradient, where
-/// the derivative of x / ε would be 1/ε. Rows whose square overflows (1.8e19 in float) give 0 too, or NaN.
+/// (1) equals x / max(‖x‖, ε) except for rows of length ε or less, which have no direction. They give 0 and get no
+/// gradient, because the derivative of x / ε would be 1/ε. Rows whose squared length overflows (length 1.8e19 in float)
+/// give 0 or NaN.
 enum class UnitNorm { clamped, outside, inside, none };
 
 namespace functor {
@@ -41,7 +42,7 @@ struct UnitFactor {
   }
 };
 
-/// unit[n,:] = scale · û[n,:]; scale is read where it lives, null: 1
+/// unit[n,:] = scale · û[n,:]; scale is read from memory of the backend, and null means 1
 template <class T, class B>
 struct UnitRows {
   View<const T, 2, B> x;
@@ -81,7 +82,7 @@ struct UnitRowsBackward {
   }
 };
 
-/// ⟨û[n,:], dunit[n,:]⟩, whose sum over n is the adjoint of the scale
+/// ⟨û[n,:], dunit[n,:]⟩; the sum over n is the gradient of the scale
 template <class T, class B>
 struct UnitRowsScale {
   View<const T, 2, B> x;

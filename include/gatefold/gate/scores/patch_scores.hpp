@@ -8,14 +8,14 @@
 
 namespace gatefold {
 
-/// Score the experts by a linear map of each patch of the item, every place with a map of its own.
+/// Scores by a linear map of each patch of the item, with a separate map for every position.
 ///
 ///     z[n,:] = Σ_p x[n,p,:] Θ_p                                                                         (1)
 ///
-/// Source: paper 003, sec. 3 (patch-aware router): no bias, Θ = 0 at the start. One Θ for all places is LinearScores
-/// with `length`.
+/// Source: paper 003, sec. 3 (patch-aware router): no bias, Θ = 0 at the start. LinearScores with `length` uses one Θ
+/// for all positions.
 /// @param length   patches of an item
-/// @param initial  how Θ begins
+/// @param initial  initial Θ
 /// @param x      [N, length · D] in   items
 /// @param z      [N, E]          out  logits
 /// @throws ArgumentError unless model_dim, experts, length >= 1 and x and the parameters have these shapes
@@ -34,7 +34,7 @@ struct PatchScores {
     static constexpr int expert_extents[] = {2};
   };
 
-  /// @throws ArgumentError unless the items' width is length · model_dim (0: deduced)
+  /// @throws ArgumentError unless the items' width is length · model_dim (model_dim = 0: deduced)
   PatchScores with_model_dim(Index item_width) const {
     PatchScores filled = *this;
     expect(length >= 1 && item_width % length == 0, "PatchScores", "length",
@@ -60,7 +60,8 @@ struct PatchScores {
   void forward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> z) const {
     B::gemm(ctx, x, false, all_patches(p.weight), false, false, z, functor::Store{});
   }
-  /// The same, then rows(lanes, n, row) for each row of z (gemm_rows of backend.hpp); a null z is not kept.
+  /// As forward, then calls rows(lanes, n, row) for each row of z (gemm_rows of backend.hpp). If z is null, it is not
+  /// stored.
   template <class T, class B, class F>
   void forward_rows(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> z,
                     const F& rows) const {
@@ -73,7 +74,7 @@ struct PatchScores {
     if (!grads.weight.is_skipped()) B::gemm(ctx, x, true, dz, false, true, all_patches(grads.weight), functor::Store{});
     if (dx.size() > 0) backward_items(ctx, p, x, dz, dx);
   }
-  /// Adds to dx alone.
+  /// Adds only to dx.
   template <class T, class B>
   void backward_items(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B>, In<T, 2, B> dz,
                       Out<T, 2, B> dx) const {
@@ -81,7 +82,7 @@ struct PatchScores {
   }
 
  private:
-  /// [length, D, E] as [length · D, E]
+  /// Returns weight [length, D, E] as [length · D, E].
   auto all_patches(auto& weight) const { return weight.view().as(length * model_dim, experts); }
 };
 

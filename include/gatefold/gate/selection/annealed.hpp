@@ -10,7 +10,8 @@
 
 namespace gatefold {
 
-/// A number that follows a schedule over training steps: K of a growing top-K, the temperature of a mixing.
+/// A number that follows a schedule over training steps, for example K of a growing top-K or the temperature of a
+/// mixing.
 ///
 ///     s = min(step / total, 1)
 ///     linear      v = from + (to − from) s                                                              (1)
@@ -20,10 +21,10 @@ namespace gatefold {
 ///     saturating  v = to + (from − to) 0.99^⌊min(step, total) / max(1, ⌊total/300⌋)⌋                    (5)
 ///     K           k = from + round(v − from), ties to even, kept within [from, to]                      (6)
 ///
-/// Source: (1), (6) SMoE-dropout, Chen et al. 2023, arXiv:2303.01610; (2), (4), (5) are the other schedules of its
-/// code; (3) for the temperatures of paper 002's table 10, whose shape it does not name. With levels, `from` and `to`
-/// are unused; (5) ends a twentieth of the way before `to`, if 300 divides the total.
-/// @throws ArgumentError unless total >= 1, from and to have one sign for (3), and there is a level for (4)
+/// Source: (1), (6) SMoE-dropout, Chen et al. 2023, arXiv:2303.01610. (2), (4), (5) are the other schedules of its
+/// code. (3) is for the temperatures in table 10 of paper 002, which does not name their shape. With levels, `from` and
+/// `to` are unused. (5) ends a twentieth of the way before `to`, if 300 divides total.
+/// @throws ArgumentError unless total >= 1, from and to have the same sign for (3), and there is a level for (4)
 struct Annealed {
   enum class Shape { linear, cosine, geometric, levels, saturating };
 
@@ -59,7 +60,7 @@ struct Annealed {
     }
     return to;
   }
-  /// The same as a count.
+  /// Returns the number as a count: (6), or the rounded level.
   Index count_at(Index step) const {
     const double v = at(step), origin = shape == Shape::levels ? 0 : from;
     const double k = origin + (v - origin) - std::remainder(v - origin, 1.0);

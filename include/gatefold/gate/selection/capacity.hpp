@@ -18,7 +18,7 @@ namespace gatefold {
 
 namespace functor {
 
-/// How many picks an expert takes of the items of one group.
+/// The number of picks that an expert takes from the items of one group.
 struct CapacityRule {
   double factor;
   Index multiple_of, slots, picks, experts;  // picks of an item
@@ -26,12 +26,12 @@ struct CapacityRule {
   GATEFOLD_HD Index operator()(Index items) const {
     if (slots > 0) return slots;
     const double share = static_cast<double>(items * picks) * factor / static_cast<double>(experts);
-    const double even = std::ceil(share * (1 - 0x1p-50));  // 100 · 1.1 / 10 is more than 11 once it is rounded
+    const double even = std::ceil(share * (1 - 0x1p-50));  // 100 · 1.1 / 10 is rounded to more than 11
     const Index most = even < static_cast<double>(items) ? static_cast<Index>(even) : items;
     return divide_up(most, multiple_of) * multiple_of;
   }
 };
-/// room[g], of the items of group g that are no padding
+/// room[g], from the items of group g that are not padding
 template <class T, class B>
 struct CapacityOfGroup {
   CapacityRule room_of;
@@ -48,8 +48,8 @@ struct CapacityOfGroup {
     if (lanes.lane == 0) room(g) = room_of(count);
   }
 };
-/// In the order in which picks are placed, choice j of item n stands at j·N + n. key = its group and expert; none for
-/// padding and for picks that were dropped before.
+/// key[i] = group and expert of pick i, in the order in which picks are placed: choice j of item n is i = j·N + n. The
+/// key is -1 for padding and for picks that were dropped before.
 template <class T, class B>
 struct PlacingKey {
   Index items, picks, group, experts;
@@ -70,7 +70,7 @@ struct PriorityOfItem {
   View<T, 1, B> priority;
   GATEFOLD_HD void operator()(Index n) const { priority(n) = q(n, chosen(expert(n * picks))); }
 };
-/// Of two places: earlier choices first, then the item of higher priority.
+/// Orders two picks: first by the number of the choice, then by the priority of the item.
 template <class T, class B>
 struct HigherPriority {
   Index items, picks;
@@ -80,7 +80,7 @@ struct HigherPriority {
     return ranks_before(priority(a % items), a, priority(b % items), b);
   }
 };
-/// What finds no room in list l, that of one group and expert, is dropped.
+/// Drops the picks of list l that exceed its capacity. A list has the picks of one group and expert.
 template <class T, class B>
 struct DropOverflow {
   HigherPriority<T, B> before;
@@ -104,24 +104,26 @@ struct DropOverflow {
 
 }  // namespace functor
 
-/// Give every expert a limited number of places, and drop the picks that find none.
+/// Gives every expert a limited number of places, and drops the picks that find no place.
 ///
 ///     C = min(S, ⌈S·K·factor / E⌉), rounded up to a multiple of `multiple_of`                           (1)
 ///
-/// for S items with K picks each; an infinite factor drops nothing. All first choices are placed before any second
-/// choice; among equal choices earlier items go first, with batch_priority those whose first choice has the larger q
-/// (under noise: softmax of the noisy values), whatever the weights are. Dropped picks stand as ~e in the plan and
-/// contribute nothing; the other weights of the item are left as they are. Padding takes no place and does not count in
-/// S. With group > 0, every `group` consecutive items are routed as if alone (the last group may be smaller). Not
-/// causal: what finds room depends on the other items of the group, later ones too.
+/// S is the number of items with K picks each; an infinite factor drops nothing. All first choices are placed before
+/// any second choice. Among equal choices earlier items go first. With batch_priority, items whose first choice has the
+/// larger q go first (with noise: softmax of the noisy values), whatever the weights are.
+///
+/// Dropped picks are stored as ~e in the plan and contribute nothing. The other weights of the item do not change.
+/// Padding takes no place and does not count in S. With group > 0, every `group` consecutive items are routed
+/// independently of all others (the last group can be smaller). Capacity is not causal: which picks find a place
+/// depends on the other items of the group, later ones included.
 /// Source: Fedus et al. 2021, arXiv:2101.03961, eq. (3); Riquelme et al. 2021, arXiv:2106.05974, for groups,
-/// batch_priority and the factors 1.05 of training and 4 of evaluation; `multiple_of` is of the latter's code.
+/// batch_priority and the factors 1.05 in training and 4 in evaluation; `multiple_of` is from the latter's code.
 /// @param selection  one whose picks of item n are n·K … n·K + K − 1, best first: TopK, NoisyTopK, NoisyTop1, …
-/// @param slots      C itself, per expert and group; 0: by (1)
+/// @param slots      C, per expert and group; 0: by (1)
 /// @throws ArgumentError unless factor > 0, multiple_of >= 1, slots >= 0, group >= 0
 /// @cost   the selection + one counting sort of S·K picks by group and expert + a second build of the plan; with
-///         batch_priority, a softmax where there is noise and heaps of the experts that overflow, 2·n·log₂ n
-///         comparisons for n picks
+///         batch_priority, a softmax if there is noise, and heaps for the experts that overflow, 2·n·log₂ n comparisons
+///         for n picks
 /// @order  ties of batch_priority go to the lower item
 template <class SelectionT = TopK>
 struct Capacity {
@@ -144,7 +146,7 @@ struct Capacity {
   template <class T, class B>
   using Extra = gatefold::Extra<SelectionT, T, B>;
 
-  /// Places of one expert for a group of `items` items with `picks` picks each: (1).
+  /// Returns the places of one expert for a group of `items` items with `picks` picks each: (1).
   Index room(Index items, Index picks, Index experts) const {
     return functor::CapacityRule{factor, multiple_of, slots, picks, experts}(items);
   }
@@ -205,7 +207,7 @@ struct Capacity {
                     {items, picks, priority}, batch_priority, experts, offsets, room, order, plan.expert});
     plan.build(ctx);
   }
-  /// What the selection ranked by, where it says so; else empty.
+  /// Returns the values by which the selection ranked, if it shows them; else empty views.
   template <template <class, class> class S, class T, class B>
   NoisyRank<const T, B> noisy(const S<T, B>& saved) const {
     if constexpr (detail_::hook::selection::noisy<SelectionT, T, B>()) {
@@ -214,7 +216,7 @@ struct Capacity {
       return {};
     }
   }
-  /// That of the selection: the weight of a dropped pick has no adjoint.
+  /// Calls backward of the selection. The weight of a dropped pick has gradient 0.
   template <class T, class B>
   void backward(typename B::Context& ctx, const Params<T, B>& p, const Candidates<T, B>& c,
                 const SparsePlan<T, B>& plan, const Saved<T, B>& saved, const typename SparsePlan<T, B>::Grad& dplan,
@@ -223,7 +225,7 @@ struct Capacity {
   }
 
  private:
-  /// What batch_priority compares: q, or the softmax of the noisy values.
+  /// Returns the values that batch_priority compares: q, or the softmax of the noisy values.
   template <class T, class B, class S>
   View<const T, 2, B> compared(auto& ctx, const Candidates<T, B>& c, const S& saved) const {
     const NoisyRank<const T, B> seen = noisy(saved);

@@ -24,7 +24,7 @@ struct PickAll {
 
 }  // namespace functor
 
-/// Take every expert, weighted by its probability.
+/// Takes every expert, weighted by its probability.
 ///
 ///     w[n,e] = q[n,e] for all e                                                                         (1)
 ///

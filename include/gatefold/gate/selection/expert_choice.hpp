@@ -17,7 +17,7 @@ namespace gatefold {
 
 namespace functor {
 
-/// How many of `items` items an expert takes.
+/// The number of items that an expert takes from `items` items.
 struct ChoiceCapacity {
   double factor;
   Index experts;
@@ -27,15 +27,15 @@ struct ChoiceCapacity {
     return even < 2 && items > 0 ? Index(1) : static_cast<Index>(even);
   }
 };
-/// Of two items: the more probable for expert e first.
+/// Orders two items: the more probable for expert e first.
 template <class T, class B>
 struct MoreProbable {
   View<const T, 2, B> log_p;
   Index e;
   GATEFOLD_HD bool operator()(Index a, Index b) const { return ranks_before(log_p(a, e), a, log_p(b, e), b); }
 };
-/// The best items of list l, that of one sequence and expert, best first. Where padding leaves fewer items, the rest of
-/// the list is dropped picks of padding.
+/// Picks the best items of list l, best first. A list has the picks of one sequence and expert. If padding leaves fewer
+/// items, the rest of the list has dropped picks of padding.
 template <class T, class B>
 struct PickItems {
   View<const T, 2, B> log_p, q;
@@ -70,7 +70,7 @@ struct PickItems {
     }
   }
 };
-/// No two picks are of the same item and expert.
+/// Adds to dq. Threads write different elements, because no two picks have the same item and expert.
 template <class T, class B>
 struct PickItemsBackward {
   View<const Index, 1, B> item, expert;
@@ -83,19 +83,20 @@ struct PickItemsBackward {
 
 }  // namespace functor
 
-/// Let every expert take its best items.
+/// Lets every expert take its best items.
 ///
 ///     C = L · factor / E,   G[e] = the C items n of a sequence with the largest q[n,e],   w[n,e] = q[n,e]          (1)
 ///
-/// C is rounded to the nearest number, halves up, and lies in 1 … L; items are compared by log q, which orders them
-/// where q underflows. The load is even by construction; an item may be taken by several experts or by none, and is
-/// then 0 in the mixture. Padding is never taken and does not count in L.
-/// Not causal: whether an item is taken depends on later items of its sequence. A decoder that generates item by item
-/// routes otherwise than it was trained to.
-/// Source: Zhou et al. 2022, arXiv:2202.09368, eq. (1)-(2), without the limit of experts per item; the paper takes
-/// factor 2.
-/// @param rank [N, E] in  whose softmax over the experts q is;  q [N, E] in
-/// @param extra  how items group into sequences; by default all are one
+/// C is rounded to the nearest integer, halves up, and lies in 1 … L. Items are compared by log q, which orders them
+/// even if q underflows. The load is even by construction. An item can be taken by several experts or by no expert;
+/// then its output of the mixture is 0. Padding is never taken and does not count in L.
+///
+/// ExpertChoice is not causal: whether an item is taken depends on later items of its sequence. A decoder that
+/// generates item by item routes differently than in training.
+/// Source: Zhou et al. 2022, arXiv:2202.09368, eq. (1)-(2), without the limit of experts per item; the paper has factor
+/// 2.
+/// @param rank [N, E] in  logits or log-probabilities;  q [N, E] in  their softmax over the experts
+/// @param extra  how items form sequences; by default all items are one sequence
 /// @throws ArgumentError unless factor > 0 and the sequences fit the items
 /// @cost   N·E exponentials, 2·N·E·log₂ C comparisons at most, S = N/L · E · C picks
 /// @order  ties go to the lower item; NaN ranks below every number; picks of an expert are distinct items, best first
@@ -106,7 +107,7 @@ struct ExpertChoice {
   template <class T, class B>
   using Extra = Sequence<T, B>;
 
-  /// Items an expert takes of a sequence of `items` items: C.
+  /// Returns C, the number of items that an expert takes from a sequence of `items` items.
   Index room(Index items, Index experts) const { return functor::ChoiceCapacity{factor, experts}(items); }
 
   void validate_options(Index) const { expect(factor > 0, "ExpertChoice", "factor", "more than 0", factor); }

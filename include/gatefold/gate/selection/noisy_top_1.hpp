@@ -14,7 +14,7 @@ namespace gatefold {
 
 namespace functor {
 
-/// The expert of largest rank + scale · noise, weighted by q or by that value.
+/// Picks the expert with the largest rank + scale · noise, weighted by q or by that value.
 template <class LawT, class T, class B>
 struct PickNoisyTop1 {
   View<const T, 2, B> rank, q;
@@ -37,7 +37,7 @@ struct PickNoisyTop1 {
   GATEFOLD_HD void weigh(const Lanes& lanes, Index n) const {
     weigh(lanes, n, &q(n, 0));
   }
-  /// The same for rows that stand elsewhere.
+  /// The same for rows at any address.
   template <class Lanes>
   GATEFOLD_HD void choose(const Lanes& lanes, Index n, const T* rank_row) const {
     const Index experts = rank.extent(1);
@@ -49,7 +49,7 @@ struct PickNoisyTop1 {
       best = e;
       top = value;
     });
-    if (lanes.size > 1) {  // the first of the lanes' best that is the largest number, or the first if none is one
+    if (lanes.size > 1) {  // the first expert with the largest value; if all values are NaN, the first expert
       const T largest = lanes.max(top == top ? top : negative_infinity<T>);
       const bool is_largest = best >= 0 && top == largest, any = lanes.max(Index(is_largest)) > 0;
       best = -lanes.max(best >= 0 && (is_largest || !any) ? -best : -experts);
@@ -67,7 +67,7 @@ struct PickNoisyTop1 {
     if (lanes.lane == 0) weight(n) = w;
   }
 };
-/// The weight of a pick is one element of q, or that element of rank plus a constant.
+/// The gradient of PickNoisyTop1: a weight is one element of q, or that element of rank plus a constant.
 template <class T, class B>
 struct PickTop1Backward {
   View<const Index, 1, B> expert;
@@ -78,17 +78,17 @@ struct PickTop1Backward {
 
 }  // namespace functor
 
-/// Take the best expert under noise.
+/// Takes the best expert under noise.
 ///
 ///     e(n) = argmax_e (rank[n,e] + scale · r[n,e]),   w[n] = q[n,e(n)]                                  (1)
 ///                                                     w[n] = rank[n,e(n)] + scale · r[n,e(n)]           (2)
 ///
-/// with r independent draws of the noise law. The weight of (1) is free of noise, so that over the experts the router's
-/// gradients sum to 0. Without noise in the extra input r = 0.
+/// r are independent draws of the noise law. The weight of (1) has no noise, so the sum of the router's gradients over
+/// the experts is 0. Without noise in the extra input, r = 0.
 /// Source: (1) papers 000 and 003, r ~ U[0, 1); (2) the code of Chen et al. 2022, arXiv:2208.02813, on synthetic data.
-/// @tparam NoiseLawT  what r is drawn from: UniformNoise, GumbelNoise, … (policy/noise.hpp)
-/// @param rank [N, E] in   what to rank by;  q [N, E] in  probabilities
-/// @param noisy_weight  take (2), which lets the noise into the output
+/// @tparam NoiseLawT  distribution of r: UniformNoise, GumbelNoise, … (policy/noise.hpp)
+/// @param rank [N, E] in   values to rank by;  q [N, E] in  probabilities
+/// @param noisy_weight  use (2), which lets the noise into the output
 /// @throws ArgumentError unless scale >= 0
 /// @cost   N·E draws, S = N picks
 /// @order  ties go to the lower expert index; NaN ranks below every number

@@ -37,11 +37,11 @@ struct AddNoise {
   T* value;
   GATEFOLD_HD void operator()(Index i) const { value[i] = rank[i] + deviation[i] * noise(i); }
 };
-/// The adjoint of v in value = rank + (softplus(v) + epsilon) · noise. From v itself: the deviation has lost a softplus
-/// that is small beside epsilon.
+/// The gradient of v in value = rank + (softplus(v) + epsilon) · noise. It is computed from v, because a softplus much
+/// smaller than epsilon is lost in the deviation.
 template <class LawT, class T>
 struct DeviationBackward {
-  const T *dvalue, *ddeviation, *v;  // ddeviation may be null
+  const T *dvalue, *ddeviation, *v;  // ddeviation can be null
   Draw<LawT, T> noise;
   T* dv;
   GATEFOLD_HD void operator()(Index i) const {
@@ -52,33 +52,33 @@ struct DeviationBackward {
 
 }  // namespace functor
 
-/// Take the K best experts under noise, weighted by the noisy values.
+/// Takes the K best experts under noise, weighted by the noisy values.
 ///
 ///     value[n,e] = rank[n,e] + deviation[n,e] · r[n,e],   I(n) = top_K value[n,:]
 ///
 ///     deviation[n,:] = softplus(x[n] W) + epsilon,  w[n,e] = softmax of value over I(n)   (learned, renormalise)  (1)
 ///     deviation[n,e] = deviation / E,               w[n,e] = softmax of value over all    (V-MoE)                 (2)
 ///
-/// with r independent draws of the noise law. Without noise in the extra input this is TopK. Noise moves the weights
-/// too, so the gradient flows through value to rank and, where learned, to W and x; `noisy` shows value and deviation
-/// to auxiliary losses, whose gradients come back in d.noisy. Load, which needs the distribution of the noise, goes
-/// with GaussianNoise alone.
+/// r are independent draws of the noise law. Without noise in the extra input this is TopK. The weights also contain
+/// the noise, so the gradient flows through value to rank and, if learned, to W and x. `noisy` shows value and
+/// deviation to auxiliary losses, whose gradients are in d.noisy. Only GaussianNoise works with Load, because Load
+/// needs the distribution of the noise.
 /// Source: (1) Shazeer et al. 2017, arXiv:1701.06538, eq. (3)-(5), r ~ N(0, 1), W = 0 at first; (2) Riquelme et al.
 /// 2021, arXiv:2106.05974, sec. 2.1. `reference` adds the epsilon of FastMoE's code to (1).
-/// @tparam NoiseLawT  what r is drawn from: GaussianNoise, GumbelNoise, … (policy/noise.hpp)
-/// @param rank [N, E] in   what to rank by;  q [N, E] in  its softmax
+/// @tparam NoiseLawT  distribution of r: GaussianNoise, GumbelNoise, … (policy/noise.hpp)
+/// @param rank [N, E] in   values to rank by;  q [N, E] in  their softmax
 /// @param saved  value, deviation, softmax of value and x W [N, E]; empty without noise, x W also unless learned
 /// @throws ArgumentError unless 1 <= k <= experts, deviation > 0, epsilon >= 0 and W is [D, E]
 /// @cost   2·N·D·E flop (learned), N·E draws and exponentials, N·K·E comparisons, S = N·K picks
 /// @order  as TopK: ties go to the lower expert index, NaN ranks last, picks are distinct
 template <class NoiseLawT = GaussianNoise>
 struct NoisyTopK {
-  static constexpr bool shows_noise = std::is_same_v<NoiseLawT, GaussianNoise>;  // what Load counts on
+  static constexpr bool shows_noise = std::is_same_v<NoiseLawT, GaussianNoise>;  // needed by Load
   Index k = 2;
   bool renormalise = true;
   bool learned = true;
   double epsilon = 0;    // of the learned deviation
-  double deviation = 1;  // of the fixed one, over E
+  double deviation = 1;  // of the fixed one, divided by E
   Initial initial = Initial::zero();
   Index model_dim = 0, experts = 0;
 
@@ -153,13 +153,13 @@ struct NoisyTopK {
     B::for_rows(ctx, items, functor::Softmax<T, B>{saved.value, saved.q});
     top_k().forward(ctx, none, noisy_candidates(c, saved), plan, none, none);
   }
-  /// What experts were ranked by, for auxiliary losses; empty without noise.
+  /// Returns the values by which experts were ranked, for auxiliary losses; empty without noise.
   template <class T, class B>
   NoisyRank<const T, B> noisy(const Saved<T, B>& saved) const {
     if (saved.value.size() == 0) return {};
     return {saved.value, saved.deviation};
   }
-  /// Adds to d.x, d.rank and grads; without noise to d.q.
+  /// Adds to d.x, d.rank and grads; without noise only to d.q.
   template <class T, class B>
   void backward(typename B::Context& ctx, const Params<T, B>& p, const Candidates<T, B>& c,
                 const SparsePlan<T, B>& plan, const Saved<T, B>& saved, const typename SparsePlan<T, B>::Grad& dplan,
@@ -181,7 +181,7 @@ struct NoisyTopK {
     if (d.noisy.value.data()) add(ctx, d.noisy.value, dvalue);
     add(ctx, dvalue, d.rank);
     if (!learned) return;
-    const View<T, 2, B> dv = dq;  // dq is used up
+    const View<T, 2, B> dv = dq;  // dq is not needed any more
     B::for_each(ctx, dv.size(),
                 functor::DeviationBackward<NoiseLawT, T>{dvalue.data(), d.noisy.deviation.data(), saved.v.data(),
                                                          functor::draw<NoiseLawT, T>(noise), dv.data()});

@@ -7,9 +7,9 @@
 
 namespace gatefold {
 
-/// TopK whose K is given with each call, and may grow while a model trains or shrink where it serves.
+/// TopK whose K is given in each call, for example to grow in training or to shrink in inference.
 ///
-///     I(n) = top_k rank[n,:],   k from the extra inputs, or the option where they say 0                 (1)
+///     I(n) = top_k rank[n,:],   k from the extra inputs, or the option if they have 0                   (1)
 ///
 /// Source: SMoE-dropout, Chen et al. 2023, arXiv:2303.01610, sec. 3.3; schedules of k: Annealed. For weights see TopK.
 /// @param extra  k of this call

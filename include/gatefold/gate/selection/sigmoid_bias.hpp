@@ -53,8 +53,8 @@ struct GroupScores {
     score(n, g) = first + second;
   }
 };
-/// biased[n,e] ← −∞ unless the group of e is one of the `kept` best of item n, whose experts all come before those:
-/// what is NaN or −∞ there becomes the least of numbers.
+/// Sets biased[n,e] to −∞ unless the group of e is one of the `kept` best groups of item n. In these, NaN and −∞ become
+/// the lowest finite number, so that their experts rank before the experts of other groups.
 template <class T, class B>
 struct KeepBestGroups {
   View<const T, 2, B> score;
@@ -81,7 +81,7 @@ struct KeepBestGroups {
  private:
   static constexpr T least = std::numeric_limits<T>::lowest();
 };
-/// The weights of item n's picks from the unbiased sigmoids, and their adjoint.
+/// The weights of item n's picks from the unbiased sigmoids, for forward and backward.
 template <class T, class B>
 struct SigmoidWeights {
   View<const T, 2, B> rank;
@@ -92,7 +92,7 @@ struct SigmoidWeights {
 
   GATEFOLD_HD T score(Index n, Index j) const { return rank(n, chosen(expert(n * k + j))); }
   GATEFOLD_HD T log_sigmoid(Index n, Index j) const { return -functor::math::softplus(-score(n, j)); }
-  /// σ_j / Σ_i σ_i = exp(log σ_j − top) / Σ_i exp(log σ_i − top): also where every σ underflows
+  /// σ_j / Σ_i σ_i = exp(log σ_j − top) / Σ_i exp(log σ_i − top), which is exact even if every σ underflows
   GATEFOLD_HD T top(Index n) const {
     T highest = log_sigmoid(n, 0);
     for (Index j = 1; j < k; ++j) highest = log_sigmoid(n, j) > highest ? log_sigmoid(n, j) : highest;
@@ -129,7 +129,7 @@ struct SigmoidWeightsBackward {
           of.scale * share(j) * (dweight(n * of.k + j) - mean) * functor::math::sigmoid(-of.score(n, j));
   }
 };
-/// violation[e] += E · (mean load − load of e): a whole number. The load is what was chosen, dropped or not.
+/// violation[e] += E · (mean load − load of e), which is an integer. The load counts chosen picks, dropped or not.
 template <class T, class B>
 struct LoadViolation {
   View<const Index, 1, B> item, expert;
@@ -161,30 +161,33 @@ struct StepBySign {
 
 }  // namespace functor
 
-/// Take the K best by sigmoid and bias, where the bias of an expert moves against its load: balance without a loss.
+/// Takes the K best experts by sigmoid plus bias, which moves against the load of the expert to balance it without a
+/// loss.
 ///
 ///     s = σ(rank),   I(n) = top_K (s[n,:] + b) of the experts in the best groups                         (1)
 ///     w[n,e] = scale · s[n,e] / Σ_{f ∈ I(n)} s[n,f]   (renormalise),   scale · s[n,e]   (not)           (2)
 ///     after each step   b_e ← b_e + speed · sign(mean load − load_e)                                    (3)
-///     group g is worth the sum of the two largest s[n,e] + b_e of its experts; top_groups of them count  (4)
+///     score of a group = the sum of the two largest s[n,e] + b_e in it; best groups: top_groups of them  (4)
 ///
-/// Source: Wang et al. 2024, arXiv:2408.15664, alg. 1; DeepSeek-V3, arXiv:2412.19437, eq. (13)-(16), whose gate has a
-/// renormalised weight, scale 2.5 and, of 8 groups of neighbouring experts, the best 4 (sec. 2.1.2, as its code;
-/// transformers give the experts of other groups a value of 0 instead of none, which differs where s + b < 0). b
-/// chooses and never weighs; no optimizer steps it: backward leaves E · (mean load − load) in its gradient, summed over
-/// calls (and devices), and `adapt` (a Trainer calls it) takes (3). The load is what was chosen, whether it found room
-/// or not, without padding, once per step where a rule evaluates twice. Wang et al. take w = s (not renormalised).
-/// Behind a mixing rank = log q, so that s = q / (1 + q), at most 1/2. Weights are computed from log s, so that they
-/// sum to scale even where every s underflows. With k = 1 and renormalise the task loss gives the router no gradient,
-/// as in TopK.
-/// @param speed  where the learned-by-rule `params.speed` starts; DeepSeek-V3 sets it to 0 near the end of training
-/// @param groups  of neighbouring experts, of one size; 1: no limit
+/// Source: Wang et al. 2024, arXiv:2408.15664, alg. 1, with w = s (not renormalised); DeepSeek-V3, arXiv:2412.19437,
+/// eq. (13)-(16). The latter has a renormalised weight, scale 2.5 and the best 4 of 8 groups of adjacent experts (sec.
+/// 2.1.2 and its code). The package transformers gives experts of other groups the value 0 instead of excluding them,
+/// which differs if s + b < 0.
+///
+/// b affects the choice but not the weights, and no optimizer changes it. backward adds E · (mean load − load) to its
+/// gradient, summed over calls (and devices), and `adapt` computes (3); a Trainer calls it. The load counts chosen
+/// picks, dropped or not, without padding, and once per step if a rule evaluates the layer twice.
+///
+/// After a mixing, rank = log q, so s = q / (1 + q) is at most 1/2. Weights are computed from log s, so they sum to
+/// scale even if every s underflows. With k = 1 and renormalise the task loss gives the router no gradient, as in TopK.
+/// @param speed  initial value of `params.speed`; DeepSeek-V3 sets it to 0 near the end of training
+/// @param groups  number of groups of adjacent experts, all of one size; 1: no limit
 /// @param rank [N, E] in   logits
-/// @throws ArgumentError unless 1 <= k <= experts in top_groups groups, groups divides experts, speed >= 0 and
-///         both numbers are finite
+/// @throws ArgumentError unless 1 <= k <= experts in top_groups groups, groups divides experts, speed >= 0 and both
+///         numbers are finite
 /// @cost   N·(1 + K)·E comparisons and sigmoids, with groups N·(E + groups²) more, S = N·K picks; E·S comparisons in
 ///         backward
-/// @order  as TopK, groups too; in float σ is 1 from logits of about 17 on and 0 below −88, and such ties go to the
+/// @order  as TopK, for groups too; in float σ is 1 from logits of about 17 on and 0 below −88, and such ties go to the
 ///         lower expert index
 struct SigmoidBias {
   Index k = 2;
@@ -255,7 +258,7 @@ struct SigmoidBias {
     B::for_each(ctx, items, functor::SigmoidWeightsForward<T, B>{weights(c, plan), plan.weight});
     plan.build_complete(ctx);
   }
-  /// Adds to d.rank, and in the first evaluation of a step the load violation to grads.bias.
+  /// Adds to d.rank and, in the first evaluation of a step, the load violation to grads.bias.
   template <class T, class B>
   void backward(typename B::Context& ctx, const Params<T, B>&, const Candidates<T, B>& c, const SparsePlan<T, B>& plan,
                 const Nothing<T, B>&, const typename SparsePlan<T, B>::Grad& dplan, const CandidatesGrad<T, B>& d,

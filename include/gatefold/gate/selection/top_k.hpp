@@ -18,7 +18,7 @@ namespace functor {
 
 template <class T>
 inline constexpr T iota[] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
-/// The number of column j, or j, j + 1, … of a register's columns.
+/// Returns the column number j, or j, j + 1, … for the columns of a vector register.
 template <class T, class A>
 GATEFOLD_HD typename A::Value column_numbers(const A& at, Index j) {
   if constexpr (std::is_same_v<typename A::Value, T>) {
@@ -28,13 +28,13 @@ GATEFOLD_HD typename A::Value column_numbers(const A& at, Index j) {
   }
 }
 
-/// The experts of one item in the order of ranks_before, one after the other.
+/// Steps through the experts of one item in the order of ranks_before.
 template <class T>
 struct RankedRow {
   const T* rank;
   Index experts;
 
-  /// The best expert that comes after `last` (-1: of all), the same on every lane; -1 where none is left.
+  /// Returns the best expert after `last` (-1: the best of all), the same on every lane; -1 if no expert is left.
   template <class Lanes>
   GATEFOLD_HD Index after(const Lanes& lanes, Index last) const {
     if (finite_math_only || (last >= 0 && !is_finite(rank[last]))) return after_one_by_one(last);
@@ -51,7 +51,7 @@ struct RankedRow {
     return from - static_cast<Index>(max_columns<T>(lanes, experts - from, [&](auto at, Index i) {
              using functor::math::where_positive;
              using V = typename decltype(at)::Value;
-             const V d = at.load(rank + from + i) - top;  // NaN is passed over
+             const V d = at.load(rank + from + i) - top;  // NaN is skipped
              return where_positive(d, V(-infinity), where_positive(-d, V(-infinity), d - column_numbers<T>(at, i)));
            }));
   }
@@ -59,7 +59,7 @@ struct RankedRow {
  private:
   static constexpr T infinity = std::numeric_limits<T>::infinity();
 
-  /// Where infinities or NaN take part, or might do so unseen.
+  /// Handles infinities and NaN, and builds with fast math, in which they cannot be detected.
   GATEFOLD_HD Index after_one_by_one(Index last) const {
     const auto bound = last < 0 ? order_key(infinity) : order_key(rank[last]);
     Index best = -1;
@@ -75,16 +75,16 @@ struct RankedRow {
   }
 };
 
-/// q of a pick of the item whose row of q this is, the same on every lane. A lane reads what it wrote itself: the
-/// expert lane 0, q[e] lane e mod size.
+/// Returns the probability of one picked expert, the same on every lane. Each lane reads only values that it wrote:
+/// lane 0 the expert, lane e mod size the entry q[e].
 template <class T, class Lanes>
 GATEFOLD_HD T weight_of_pick(const Lanes& lanes, const T* q, const Index& expert) {
   const Index e = lanes.max(lanes.lane == 0 ? expert : Index(-1));
   return lanes.sum(e % lanes.size == lanes.lane ? q[e] : T(0));
 }
 
-/// The K best experts of item n, best first, and their weights: a row functor in two halves, so that a mixing can take
-/// its turn between them.
+/// Picks the K best experts of item n, best first, and computes their weights. The functor has two halves, so that a
+/// mixing can run between them.
 template <class T, class B>
 struct PickTopK {
   View<const T, 2, B> rank, q;
@@ -98,17 +98,17 @@ struct PickTopK {
     choose(lanes, n);
     weigh(lanes, n);
   }
-  /// From rank alone.
+  /// Chooses experts; reads only rank.
   template <class Lanes>
   GATEFOLD_HD void choose(const Lanes& lanes, Index n) const {
     choose(lanes, n, &rank(n, 0));
   }
-  /// From q and what was chosen.
+  /// Computes weights from q and the chosen experts.
   template <class Lanes>
   GATEFOLD_HD void weigh(const Lanes& lanes, Index n) const {
     weigh(lanes, n, &q(n, 0));
   }
-  /// The same for rows that stand elsewhere.
+  /// The same for rows at any address.
   template <class Lanes>
   GATEFOLD_HD void choose(const Lanes& lanes, Index n, const T* rank_row) const {
     const RankedRow<T> row{rank_row, rank.extent(1)};
@@ -129,11 +129,11 @@ struct PickTopK {
       total += w;
     }
     if (!renormalise || lanes.lane > 0) return;
-    for (Index j = n * k; j < n * k + k; ++j) weight(j) /= total;  // > 0, or NaN: the best pick has q >= 1/E
+    for (Index j = n * k; j < n * k + k; ++j) weight(j) /= total;  // > 0 or NaN, because the best pick has q >= 1/E
   }
 };
 
-/// dq of the picks: through w = q / Σ q when renormalised, else w = q. Adds to dq.
+/// Adds to dq of the picks: through w = q / Σ q if renormalise, else through w = q.
 template <class T, class B>
 struct PickTopKBackward {
   View<const T, 2, B> q;
@@ -155,7 +155,7 @@ struct PickTopKBackward {
       if (e % lanes.size != lanes.lane) continue;
       if (!renormalise) {
         dq(n, e) += dweight(j);
-      } else if (k > 1) {  // with k = 1 the weight is 1 whatever q is; dweight - dot would leave its rounding
+      } else if (k > 1) {  // with k = 1 the weight is always 1, and dweight - dot would leave a rounding error
         dq(n, e) += (dweight(j) - dot) / total;
       }
     }
@@ -164,19 +164,19 @@ struct PickTopKBackward {
 
 }  // namespace functor
 
-/// Take the K best experts of each item.
+/// Takes the K best experts of each item.
 ///
 ///     I(n) = top_K rank[n,:],   w[n,e] = q[n,e] / Σ_{f ∈ I(n)} q[n,f]   (renormalise)                    (1)
 ///                               w[n,e] = q[n,e]                          (not: V-MoE)                    (2)
 ///
 /// Source: (1) Shazeer et al. 2017, arXiv:1701.06538, eq. (3), (5), without noise: softmax over the picked logits;
 /// (2) Riquelme et al. 2021, arXiv:2106.05974, sec. 2.1.
-/// With k = 1 and renormalise the weight is always 1, so the task loss gives the router exactly zero gradient: use
-/// renormalise = false, or an auxiliary loss.
-/// @param rank [N, E] in   what to rank by;  q [N, E] in  probabilities
+/// With k = 1 and renormalise the weight is always 1, so the task loss gives the router exactly zero gradient. Use
+/// renormalise = false or an auxiliary loss.
+/// @param rank [N, E] in   values to rank by;  q [N, E] in  probabilities
 /// @throws ArgumentError unless 1 <= k <= experts
 /// @cost   2·N·K·E comparisons, S = N·K picks
-/// @order  ties go to the lower expert index; NaN ranks below every number; picks are distinct whatever the input
+/// @order  ties go to the lower expert index; NaN ranks below every number; picks are distinct for any input
 struct TopK {
   Index k = 2;
   bool renormalise = true;
