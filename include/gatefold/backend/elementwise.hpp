@@ -142,8 +142,7 @@ struct InRegister {
     Value other = p == place ? Value(T(0)) : at.load(p);
 #ifdef __CUDA_ARCH__
     // A load into the register of `value` would have to wait for `value`. The asm keeps the compiler from that: it
-    // makes
-    // `other` unrelated to `value`.
+    // makes `other` unrelated to `value`.
     if constexpr (std::is_same_v<Value, float>) {
       asm("" : "+f"(other));
     } else if constexpr (!std::is_same_v<Value, T>) {

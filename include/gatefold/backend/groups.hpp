@@ -38,8 +38,7 @@ struct Groups {
   }
 
   /// The number by which a slot draws random numbers: item · E + expert. If these are only part of all items and
-  /// experts,
-  /// `numbers` holds it, counted over all.
+  /// experts, `numbers` holds it, counted over all.
   GATEFOLD_HD Index number(Index slot, Index expert) const {
     return numbers.empty() ? row(slot) * experts() + expert : numbers(slot);
   }

@@ -21,8 +21,7 @@ class ObjectPool {
   }
 
   /// An object on loan, which returns to the pool at the end of the scope. It holds values of an earlier use, or
-  /// default
-  /// ones.
+  /// default ones.
   template <class S>
   class Borrowed {
    public:

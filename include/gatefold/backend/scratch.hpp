@@ -45,10 +45,8 @@ class Scratch : public OneThread {
   [[nodiscard]] Mark mark() { return Mark(*this); }
 
   /// While the returned object lives, other threads get an error (OneThread), and this thread allocates on the device
-  /// of
-  /// the context. A function that calls several primitives, or writes state next to the context, takes it first.
-  /// Backends
-  /// with several devices define their own `here`.
+  /// of the context. A function that calls several primitives, or writes state next to the context, takes it first.
+  /// Backends with several devices define their own `here`.
   /// @throws ArgumentError if another thread works in the context
   [[nodiscard]] OneThread::Scope here() { return OneThread::Scope(*this); }
 

@@ -40,8 +40,7 @@ struct StepTouched {
 }  // namespace functor
 
 /// A gradient in parts that are summed one by one, in order. The parts are rows of a table, of which untouched rows
-/// have
-/// no elements, or runs of `length` elements.
+/// have no elements, or runs of `length` elements.
 struct Parts {
   Index size, length;
   // of a table's rows, unless all are touched
