@@ -9,8 +9,8 @@
 /// The order of numbers in ranks, sorts and heaps.
 namespace gatefold::functor {
 
-/// Whether the compiler assumes that there is no NaN and no infinity (-ffast-math, -ffinite-math-only). Comparisons of
-/// such floats then have undefined results.
+/// Whether the compiler assumes that there is no NaN and no infinity (-ffast-math, -ffinite-math-only). Comparisons
+/// with these values then have undefined results.
 #if defined(__FINITE_MATH_ONLY__) && __FINITE_MATH_ONLY__
 inline constexpr bool finite_math_only = true;
 #else

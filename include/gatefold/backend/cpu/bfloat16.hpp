@@ -16,8 +16,8 @@
 
 namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu {
 
-/// The lanes of a float register as integers. Code casts with __builtin_bit_cast, because objects compiled with
-/// different -march would share instantiations of std::bit_cast.
+/// The lanes of a float register as integers. The casts use __builtin_bit_cast, because objects compiled with different
+/// -march would share instantiations of std::bit_cast.
 using FloatBits = std::uint32_t __attribute__((vector_size(sizeof(packet::Of<float>))));
 using FloatHalves = std::uint16_t __attribute__((vector_size(sizeof(packet::Of<float>) / 2)));
 

@@ -34,15 +34,15 @@ struct Sums {
   Sums from(Index x) const { return {data + x / Tile<T>::columns * layout.panel, layout, uncached}; }
 };
 
-/// Multiplies a block of rows by one block of weights after the other, and prefetches what it reads next. Each task has
-/// one BlockProduct.
+/// Multiplies a block of rows by one block of weights after the other, and prefetches the weights that it reads next.
+/// Each task has one BlockProduct.
 template <class P>
 class BlockProduct {
   using T = SumOf<P>;
 
  public:
-  /// Words of memory for weights that are not packed, or rounded: one panel, or a whole block if weights are packed one
-  /// block at a time.
+  /// Words of memory for weights that are not packed yet, or that are packed as bfloat16: one panel, or a whole block
+  /// if weights are packed one block at a time.
   /// @param depth, columns  of all weights
   static Index memory(bool packs, Index depth, Index columns) {
     if (!packs) return panel_size;

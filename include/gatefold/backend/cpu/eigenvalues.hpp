@@ -21,8 +21,8 @@ namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu {
 
 /// A square matrix, with reflections that turn it into a similar matrix whose eigenvalues are on the diagonal.
 ///
-/// Eigen's solvers are not used, because functions that are shared by objects compiled for different instruction sets
-/// align their memory for one instruction set.
+/// Eigen's solvers are not used, because objects compiled for different instruction sets share the functions that align
+/// their memory.
 class SimilarMatrix {
  public:
   explicit SimilarMatrix(Index n) : n_(n), a_(static_cast<std::size_t>(n * n)) {}
@@ -63,7 +63,7 @@ class SimilarMatrix {
   }
 
  private:
-  // Computes H A H on rows and columns first, first + 1, …, where H = I - b u uᵀ turns v into a multiple of its first
+  // Computes H A H with H = I - b u uᵀ on rows and columns first, first + 1, … H turns v into a multiple of the first
   // unit vector. Changes the columns [left, right) of those rows, and the rows [top, bottom) of those columns. v
   // becomes u.
   void reflect(double* v, Index size, Index first, Index left, Index right, Index top, Index bottom) {

@@ -15,8 +15,8 @@
 /// Epilogues of finished sums, and the memory layout of these sums.
 namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu {
 
-/// Whether an epilogue runs on registers. An epilogue whose body accepts only scalars declares `static constexpr bool
-/// scalar_only = true;` and is called element by element.
+/// Whether an epilogue runs on registers. An epilogue that accepts only scalars has the member
+/// `static constexpr bool scalar_only = true;` and is called element by element.
 template <class E, class T>
 concept RegisterEpilogue = std::is_invocable_r_v < Register<T>,
 const E&, const RegisterAccess<T>&, Index, Index, Index, Register < T >> &&!requires { requires E::scalar_only; };

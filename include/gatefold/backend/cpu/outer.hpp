@@ -40,11 +40,11 @@ bool transposes_outer(Index rows, Index columns, Index depth, bool accumulate, i
 
 /// Gradients of weights: products of two factors whose rows are the depth, c[e] (+)= a[e]ᵀ b[e], with a dense c.
 ///
-/// A narrow c, for example of a gate or of a few filters, leaves most of a register empty, and the wide factor has to
+/// A narrow c, for example of a gate or of a few filters, leaves most of a register empty. The wide factor also has to
 /// be transposed on its way to the tile. If cᵀ = bᵀ a is faster, it is computed instead. Every sum is the same, bit for
 /// bit.
-/// @param batch  all.depth is the average number of slots of an expert, from their upper bound; the choice depends on
-///         no other property of the routing
+/// @param batch  all.depth is an upper bound of the depth of an expert of average size; the choice depends on no other
+///         property of the routing
 /// @cost   as Product; if c is transposed, scratch of its size and up to two copies
 /// @order  as Product, transposed or not
 template <class P, class Context, class V>

@@ -10,8 +10,8 @@
 
 /// The vector types of compilers, in the width that Eigen chooses, and the vector instructions that have no operator.
 ///
-/// Eigen's own functions for them are inline functions with the same names in objects compiled for other instruction
-/// sets, so a linker would keep one copy of them for all. The functions here are inside the inline namespace of the
+/// Eigen's own functions for them are inline functions. They have the same names in objects compiled for other
+/// instruction sets, so a linker would keep one copy for all. The functions here are inside the inline namespace of the
 /// instruction set.
 namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu::packet {
 
@@ -117,7 +117,7 @@ GATEFOLD_INLINE Of<T> madd(const Of<T>& a, const Of<T>& b, const Of<T>& c) {
 }
 
 /// Returns v, and hides from the compiler how v was computed. Otherwise compilers fuse a product with a sum in some
-/// copies of an expression and not in others, and -ffast-math turns x + a - b into x + (a - b).
+/// copies of an expression and not in others. With -ffast-math they also turn x + a - b into x + (a - b).
 template <class P>
 GATEFOLD_INLINE P sealed(P v) {
 #if defined(__GNUC__) && (defined(__x86_64__) || defined(__i386__)) && defined(__SSE2__)

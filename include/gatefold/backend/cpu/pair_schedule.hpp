@@ -10,8 +10,8 @@
 #include "gatefold/backend/cpu/words.hpp"
 #include "gatefold/core/types.hpp"
 
-/// The decisions of ProductPair for each expert, made from the numbers of rows before any work is done, and the largest
-/// memory that it can need, computed only from the sizes.
+/// The decisions of ProductPair for each expert, made from the numbers of rows before any work is done. Also the
+/// largest memory that it can need, computed only from the sizes.
 namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu {
 
 /// The number of threads, the blocks of rows, and the path of each expert's weights.

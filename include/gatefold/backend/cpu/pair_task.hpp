@@ -83,7 +83,7 @@ class PairTask {
 
  public:
   /// @param rows  slots
-  /// @param end   number of the first block of weights that the task does not use
+  /// @param end   number behind the last block of weights that the task uses
   PairTask(const PairBatch<P>& batch, const HiddenEpilogue<T>& epilogue, Index e, const RowBlock& rows,
            const PairWeights<P>& weights, Index end, const PairWorker<T>& worker)
       : b_(batch),

@@ -63,9 +63,9 @@ struct Primitives {
   static void for_each(Context& ctx, Index n, const F& f);
   template <class F>
   static void for_rows(Context& ctx, Index n, const F& f);
-  /// If tasks can be divided evenly between threads, each thread runs every threads-th task, so that its context needs
-  /// the same memory in every call of the same sizes. Otherwise one call gets all tasks, and its primitives use the
-  /// threads.
+  /// If tasks can be divided evenly between threads, each thread runs every threads-th task. Its context therefore
+  /// needs the same memory in every call of the same sizes. Otherwise one call gets all tasks, and its primitives use
+  /// the threads.
   template <class F>
   static void for_tasks(Context& ctx, Index n, const F& f) {
     const OneThread::Scope alone(ctx);

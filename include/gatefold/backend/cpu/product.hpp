@@ -35,9 +35,9 @@ class Product {
 
  public:
   /// @param packed_bytes  memory for packed B; if a work item needs more, one work item is packed at a time
-  /// @order  with d = Tile::depth and chains s_i over k in [i d, (i + 1) d) as in tile.hpp, eq. (1), an element is (s_0
-  ///         + s_1) + s_2 + …, or ((c + s_0) + s_1) + … when accumulating. If the depth is 0, it is 0 (or c). Then the
-  ///         epilogue runs once. This order is the same for every path, tile and number of threads.
+  /// @order  with d = Tile::depth and chains s_i over k in [i d, (i + 1) d) as in tile.hpp, eq. (1), the sum of an
+  ///         element is (s_0 + s_1) + s_2 + …, or ((c + s_0) + s_1) + … when accumulating. If the depth is 0, it is 0
+  ///         (or c). Then the epilogue runs once. The order is the same for every path, tile and number of threads.
   /// @cost   2·rows·columns·depth flop; scratch as in ProductMemory, which depends on the sizes of the batch and not on
   ///         the routing
   template <class Context>

@@ -21,8 +21,8 @@
 ///
 /// A task takes a block of rows of one expert through both products, Tile::depth columns of `hidden` at a time. A chunk
 /// of that size is one chain of the second product's sum, so all bits are the same as with two separate products. If an
-/// expert is skinny (one tile of rows, or a few tiles if threads would have no work), its chunks are separate tasks,
-/// and their sums are added in order at the end.
+/// expert is skinny (one tile of rows, or a few tiles if threads would have no work), its chunks are separate tasks.
+/// Their sums are added in order at the end.
 namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu {
 
 template <class P>

@@ -15,7 +15,7 @@
 #include "gatefold/backend/cpu/words.hpp"
 #include "gatefold/core/types.hpp"
 
-/// The decisions of Product for each expert, made from the numbers of rows before any work is done, and the largest
+/// The decisions of Product for each expert, made from the numbers of rows before any work is done. Also the largest
 /// memory that it can need, computed only from the sizes.
 namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu {
 
@@ -35,7 +35,7 @@ class ProductSchedule {
     }
     empty_ = most_tiles == 0;
     if (work < tuning.serial_work) threads_ = 1;
-    // Large blocks use what they pack more often; smaller blocks keep all threads busy.
+    // Large blocks use packed operands more often; smaller blocks keep all threads busy.
     const auto idle = [&] { return threads_ > 1 && tasks() < tuning.product_tasks_each * threads_; };
     while (idle() && panels_ > tuning.product_panels) panels_ /= 2;
     while (idle() && block_tiles_ > 1) block_tiles_ /= 2;

@@ -15,7 +15,7 @@
 
 namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu {
 
-/// c[rows, columns] = 0 + s, or c += s, row by row of c, where s are the chains (1) of tile.hpp of at most
+/// c[rows, columns] = 0 + s, or c += s, row by row of c. s are the chains (1) of tile.hpp, of at most
 /// tuning.rank_update_depth values of k. With so few terms, reading and writing c is most of the work, and c is read
 /// and written in one stream.
 /// @param a, b   words whose lines are columns, read in place

@@ -171,7 +171,7 @@ class Register {
   // e^v = 2^n e^r, n = round(v / ln 2).
   //
   // If the result would be subnormal, it is 0 and is not computed. An instruction with a subnormal number takes a
-  // hundred cycles, also in the products that read the result, and softmax over scores that are far apart has many of
+  // hundred cycles, also in the products that read the result. A softmax over scores that are far apart has many of
   // them.
   static Register exp_float(Register v) {
     const Register low(T(-87.33654)), high(T(105)), zero(T(0));

@@ -21,9 +21,9 @@
 ///
 ///     s = 0;   s = madd(a[k], b[k], s) for k = first, first + 1, …                                          (1)
 ///
-/// If words are pairs of bfloat16, a step adds the term of k + 1 and then the term of k, for k = first, first + 2, …
-/// The bits of an element therefore depend only on its row of A and its column of B. The matrix unit (amx.hpp) takes 32
-/// values at a time: it computes a chain of the even values and a chain of the odd values, and adds their sum to s.
+/// If words are pairs of bfloat16, k grows by 2, and a step adds the term of k + 1 before the term of k. The bits of an
+/// element therefore depend only on its row of A and its column of B. The matrix unit (amx.hpp) takes 32 values at a
+/// time: it computes a chain of the even values and a chain of the odd values, and adds their sum to s.
 namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu {
 
 /// Prefetches lines while a tile computes its sums, one line for every two words.

@@ -49,7 +49,7 @@ struct WeightBlock {
  private:
   static constexpr Index size = sizeof(T);
 
-  // The Prefetch of part t of n of `width` columns from x on, which lie in rows.
+  // The Prefetch of part t of n of `width` columns from x on, which are stored in rows.
   Prefetch prefetch_rows(Index x, Index width, Index t, Index n) const {
     return Prefetch::rows(b.at(k, column + x), depth, width * size, b.stride * size, t, n);
   }
