@@ -4,18 +4,18 @@
 
 #if defined(__ELF__)
 extern "C" {
-// The names belong to the sanitizer. NOLINTBEGIN(bugprone-reserved-identifier)
+// These names belong to the sanitizer. NOLINTBEGIN(bugprone-reserved-identifier)
 void __asan_poison_memory_region(const volatile void* p, std::size_t bytes) __attribute__((weak));
 void __asan_unpoison_memory_region(const volatile void* p, std::size_t bytes) __attribute__((weak));
 // NOLINTEND(bugprone-reserved-identifier)
 }
 #endif
 
-/// What the address sanitizer is told of memory that is not malloc's. Asked for when the program runs, so that parts of
-/// it that are compiled with it and without agree; where it is not there, nothing happens.
+/// Calls of the address sanitizer for memory that the library manages itself. The weak symbols are tested at run time,
+/// so that files compiled with and without the sanitizer agree. Without the sanitizer, the functions do nothing.
 namespace gatefold::detail_::address_sanitizer {
 
-/// Whoever reads or writes there is reported.
+/// Marks a range, so that the sanitizer reports every read and write in it.
 inline void poison([[maybe_unused]] const void* p, [[maybe_unused]] std::size_t bytes) {
 #if defined(__ELF__)
   if (__asan_poison_memory_region) __asan_poison_memory_region(p, bytes);

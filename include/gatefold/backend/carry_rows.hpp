@@ -7,8 +7,8 @@
 
 namespace gatefold::functor {
 
-/// to[to_rows[i], :] = from[from_rows[i], :], rounded where Y is smaller; without a list, row i
-/// @tparam T  what values are in registers
+/// to[to_rows[i], :] = from[from_rows[i], :], rounded if Y is smaller than T; an empty list means row i.
+/// @tparam T  the type of the values in registers
 template <class T, class X, class Y, class B>
 struct CarryRows {
   View<const Index, 1, B> from_rows;

@@ -10,8 +10,8 @@ namespace gatefold {
 
 namespace functor {
 
-/// to[j] = ξ from[j] / (1 − rate), for neighbours j < n whose numbers in a stream begin at `first`;  ξ = 0 where the
-/// number, uniform in [0, 1), is less than the rate, else 1. Whoever needs ξ again draws it again.
+/// to[j] = ξ from[j] / (1 − rate) for neighbours j < n, whose numbers in a random stream begin at `first`. ξ = 0 if the
+/// number, uniform in [0, 1), is less than the rate, else 1. The backward pass draws ξ again instead of storing it.
 template <class T>
 struct Drop {
   Random random;
@@ -21,7 +21,7 @@ struct Drop {
   GATEFOLD_HD void operator()(const Lanes& lanes, Index first, Index n, const T* from, T* to) const {
     each(lanes, first, n, from, [&](Index j, T value) { to[j] = value; });
   }
-  /// f(j, what to[j] is), for the neighbours of this lane.
+  /// f(j, value of to[j]) for the neighbours of this lane.
   template <class Lanes, class F>
   GATEFOLD_HD void each(const Lanes& lanes, Index first, Index n, const T* from, const F& f) const {
     const T least = T(rate), scale = T(1 / (1 - rate));
@@ -29,7 +29,7 @@ struct Drop {
                                              [&](Index j, T u) { f(j, u < least ? T(0) : from[j] * scale); });
   }
 };
-/// to[n,:] = ξ from[n,:] / (1 − rate), element (n, d) by number n·D + d. The two may be one.
+/// to[n,:] = ξ from[n,:] / (1 − rate); element (n, d) has number n·D + d. `to` and `from` can be the same memory.
 template <class T, class B>
 struct DropRows {
   Drop<T> drop;
@@ -41,7 +41,7 @@ struct DropRows {
     const Index columns = to.extent(1);
     drop(lanes, n * columns, columns, from.data() + n * columns, to.data() + n * columns);
   }
-  /// The same, where values are handed on (for_rows in elementwise.hpp).
+  /// Passes the values to `take` instead of storing them (for_rows in elementwise.hpp).
   template <class Lanes, class Take>
   GATEFOLD_HD void operator()(const Lanes& lanes, Index n, const Take& take) const {
     const Index columns = to.extent(1), row = n * columns;

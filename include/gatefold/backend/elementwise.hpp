@@ -11,8 +11,9 @@
 #include "gatefold/tensor/pack.hpp"
 #include "gatefold/tensor/view.hpp"
 
-/// Elementwise steps shared by every family: fill, copy, add. Functors are named structs, so that a consumer of the
-/// CUDA backend needs no --extended-lambda, and run on registers (backend.hpp), as compilers vectorise little at -O2.
+/// Elementwise steps that all families share: fill, copy, add. Functors are named structs, so that users of the CUDA
+/// backend do not need --extended-lambda. They run on registers (backend.hpp), because compilers vectorise little at
+/// -O2.
 namespace gatefold {
 
 namespace functor {
@@ -85,14 +86,14 @@ struct ScaledSum {
     at.store(y + i, at.load(a + i) + scale * at.load(b + i));
   }
 };
-/// Nothing, for any element.
+/// A step that does nothing.
 template <class T>
 struct NoStep {
   using Element = T;
   template <class A>
   GATEFOLD_HD void operator()(const A&, Index) const {}
 };
-/// One step, then another, both of them RegisterFunctors.
+/// Runs one step, then another; both are RegisterFunctors.
 template <class First, class Second>
 struct InTurn {
   using Element = typename First::Element;
@@ -106,7 +107,7 @@ struct InTurn {
 };
 template <class First, class Second>
 InTurn(First, Second) -> InTurn<First, Second>;
-/// What a functor of rows found goes to its place.
+/// Stores the value that a functor of rows computed for out[i].
 template <class T>
 struct ToItsPlace {
   T* out;
@@ -124,12 +125,13 @@ struct RowWithStep {
   template <class Lanes>
   GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
     rows(lanes, n);
-    const Step each = step;  // a copy of its own, which no store in the loop can alias
+    // a local copy, which no store in the loop can alias
+    const Step each = step;
     const Index first = n * columns;
     each_column<typename Step::Element>(lanes, columns, [&](const auto& at, Index j) { each(at, first + j); });
   }
 };
-/// Access to an element, or to neighbours, but for those at `place`, which live in registers.
+/// An accessor like A, except that the element (or the neighbours) at `place` is in a register, `value`.
 template <class T, class A>
 struct InRegister {
   using Value = typename A::Value;
@@ -139,7 +141,8 @@ struct InRegister {
   GATEFOLD_HD Value load(const T* p) const {
     Value other = p == place ? Value(T(0)) : at.load(p);
 #ifdef __CUDA_ARCH__
-    // A load into the value's own register would wait for the value: to a compiler the two are unrelated.
+    // A load into the register of `value` would have to wait for `value`. The asm keeps the compiler from that: it
+    // makes `other` unrelated to `value`.
     if constexpr (std::is_same_v<Value, float>) {
       asm("" : "+f"(other));
     } else if constexpr (!std::is_same_v<Value, T>) {
@@ -155,8 +158,8 @@ struct InRegister {
       at.store(p, v);
   }
 };
-/// The same as they come, elements or neighbours: what rows(lanes, n, take) finds for out[i] reaches memory after
-/// step(at, i), for which it is in a register.
+/// Runs rows(lanes, n, take), which passes each element, or each register of neighbours, of out to take(at, i, value).
+/// step(at, i) then runs while the value is in a register, and the value is stored after it.
 template <class Rows, class Step, class T>
 struct ElementWithStep {
   Rows rows;
@@ -171,15 +174,15 @@ struct ElementWithStep {
     });
   }
 };
-/// terms[i], for reduce
+/// terms[i], for reduce.
 template <class T>
 struct Term {
   const T* terms;
   GATEFOLD_HD T operator()(Index i) const { return terms[i]; }
 };
 
-/// Σ_j a[j] b[j] over a row, in Sum, the same on every lane. Sums wider than T run eight at a time, which compilers
-/// turn into vectors.
+/// Σ_j a[j] b[j] over a row, summed in the type Sum, the same on every lane. If Sum is wider than T, eight sums run at
+/// a time, which compilers turn into vectors.
 template <class Sum, class T, class Lanes>
 GATEFOLD_HD Sum inner_product(const Lanes& lanes, Index n, const T* a, const T* b) {
   if constexpr (std::is_same_v<Sum, T>) {
@@ -228,15 +231,16 @@ void add_scaled(C& ctx, NonDeduced<T> scale, In<T, R, B> x, View<T, R, B> y) {
   B::for_each(ctx, y.size(), functor::AddScaled<T>{scale, x.data(), y.data()});
 }
 
-/// step(at, i) for every element of out, where it is a step at all.
+/// step(at, i) for every element of out; nothing for NoStep.
 template <class C, class T, class B, class Step>
 void run_step(C& ctx, View<T, 2, B> out, const Step& step) {
   if constexpr (!std::is_same_v<Step, functor::NoStep<T>>) B::for_each(ctx, out.size(), step);
 }
-/// rows(lanes, n) for the rows of `out`, then step for its elements. A step that is a RegisterFunctor runs in the same
-/// pass: on a host row by row, while a row is in the cache; on a device before an element, or neighbours, are stored,
-/// for which rows hand their values to a last argument: take(at, i, value) for out[i]. The place is found from i as a
-/// step finds its own, so that a compiler can tell once for all elements which of them are one.
+/// rows(lanes, n) for the rows of `out`, then step for its elements. If step is a RegisterFunctor, it runs in the same
+/// pass. On a host it runs row by row, while the row is in the cache. On a device it runs before each element, or each
+/// register of neighbours, is stored: `rows` then has a last argument and calls take(at, i, value) for out[i]. The
+/// place is out + i, computed from i like the pointers of a step. The compiler can therefore find out once, for all
+/// elements, which of these pointers are equal.
 template <class C, class Rows, class T, class B, class Step>
 void for_rows(C& ctx, View<T, 2, B> out, const Rows& rows, const Step& step) {
   if constexpr (!RegisterFunctor<Step> || std::is_same_v<Step, functor::NoStep<T>>) {
@@ -291,7 +295,7 @@ struct ExpectSameExtents {
 
 }  // namespace detail_::pack
 
-/// Zero every tensor of a pack (a tensor is one); of a Table the rows that are touched.
+/// Zeroes every tensor of a pack, or one tensor; of a Table only the touched rows.
 template <class C, class P>
 void set_zero(C& ctx, P& pack) {
   constexpr bool is_view = detail_::shape::HasRank<P> && !detail_::pack::is_tensor<P>;
@@ -299,20 +303,20 @@ void set_zero(C& ctx, P& pack) {
                    "gatefold: set_zero(ctx, pack) zeroes packs and tensors; a view is filled: fill(ctx, view, 0)");
   if constexpr (!is_view) for_each_tensor(detail_::pack::Zero<C>{ctx}, pack);
 }
-/// Zero a pack as set_zero does, but leave the zeros of tensors of rank 3, the weights of experts, to whoever asks for
-/// their elements first. A backward that stores the whole gradient of such weights (add_weight_gradient) spares the
-/// writing of zeros, and reading them.
-/// @param ctx  outlives that
+/// Zeroes a pack like set_zero, but defers the zeros of tensors of rank 3 (the weights of experts) until the first
+/// access to their elements. A backward pass that stores the whole gradient of these weights (add_weight_gradient)
+/// saves writing and reading the zeros.
+/// @param ctx  must live until the zeros are written
 template <class C, class P>
 void set_zero_later(C& ctx, P& pack) {
   for_each_tensor(detail_::pack::DeferZeros<C>{ctx}, pack);
 }
-/// Write what set_zero_later left, if nobody has.
+/// Writes the zeros that set_zero_later deferred, unless they are already written.
 template <class P>
 void write_zeros(P& pack) {
   for_each_tensor(detail_::pack::WriteZeros{}, pack);
 }
-/// A pack of the same shape, zeroed: gradients, optimizer moments.
+/// A zeroed pack of the same shape, for example for gradients and optimizer moments.
 template <class C, class P>
 P zeros_like(C& ctx, const P& like) {
   const auto here = ctx.here();
@@ -321,7 +325,7 @@ P zeros_like(C& ctx, const P& like) {
   set_zero(ctx, p);
   return p;
 }
-/// Copy every tensor of one pack to another of the same structure: with zeros_like, how parameters are kept aside.
+/// Copies every tensor of a pack to another pack of the same structure. With zeros_like, it makes a copy of parameters.
 /// @throws ArgumentError, before anything is written, unless all shapes agree
 template <class C, class P, class Q>
 void copy_pack(C& ctx, const P& from, Q& to) {

@@ -5,27 +5,27 @@
 #include "gatefold/core/types.hpp"
 #include "gatefold/tensor/view.hpp"
 
-/// Epilogues: what happens to a sum of products just before it is stored.
+/// Epilogues: functors that a product applies to each sum just before it stores it.
 ///
-/// A product calls `epilogue(at, e, s, j, v)` once for element (s, j) of expert e (0 in a plain product) and stores
-/// what comes back. On the CPU v is a register of neighbouring columns j, j+1, … and `at` reads and writes that many
-/// values (fewer at the right edge, with the same arithmetic); on a device it is one value, or behind a product of
-/// bfloat16 eight neighbours (cuda/epilogue.cuh). An epilogue therefore touches memory through `at` alone. It is copied
-/// freely, and calls change nothing in it.
+/// A product calls `epilogue(at, e, s, j, v)` once for element (s, j) of expert e (0 in a plain product) and stores the
+/// result. On the CPU, v is a register of neighbouring columns j, j+1, …, and `at` reads and writes that many values
+/// (fewer at the right edge, with the same arithmetic). On a device, v is one value, or eight neighbours after a
+/// product of bfloat16 (cuda/epilogue.cuh). An epilogue therefore accesses memory only through `at`. It can be copied,
+/// and calls do not change it.
 namespace gatefold {
 
-/// Access to one element: what a device, or a naive loop, hands to an epilogue.
+/// Access to one element: the `at` of devices and of naive loops.
 template <class T>
 struct OneElement {
   using Value = T;
   GATEFOLD_HD T load(const T* p) const { return *p; }
   GATEFOLD_HD void store(T* p, T v) const { *p = v; }
-  /// Of float: values stored in half the size (backend.hpp, Stored).
+  /// Only for float: values stored in half the size (backend.hpp, Stored).
   GATEFOLD_HD T load(const Bfloat16* p) const { return *p; }
   GATEFOLD_HD void store(Bfloat16* p, T v) const { *p = Bfloat16::from(v); }
 };
 
-/// Whether f works on registers: it names its `Element` and is called with (at, i), see backend.hpp; else with i alone.
+/// Whether f works on registers: it declares `Element` and is called with (at, i), see backend.hpp; else only with i.
 template <class F>
 concept RegisterFunctor = requires {
   typename F::Element;

@@ -9,7 +9,7 @@ namespace gatefold {
 
 namespace functor {
 
-/// rows[s] = row of order[s] in a table of `each` columns; and the other way round: slot_of[order[s]] = s.
+/// rows[s] = row of order[s] in a table of `each` columns; slot_of is the inverse of order: slot_of[order[s]] = s.
 template <class B>
 struct TableSlots {
   Index each;
@@ -21,7 +21,7 @@ struct TableSlots {
     slot_of(order(s)) = s;
   }
 };
-/// The slots of row n in ascending order.
+/// Lists the slots of row n in ascending order.
 template <class B>
 struct SlotsOfRow {
   Index each;
@@ -42,12 +42,12 @@ struct SlotsOfRow {
 
 }  // namespace functor
 
-/// The primitive group_table (backend.hpp) in terms of group_by and for_each.
+/// The primitive group_table (backend.hpp) made of group_by and for_each.
 /// @param keys   [N, K] in   each in [0, G)
-/// @param offsets, order      [G + 1], [N · K] out  of group_by
+/// @param offsets, order      [G + 1], [N · K] out  as group_by writes them
 /// @param rows   [N · K] out  the row of each slot
 /// @param row_offsets, row_slots  [N + 1], [N · K] out  the slots of each row, ascending
-/// @throws ArgumentError, on a host, unless every key is of a group
+/// @throws ArgumentError, on a host, unless every key is in [0, G)
 /// @cost   a group_by and 2·N·K moves, up to N·K² comparisons; scratch [N · K]
 template <class B>
 void group_by_and_back(auto& ctx, View<const Index, 2, B> keys, View<Index, 1, B> offsets, View<Index, 1, B> order,
@@ -55,7 +55,8 @@ void group_by_and_back(auto& ctx, View<const Index, 2, B> keys, View<Index, 1, B
   const auto mark = ctx.mark();
   auto slot_of = ctx.template scratch<Index>(keys.size());
   B::group_by(ctx, keys.as(keys.size()), offsets, order);
-  if constexpr (B::is_host)  // a device would have to be waited for
+  // not on a device, because the host would have to wait for it
+  if constexpr (B::is_host)
     if (!offsets.empty())
       expect(offsets(offsets.extent(0) - 1) == keys.size(), "group_table", "keys", "a group that exists for each",
              "negative ones");

@@ -3,11 +3,11 @@
 #include "gatefold/core/config.hpp"
 #include "gatefold/core/types.hpp"
 
-/// Sorting inside a functor, in place: a heap whose root is the last in order. `before(a, b)` is a strict total order
-/// of what the indices stand for.
+/// Sorting in place inside a functor, with a heap whose root is the last index in the order. `before(a, b)` is a strict
+/// total order of the elements that have these indices.
 namespace gatefold::functor {
 
-/// Let the index at `at` sink below those that come after it.
+/// Moves the index at `at` down below those that come after it in the order.
 /// @cost 2·log₂ count comparisons
 template <class BeforeT>
 GATEFOLD_HD void sift_down(Index* heap, Index count, Index at, const BeforeT& before) {
@@ -28,7 +28,7 @@ GATEFOLD_HD void make_heap(Index* list, Index count, const BeforeT& before) {
   for (Index i = count / 2; i-- > 0;) sift_down(list, count, i, before);
 }
 
-/// Put a list in order.
+/// Sorts a list.
 /// @cost 2·count·log₂ count comparisons, no memory
 template <class BeforeT>
 GATEFOLD_HD void heap_sort(Index* list, Index count, const BeforeT& before) {
@@ -41,9 +41,9 @@ GATEFOLD_HD void heap_sort(Index* list, Index count, const BeforeT& before) {
   }
 }
 
-/// Offer an index to a list that keeps the first `room` in order of all it was offered; `held` counts those it has.
-/// Unsorted until heap_sort(list, held, before).
-/// @cost 2·log₂ room comparisons, none until the list is full; the offer that fills it 2·room, once
+/// Offers an index to a list that keeps the first `room` indices, in the order, of all that were offered. `held` is the
+/// present number of indices. The list is unsorted until heap_sort(list, held, before).
+/// @cost 2·log₂ room comparisons; 0 until the list is full; once 2·room, for the offer that fills it
 template <class BeforeT>
 GATEFOLD_HD void offer(Index* list, Index room, Index& held, Index candidate, const BeforeT& before) {
   if (held < room) {

@@ -16,7 +16,7 @@ namespace gatefold {
 
 namespace functor {
 
-/// x[b, r, :] = x[b, 0, :] for blocks b of `repeats` parts of `size` values each
+/// x[b, r, :] = x[b, 0, :] for blocks b of `repeats` parts of `size` values each.
 template <class T>
 struct RepeatFirst {
   Index repeats, size;
@@ -29,7 +29,7 @@ struct RepeatFirst {
 
 }  // namespace functor
 
-/// Copy the first of every `repeats` consecutive parts of x, each of `size` values, over the others.
+/// Copies the first of every `repeats` consecutive parts of x, each of `size` values, over the others.
 template <class C, class T, int R, class B>
 void repeat_first(C& ctx, Index repeats, Index size, View<T, R, B> x) {
   if (repeats > 1) B::for_each(ctx, x.size(), functor::RepeatFirst<T>{repeats, size, x.data()});
@@ -54,7 +54,7 @@ void draw(C& ctx, const Initial& of, Seed seed, Index fan, Tensor<T, R, B>& x) {
       return fill(ctx, x.view(), T(0));
   }
 }
-/// All experts as the first one.
+/// Copies the values of the first expert to all others.
 template <class C, class T, int R, class B>
 void share(C& ctx, Tensor<T, R, B>& x) {
   repeat_first(ctx, x.extent(0), x.size() / std::max<Index>(x.extent(0), 1), x.view());
@@ -62,7 +62,8 @@ void share(C& ctx, Tensor<T, R, B>& x) {
 
 }  // namespace detail_::initial
 
-/// A new tensor of these extents, the last two of which are in and out: policy/initial.hpp, (1) to (5).
+/// A new tensor of these extents, with random weights as in policy/initial.hpp, (1) to (5). The last two extents are
+/// inputs and outputs.
 template <class T, class C, class... Extent>
 Tensor<T, sizeof...(Extent), typename C::Backend> initial_weights(C& ctx, const Initial& of, Seed seed,
                                                                   Extent... extents) {
@@ -79,7 +80,7 @@ Tensor<T, sizeof...(Extent), typename C::Backend> initial_weights(C& ctx, const 
   }
   return w;
 }
-/// A new tensor of these extents: the biases of outputs of `in` inputs each.
+/// A new tensor of these extents: the biases of outputs that have `in` inputs each.
 template <class T, class C, class... Extent>
 Tensor<T, sizeof...(Extent), typename C::Backend> initial_biases(C& ctx, const Initial& of, Seed seed, Index in,
                                                                  Extent... extents) {

@@ -9,18 +9,18 @@
 
 namespace gatefold {
 
-/// The workers that share one row. Row functors are written once against this interface:
+/// The workers that share one row. Row functors are written once for this interface:
 ///
 ///     for (Index j = lanes.lane; j < D; j += lanes.size) partial += x(n, j);
 ///     const T total = lanes.sum(partial);                                       // the same on every lane
 ///
-/// One lane on the CPU; a CUDA backend puts a warp behind the same names. Loops over columns are better left to the
-/// functions below, which run on vector registers where a backend has them:
+/// On the CPU there is one lane; a CUDA backend has a warp with the same members. Prefer the functions below for loops
+/// over columns, because they run on vector registers if the backend has them:
 ///
 ///     const T total = sum_columns<T>(lanes, D, [&](auto at, Index j) { return at.load(&x(n, j)); });
 ///
-/// What one lane can read for all is shared by `from_first`: best in one go, as loads that do not need each other are
-/// then waited for together.
+/// from_first shares values that one lane can read for all lanes. One call for several values is best, because
+/// independent loads then wait together.
 struct OneLane {
   static constexpr int size = 1, lane = 0;
 
@@ -34,7 +34,7 @@ struct OneLane {
   }
 };
 
-/// f() as the first lane finds it, the same on every lane: for what all of them need from one place in memory.
+/// The result of f() on the first lane, the same on every lane: for values that all lanes need from one address.
 template <class Lanes, class F>
 GATEFOLD_HD auto from_first(const Lanes& lanes, const F& f) {
   if constexpr (requires { lanes.of_first(f()); }) {
@@ -44,15 +44,15 @@ GATEFOLD_HD auto from_first(const Lanes& lanes, const F& f) {
   }
 }
 
-/// A functor of rows whose columns are independent of each other: it says how many a row has, `Index
-/// independent_columns() const`, touches them in each_column, and does nothing else but what from_first finds. A
-/// backend may then share out the columns of a row to lanes that do not meet.
+/// A functor of rows whose columns are independent of each other. Its member `Index independent_columns() const`
+/// returns the number of columns of a row. Apart from values of from_first, it accesses columns only in each_column. A
+/// backend can then divide the columns of a row between lanes that do not synchronise.
 template <class F>
 concept IndependentColumns = requires(const F& f) {
   f.independent_columns();
 };
 
-/// f(at, j) for the columns j < n of a row: `at` loads and stores what stands at j, a value or a register of neighbours
+/// f(at, j) for the columns j < n of a row. `at` loads and stores the value at j, or a register of neighbours
 /// (backend/epilogue.hpp).
 template <class T, class Lanes, class F>
 GATEFOLD_HD void each_column(const Lanes& lanes, Index n, const F& f) {
@@ -72,8 +72,7 @@ GATEFOLD_HD void zero_columns(const Lanes& lanes, T* row, Index n) {
   });
 }
 
-/// Σ_j f(at, j) over the columns j < n, the same on every lane, for an f that takes one value at a time, never a
-/// register.
+/// Σ_j f(at, j) over the columns j < n, the same on every lane. f gets one value at a time, never a register.
 /// @order  fixed for given n and lanes
 template <class T, class Lanes, class F>
 GATEFOLD_HD T sum_elements(const Lanes& lanes, Index n, const F& f) {
@@ -93,7 +92,7 @@ GATEFOLD_HD T sum_columns(const Lanes& lanes, Index n, const F& f) {
   }
 }
 
-/// Two values, or two registers of them.
+/// Two values, or two registers of values.
 template <class V>
 struct TwoValues {
   V first, second;
@@ -101,7 +100,7 @@ struct TwoValues {
 template <class V>
 TwoValues(V, V) -> TwoValues<V>;
 
-/// The sums of both values that f(at, j) returns, TwoValues{a, b}, over the columns j < n, the same on every lane.
+/// The sums of both members of TwoValues{a, b} = f(at, j) over the columns j < n, the same on every lane.
 /// @order  as sum_columns
 template <class T, class Lanes, class F>
 GATEFOLD_HD TwoValues<T> sum_two_columns(const Lanes& lanes, Index n, const F& f) {
@@ -121,7 +120,8 @@ GATEFOLD_HD TwoValues<T> sum_two_columns(const Lanes& lanes, Index n, const F& f
 template <class T>
 inline constexpr T negative_infinity = -std::numeric_limits<T>::infinity();
 
-/// max_j f(at, j) over the columns j < n, the same on every lane; NaN is passed over, −∞ where nothing else is.
+/// max_j f(at, j) over the columns j < n, the same on every lane. NaN is ignored; the result is −∞ if there is no other
+/// value.
 template <class T, class Lanes, class F>
 GATEFOLD_HD T max_columns(const Lanes& lanes, Index n, const F& f) {
   if constexpr (requires { lanes.template max_of<T>(n, f); }) {

@@ -4,7 +4,7 @@
 
 #include "gatefold/core/config.hpp"
 
-/// Scalar functions under the names that registers have too (see backend/cpu/register.hpp), so that a functor writes
+/// Scalar functions with the same names as those of registers (backend/cpu/register.hpp). A functor writes
 /// `using functor::math::exp; exp(v)` once and works on a float, a double and a register of either.
 namespace gatefold::functor::math {
 
@@ -37,13 +37,13 @@ template <class T>
 GATEFOLD_HD T reciprocal(T v) {
   return 1 / v;
 }
-/// a where v > 0, else b. NaN counts as not positive.
+/// a if v > 0, else b. NaN is not positive.
 template <class T>
 GATEFOLD_HD T where_positive(T v, T a, T b) {
   return v > 0 ? a : b;
 }
 
-/// 1 / (1 + exp(-v)), without overflow of its value.
+/// 1 / (1 + exp(-v)); an overflow of exp gives the correct limit 0.
 template <class T>
 GATEFOLD_HD T sigmoid(T v) {
   return 1 / (1 + std::exp(-v));

@@ -9,12 +9,13 @@
 #include "gatefold/core/types.hpp"
 #include "gatefold/tensor/view.hpp"
 
-/// What experts say to a backend that names Multiplied (backend.hpp), and do themselves on others.
+/// Products of experts that use the type Multiplied of a backend (backend.hpp) if it has one.
 namespace gatefold {
 
-/// While what it returns lives, grouped products that read rows of a through `groups` find them as B multiplies them:
-/// rounded once, not by each product. Nothing where B multiplies them as they are.
-/// @param room  rows of slots that nobody reads before, or writes while it lives: what is rounded may stand there
+/// While the returned object lives, grouped products that read rows of a through `groups` read a copy that is rounded
+/// once, instead of rounding in each product. Does nothing if B does not round.
+/// @param room  rows of slots whose values are not needed, and that nothing writes while the object lives: the rounded
+///              copy can be stored there
 template <class B, class Context, class T, class C>
 [[nodiscard]] auto rounded_once(Context& ctx, const Groups<B>& groups, View<const T, 2, B> a, View<C, 2, B> room) {
   if constexpr (std::is_same_v<T, Multiplied<T, B>>) {
@@ -27,7 +28,7 @@ template <class B, class Context, class T, class C>
   }
 }
 
-/// c[s] = a[s] w[e]ᵀ + b[s] v[e]ᵀ, the first sum before the second.
+/// c[s] = a[s] w[e]ᵀ + b[s] v[e]ᵀ, with the first sum before the second.
 /// @tparam F  T, or Multiplied<T, B>
 /// @tparam Z  T, or SlotValue<T, B>
 template <class T, class F, class Z, class B, class Context>

@@ -7,10 +7,10 @@
 
 namespace gatefold {
 
-/// Objects that a context keeps between calls, so that what one call discards the next one finds with its memory: the
-/// Saved of a forward that nobody will go back through.
+/// Objects that a context keeps between calls, so that a call reuses the memory of an earlier one. For example, it
+/// holds the Saved of a forward pass without a backward pass.
 ///
-/// At most as many objects of one type are kept as were in use at the same time.
+/// The pool keeps at most as many objects of one type as were in use at the same time.
 class ObjectPool {
  public:
   ObjectPool() = default;
@@ -20,7 +20,8 @@ class ObjectPool {
     for (const Entry& entry : entries_) entry.destroy(entry.object);
   }
 
-  /// An object on loan, given back at the end of its scope. Its values are those of an earlier use, or default ones.
+  /// An object on loan, which returns to the pool at the end of the scope. It holds values of an earlier use, or
+  /// default ones.
   template <class S>
   class Borrowed {
    public:
@@ -45,13 +46,13 @@ class ObjectPool {
 
  private:
   struct Entry {
-    const void* type;  // its type_id
+    const void* type;  // type_id of the object
     void* object;
     void (*destroy)(void*);
     bool lent;
   };
 
-  /// One function for all types.
+  /// Not a template, so that it is compiled once for all types.
   [[gnu::noinline]] std::size_t lend(const void* type, void* (*make)(), void (*destroy)(void*)) {
     std::size_t i = 0;
     while (i < entries_.size() && (entries_[i].lent || entries_[i].type != type)) ++i;

@@ -8,7 +8,7 @@ namespace gatefold {
 
 namespace functor {
 
-/// offsets[e] = e · size
+/// offsets[e] = e · size.
 template <class B>
 struct EvenOffsets {
   Index size;
@@ -18,7 +18,7 @@ struct EvenOffsets {
 
 }  // namespace functor
 
-/// All rows as the slots of one expert. The offsets live in scratch: take a mark first.
+/// Groups with one expert that has all rows as slots. The offsets are in scratch, so take a mark first.
 template <class C>
 auto one_group(C& ctx, Index rows) {
   using B = typename C::Backend;

@@ -7,14 +7,14 @@
 
 namespace gatefold {
 
-/// Refuses a second thread in an object that one thread at a time may use: a context and its memory, a Shard.
-/// @throws ArgumentError, from Scope, if another thread has one
-/// @cost  one atomic exchange for the outermost Scope of a thread, a load for those inside
+/// Lets only one thread at a time use an object: a context with its memory, or a Shard.
+/// @throws ArgumentError, from Scope, if another thread holds one
+/// @cost  one atomic exchange for the outermost Scope of a thread, one load for those inside
 class OneThread {
  public:
-  /// @param name, own  the object in the message, and what each thread needs
+  /// @param name, own  for the message: the name of the object, and the thing that each thread needs
   explicit OneThread(const char* name = "Context", const char* own = "a context") : name_(name), own_(own) {}
-  /// While one lives, other threads cannot make theirs. The thread that made it may make more.
+  /// While a Scope lives, other threads cannot make one. The thread that made it can make more.
   class Scope {
    public:
     explicit Scope(OneThread& of) : of_(of) { of_.enter(); }
@@ -42,7 +42,7 @@ class OneThread {
   }
 
   std::atomic<std::thread::id> inside_{};
-  int depth_ = 0;  // scopes of that thread
+  int depth_ = 0;  // number of scopes of that thread
   const char *name_, *own_;
 };
 

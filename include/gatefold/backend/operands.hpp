@@ -6,12 +6,12 @@
 
 namespace gatefold {
 
-/// What the grouped products of a backend multiply: Of<T> is T, or what T is rounded to.
+/// Operands of grouped products: Of<T> is the type that a T is multiplied as, T itself or a rounded type. Here: T.
 struct AsTheyAre {
   template <class T>
   using Of = T;
 };
-/// Floats are rounded to bfloat16, doubles are not.
+/// Floats are rounded to bfloat16; doubles are not rounded.
 struct RoundedFloats {
   template <class T>
   using Of = std::conditional_t<std::is_same_v<T, float>, Bfloat16, T>;

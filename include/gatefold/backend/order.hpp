@@ -6,11 +6,11 @@
 #include "gatefold/core/config.hpp"
 #include "gatefold/core/types.hpp"
 
-/// The order of numbers that ranks, sorts and heaps go by.
+/// The order of numbers in ranks, sorts and heaps.
 namespace gatefold::functor {
 
-/// Whether the compiler was told that there is no NaN and no infinity (-ffast-math, -ffinite-math-only): comparisons of
-/// floats with them then give anything.
+/// Whether the compiler assumes that there is no NaN and no infinity (-ffast-math, -ffinite-math-only). Comparisons
+/// with these values then have undefined results.
 #if defined(__FINITE_MATH_ONLY__) && __FINITE_MATH_ONLY__
 inline constexpr bool finite_math_only = true;
 #else
@@ -25,7 +25,7 @@ template <class T>
 inline constexpr BitsOf<T> infinity_bits = sizeof(T) == 4 ? BitsOf<T>(0x7f800000)
                                                           : static_cast<BitsOf<T>>(0x7ff0000000000000);
 
-/// The bits of a float without its sign.
+/// The bits of a floating-point number without its sign.
 template <class T>
 GATEFOLD_HD BitsOf<T> magnitude_bits(T v) {
   static_assert(std::is_floating_point_v<T> && (sizeof(T) == 4 || sizeof(T) == 8));
@@ -33,27 +33,28 @@ GATEFOLD_HD BitsOf<T> magnitude_bits(T v) {
   __builtin_memcpy(&bits, &v, sizeof(T));
   return bits & ~sign_bit<T>;
 }
-/// Neither NaN nor infinite, whatever the compiler assumes.
+/// Whether v is neither NaN nor infinite, with any compiler flags.
 template <class T>
 GATEFOLD_HD bool is_finite(T v) {
   return magnitude_bits(v) < infinity_bits<T>;
 }
 
-/// NaN, whatever the compiler assumes.
+/// Whether v is NaN, with any compiler flags.
 template <class T>
 GATEFOLD_HD bool is_nan(T v) {
   return magnitude_bits(v) > infinity_bits<T>;
 }
 
-/// 0, which no compiler knows: a product with it is 0 of a finite number and NaN of others, whatever is assumed.
+/// Returns 0 through a volatile variable, so that the compiler cannot assume its value. A product with it is 0 for
+/// finite numbers and NaN for others, with any compiler flags.
 template <class T>
 T unknown_zero() {
   volatile T zero = 0;
   return zero;
 }
 
-/// A whole number that is larger where v is; NaN's is the smallest of all, and both zeros have the same. It is made of
-/// bits alone, so that an order by it is total whatever the compiler assumes.
+/// An integer that grows with v. NaN has the smallest, and both zeros have the same. It is computed only from bits, so
+/// that the order is total with any compiler flags.
 template <class T>
 GATEFOLD_HD std::make_signed_t<BitsOf<T>> order_key(T v) {
   using Key = std::make_signed_t<BitsOf<T>>;
@@ -64,7 +65,7 @@ GATEFOLD_HD std::make_signed_t<BitsOf<T>> order_key(T v) {
   return bits & sign_bit<T> ? -static_cast<Key>(magnitude) : static_cast<Key>(magnitude);
 }
 
-/// Whether a of index i stands before b of index j: larger first, NaN last, ties to the lower index. A total order.
+/// Whether a with index i comes before b with index j: larger first, NaN last, ties to the lower index. A total order.
 template <class T>
 GATEFOLD_HD bool ranks_before(T a, Index i, T b, Index j) {
   const auto of_a = order_key(a), of_b = order_key(b);

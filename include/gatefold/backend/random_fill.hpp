@@ -7,7 +7,8 @@
 #include "gatefold/core/types.hpp"
 #include "gatefold/tensor/tensor.hpp"
 
-/// Random tensors: element i of a tensor is number i of its stream, on every backend and thread count.
+/// Random tensors: element i of a tensor is number i of its random stream, on every backend and with any number of
+/// threads.
 namespace gatefold {
 
 namespace functor {
@@ -31,14 +32,14 @@ struct Normal {
 
 }  // namespace functor
 
-/// x ~ U[low, high), where rounding may give high itself
+/// x ~ U[low, high); rounding can give high itself.
 /// @param x  a Tensor or Table
 template <class C, class X>
 void fill_uniform(C& ctx, Seed seed, double low, double high, X& x) {
   using T = std::remove_cvref_t<decltype(*x.data())>;
   C::Backend::for_each(ctx, x.size(), functor::Uniform<T>{seed, T(low), T(high - low), x.data()});
 }
-/// x ~ N(0, scale²)
+/// x ~ N(0, scale²).
 template <class C, class X>
 void fill_normal(C& ctx, Seed seed, double scale, X& x) {
   using T = std::remove_cvref_t<decltype(*x.data())>;
@@ -53,7 +54,7 @@ Tensor<T, sizeof...(Extent), typename C::Backend> uniform_tensor(C& ctx, Seed se
   fill_uniform(ctx, seed, -bound, bound, x);
   return x;
 }
-/// A new tensor of the given extents, every element `value`.
+/// A new tensor of the given extents with every element `value`.
 template <class T, class C, class... Extent>
 Tensor<T, sizeof...(Extent), typename C::Backend> constant_tensor(C& ctx, double value, Extent... extents) {
   const auto here = ctx.here();

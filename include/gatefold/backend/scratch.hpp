@@ -13,13 +13,14 @@ namespace gatefold {
 
 /// Temporary memory of a context: a last-in first-out arena that grows once and is reused.
 ///
-/// Chunks never move, so earlier views stay valid while the arena grows. What is taken comes from the first chunk that
-/// has room behind what is taken from it, or from a new last one: so the second step of a loop runs in the first step's
-/// memory. A host's arena that had to grow becomes one chunk once nothing is taken from it, as large as most was taken
-/// at a time: the rests of several chunks would stay unused. A view must not outlive the mark it was taken under.
-/// Debug builds fill what is not taken with NaN (and -1): whoever reads what nobody wrote sees it. Where a program has
-/// the address sanitizer, it reports who touches what is not taken of a host's arena. A second thread that takes a mark
-/// while the first has one is refused.
+/// - Chunks never move, so earlier views stay valid while the arena grows. A view must not outlive its mark.
+/// - Memory is taken from the first chunk with enough room behind its part in use, or from a new last chunk. The second
+///   step of a loop therefore reuses the memory of the first step.
+/// - If an arena of a host had to grow, it becomes one chunk as soon as all memory is given back. The chunk is as large
+///   as the largest total in use, because the ends of several chunks would stay unused.
+/// - Debug builds fill unused memory with NaN (and -1), so that a read of uninitialised memory is visible. With the
+///   address sanitizer, accesses to unused memory of a host's arena are reported.
+/// - A second thread that takes a mark while the first thread holds one gets an ArgumentError.
 template <class B>
 class Scratch : public OneThread {
  public:
@@ -28,7 +29,7 @@ class Scratch : public OneThread {
   Scratch& operator=(const Scratch&) = delete;
   ~Scratch() { release_chunks(); }
 
-  /// Gives back at the end of its scope what was taken since it was made.
+  /// Gives the memory that was taken since its construction back at the end of its scope.
   class Mark {
    public:
     explicit Mark(Scratch& owner) : alone_(owner), owner_(owner), parts_(owner.parts_.size()) {}
@@ -39,24 +40,24 @@ class Scratch : public OneThread {
    private:
     OneThread::Scope alone_;
     Scratch& owner_;
-    std::size_t parts_;  // that had been taken
+    std::size_t parts_;  // number of parts at construction
   };
   [[nodiscard]] Mark mark() { return Mark(*this); }
 
-  /// While the returned object lives, other threads are refused (OneThread), and this thread allocates where the
-  /// context works. A function that calls several primitives, or writes state next to the context, takes it first.
-  /// Backends of several devices have a `here` of their own.
+  /// While the returned object lives, other threads get an error (OneThread), and this thread allocates on the device
+  /// of the context. A function that calls several primitives, or writes state next to the context, takes it first.
+  /// Backends with several devices define their own `here`.
   /// @throws ArgumentError if another thread works in the context
   [[nodiscard]] OneThread::Scope here() { return OneThread::Scope(*this); }
 
-  /// Uninitialised elements, aligned as B::allocate aligns (256 bytes at most).
+  /// Uninitialised elements, aligned like B::allocate (at most 256 bytes).
   template <class T, class... Extent>
   View<T, static_cast<int>(sizeof...(Extent)), B> scratch(Extent... extents) {
     const std::size_t count = static_cast<std::size_t>((Index(1) * ... * static_cast<Index>(extents)));
     return {static_cast<T*>(take(count * sizeof(T))), extents...};
   }
 
-  /// Bytes taken and not given back.
+  /// Bytes in use.
   std::size_t taken() const { return taken_; }
   /// Bytes held, in use or not.
   std::size_t capacity() const {
@@ -70,7 +71,7 @@ class Scratch : public OneThread {
     std::byte* data;
     std::size_t size, used = 0;
   };
-  /// What was taken, in order.
+  /// One piece of memory in use; parts_ lists them in the order in which they were taken.
   struct Part {
     std::size_t chunk, bytes;
   };
@@ -90,11 +91,12 @@ class Scratch : public OneThread {
 
   std::vector<Chunk> chunks_;
   std::vector<Part> parts_;
-  std::size_t taken_ = 0, most_ = 0;  // bytes: now, and at most
+  // bytes in use: now, and the maximum
+  std::size_t taken_ = 0, most_ = 0;
 };
 
-// Out of the class: what is in it is inline, and compiled again by whoever optimises in spite of
-// backend/cpu/kernels.hpp.
+// These are defined outside the class, because functions defined inside it are inline. Optimised files would compile
+// inline functions again, in spite of backend/cpu/kernels.hpp.
 template <class B>
 Scratch<B>::Mark::~Mark() {
   owner_.rewind(parts_);
@@ -145,12 +147,14 @@ void Scratch<B>::rewind(std::size_t parts) {
 
 template <class B>
 void Scratch<B>::join_chunks() noexcept {
-  if constexpr (B::is_host) {  // a device may still be at work in its chunks
+  // not on a device, which can still work in its chunks
+  if constexpr (B::is_host) {
     if (chunks_.size() < 2) return;
     release_chunks();
     try {
       add_chunk(most_);
-    } catch (const std::bad_alloc&) {  // whoever takes next will ask again
+    } catch (const std::bad_alloc&) {
+      // The next call of take() allocates again.
     }
   }
 }

@@ -8,13 +8,13 @@
 
 namespace gatefold {
 
-/// A backend without memory: tensors have extents and no elements, and loops do nothing. What depends on shapes alone
-/// is asked of it, as the number of values in a model that this machine could not hold. It has what `init` of a policy
-/// needs, and no products.
+/// A backend without memory: tensors have extents but no elements, and loops do nothing. It answers questions that
+/// depend only on shapes, for example the number of values in a model that is too large for this machine. It has the
+/// functions that `init` of a policy needs, and no products.
 struct Shapes {
   static constexpr bool is_host = false;
 
-  /// As every backend has one.
+  /// The context that every backend has.
   struct Context : Scratch<Shapes>, ObjectPool {
     using Backend = Shapes;
     void synchronize() {}

@@ -7,7 +7,7 @@
 
 namespace gatefold::functor {
 
-/// total[n] = share Σ_l x[n, l], l < count, in order
+/// total[n] = share Σ_l x[n, l] for l < count, summed in order.
 template <class T, class B>
 struct SumPositions {
   Index count;  // at least 1
@@ -27,7 +27,7 @@ struct SumPositions {
     });
   }
 };
-/// dx[n, l] += share dtotal[n], l < count
+/// dx[n, l] += share dtotal[n] for l < count.
 template <class T, class B>
 struct SumPositionsBackward {
   Index count;

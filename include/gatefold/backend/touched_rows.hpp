@@ -6,12 +6,12 @@
 #include "gatefold/tensor/flat_tensor.hpp"
 #include "gatefold/tensor/table.hpp"
 
-/// What zeroes, steps and sums a gradient, without the rows of a Table that nobody touched: they are 0 and stay so.
+/// Loops over a gradient that skip the untouched rows of a Table, because these are 0: zeroing, steps and sums.
 namespace gatefold {
 
 namespace functor {
 
-/// Touched rows ← 0, and then none is touched.
+/// Zeroes the touched rows and clears their marks.
 template <class T>
 struct ZeroTouched {
   TableRows<T> rows;
@@ -22,7 +22,7 @@ struct ZeroTouched {
     if (lanes.lane == 0) rows.marks[v] = 0;
   }
 };
-/// step(at, i) for the elements i of touched rows
+/// step(at, i) for the elements i of touched rows.
 template <class T, class Step>
 struct StepTouched {
   TableRows<const T> rows;
@@ -30,7 +30,8 @@ struct StepTouched {
   template <class Lanes>
   GATEFOLD_HD void operator()(const Lanes& lanes, Index v) const {
     if (!rows.touched(v)) return;
-    const Step each = step;  // a copy of its own, which no store in the loop can alias
+    // a local copy, which no store in the loop can alias
+    const Step each = step;
     const Index first = v * rows.columns;
     each_column<T>(lanes, rows.columns, [&](const auto& at, Index j) { each(at, first + j); });
   }
@@ -38,11 +39,12 @@ struct StepTouched {
 
 }  // namespace functor
 
-/// A gradient in parts that are summed one by one, in order: rows of a table, of which those that nobody touched have
-/// no elements, or `length` elements at a time.
+/// A gradient in parts that are summed one by one, in order. The parts are rows of a table, of which untouched rows
+/// have no elements, or runs of `length` elements.
 struct Parts {
   Index size, length;
-  const unsigned char* marks = nullptr;  // of a table's rows, where not all are touched
+  // of a table's rows, unless all are touched
+  const unsigned char* marks = nullptr;
 
   Index count() const { return length > 0 ? divide_up(size, length) : 0; }
   GATEFOLD_HD Index begin(Index part) const { return part * length; }
@@ -64,7 +66,7 @@ void zero(C& ctx, Table<T, B>& x) {
   x.count_marks();
 }
 
-/// step(at, i), a RegisterFunctor, for every element i of a gradient that may differ from 0.
+/// step(at, i), a RegisterFunctor, for every element i of a gradient that can differ from 0.
 template <class C, class T, class B, class Step>
 void for_each_touched(C& ctx, const FlatTensor<T, B>& grad, const Step& step) {
   if (grad.all_touched()) {

@@ -9,18 +9,18 @@
 #include "gatefold/tensor/tensor.hpp"
 #include "gatefold/tensor/view.hpp"
 
-/// Copies between a host backend and the backend of a context: the one way values travel. A view names its backend in
-/// its type, so that what lives on the host cannot reach a device by accident.
+/// Copies between a host backend and the backend of a context. There is no other way to move values between them: a
+/// view has its backend in its type, so that host memory cannot reach a device by accident.
 namespace gatefold {
 
-/// Plain memory of the host, for files that know no host backend: `HostView<const float, 2>(data, rows, columns)`.
+/// Plain host memory, for files that include no host backend: `HostView<const float, 2>(data, rows, columns)`.
 struct Host {
   static constexpr bool is_host = true;
 };
 template <class T, int Rank>
 using HostView = View<T, Rank, Host>;
 
-/// to = from; one of both lives on the context's backend, the other on the host.
+/// to = from; one of them is in memory of the context's backend, the other in host memory.
 /// @throws ArgumentError, before anything is written, unless the shapes agree
 /// @cost   one copy, finished on return
 template <class C, class T, int Rank, class From, class To>
@@ -47,7 +47,7 @@ struct Transfer {
 
 }  // namespace detail_::pack
 
-/// Every tensor of a pack (a tensor is one), for instance the parameters of a model: `to` gets the shapes of `from`.
+/// Copies every tensor of a pack, or one tensor, for example the parameters of a model. `to` gets the shapes of `from`.
 /// @cost one copy for each tensor, finished on return
 template <class C, class P, class Q>
 void transfer(C& ctx, const P& from, Q& to) {

@@ -13,10 +13,10 @@
 
 #include "gatefold/backend/cpu/instruction_set.hpp"
 
-/// The processors that threads run on.
+/// The processors on which threads run.
 namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu {
 
-/// Processors that the calling thread may run on.
+/// The number of processors on which the calling thread can run.
 inline int usable_processors() {
 #ifdef GATEFOLD_AFFINITY
   cpu_set_t set;
@@ -25,7 +25,7 @@ inline int usable_processors() {
   return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
 }
 
-/// The processor that the calling thread runs on; -1 where the system does not tell.
+/// The processor on which the calling thread runs; -1 if the system does not report it.
 inline int current_processor() {
 #ifdef GATEFOLD_AFFINITY
   return sched_getcpu();
@@ -34,25 +34,26 @@ inline int current_processor() {
 #endif
 }
 
-/// Where a thread sleeps, so that who wakes it from the same processor keeps it off that one until it is awake.
+/// Remembers the processor on which a thread went to sleep. If the waking thread runs on the same processor, it keeps
+/// the thread off that processor until the thread is awake.
 ///
-/// Linux wakes a thread where it slept unless it sees an idle processor, and a virtual one that its host has put to
-/// sleep is not idle to it: the thread waits behind its waker until loads are balanced, up to ten milliseconds. So it
-/// was where the waker had moved meanwhile, or two pools took turns: calls of 1.2 ms on two threads took 2.4 (2 virtual
-/// processors of a Zen 5, Linux 6.18).
+/// Linux wakes a thread on the processor on which it slept, unless it sees an idle processor. A virtual processor that
+/// its host has put to sleep does not look idle. The thread then waits behind its waker until Linux balances the loads,
+/// up to ten milliseconds. This happened if the waker had moved to that processor meanwhile, or if two pools took
+/// turns: calls of 1.2 ms on two threads took 2.4 ms (2 virtual processors of a Zen 5, Linux 6.18).
 class SleepingThread {
  public:
-  /// By the thread itself, before it sleeps.
+  /// Called by the thread itself, before it sleeps.
   void falls_asleep() {
     give_back();
     processor_ = current_processor();
   }
-  /// By the thread itself, when it is awake.
+  /// Called by the thread itself, when it is awake.
   void is_awake() {
     processor_ = kNone;
     give_back();
   }
-  /// By who wakes `thread` from a processor.
+  /// Called by the waking thread, which runs on `processor`, before it wakes `thread`.
   void keep_off([[maybe_unused]] int processor, [[maybe_unused]] std::thread& thread) {
 #ifdef GATEFOLD_AFFINITY
     if (processor_.load() != processor || processor == kNone) return;
@@ -61,7 +62,7 @@ class SleepingThread {
     if (pthread_getaffinity_np(handle, sizeof set, &set) != 0 || !CPU_ISSET(static_cast<std::size_t>(processor), &set))
       return;
     CPU_CLR(static_cast<std::size_t>(processor), &set);
-    // A thread that woke meanwhile gives the processor back when it sleeps next.
+    // A thread that woke up meanwhile gives the processor back before it sleeps again.
     if (CPU_COUNT(&set) > 0 && pthread_setaffinity_np(handle, sizeof set, &set) == 0) taken_ = processor;
 #endif
   }
@@ -79,7 +80,7 @@ class SleepingThread {
 #endif
   }
 
-  std::atomic<int> processor_{kNone}, taken_{kNone};  // where it sleeps; what it may not run on for now
+  std::atomic<int> processor_{kNone}, taken_{kNone};  // where it sleeps; the processor that it is kept off
 };
 
 }  // namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu

@@ -16,15 +16,15 @@
 #include "gatefold/core/error.hpp"
 #endif
 
-/// Intel's matrix unit (AMX), of Xeons from the fourth generation on: each thread has eight tiles of 16 rows of 64
-/// bytes, and one instruction multiplies two of them and adds the product to a third.
+/// Intel's matrix unit (AMX), in Xeons from the fourth generation on. Each thread has eight tiles of 16 rows of 64
+/// bytes. One instruction multiplies two tiles and adds the product to a third.
 namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu {
 
-/// While it lives, the tiles of the thread that made it are set up for tile_sum<P>. Not where P needs none.
+/// While it lives, the tiles of the thread that made it are configured for tile_sum<P>. Empty if P does not use AMX.
 template <class P, bool = on_amx<P>>
 class AmxTiles {
  public:
-  /// Before any of these in a process.
+  /// Call this before the first AmxTiles of a process.
   static void permit() {}
 };
 
@@ -35,8 +35,8 @@ class AmxTiles<P, true> {
  public:
   static constexpr int rows = 16, words = 16, columns = 16;
 
-  /// Linux lets a process use the tiles once it has asked, with all its threads and children.
-  /// @throws DeviceError where there are none: whoever would compute the sums otherwise would get other bits
+  /// Requests the use of the tiles for this process, with all its threads and children. Linux requires this.
+  /// @throws DeviceError if there are no tiles, because sums computed in another way would have other bits
   static void permit() {
 #if defined(__linux__)
     constexpr long request_permission = 0x1023, tile_data = 18;  // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA
@@ -54,28 +54,28 @@ class AmxTiles<P, true> {
   AmxTiles& operator=(const AmxTiles&) = delete;
 
  private:
-  // What ldtilecfg reads.
+  // The memory layout that ldtilecfg reads.
   struct alignas(64) Configuration {
     std::uint8_t palette, first_row, reserved[14];
     std::uint16_t bytes[16];
     std::uint8_t rows[16];
   };
-  // Whole tiles, also where rows are missing: to set them up anew takes longer than a product of two.
+  // Whole tiles, even if rows are missing, because a new configuration takes longer than a product of two tiles.
   static constexpr Configuration all_whole{
       1, 0, {}, {64, 64, 64, 64, 64, 64, 64, 64}, {rows, rows, rows, rows, rows, rows, rows, rows}};
 };
 
-/// The tiles 0 to 3, [R · 16, C · 16] sums.
+/// Sums [R · 16, C · 16] in the tiles 0 to 3.
 template <int R, int C>
 struct AmxSums {
   AmxSums() {
-    asm volatile("" ::: "memory");  // g++ 12 does not know that tiles are loaded from memory
+    asm volatile("" ::: "memory");  // for g++ 12, which ignores that tiles are loaded from memory
     _tile_zero(0);
     if constexpr (C == 2) _tile_zero(1);
     if constexpr (R == 2) _tile_zero(2);
     if constexpr (R == 2 && C == 2) _tile_zero(3);
   }
-  /// += a b of 16 words. Strides in floats.
+  /// Adds the product of 16 words of a and b. Strides are in floats.
   void add(const float* a, Index a_stride, const float* b, Index b_stride) {
     constexpr Index size = sizeof(float);
     _tile_loadd(6, b, b_stride * size);

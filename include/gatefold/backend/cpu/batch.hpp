@@ -10,7 +10,7 @@
 #include "gatefold/backend/cpu/words.hpp"
 #include "gatefold/core/types.hpp"
 
-/// What the engine is asked for.
+/// The work of one call of the engine.
 namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu {
 
 /// c[rows, columns] (+)= a[rows, depth] b[depth, columns] of one expert. Row i of c is slot first + i.
@@ -20,7 +20,7 @@ struct Problem {
   Operand<T> a, b;
   T* c;
   Index c_stride, rows, columns, depth, first;
-  PackedMatrix<P> packed{};  // b packed before, or null
+  PackedMatrix<P> packed{};  // b packed before the call, or null
 };
 
 /// The problems of all experts.
@@ -29,15 +29,17 @@ struct Batch {
   using T = SumOf<P>;
   enum class Slots { none, are_rows, are_depth };
 
-  Problem<P> all;  // extents over all experts, pointers of the first
+  Problem<P> all;  // extents over all experts, pointers of the first expert
   Slots slots = Slots::none;
   const Index* offsets = nullptr;  // [experts + 1], unless Slots::none
   Index experts = 1;
-  Index most_slots = 0;       // of all experts in any routing; raised to those there are, where it is less
-  bool accumulate = false;    // start every sum at the present c
-  bool stays_cached = false;  // c is small, or read soon: it is not stored past the caches
+  // of all experts together, in any routing; bound() raises it to the present number of slots
+  Index most_slots = 0;
+  bool accumulate = false;  // start every sum at the present c
+  // c is small or read soon: it is stored without non-temporal stores
+  bool stays_cached = false;
 
-  /// Rows of all experts together and depth of one, at most: whatever the routing, of as many slots.
+  /// Upper bounds for any routing of the same number of slots: rows of all experts together, depth of one expert.
   Index most_rows() const { return slots == Slots::are_rows ? bound() : all.rows; }
   Index most_depth() const { return slots == Slots::are_depth ? bound() : all.depth; }
 
@@ -56,7 +58,7 @@ struct Batch {
       skip_rows(p.b, first);
       p.c += e * p.rows * p.columns;
       p.depth = count;
-      if (count == 0 && accumulate) p.rows = 0;  // nothing to add: leave the expert's c in memory alone
+      if (count == 0 && accumulate) p.rows = 0;  // no terms: do not touch the expert's c
     }
     return p;
   }
@@ -71,13 +73,13 @@ struct Batch {
   }
 };
 
-/// Two products in a row for all experts: see product_pair.hpp, eq. (1).
+/// Two products, one after the other, for all experts: see product_pair.hpp, eq. (1).
 template <class P>
 struct PairBatch {
   using T = SumOf<P>;
-  Operand<T> a{};                              // [N, depth]; the only one that may be gathered
+  Operand<T> a{};                              // [N, depth]; only a can be gathered
   std::array<const T*, 2> up{};                // [experts, depth, hidden]
-  std::array<PackedMatrix<P>, 2> packed_up{};  // packed before, or null
+  std::array<PackedMatrix<P>, 2> packed_up{};  // packed before the call, or null
   PackedMatrix<P> packed_down{};
   Index ups = 1;
   const T* down = nullptr;  // [experts, hidden, columns]
@@ -85,7 +87,7 @@ struct PairBatch {
   Index depth = 0, hidden = 0, columns = 0;
   const Index* offsets = nullptr;  // [experts + 1]
   Index experts = 0;
-  Index slots = 0;  // at most, in any routing; raised to those there are, where it is less
+  Index slots = 0;  // at most, in any routing; most_slots() raises it to the present number
 
   Index blocks() const { return std::max<Index>(divide_up(depth, Tile<P>::depth), 1); }
   Index chunks() const { return std::max<Index>(divide_up(hidden, Tile<P>::depth), 1); }

@@ -16,12 +16,12 @@
 
 namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu {
 
-/// The lanes of a float register as numbers. (Cast by the builtin: objects compiled with different -march would share
-/// instantiations of std::bit_cast.)
+/// The lanes of a float register as integers. The casts use __builtin_bit_cast, because objects compiled with different
+/// -march would share instantiations of std::bit_cast.
 using FloatBits = std::uint32_t __attribute__((vector_size(sizeof(packet::Of<float>))));
 using FloatHalves = std::uint16_t __attribute__((vector_size(sizeof(packet::Of<float>) / 2)));
 
-/// v, or, where P is Bfloat16, v rounded to it as Bfloat16::from does.
+/// v; if P is Bfloat16, v rounded as Bfloat16::from rounds.
 template <class P, class T>
 GATEFOLD_INLINE T rounded(T v) {
   if constexpr (std::is_same_v<P, Bfloat16>) {
@@ -41,9 +41,10 @@ GATEFOLD_INLINE Register<T> rounded(Register<T> v) {
   }
 }
 
-/// The first `count` floats of a register, from numbers of half the size; the others are 0. Nothing past them is read.
+/// Loads `count` bfloat16 numbers as the first floats of a register and sets the others to 0. Reads no further numbers.
 GATEFOLD_INLINE Register<float> load_halves(const Bfloat16* p, int count = Register<float>::size) {
-#if defined(EIGEN_VECTORIZE_AVX512)  // g++ 12 converts what follows in halves
+// g++ 12 splits the conversion below into halves
+#if defined(EIGEN_VECTORIZE_AVX512)
   if constexpr (packet::is<float, float, 64>)
     if (count == Register<float>::size)
       return Register<float>(_mm512_castsi512_ps(_mm512_maskz_slli_epi32(
@@ -54,13 +55,13 @@ GATEFOLD_INLINE Register<float> load_halves(const Bfloat16* p, int count = Regis
   std::memcpy(&halves, p, static_cast<std::size_t>(count) * sizeof(Bfloat16));
   return Register<float>(__builtin_bit_cast(packet::Of<float>, __builtin_convertvector(halves, FloatBits) << 16));
 }
-/// The first `count` floats, rounded.
+/// Stores the first `count` floats, rounded to bfloat16.
 GATEFOLD_INLINE void store_halves(Register<float> v, Bfloat16* p, int count = Register<float>::size) {
   const FloatHalves halves =
       __builtin_convertvector(__builtin_bit_cast(FloatBits, rounded<Bfloat16>(v).packet()) >> 16, FloatHalves);
   std::memcpy(p, &halves, static_cast<std::size_t>(count) * sizeof(Bfloat16));
 }
-/// to[i] = from[i]
+/// to[i] = from[i] for i < n.
 inline void widen(const Bfloat16* from, Index n, float* to) {
   constexpr int size = Register<float>::size;
   Index i = 0;
@@ -69,22 +70,22 @@ inline void widen(const Bfloat16* from, Index n, float* to) {
 }
 
 #if defined(GATEFOLD_BFLOAT16_PAIRS)
-// Pairs of bfloat16 as the lanes of a float register, the first of two in the lower half. The instructions take
-// subnormal numbers for 0, and so does `pair`.
+// Pairs of bfloat16 as the lanes of a float register; the first value of a pair is in the lower half. The instructions
+// take subnormal numbers as 0, and so does `pair`.
 
-/// Lane i: values 2 i and 2 i + 1 of both registers together.
+/// Lane i holds values 2 i and 2 i + 1 of both registers together.
 GATEFOLD_INLINE Register<float> pairs_along(Register<float> first, Register<float> second) {
   return Register<float>(
       _mm512_castsi512_ps(__builtin_bit_cast(__m512i, _mm512_cvtne2ps_pbh(second.packet(), first.packet()))));
 }
-/// Lane i: upper[i] and lower[i].
+/// Lane i holds upper[i] and lower[i].
 GATEFOLD_INLINE Register<float> pairs_across(Register<float> upper, Register<float> lower) {
   alignas(64) static constexpr std::uint16_t order[] = {0, 16, 1, 17, 2,  18, 3,  19, 4,  20, 5,  21, 6,  22, 7,  23,
                                                         8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
   return Register<float>(_mm512_castsi512_ps(_mm512_permutexvar_epi16(
       _mm512_load_si512(order), __builtin_bit_cast(__m512i, _mm512_cvtne2ps_pbh(lower.packet(), upper.packet())))));
 }
-/// One lane of them.
+/// One lane of pairs.
 inline float pair(float first, float second) {
   const auto half = [](float v) -> std::uint32_t {
     return Bfloat16::from(std::abs(v) < std::numeric_limits<float>::min() ? std::copysign(0.0f, v) : v).bits;

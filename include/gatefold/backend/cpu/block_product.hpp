@@ -19,30 +19,30 @@
 
 namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu {
 
-/// Where the sums of a block of rows are formed: panels of Tile::columns columns.
+/// The memory in which the sums of a block of rows are computed: panels of Tile::columns columns.
 template <class T>
 struct Sums {
   T* data;
   SumsLayout layout;
-  bool uncached = false;  // no cache holds them before they are written
+  bool uncached = false;  // the sums are in no cache before they are written
 
-  /// Panels one after the other.
+  /// Contiguous panels.
   static Sums panels(T* data, Index rows) { return {data, SumsLayout::panels(rows, Tile<T>::columns)}; }
-  /// The rows of a matrix itself.
+  /// The rows of a matrix, in place.
   static Sums rows(T* data, Index stride) { return {data, {stride, Tile<T>::columns, Tile<T>::columns}, true}; }
-  /// From column x on, a multiple of Tile::columns.
+  /// The sums from column x on, a multiple of Tile::columns.
   Sums from(Index x) const { return {data + x / Tile<T>::columns * layout.panel, layout, uncached}; }
 };
 
-/// The product of a block of rows with one block of weights after the other, what is read next prefetched on the way.
-/// One for each task.
+/// Multiplies a block of rows by one block of weights after the other, and prefetches the weights that it reads next.
+/// Each task has one BlockProduct.
 template <class P>
 class BlockProduct {
   using T = SumOf<P>;
 
  public:
-  /// Words of memory for weights that come unpacked, or rounded: one panel, or, of weights that are packed a block at a
-  /// time, those of a whole block.
+  /// Words of memory for weights that are not packed yet, or that are packed as bfloat16: one panel, or a whole block
+  /// if weights are packed one block at a time.
   /// @param depth, columns  of all weights
   static Index memory(bool packs, Index depth, Index columns) {
     if (!packs) return panel_size;
@@ -52,17 +52,17 @@ class BlockProduct {
 
   explicit BlockProduct(T* panels) : panels_(panels) {}
 
-  /// to = or += a b
+  /// to = a b, or to += a b.
   /// @param a     [rows, words] packed
-  /// @param into  Into::stream only to aligned rows of a matrix, in whole panels
+  /// @param into  Into::stream only for aligned rows of a matrix, in whole panels
   /// @param next  the weights that the task needs after these, or null
   void run(const RowBlock& rows, const T* a, const WeightBlock<P>& b, const WeightBlock<P>* next, Into into,
            const Sums<T>& to) {
     if (b.packed) return packed(rows, a, b, next, into, to);
     if constexpr (!on_amx<P>)
       if (!b.b.lines_are_rows && !b.b.rows) return in_place(rows, a, b, next, into, to);
-    // Where columns of B are rows of memory, a panel is packed when it is needed, and is in the first cache then; else
-    // all are packed at once, in long runs of memory.
+    // If columns of B are rows of memory, each panel is packed just before it is used, so that it is in the first-level
+    // cache. Otherwise all panels are packed at once, in long runs of memory.
     const bool at_once = !b.b.lines_are_rows;
     if (at_once) b.pack(panels_);
     const Index panels = divide_up(b.columns, width);
@@ -78,12 +78,13 @@ class BlockProduct {
  private:
   static constexpr Index width = Tile<P>::columns, panel_size = Tile<P>::depth * width;
 
-  // Whether so many tiles have time to prefetch a panel. Fewer leave that to the tile that reads it from memory.
+  // Whether so many tiles have time to prefetch a panel. If not, the tile that reads a panel from memory prefetches
+  // (tile_from_memory.hpp).
   static bool prefetches(Index tiles) {
     return tiles * (Tile<P>::depth / 2) * Prefetch::line >= panel_size * Index(sizeof(T));
   }
 
-  // What is read after the panels that end at `end`.
+  // The weights that are read after the panels that end at column `end`.
   struct After {
     const WeightBlock<P>* block;  // or null
     Index column;
@@ -101,7 +102,8 @@ class BlockProduct {
     const Index words = b.words(), most = few ? panels_at_once<P>(rows.count) : 1;
     for (Index x = 0, panels = 1; x < b.columns; x += panels * width) {
       panels = b.columns - x >= most * width ? most : 1;
-      const bool first = !many && b.columns - x > Tile<P>::size;  // of half a panel tile_sum leaves a register out
+      // If at most half a panel is left, tile_sum computes it, because it skips the second register.
+      const bool first = !many && b.columns - x > Tile<P>::size;
       if constexpr (!on_amx<P> && std::is_same_v<T, float>)
         if (first && few && b.packed.half) {
           first_tile(rows, panels, a, words, PackedPanels<P, Bfloat16>{b.packed.half + x * words, words * width}, into,
@@ -117,8 +119,8 @@ class BlockProduct {
     }
   }
 
-  // The first tile of a panel reads it where it lies, and packs it for the others. A panel that is not full is packed
-  // before.
+  // The first tile of a panel reads the weights in place and packs them for the other tiles. An incomplete panel is
+  // packed before.
   void in_place(const RowBlock& rows, const T* a, const WeightBlock<P>& b, const WeightBlock<P>* next, Into into,
                 const Sums<T>& to) {
     const bool many = prefetches(rows.tiles - 1);
@@ -150,8 +152,8 @@ class BlockProduct {
     sum_from_memory<P>(rows.size(0), panels, words, a, source, to.data, to.layout.stride, to.layout.panel, into);
   }
 
-  // The tiles of the panel at x, from `first` on, which find it packed.
-  // @param prefetch  what a tile prefetches
+  // Computes the tiles of the packed panel at x, from tile `first` on.
+  // @param prefetch  returns the lines that tile t prefetches
   template <class F>
   static void tiles(const RowBlock& rows, Index first, const T* a, const WeightBlock<P>& b, const T* panel, Index x,
                     Into into, const Sums<T>& to, const F& prefetch) {

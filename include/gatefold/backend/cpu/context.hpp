@@ -18,19 +18,19 @@
 
 namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu {
 
-/// Threads and memory of one caller: scratch, also of each thread for tasks of its own, and what inference keeps
-/// between calls. Two threads may run with a context each; a second one in this context is refused with an
-/// ArgumentError.
+/// Threads and memory of one caller: scratch, scratch of each thread for its own tasks, and objects that inference
+/// keeps between calls. Two threads can run at the same time with one context each. A second thread in the same context
+/// gets an ArgumentError.
 template <class B>
 class BasicContext : public Scratch<B>, public ObjectPool {
  public:
   using Backend = B;
-  /// @param threads  of its own (cpu/workers.hpp); 0: available_threads()
-  /// @param eager    share out loops among the threads however short they are: slow, for tests that look for races
-  /// @throws ArgumentError if negative or more than the library's executor has (32767)
+  /// @param threads  number of threads of the context (cpu/workers.hpp); 0: available_threads()
+  /// @param eager    share even short loops between threads: slow, for tests that look for races
+  /// @throws ArgumentError if `threads` is negative or more than the library's executor supports (32767)
   explicit BasicContext(int threads = 0, bool eager = false);
-  /// @param executor  brings the threads, see cpu/executor.hpp; it must outlive the context
-  /// @param threads   how many of them this context asks for at most, its own among them
+  /// @param executor  provides the threads, see cpu/executor.hpp; it must outlive the context
+  /// @param threads   the most threads that the context uses, including the calling thread
   /// @throws ArgumentError unless threads is positive
   template <Executor E>
   requires(!std::is_const_v<E>) BasicContext(E& executor, int threads, bool eager = false)
@@ -48,8 +48,8 @@ class BasicContext : public Scratch<B>, public ObjectPool {
     return n;
   }
 
-  /// While the returned object lives, products with weights that `packed` holds read them there.
-  /// @throws ArgumentError if they were packed by a file compiled for registers of another width
+  /// While the returned object lives, products whose weights are in `packed` read the packed form.
+  /// @throws ArgumentError if `packed` was made by a file compiled for registers of another width
   [[nodiscard]] auto use(const PackedWeights& packed) {
     struct Use {
       OneThread::Scope alone;
@@ -71,7 +71,7 @@ class BasicContext : public Scratch<B>, public ObjectPool {
   template <class, class>
   friend struct Primitives;
 
-  /// A context of one thread for each thread of this one, made once.
+  /// A context of one thread for each thread of this context, made once.
   const std::vector<std::unique_ptr<BasicContext>>& workers();
 
   int threads_;

@@ -8,37 +8,36 @@
 
 namespace gatefold::inline GATEFOLD_CPU_NAMESPACE {
 
-/// The CPU backend: packed register tiles on Eigen's vector types, threads through an executor (cpu/executor.hpp).
+/// The CPU backend: packed register tiles on Eigen's vector types, with threads from an executor (cpu/executor.hpp).
 ///
-/// A type of its own for every instruction set (cpu/instruction_set.hpp): files compiled with different -march may be
-/// linked together, each with a backend of its own, and hand each other plain pointers.
+/// Cpu is a different type for each instruction set (cpu/instruction_set.hpp). Files compiled with different -march can
+/// be linked together. Each of them has its own backend, and they exchange plain pointers.
 ///
-/// @order  every result is bitwise the same for any number of threads, and an element of a product depends on its own
-///         row and the weights alone (cpu/product.hpp says in which order sums are taken)
+/// @order  every result is bitwise the same for any number of threads; an element of a product depends only on its own
+///         row and the weights (cpu/product.hpp gives the order of sums)
 struct Cpu : cpu::Primitives<Cpu, AsTheyAre> {};
 
-/// The same, where the products of experts multiply bfloat16: floats are rounded to it (nearest, ties to even) where a
-/// product packs them, weights, items, hidden values and their adjoints alike, and its sums stay floats. What an MLP
-/// keeps for its backward is stored in bfloat16. Parameters, gradients, gates, attention, update rules, losses and
-/// optimizers are those of Cpu; double is double.
+/// A CPU backend that multiplies bfloat16 in the products of experts. Floats are rounded (nearest, ties to even) when a
+/// product packs them: weights, items, hidden values and their gradients. Sums stay floats. The values that an MLP
+/// saves for its backward pass are stored in bfloat16. Parameters, gradients, gates, attention, update rules, losses
+/// and optimizers are computed as with Cpu. Doubles are not rounded.
 ///
-///     CpuBf16::Context ctx;   // the one word that a program changes; tensors are Tensor<float, 2, CpuBf16>
+///     CpuBf16::Context ctx;   // the only word that changes in a program; tensors are Tensor<float, 2, CpuBf16>
 ///
 /// Views of Cpu convert to views of CpuBf16 and back. Frozen weights take half the memory.
 ///
-/// Fast where the processor multiplies pairs of bfloat16 at twice the speed of floats (vdpbf16ps: AMD from Zen 4 on) or
-/// has a matrix unit (AMX: Intel's Xeons from the fourth generation on); elsewhere, and on Intel's vector units, which
-/// take pairs at half the speed, rounded floats are multiplied as floats, and what is gained is the memory of frozen
-/// weights.
+/// CpuBf16 is fast on processors that multiply pairs of bfloat16 at twice the speed of floats (vdpbf16ps: AMD from Zen
+/// 4 on) or have a matrix unit (AMX: Intel's Xeons from the fourth generation on). On other processors, rounded floats
+/// are multiplied as floats, and the only gain is the memory of frozen weights. This includes Intel's vector units,
+/// because they multiply pairs at half the speed of floats.
 ///
-/// @throws DeviceError from the first product, in files compiled for AMX, where the system does not grant it
-/// @order  as Cpu; where pairs are multiplied they are added as cpu/tile.hpp says, and subnormal operands and sums are
-///         0
+/// @throws DeviceError from the first product, in files compiled for AMX, if the system does not grant it
+/// @order  as Cpu; pairs are added in the order of cpu/tile.hpp, and their subnormal operands and sums are 0
 struct CpuBf16 : cpu::Primitives<CpuBf16, RoundedFloats> {
-  /// What an expert keeps of its values for its backward (backend.hpp).
+  /// The type in which an expert saves its values for the backward pass (backend.hpp).
   template <class T>
   using Stored = RoundedFloats::Of<T>;
-  /// The primitives whose products multiply what they are given.
+  /// The primitives whose products do not round their operands.
   using FullPrecision = cpu::Primitives<CpuBf16, AsTheyAre>;
 };
 

@@ -19,17 +19,17 @@
 
 namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu {
 
-/// A square matrix, and the reflections that make it similar to one whose eigenvalues stand on its diagonal.
+/// A square matrix, with reflections that turn it into a similar matrix whose eigenvalues are on the diagonal.
 ///
-/// Without Eigen's solvers: their memory is aligned for the instruction set by functions that objects compiled for
-/// others share.
+/// Eigen's solvers are not used, because objects compiled for different instruction sets share the functions that align
+/// their memory.
 class SimilarMatrix {
  public:
   explicit SimilarMatrix(Index n) : n_(n), a_(static_cast<std::size_t>(n * n)) {}
 
   double& operator()(Index i, Index j) { return a_[static_cast<std::size_t>(i * n_ + j)]; }
 
-  /// Zeros below the first subdiagonal.
+  /// Makes the elements below the first subdiagonal 0.
   ///
   /// Source: Golub and Van Loan 2013, Matrix Computations, algorithm 7.4.2.
   void to_hessenberg() {
@@ -42,8 +42,8 @@ class SimilarMatrix {
     }
   }
 
-  /// One step of the QR iteration with two shifts on rows and columns [begin, end) of a Hessenberg matrix, three at
-  /// least.
+  /// One step of the QR iteration with two shifts, on rows and columns [begin, end) of a Hessenberg matrix, at least
+  /// three.
   ///
   /// Source: Francis 1961; Golub and Van Loan 2013, algorithm 7.5.1.
   /// @param sum, product  of the two shifts
@@ -63,8 +63,9 @@ class SimilarMatrix {
   }
 
  private:
-  // H A H with H = I - b u uᵀ on rows and columns first, first + 1, …, which turns v into a multiple of its first unit
-  // vector: of the columns [left, right) of those rows, and of the rows [top, bottom) of those columns. v is u then.
+  // Computes H A H with H = I - b u uᵀ on rows and columns first, first + 1, … H turns v into a multiple of the first
+  // unit vector. Changes the columns [left, right) of those rows, and the rows [top, bottom) of those columns. v
+  // becomes u.
   void reflect(double* v, Index size, Index first, Index left, Index right, Index top, Index bottom) {
     double largest = 0, squares = 0;
     for (Index i = 0; i < size; ++i) largest = std::max(largest, std::abs(v[i]));
@@ -96,16 +97,16 @@ class SimilarMatrix {
 inline std::array<std::complex<double>, 2> eigenvalues_of_two(double a, double b, double c, double d) {
   const double half = (a - d) / 2, square = half * half + b * c, root = std::sqrt(std::abs(square));
   if (square < 0) return {std::complex<double>(d + half, root), std::complex<double>(d + half, -root)};
-  const double from_d = half + std::copysign(root, half);  // without a difference of near numbers
+  const double from_d = half + std::copysign(root, half);  // without a difference of nearly equal numbers
   return {d + from_d, from_d == 0 ? d : d - b * c / from_d};
 }
 
-/// The eigenvalues of a real square matrix, by real part, then by imaginary part; each as often as it occurs.
+/// The eigenvalues of a real square matrix with their multiplicity, sorted by real part, then by imaginary part.
 ///
 ///     A v = σ v                                                                                         (1)
 ///
 /// @param a [n, n] in  general, row-major, on the host
-/// @return n values in double; real ones have imaginary part 0. All NaN where an element is not finite
+/// @return n values in double; real ones have imaginary part 0. All are NaN if an element is not finite
 /// @throws ArgumentError unless a is square, Error if the QR iteration does not converge
 /// @cost  about 10·n³ flop
 template <class T, class B>
@@ -127,9 +128,9 @@ std::vector<std::complex<double>> eigenvalues(View<T, 2, B> a) {
   h.to_hessenberg();
 
   std::vector<std::complex<double>> values;
-  Index end = n;  // the values of rows from here on are found
+  Index end = n;  // the eigenvalues of rows from here on are found
   for (Index steps = 0, here = 0; end > 0;) {
-    Index begin = end - 1;  // of the last rows that hang together
+    Index begin = end - 1;  // first of the last rows that subdiagonal elements connect
     const auto negligible = [&](Index i) {
       const double around = std::abs(h(i - 1, i - 1)) + std::abs(h(i, i));
       return std::abs(h(i, i - 1)) <= std::max(epsilon * around, epsilon * epsilon);
@@ -150,7 +151,8 @@ std::vector<std::complex<double>> eigenvalues(View<T, 2, B> a) {
     if (++steps > 40 * n) throw Error("eigenvalues: the QR iteration did not converge");
     const double p = h(end - 2, end - 2), q = h(end - 1, end - 1);
     double sum = p + q, product = p * q - h(end - 2, end - 1) * h(end - 1, end - 2);
-    if (++here % 10 == 0) {  // it turns in a circle: other shifts, as in EISPACK's hqr
+    // The iteration runs in a cycle: use other shifts, as EISPACK's hqr does.
+    if (++here % 10 == 0) {
       const double w = std::abs(h(end - 1, end - 2)) + std::abs(h(end - 2, end - 3));
       sum = 1.5 * w;
       product = w * w;

@@ -12,25 +12,26 @@
 #include "gatefold/backend/epilogue.hpp"
 #include "gatefold/core/types.hpp"
 
-/// What happens to finished sums, and where those lie.
+/// Epilogues of finished sums, and the memory layout of these sums.
 namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu {
 
-/// Whether an epilogue runs on registers. One whose body accepts scalars only says so with a nested
-/// `static constexpr bool scalar_only = true;` and is then called element by element.
+/// Whether an epilogue runs on registers. An epilogue that accepts only scalars has the member
+/// `static constexpr bool scalar_only = true;` and is called element by element.
 template <class E, class T>
 concept RegisterEpilogue = std::is_invocable_r_v < Register<T>,
 const E&, const RegisterAccess<T>&, Index, Index, Index, Register < T >> &&!requires { requires E::scalar_only; };
 
-/// How sums [rows, columns] lie in memory: in panels of `width` columns,
+/// The memory layout of sums [rows, columns], in panels of `width` columns:
 ///
 ///     element (i, x) = data[i · stride + x / width · panel + x mod width]
 struct SumsLayout {
   Index stride, width, panel;
 
-  /// Panels [rows, width] one after the other.
+  /// Contiguous panels [rows, width].
   static SumsLayout panels(Index rows, Index width) { return {width, width, rows * width}; }
 
-  /// f(x, count, element) for each panel of row i: its `count` columns from x on, of those below `columns`.
+  /// Calls f(x, count, element) for each panel of row i, up to column `columns`. The panel has `count` columns from x
+  /// on, and its first sum is data[element].
   template <class F>
   void each_panel(Index i, Index columns, const F& f) const {
     for (Index x = 0, at = i * stride; x < columns; x += width, at += panel)
@@ -38,7 +39,7 @@ struct SumsLayout {
   }
 };
 
-/// Run an epilogue over `rows` × `columns` sums and store what comes back, once for each element.
+/// Runs an epilogue over `rows` × `columns` sums and stores its results, once for each element.
 /// @param sums  [rows, columns] in      readable up to the next whole register
 /// @param c     [rows, c_stride] out    element (0, 0) is element (s, j) of expert e
 template <class T, class E>
@@ -64,11 +65,11 @@ void run_epilogue(const E& epilogue, const T* sums, SumsLayout layout, Index row
   }
 }
 
-/// What happens to finished sums, with its type erased so that the engine is compiled once for each element type.
+/// An epilogue with its type erased, so that the engine is compiled once for each element type.
 template <class T>
 struct Epilogue {
   const void* epilogue;
-  bool stores;  // and does nothing else
+  bool stores;  // whether it stores the sums and has no other effect
   void (*run)(const void*, const T*, SumsLayout, Index, Index, Index, Index, Index, T*, Index);
 
   template <class E>
@@ -81,12 +82,12 @@ struct Epilogue {
   }
 };
 
-/// The hidden values of `rows` × `columns` sums of M matrices: hidden [rows, Tile::stride].
-/// @param M  how many matrices the first product has: the epilogue receives that many sums
+/// Computes the hidden values of `rows` × `columns` sums of M matrices: hidden [rows, Tile::stride].
+/// @param M  number of matrices of the first product; the epilogue gets one sum of each
 template <std::size_t M, class T, class E>
 void run_hidden(const E& epilogue, const T* const* sums, SumsLayout layout, Index rows, Index columns, Index e, Index s,
                 Index j, T* hidden) {
-  const E g = epilogue;  // of its own: no store through a pointer changes it
+  const E g = epilogue;  // a local copy, which no store through a pointer changes
   for (Index i = 0; i < rows; ++i, hidden += Tile<T>::stride)
     layout.each_panel(i, columns, [&](Index first, Index count, Index place) {
       const auto value = [&]<std::size_t... m>(std::index_sequence<m...>, const auto& at, Index x, auto load) {
@@ -97,7 +98,7 @@ void run_hidden(const E& epilogue, const T* const* sums, SumsLayout layout, Inde
         for (Index x = 0; x < count; ++x) value(each, OneElement<T>{}, x, [](const T* p) { return *p; });
       } else {
         const auto load = [](const T* p) { return Register<T>::load(p); };
-        if (count == Tile<T>::columns) {  // nearly always: without a loop of two turns
+        if (count == Tile<T>::columns) {  // the usual case, without a loop of two turns
           value(each, RegisterAccess<T>{}, 0, load);
           value(each, RegisterAccess<T>{}, Register<T>::size, load);
         } else {
@@ -107,7 +108,7 @@ void run_hidden(const E& epilogue, const T* const* sums, SumsLayout layout, Inde
     });
 }
 
-/// What turns the first sums of a pair of products into hidden values, with its type erased.
+/// The epilogue that turns the first sums of a pair of products into hidden values, with its type erased.
 template <class T>
 struct HiddenEpilogue {
   const void* epilogue;

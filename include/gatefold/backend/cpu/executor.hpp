@@ -5,10 +5,12 @@
 
 #include "gatefold/backend/cpu/instruction_set.hpp"
 
-/// Who brings the threads of the CPU backend: a context's own (workers.hpp), or whatever a program has.
+/// Executors, which provide the threads of the CPU backend: the library's own (workers.hpp), or the thread pool of a
+/// program.
 namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu {
 
-/// What an executor is given to run: f(worker), which must outlive it. Two pointers, copied freely. f throws nothing.
+/// The function f(worker) that an executor runs. f must outlive this object and does not throw. The object is two
+/// pointers and can be copied freely.
 class WorkerFunction {
  public:
   template <class F>
@@ -24,17 +26,17 @@ class WorkerFunction {
 
 /// Runs a function on several threads.
 ///
-///     run(count, f)   calls f(worker) for numbers 0 <= worker < count, each number once at most, on any threads and at
-///                     the same time where it can, and returns when these calls have returned
+///     run(count, f)   calls f(worker) for numbers 0 <= worker < count, each number at most once, on any threads, at
+///                     the same time if possible, and returns when these calls have returned
 ///
-/// It need not call f for every number, or at all: whoever asked does what is left on its own thread. That is how an
-/// executor whose threads are busy, or that is used within a task of its own, needs neither wait nor fail.
+/// It need not call f for every number, or at all, because the caller does the remaining work on its own thread. An
+/// executor whose threads are busy, or that is used inside one of its own tasks, therefore need not wait or fail.
 template <class E>
 concept Executor = requires(E& executor, int count, WorkerFunction f) {
   executor.run(count, f);
 };
 
-/// A reference to an executor of any type, itself one.
+/// A reference to an executor of any type. It is an executor too.
 class ExecutorRef {
  public:
   template <Executor E>

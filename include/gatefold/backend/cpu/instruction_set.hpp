@@ -5,17 +5,18 @@
 #error "gatefold: Eigen: expected version 3.4 or 5, got an older one"
 #endif
 
-/// The instruction set that a file is compiled for, and whether for -ffast-math, as the name of an inline namespace
+/// The instruction set for which a file is compiled, with a suffix for -ffast-math, as the name of an inline namespace
 /// around the CPU backend.
 ///
-/// Register width, packed weights and rounding depend on it, and of a function that several objects define a linker
-/// keeps one. So `gatefold::Cpu` is another type for every instruction set, and with it every template over a backend:
-/// objects compiled with different -march, or with and without -ffast-math, share none of them, and one program may
-/// hold several. What is here and not a template over T or the backend is inside the namespace too.
+/// Register width, packed weights and rounding depend on the instruction set, and a linker keeps only one copy of a
+/// function that several objects define. Therefore `gatefold::Cpu`, and with it every template over a backend, is a
+/// different type for each instruction set. Objects compiled with different -march, or with and without -ffast-math,
+/// share none of them, and one program can contain several. Functions of this folder that are not templates over T or
+/// the backend are inside the namespace too.
 ///
 /// Intel's vector units multiply pairs of bfloat16 at half the speed at which they multiply floats (0.49 of the
-/// multiply-adds on a Xeon of the fifth generation): files compiled for these do not use vdpbf16ps, but the matrix unit
-/// (AMX), which those have too unless it is switched off (-mno-amx-bf16).
+/// multiply-adds on a Xeon of the fifth generation). Files compiled for these processors do not use vdpbf16ps. They use
+/// the matrix unit (AMX) if the compiler's target has it; -mno-amx-bf16 switches it off.
 #if defined(EIGEN_VECTORIZE_AVX512BF16) && defined(__x86_64__) && \
     ((defined(__AMX_TILE__) && defined(__AMX_BF16__)) || (defined(__AMXTILE__) && defined(__AMXBF16__)))
 #define GATEFOLD_INSTRUCTION_SET avx512_amx_bf16
@@ -23,7 +24,7 @@
 #define GATEFOLD_AMX
 #elif defined(EIGEN_VECTORIZE_AVX512BF16) &&                                                 \
     (defined(__cooperlake__) || defined(__sapphirerapids__) || defined(__emeraldrapids__) || \
-     defined(__graniterapids__) || defined(__tune_corei7__))  // the last: clang's, of all of them
+     defined(__graniterapids__) || defined(__tune_corei7__))  // clang defines the last one for all of them
 #define GATEFOLD_INSTRUCTION_SET avx512_bf16_intel
 #elif defined(EIGEN_VECTORIZE_AVX512BF16)
 #define GATEFOLD_INSTRUCTION_SET avx512_bf16
@@ -78,7 +79,8 @@
 #define GATEFOLD_CPU_ABI GATEFOLD_INSTRUCTION_SET
 #endif
 
-// Around the CPU backend: on_avx2. The name of an instruction set would be visible in gatefold.
+// The namespace around the CPU backend, for example on_avx2. Without the prefix, gatefold would contain the names of
+// instruction sets.
 #define GATEFOLD_CPU_NAMESPACE_OF(name) on_##name
 #define GATEFOLD_CPU_NAMESPACE_FOR(name) GATEFOLD_CPU_NAMESPACE_OF(name)
 #define GATEFOLD_CPU_NAMESPACE GATEFOLD_CPU_NAMESPACE_FOR(GATEFOLD_CPU_ABI)

@@ -2,11 +2,11 @@
 
 #include "gatefold/backend/cpu/cpu.hpp"
 
-// What programs instantiate of the CPU engine whatever their model is, for float and double. The target
-// gatefold::kernels defines GATEFOLD_KERNELS: then these are declared here, and built once, in its library. Without it
-// this file is empty. See docs/explanation/compile_time.md.
+// The instantiations of the CPU engine that programs need whatever their model is, for float and double. The target
+// gatefold::kernels defines GATEFOLD_KERNELS. This file then declares the instantiations, and the library of the target
+// contains them. Without GATEFOLD_KERNELS this file is empty. See docs/explanation/compile_time.md.
 //
-// GATEFOLD_KERNELS names the instruction sets that the library was built for, each between blanks:
+// GATEFOLD_KERNELS lists the instruction sets for which the library was built, each between blanks, for example
 // " avx2_fma avx512_dq ".
 #if defined(GATEFOLD_KERNELS)
 #include <string_view>

@@ -12,25 +12,27 @@
 #include "gatefold/core/error.hpp"
 #include "gatefold/core/types.hpp"
 
-/// Loops, sums and the counting sort of the CPU backend. Where work is cut never reaches a result.
+/// Loops, sums and the counting sort of the CPU backend. The division of work between threads never changes a result.
 namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu {
 
-/// f(i) for begin <= i < end. What f calls is inlined: its functions are not named after the instruction set, a sum of
-/// products in one of them is rounded as that does it, and a linker keeps one for all objects.
+/// f(i) for begin <= i < end. All functions that f calls are inlined, because they are outside the namespace of the
+/// instruction set: a linker would keep one copy of them for all objects, and each instruction set rounds a sum of
+/// products in its own way.
 template <class F>
 [[gnu::flatten]] void each_index(Index begin, Index end, const F& f) {
   for (Index i = begin; i < end; ++i) f(i);
 }
 
-/// f(i) for i < n, in long runs that a compiler can vectorise; f(at, i) register by register for a RegisterFunctor.
+/// f(i) for i < n, in long runs that a compiler can vectorise; f(at, i) register by register if f is a RegisterFunctor.
 template <class Context, class F>
 void for_each(Context& ctx, Index n, const F& f) {
-  // Elements, and whole cache lines for each thread.
+  // In elements. A thread gets whole cache lines.
   const Index parallel_from = ctx.eager() ? 2 : tuning.shared_elements, line = ctx.eager() ? 1 : 64;
   const Index chunks = n < parallel_from ? 1 : ctx.threads();
   const Index chunk = divide_up(divide_up(n, chunks), line) * line;
   parallel_for(ctx.executor(), ctx.threads(), chunks, [&](Index c, int) {
-    const F g = f;  // a copy of its own, which no store in the loop can alias
+    // a local copy, which no store in the loop can alias
+    const F g = f;
     const Index begin = c * chunk, end = std::min(n, (c + 1) * chunk);
     if constexpr (RegisterFunctor<F>) {
       if (begin < end) RowLanes{}.each<typename F::Element>(end - begin, [&](auto at, Index i) { g(at, begin + i); });
@@ -40,7 +42,7 @@ void for_each(Context& ctx, Index n, const F& f) {
   });
 }
 
-/// f(lanes, row) for row < n. A row may be heavy, so that two rows for each thread are worth sharing.
+/// f(lanes, row) for row < n. A row can take long, so two rows for each thread are enough to use all threads.
 template <class Context, class F>
 void for_rows(Context& ctx, Index n, const F& f) {
   const int threads = ctx.threads();
@@ -71,16 +73,16 @@ void reduce(Context& ctx, Index n, const F& f, T* out) {
   *out += total;
 }
 
-/// Stable counting sort: every chunk of keys counts, one pass turns counts into places, every chunk writes to its
-/// places.
+/// Stable counting sort: each chunk of keys counts, one pass turns the counts into positions, and each chunk writes to
+/// its positions.
 /// @param offsets  [groups + 1] out
 /// @param order    out  positions of the keys that are not negative
 /// @throws ArgumentError unless every key is less than groups
 template <class Context>
 void group_by(Context& ctx, Index n, const Index* keys, Index groups, Index* offsets, Index* order) {
   const Index parallel_from = ctx.eager() ? 2 : tuning.shared_keys;
-  const Index worth =
-      ctx.eager() ? n : n / std::max<Index>(groups, 1);  // the counts of a chunk are cheaper than its keys
+  // at least `groups` keys for each chunk, so that its counters cost less than its keys
+  const Index worth = ctx.eager() ? n : n / std::max<Index>(groups, 1);
   const Index chunks = n < parallel_from ? 1 : std::clamp<Index>(worth, 1, ctx.threads());
   const auto mark = ctx.mark();
   Index* places = ctx.template scratch<Index>(chunks, groups).data();
@@ -111,13 +113,13 @@ void group_by(Context& ctx, Index n, const Index* keys, Index groups, Index* off
   });
 }
 
-/// db[e] (+)= Σ_s weight[s] dc[rows[s]] over the slots of expert e. Rows are read in long runs and a few at a time, as
-/// memory likes it.
+/// db[e] (+)= Σ_s weight[s] dc[rows[s]] over the slots of expert e. Rows are read in long runs and a few at a time,
+/// because memory is faster then.
 /// @param dc      [·, columns] in
 /// @param rows    [slots] in  null: slot s has row s
 /// @param weight  [slots] in  null: all are 1
 /// @param db      [experts, columns] in, out
-/// @order  a sum of its own over each block of Tile::depth slots of an expert, added to db in order
+/// @order  one sum for each block of Tile::depth slots of an expert; these sums are added to db in order
 template <class T, class Context>
 void grouped_sum(Context& ctx, Index experts, const Index* offsets, const T* dc, const Index* rows, const T* weight,
                  Index columns, bool accumulate, T* db) {

@@ -15,9 +15,8 @@ namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu {
 
 inline constexpr std::size_t line_size = 64;
 
-/// Memory that begins at a cache line. The whole huge pages of large blocks are asked for as such where a system gives
-/// them to whoever asks (Linux, `madvise`): products walk through megabytes of weights, and a page of 4 KiB ends every
-/// few rows.
+/// Allocates memory that begins at a cache line. On Linux, the whole huge pages of large blocks are requested with
+/// `madvise`: products read megabytes of weights, and a page of 4 KiB would end every few rows.
 /// @throws std::bad_alloc
 [[gnu::noinline]] inline void* allocate(std::size_t bytes) {
   void* p = ::operator new(bytes, std::align_val_t(line_size));
@@ -30,7 +29,7 @@ inline constexpr std::size_t line_size = 64;
 #endif
   return p;
 }
-/// What allocate gave; null is nothing.
+/// Releases memory of allocate. Null is allowed.
 inline void release(void* p) { ::operator delete(p, std::align_val_t(line_size)); }
 
 }  // namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu

@@ -5,7 +5,7 @@
 
 namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu {
 
-/// A matrix seen as lines along the depth k of a product: rows of A, columns of B.
+/// A matrix as lines along the depth k of a product: rows of A, columns of B.
 ///
 ///     element (line, k) = lines_are_rows ? data[row(line), k] : data[row(k), line]                            (1)
 template <class T>

@@ -14,7 +14,7 @@
 
 namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu {
 
-/// to[e] = from[e]ᵀ
+/// to[e] = from[e]ᵀ.
 template <class From, class To>
 void transpose(const From& from, const To& to) {
   for (Index e = 0; e < from.extent(0); ++e)
@@ -22,8 +22,8 @@ void transpose(const From& from, const To& to) {
       for (Index j = 0; j < from.extent(2); ++j) to(e, j, i) = from(e, i, j);
 }
 
-/// About how many cycles a product c[rows, columns] of `depth` rows of both factors takes: full registers of its
-/// columns, a factor to be transposed on its way to the tile, and one to be copied.
+/// Estimates the cycles of a product c[rows, columns] of `depth` rows of both factors: full registers of its columns,
+/// one factor that is transposed on its way to the tile, and one that is copied.
 template <class T>
 double outer_cycles(Index rows, Index columns, Index depth) {
   constexpr Index size = Tile<T>::size;
@@ -31,20 +31,21 @@ double outer_cycles(Index rows, Index columns, Index depth) {
   return static_cast<double>(depth) *
          (in_registers / 2 + static_cast<double>(4 * rows + columns) / static_cast<double>(size));
 }
-/// Whether cᵀ = bᵀ a is faster: threads share the product, one transposes c, at about a cycle for each element.
+/// Whether cᵀ = bᵀ a is faster. Threads share the product, and one thread transposes c, in about a cycle per element.
 template <class T>
 bool transposes_outer(Index rows, Index columns, Index depth, bool accumulate, int threads) {
   const auto copies = static_cast<double>(Index(accumulate ? 2 : 1) * threads * rows * columns);
   return outer_cycles<T>(columns, rows, depth) + copies < outer_cycles<T>(rows, columns, depth);
 }
 
-/// The gradients of weights: products of two factors whose rows are the depth, c[e] (+)= a[e]ᵀ b[e] with c dense.
+/// Gradients of weights: products of two factors whose rows are the depth, c[e] (+)= a[e]ᵀ b[e], with a dense c.
 ///
-/// A narrow c, of a gate or of a few filters, leaves most of a register empty and has the wide factor transposed on its
-/// way to the tile. Where that is faster it is taken as cᵀ = bᵀ a: every sum is the same, bit for bit.
-/// @param batch  all.depth: the rows of a factor, at most, for an expert of average size; no more of the routing
-/// decides
-/// @cost   as Product; where c is transposed, scratch and two copies of its size beside it
+/// A narrow c, for example of a gate or of a few filters, leaves most of a register empty. The wide factor also has to
+/// be transposed on its way to the tile. If cᵀ = bᵀ a is faster, it is computed instead. Every sum is the same, bit for
+/// bit.
+/// @param batch  all.depth is an upper bound of the depth of an expert of average size; the choice depends on no other
+///         property of the routing
+/// @cost   as Product; if c is transposed, scratch of its size and up to two copies
 /// @order  as Product, transposed or not
 template <class P, class Context, class V>
 void outer(Context& ctx, const Batch<P>& batch, const V& c) {

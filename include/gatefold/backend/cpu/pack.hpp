@@ -10,10 +10,10 @@
 #include "gatefold/backend/cpu/words.hpp"
 #include "gatefold/core/types.hpp"
 
-/// Operands of a product in the order in which the register tile reads them, in words (words.hpp).
+/// Packs operands of a product in the order in which the register tile reads them, in words (words.hpp).
 namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu {
 
-/// to[r, c] = word c of row r
+/// to[r, c] = word c of row r.
 template <class T, class Rows>
 void copy_block(const Rows& from, Index rows, Index columns, T* to, Index stride) {
   constexpr int size = Register<T>::size;
@@ -25,17 +25,18 @@ void copy_block(const Rows& from, Index rows, Index columns, T* to, Index stride
   }
 }
 
-/// Nothing.
+/// A prefetch function that does nothing.
 struct NoPrefetch {
   void operator()(const auto&, Index) const {}
 };
 
-/// to[c, r] = word c of row r
-/// @param prefetch  (row, c): called before a register of words from c on is read
+/// to[c, r] = word c of row r.
+/// @param prefetch  called as prefetch(row, c) before a register of words from c on is read
 template <class T, class Rows, class F = NoPrefetch>
 void transpose_block(const Rows& from, Index rows, Index columns, T* to, Index stride, const F& prefetch = {}) {
   using Packet = typename Register<T>::Packet;
-  constexpr int size = Register<T>::size, worth = (size + 1) / 2;  // columns worth a transposition of registers
+  // at least this many columns are transposed in registers
+  constexpr int size = Register<T>::size, worth = (size + 1) / 2;
   Index r = 0;
   for (; r + size <= rows; r += size) {
     decltype(from[r]) source[std::size_t{size}];
@@ -59,20 +60,20 @@ void transpose_block(const Rows& from, Index rows, Index columns, T* to, Index s
   }
 }
 
-/// Rows of A for the register tile: to[i, w] with rows Tile::stride apart.
+/// Packs rows of A for the register tile: to[i, w], with rows Tile::stride apart.
 template <class P>
 void pack_rows(const Operand<SumOf<P>>& a, Index line, Index lines, Index k, Index depth, SumOf<P>* to) {
   a.lines_are_rows ? copy_block(LinesOfWords<P>{a, line, k, depth}, lines, words<P>(depth), to, Tile<P>::stride)
                    : transpose_block(RowsOfWords<P>{a, line, k, depth}, words<P>(depth), lines, to, Tile<P>::stride);
 }
 
-/// Columns of B for the register tile: consecutive panels [words, Tile::columns], the last one filled up with zeros.
+/// Packs columns of B for the register tile: consecutive panels [words, Tile::columns], the last one padded with zeros.
 template <class P>
 void pack_panels(const Operand<SumOf<P>>& b, Index line, Index lines, Index k, Index depth, SumOf<P>* to) {
   constexpr Index width = Tile<P>::columns, group = tuning.copied_rows;
   const Index rows = words<P>(depth), whole = lines / width * width, panel = rows * width;
   if (b.lines_are_rows) {
-    // The lines of the next transposition, which are far apart, are prefetched while these are transposed.
+    // The lines of the next transposition are far apart, so they are prefetched during this one.
     const Index ahead = b.rows ? 0 : Register<SumOf<P>>::size * b.stride;
     const auto prefetch = [ahead](const WordsAlong<P>& words, Index w) { words.prefetch(w, ahead); };
     for (Index j = 0; j < whole; j += width)

@@ -12,12 +12,12 @@
 
 namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu {
 
-/// A matrix [depth, columns] of one expert in the order in which the register tile reads it:
+/// A matrix [depth, columns] of one expert, packed in the order in which the register tile reads it:
 ///
 ///     [blocks of Tile::depth values of k][panels of Tile::columns columns][word, column]
 ///
-/// with 0 where the last panel is wider than the matrix, in words (words.hpp) or, of words that are floats, rounded to
-/// half the size. Null pointers where there is none.
+/// The last panel is padded with zeros. The elements are words (words.hpp). If words are floats, they can also be
+/// bfloat16, in half the size. Both pointers are null if there is no matrix.
 template <class P>
 struct PackedMatrix {
   using T = SumOf<P>;
@@ -27,20 +27,20 @@ struct PackedMatrix {
   explicit operator bool() const { return full || half; }
 
   static Index padded(Index columns) { return divide_up(columns, Tile<P>::columns) * Tile<P>::columns; }
-  /// In words.
+  /// Size in words.
   static Index size(Index depth, Index columns) { return words<P>(depth) * padded(columns); }
-  /// Where the panel of `column` begins in the block of k that holds `length` values from k on.
+  /// Offset in words of the panel of `column`, in the block that holds `length` values from k on.
   static Index at(Index columns, Index k, Index length, Index column) {
     return words<P>(k) * padded(columns) + column * words<P>(length);
   }
 
-  /// The matrix `count` words further on: of another expert.
+  /// The matrix that is `count` words further on, for example of another expert.
   PackedMatrix operator+(Index count) const { return {full ? full + count : nullptr, half ? half + count : nullptr}; }
-  /// Part t of n of `count` words, to prefetch.
+  /// The Prefetch of part t of n of `count` words.
   Prefetch prefetch(Index word, Index count, Index t, Index n) const {
     return full ? Prefetch::part(full + word, count, t, n) : Prefetch::part(half + word, count, t, n);
   }
-  /// The panel at a word. @param buffer  [words, Tile::columns] to widen a rounded one into
+  /// The panel at a word. A rounded panel is widened into `buffer`. @param buffer  [words, Tile::columns]
   const T* panel(Index word, Index rows, T* buffer) const {
     if (full) return full + word;
     if constexpr (std::is_same_v<T, float>) widen(half + word, rows * Tile<P>::columns, buffer);

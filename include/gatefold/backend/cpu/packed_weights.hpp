@@ -20,7 +20,8 @@
 
 namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu {
 
-/// Expert weights kept in packed form beside the plain ones, found by where those lie. What a frozen model holds.
+/// Expert weights that are packed in addition to the plain ones, and found by the address of the plain ones. Frozen
+/// models hold them.
 class PackedWeights {
  public:
   PackedWeights() = default;
@@ -37,8 +38,8 @@ class PackedWeights {
     for (const Entry& entry : entries_) release(entry.packed);
   }
 
-  /// Pack w [E, depth, columns] for products of P, in place of what was packed of these before.
-  /// @param round  float weights to bfloat16, which those of bfloat16 are whatever it says
+  /// Packs w [E, depth, columns] for products of P, and replaces an earlier packed form of the same weights.
+  /// @param round  rounds float weights to bfloat16; products of bfloat16 always round
   template <class P, class Context>
   void add(Context& ctx, const SumOf<P>* w, Index experts, Index depth, Index columns, bool round) {
     using T = SumOf<P>;
@@ -63,16 +64,16 @@ class PackedWeights {
     });
   }
 
-  /// Whoever reads the weights says so first: a struct of the user's can bring them from a file compiled with another
-  /// -march.
-  /// @throws ArgumentError unless panels are as wide in this file as where they were packed
+  /// Checks that this file can read the panels. Call it before reading, because a struct of the user can bring the
+  /// weights from a file compiled with another -march.
+  /// @throws ArgumentError unless panels are as wide in this file as in the file that packed them
   void expect_readable() const {
     expect(panel_columns_ == Tile<float>::columns, "Cpu::Context.use", "packed weights",
            Joined{"panels of ", Tile<float>::columns, " columns (freeze and infer are compiled with different -march)"},
            panel_columns_);
   }
 
-  /// The packed form, for products of P, of the weights at w, of the first expert; null if there is none.
+  /// The packed form, for products of P, of the weights whose first expert is at w; null if there is none.
   template <class P>
   PackedMatrix<P> find(const SumOf<P>* w) const {
     for (const Entry& entry : entries_)
@@ -90,7 +91,7 @@ class PackedWeights {
     std::size_t bytes;
     bool half, rounds;
   };
-  /// Of an entry: its own before, if there was one of this size.
+  /// Memory of an entry. If the same weights had an entry of this size, its memory is reused.
   void* memory(Entry entry) {
     for (auto before = entries_.begin(); before != entries_.end(); ++before)
       if (before->plain == entry.plain && before->rounds == entry.rounds) {

@@ -8,34 +8,33 @@
 #include "gatefold/backend/cpu/instruction_set.hpp"
 #include "gatefold/core/config.hpp"
 
-/// The vectors that compilers know, in Eigen's choice of width, and the instructions on them that no operator stands
-/// for.
+/// The vector types of compilers, in the width that Eigen chooses, and the vector instructions that have no operator.
 ///
-/// Eigen's own functions on them are inline in the plain sense and named alike in objects compiled for other
-/// instruction sets, and a linker would keep one of them for all: these are inside the inline namespace of the
+/// Eigen's own functions for them are inline functions. They have the same names in objects compiled for other
+/// instruction sets, so a linker would keep one copy for all. The functions here are inside the inline namespace of the
 /// instruction set.
 namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu::packet {
 
-/// A vector of T, T itself where the target has none.
+/// A vector of T, or T itself if the target has no vector of T.
 template <class T>
 using Of = typename Eigen::internal::packet_traits<T>::type;
 
 template <class T>
 inline constexpr int size = static_cast<int>(sizeof(Of<T>) / sizeof(T));
 
-/// Whether a vector of T is one of `bytes` bytes of A.
+/// Whether A is T, and a vector of T has `bytes` bytes.
 template <class T, class A, int bytes>
 inline constexpr bool is = std::is_same_v<A, T>&& size<T> != 1 && size<T> * sizeof(T) == bytes;
 
 #if defined(EIGEN_VECTORIZE_AVX512)
-// Masks of every lane. g++ 12 defines many AVX-512 intrinsics by way of an uninitialized vector, and warns of it in the
-// functions that they are inlined into (GCC bug 105593): a pragma around its headers has no effect on precompiled
-// headers and on -flto. The zeroing forms with these masks compile to the same instructions, without a warning.
+// Masks of all lanes. g++ 12 defines many AVX-512 intrinsics with an uninitialized vector, and warns about it in the
+// functions into which they are inlined (GCC bug 105593). A pragma around its headers has no effect on precompiled
+// headers and with -flto. The zeroing forms with these masks compile to the same instructions, without a warning.
 inline constexpr __mmask8 all8 = 0xff;
 inline constexpr __mmask16 all16 = 0xffff;
 #endif
 
-/// A vector wherever elements may lie.
+/// A vector at any address.
 template <class T>
 struct [[gnu::packed, gnu::may_alias]] Unaligned {
   Of<T> packet;
@@ -61,7 +60,8 @@ GATEFOLD_INLINE void stream_vector(float* p, __m512 v) { _mm512_stream_ps(p, v);
 GATEFOLD_INLINE void stream_vector(double* p, __m512d v) { _mm512_stream_pd(p, v); }
 #endif
 #endif
-/// v at p, which is aligned, past the caches: for what nobody reads soon. Other threads see it after end_of_stream().
+/// Stores v at p, which is aligned, past the caches: for values that are not read soon. Other threads see the values
+/// after end_of_stream().
 template <class T>
 GATEFOLD_INLINE void stream(T* p, const Of<T>& v) {
 #if defined(__clang__)
@@ -96,7 +96,7 @@ GATEFOLD_INLINE Of<T> lane_numbers() {
   (std::make_integer_sequence<int, size<T>>{});
 }
 
-/// a · b + c, rounded once where the target has a fused instruction.
+/// a · b + c, rounded once if the target has a fused instruction.
 template <class T>
 GATEFOLD_INLINE Of<T> madd(const Of<T>& a, const Of<T>& b, const Of<T>& c) {
 #if defined(EIGEN_VECTORIZE_AVX512)
@@ -116,8 +116,8 @@ GATEFOLD_INLINE Of<T> madd(const Of<T>& a, const Of<T>& b, const Of<T>& c) {
   return a * b + c;
 }
 
-/// v, and hides where it came from: compilers otherwise fuse a product with a sum in some copies of an expression and
-/// not in others, and with -ffast-math take x + a - b for x + (a - b).
+/// Returns v, and hides from the compiler how v was computed. Otherwise compilers fuse a product with a sum in some
+/// copies of an expression and not in others. With -ffast-math they also turn x + a - b into x + (a - b).
 template <class P>
 GATEFOLD_INLINE P sealed(P v) {
 #if defined(__GNUC__) && (defined(__x86_64__) || defined(__i386__)) && defined(__SSE2__)
@@ -128,7 +128,7 @@ GATEFOLD_INLINE P sealed(P v) {
   return v;
 }
 
-/// b where b < a, else a: NaN in a stays, one in b counts as not smaller.
+/// b if b < a, else a. NaN in a stays; NaN in b counts as not smaller.
 template <class T>
 GATEFOLD_INLINE Of<T> min(const Of<T>& a, const Of<T>& b) {
 #if defined(EIGEN_VECTORIZE_AVX512)
@@ -161,7 +161,7 @@ GATEFOLD_INLINE Of<T> abs(const Of<T>& v) {
   }
 }
 
-/// Exactly rounded.
+/// The square root, correctly rounded.
 template <class T>
 GATEFOLD_INLINE Of<T> sqrt(const Of<T>& v) {
 #if defined(EIGEN_VECTORIZE_AVX512)
@@ -185,7 +185,7 @@ GATEFOLD_INLINE Of<T> sqrt(const Of<T>& v) {
   }
 }
 
-/// v · 2^n for whole numbers n, rounded once if the result is a normal number and |n| <= 252 (2044 in double).
+/// v · 2^n for integers n, rounded once if the result is a normal number and |n| <= 252 (2044 in double).
 template <class T>
 GATEFOLD_INLINE Of<T> scaled(const Of<T>& v, const Of<T>& n) {
 #if defined(EIGEN_VECTORIZE_AVX512)
@@ -195,7 +195,7 @@ GATEFOLD_INLINE Of<T> scaled(const Of<T>& v, const Of<T>& n) {
   if constexpr (size<T> == 1) {
     return std::isnan(n) ? n : std::ldexp(v, static_cast<int>(n));
   } else {
-    // A sum with 1.5 · 2^m, m the bits of a mantissa, has a whole number in its last bits.
+    // With m mantissa bits, a sum with 1.5 · 2^m has an integer in its last bits.
     using Bits = decltype(v < v);
     constexpr int mantissa = std::is_same_v<T, float> ? 23 : 52, bias = std::is_same_v<T, float> ? 127 : 1023;
     constexpr T large = std::is_same_v<T, float> ? T(0x1.8p23) : T(0x1.8p52);
@@ -203,11 +203,12 @@ GATEFOLD_INLINE Of<T> scaled(const Of<T>& v, const Of<T>& n) {
       return reinterpret_cast<Of<T>>(reinterpret_cast<Bits>(e + filled(T(large + bias))) << mantissa);
     };
     const Of<T> half = sealed(sealed(n * filled(T(0.5)) + filled(large)) - filled(large));
-    return sealed(v * power(half)) * power(sealed(n - half));  // 2^n overflows where v · 2^n may not
+    // two factors, because 2^n can overflow although v · 2^n does not
+    return sealed(v * power(half)) * power(sealed(n - half));
   }
 }
 
-// Sums and largest numbers of lanes, by halves.
+// The sum and the largest number of the lanes, computed by halves.
 #if defined(EIGEN_VECTORIZE_SSE2)
 GATEFOLD_INLINE float sum_of(__m128 v) {
   const __m128 half = _mm_add_ps(v, _mm_movehl_ps(v, v));
@@ -248,8 +249,9 @@ GATEFOLD_INLINE double sum_of(__m512d v) {
 GATEFOLD_INLINE double largest_of(__m512d v) { return largest_of(_mm256_max_pd(lower(v), upper(v))); }
 #endif
 
-/// The sum of all lanes, and the largest of numbers.
-/// @order  first and second half added, again and again; on AVX-512 in double the last four as pairs of neighbours
+/// The sum of all lanes; `largest` returns the largest lane.
+/// @order  adds the second half to the first, again and again; on AVX-512 in double the last four as pairs of
+///         neighbours
 template <class T>
 GATEFOLD_INLINE T sum(const Of<T>& v) {
   if constexpr (requires { sum_of(v); }) {
@@ -275,8 +277,8 @@ GATEFOLD_INLINE T largest(const Of<T>& v) {
   }
 }
 
-// Steps of a transposition: neighbouring elements, then pairs of them, taken in turn from a and b within 16 bytes; then
-// parts of 16 bytes.
+// Steps of a transposition: low and high take neighbouring elements from a and b in turn, within 16 bytes; low_pair and
+// high_pair take pairs of elements; the others take parts of 16 bytes.
 #if defined(EIGEN_VECTORIZE_SSE2)
 GATEFOLD_INLINE __m128 low(__m128 a, __m128 b) { return _mm_unpacklo_ps(a, b); }
 GATEFOLD_INLINE __m128 high(__m128 a, __m128 b) { return _mm_unpackhi_ps(a, b); }
@@ -326,7 +328,7 @@ GATEFOLD_INLINE __m512d even_parts(__m512d a, __m512d b) { return _mm512_maskz_s
 GATEFOLD_INLINE __m512d odd_parts(__m512d a, __m512d b) { return _mm512_maskz_shuffle_f64x2(all8, a, b, 0xdd); }
 #endif
 
-/// rows[i][j] = rows[j][i] of `size` vectors.
+/// Transposes `size` vectors in place: rows[i][j] and rows[j][i] change places.
 template <class T>
 void transpose(Of<T>* rows) {
   constexpr int n = size<T>;

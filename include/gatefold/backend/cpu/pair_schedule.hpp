@@ -10,16 +10,16 @@
 #include "gatefold/backend/cpu/words.hpp"
 #include "gatefold/core/types.hpp"
 
-/// What ProductPair does with each expert, decided from the counts of rows before any work is done, and how much memory
-/// it may come to need, told by the sizes alone.
+/// The decisions of ProductPair for each expert, made from the numbers of rows before any work is done. Also the
+/// largest memory that it can need, computed only from the sizes.
 namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu {
 
-/// How many threads, which blocks, and by which path each expert's weights come.
+/// The number of threads, the blocks of rows, and the path of each expert's weights.
 template <class P>
 class PairSchedule {
  public:
-  static constexpr bool packs = on_amx<P>;  // the matrix unit alone does not read weights where they lie
-  static constexpr Index most_skinny_rows = 4 * Tile<P>::rows;  // up to here chunks may be tasks
+  static constexpr bool packs = on_amx<P>;                      // only the matrix unit cannot read weights in place
+  static constexpr Index most_skinny_rows = 4 * Tile<P>::rows;  // with at most so many, chunks can be tasks
 
   PairSchedule(const PairBatch<P>& batch, int threads) : b_(batch), threads_(threads) {
     Index tiles = 0, most_tiles = 0;
@@ -30,24 +30,24 @@ class PairSchedule {
     }
     if (b_.work(b_.used_slots()) < tuning.serial_work) threads_ = 1;
     block_tiles_ = std::min(largest_block(b_), std::max<Index>(most_tiles, 1));
-    // Smaller blocks where large ones would leave threads without work.
+    // Smaller blocks if large blocks would leave threads without work.
     const Index least = tuning.pair_tiles_each * threads_;
     while (threads_ > 1 && block_tiles_ > 1 && tiles < least * block_tiles_) block_tiles_ /= 2;
     if (threads_ > 1 && tiles < least) skinny_rows_ = most_skinny_rows;
   }
 
   int threads() const { return threads_; }
-  /// Tasks that share an expert's rows; 0: so few rows that chunks of `hidden` are tasks.
+  /// Tasks that share the rows of an expert; 0 if there are so few rows that chunks of `hidden` are tasks.
   Index row_blocks(Index rows) const {
     return rows <= skinny_rows_ ? 0 : divide_up(divide_up(rows, Tile<P>::rows), block_tiles_);
   }
-  /// How the weights of an expert with so many rows, at least one, come.
+  /// The path of the weights of an expert with so many rows, at least one.
   WeightPath path(Index rows) const {
     if (b_.prepacked()) return WeightPath::prepacked;
     return packs && row_blocks(rows) > 1 ? WeightPath::by_call : WeightPath::by_task;
   }
 
-  /// Tiles of a block of rows at most, in any routing of a batch of these sizes.
+  /// The largest number of tiles of a block of rows, in any routing of a batch of these sizes.
   static Index largest_block(const PairBatch<P>& b) {
     const Index row_size = (b.blocks() + 1 + b.ups) * Tile<P>::stride + b.padded_columns();
     return std::clamp<Index>(tuning.cached_size / (row_size * Tile<P>::rows), 2, tuning_of<P>.pair_tiles);
@@ -59,20 +59,21 @@ class PairSchedule {
   Index block_tiles_ = 1, skinny_rows_ = Tile<P>::rows;
 };
 
-/// Elements of scratch, by sizes alone: no routing of as many slots needs more, and a later call takes what the first
-/// one took.
+/// Elements of scratch, computed only from sizes. No routing with as many slots needs more, so later calls reuse the
+/// memory of the first call.
 template <class P>
 struct PairMemory {
-  Index packed;       // of experts that go by_call; what does not fit is packed in waves
-  Index skinny_rows;  // rows whose chunks are tasks, that have their sums at a time; the others wait
+  Index packed;  // of experts with path by_call; the experts that do not fit are packed in waves
+  // rows, with chunks as tasks, that have their sums in memory at the same time; further rows are in later waves
+  Index skinny_rows;
   int threads;
-  Index a, hidden, first, sums, panels;  // of each thread; of `first`, for each matrix of the first product
+  Index a, hidden, first, sums, panels;  // of each thread; `first`: for each matrix of the first product
 
   PairMemory(const PairBatch<P>& b, int most_threads, Index budget) {
     using S = PairSchedule<P>;
     const Index slots = b.most_slots(), tiles = std::max<Index>(divide_up(slots, Tile<P>::rows), 1);
     threads = b.work(slots) < tuning.serial_work ? 1 : most_threads;
-    // Weights that are packed are shared from the second tile on.
+    // Only experts with at least two tiles of rows share packed weights between tasks.
     const Index sharing = b.prepacked() || !S::packs ? 0 : std::min(b.experts, slots / (Tile<P>::rows + 1));
     packed = std::min(sharing * b.packed_size(), std::max(budget, b.packed_size()));
 
@@ -84,7 +85,7 @@ struct PairMemory {
     const Index rows =
         std::min(std::max(S::largest_block(b), divide_up(S::most_skinny_rows, Tile<P>::rows)), tiles) * Tile<P>::rows;
     a = rows * b.blocks() * Tile<P>::stride;
-    hidden = rows * Tile<SumOf<P>>::stride;  // before they are rounded
+    hidden = rows * Tile<SumOf<P>>::stride;  // before the values are rounded
     sums = rows * std::max(b.padded_columns(), Tile<P>::depth);
     first = rows * Tile<P>::depth;
     panels = std::max(BlockProduct<P>::memory(S::packs, b.depth, b.hidden),

@@ -20,13 +20,13 @@
 namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu {
 
 /// The weights of one expert in the order in which a task of a pair multiplies by them: for each chunk of hidden the
-/// blocks of the first product, then those of the second.
+/// blocks of the first product, then the blocks of the second.
 template <class P>
 class PairWeights {
   using T = SumOf<P>;
 
  public:
-  /// @param shared  memory of the batch's packed_size() that holds the packed weights of this expert, or null
+  /// @param shared  memory of packed_size() words for the packed weights of this expert, or null
   PairWeights(const PairBatch<P>& batch, Index e, T* shared) : b_(batch), e_(e), shared_(shared) {}
 
   Index size() const { return b_.chunks() * of_chunk(); }
@@ -38,7 +38,7 @@ class PairWeights {
     const Index m = n / b_.blocks(), k = n % b_.blocks() * kDepth;
     return block(up(m), packed_up(m), b_.hidden, k, std::min(kDepth, b_.depth - k), j, b_.hidden);
   }
-  /// Write block i of the shared memory.
+  /// Packs block i into the shared memory.
   void pack(Index i) const {
     const WeightBlock<P> block = (*this)[i];
     block.pack(shared_ + (block.packed.full - shared_));
@@ -70,20 +70,20 @@ class PairWeights {
   T* const shared_;
 };
 
-/// Memory of a thread, see PairMemory.
+/// Scratch memory of a thread, see PairMemory.
 template <class T>
 struct PairWorker {
   T *a, *hidden, *first, *sums, *panels;
 };
 
-/// A block of rows of one expert on its way through both products, one chunk of hidden at a time.
+/// Takes a block of rows of one expert through both products, one chunk of hidden at a time.
 template <class P>
 class PairTask {
   using T = SumOf<P>;
 
  public:
   /// @param rows  slots
-  /// @param end   the block of weights that the task does not need any more
+  /// @param end   number behind the last block of weights that the task uses
   PairTask(const PairBatch<P>& batch, const HiddenEpilogue<T>& epilogue, Index e, const RowBlock& rows,
            const PairWeights<P>& weights, Index end, const PairWorker<T>& worker)
       : b_(batch),
@@ -99,7 +99,7 @@ class PairTask {
                    packed_a(block));
   }
 
-  /// sums = or += chunk of hidden · down
+  /// sums = chunk of hidden · down, or += if `add`.
   void run(Index chunk, bool add, const Sums<T>& sums) {
     const Index size = rows_.count * kDepth;
     Index i = chunk * weights_.of_chunk();
@@ -113,13 +113,13 @@ class PairTask {
  private:
   static constexpr Index kDepth = Tile<P>::depth;
 
-  // hidden [rows, Tile::stride], in words, from the first sums, in whole rows: long runs of what an epilogue reads and
-  // writes. After every tile it was 3 % slower.
+  // Computes hidden [rows, Tile::stride], in words, from the first sums. It handles whole rows, so that the epilogue
+  // reads and writes long runs. One call after every tile was 3 % slower.
   void activate(Index j, Index columns) const {
     const T* sums[] = {w_.first, b_.ups > 1 ? w_.first + rows_.count * kDepth : nullptr};
     epilogue_.run(epilogue_.epilogue, sums, SumsLayout::panels(rows_.count, Tile<T>::columns), rows_.count, columns, e_,
                   rows_.first, j, w_.hidden);
-    // Rounded where they lie: a row of words ends before the values that are not read yet.
+    // Rounded in place: a row of words ends before the values that are not read yet.
     if constexpr (!std::is_same_v<P, T>)
       pack_rows<P>(Operand<T>{w_.hidden, Tile<T>::stride}, 0, rows_.count, 0, columns, w_.hidden);
   }

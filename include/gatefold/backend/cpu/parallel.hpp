@@ -12,8 +12,8 @@
 
 namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu {
 
-/// What parallel_for runs: f(task, worker), which must outlive it. Two pointers, so that handing out tasks is compiled
-/// once for all that is handed out.
+/// The function f(task, worker) that parallel_for runs. f must outlive it. It is two pointers, so that run_tasks is
+/// compiled once for all functions.
 class TaskFunction {
  public:
   template <class F>
@@ -30,7 +30,7 @@ class TaskFunction {
   void (*call_)(const void*, Index, int);
 };
 
-/// parallel_for of a function whose type is erased. A template for kernels.hpp, which builds it once for ExecutorRef.
+/// parallel_for with the type of f erased. It is a template, so that kernels.hpp can build it once for ExecutorRef.
 template <class E>
 void run_tasks(E executor, int threads, Index tasks, TaskFunction f) {
   if (threads <= 1 || tasks <= 1) {
@@ -41,7 +41,7 @@ void run_tasks(E executor, int threads, Index tasks, TaskFunction f) {
   constexpr int most_parts = 64;
   const int parts = std::min(count, most_parts);
   const auto begin = [&](int part) { return part * tasks / parts; };
-  std::atomic<Index> next[most_parts];  // of each part
+  std::atomic<Index> next[most_parts];  // next task of each part
   for (int part = 0; part < parts; ++part) next[part].store(begin(part), std::memory_order_relaxed);
   std::atomic<bool> failed{false};
   std::exception_ptr error;
@@ -64,14 +64,16 @@ void run_tasks(E executor, int threads, Index tasks, TaskFunction f) {
   if (error) std::rethrow_exception(error);
 }
 
-/// f(task, worker) for every task < tasks, on at most `threads` threads of the executor; worker < threads numbers the
-/// thread.
+/// f(task, worker) for every task < tasks, on at most `threads` threads of the executor; `worker` < threads is the
+/// number of the thread.
 ///
-/// A worker begins with its own part of the tasks, in increasing order, and then helps the others. Where calls follow
-/// each other on the same rows, it finds in its caches what it wrote there: handed out to whoever comes, tasks made
-/// large layers 2 %, small models 6 % slower on two processors. The first exception a task throws stops the handing out
-/// and is rethrown on the calling thread, which also does what the executor's threads leave.
-/// @order  which thread runs a task varies: f must not let `worker` reach a result
+/// A worker starts with its own part of the tasks, in increasing order, and then helps with the other parts. If calls
+/// follow each other on the same rows, a worker therefore finds its earlier results in its caches. With one queue for
+/// all workers, large layers were 2 % and small models 6 % slower on two processors.
+///
+/// The first exception that a task throws stops the distribution of tasks and is rethrown on the calling thread. The
+/// calling thread also runs the tasks that the executor's threads leave.
+/// @order  the thread of a task varies: results of f must not depend on `worker`
 template <class F>
 void parallel_for(ExecutorRef executor, int threads, Index tasks, const F& f) {
   run_tasks(executor, threads, tasks, TaskFunction::of(f));

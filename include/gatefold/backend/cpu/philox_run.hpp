@@ -11,17 +11,18 @@
 
 namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu {
 
-/// Neighbours of one stream of Philox, computed side by side: numbers first, first + 1, …, `size` of them, bit for bit
-/// those of `uniform`.
+/// A run of `size` consecutive numbers of one Philox stream from number `first` on, computed side by side. They equal
+/// the numbers of `uniform`, bit for bit.
 ///
-/// A register holds one word of several blocks, each in 64 bits of which the upper half is of no account: the
-/// multiplication of a round takes the lower halves and leaves both words of its result in place.
+/// A register holds one word of several blocks, each in 64 bits whose upper half is ignored. The multiplication of a
+/// round reads the lower halves and leaves both words of its result in place.
 struct PhiloxRun {
   static constexpr int size = 16;
 
   PhiloxRun(Random at, std::uint64_t first) {
 #if defined(EIGEN_VECTORIZE_AVX512) || defined(EIGEN_VECTORIZE_AVX2)
-    constexpr int parts = size / Lanes::size;  // several at once: a round waits for its multiplication
+    // several at once, because a round waits for its multiplication
+    constexpr int parts = size / Lanes::size;
     Lanes c[parts][4];
     for (int i = 0; i < parts; ++i) {
       alignas(64) std::uint64_t low[Lanes::size];

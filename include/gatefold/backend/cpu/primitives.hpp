@@ -26,18 +26,19 @@
 
 namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu {
 
-/// The primitives (backend.hpp) of a backend B on this machine's processors.
-/// @param Operands  what grouped products multiply: Operands::Of<T> is T or what T is rounded to (words.hpp)
+/// The primitives (backend.hpp) of a backend B on the processors of this machine.
+/// @tparam Operands  operand types of grouped products: Operands::Of<T> is T, or the type to which T is rounded
+///         (words.hpp)
 template <class B, class Operands>
 struct Primitives {
   static constexpr bool is_host = true;
   using Context = BasicContext<B>;
-  /// What the grouped products of T multiply.
+  /// The type as which grouped products of T multiply their operands.
   template <class T>
   using Of = typename Operands::template Of<T>;
 
   using PackedWeights = cpu::PackedWeights;
-  /// Add w [E, depth, columns] to the packed weights. @param round  floats to bfloat16
+  /// Adds w [E, depth, columns] to the packed weights. @param round  whether floats are rounded to bfloat16
   template <class T>
   static void pack(Context& ctx, View<const T, 3, B> w, bool round, PackedWeights& packed) {
     packed.template add<Of<T>>(ctx, w.data(), w.extent(0), w.extent(1), w.extent(2), round);
@@ -62,8 +63,9 @@ struct Primitives {
   static void for_each(Context& ctx, Index n, const F& f);
   template <class F>
   static void for_rows(Context& ctx, Index n, const F& f);
-  /// Tasks that can be shared out evenly run one by one, one to a thread, in turn, so that what a context of a thread
-  /// takes of memory is the same in every call of the same sizes; others are one range, which shares out its own work.
+  /// If tasks can be divided evenly between threads, each thread runs every threads-th task. Its context therefore
+  /// needs the same memory in every call of the same sizes. Otherwise one call gets all tasks, and its primitives use
+  /// the threads.
   template <class F>
   static void for_tasks(Context& ctx, Index n, const F& f) {
     const OneThread::Scope alone(ctx);
@@ -98,7 +100,7 @@ struct Primitives {
   static void gemm(Context& ctx, View<const T, 2, B> a, bool ta, View<const T, 2, B> b, bool tb, bool accumulate,
                    View<T, 2, B> c, const E& epilogue);
 
-  /// Blocks of rows, each by one thread: the product, then f while the rows are in its cache.
+  /// Computes blocks of rows, each on one thread: the product, then f while the rows are in the cache of the thread.
   template <class T, class E, class F>
   static void gemm_rows(Context& ctx, View<const T, 2, B> a, View<const T, 2, B> b, bool tb, View<T, 2, B> c,
                         const E& epilogue, const F& f);
@@ -128,7 +130,7 @@ struct Primitives {
                           View<const Index, 1, B> dc_rows = {}, In<T, 1, B> weight = {});
 
  private:
-  /// The product of two matrices. @param first  the row that row 0 of c is for an epilogue
+  /// The batch of a product of two matrices. @param first  the number of row 0 of c in the epilogue
   template <class T>
   static Batch<T> one_product(View<const T, 2, B> a, bool ta, View<const T, 2, B> b, bool tb, View<T, 2, B> c,
                               Index first) {
@@ -143,7 +145,8 @@ struct Primitives {
   }
 };
 
-// Out of the class: what is in it is inline, and compiled again by whoever optimises in spite of kernels.hpp.
+// These are defined outside the class, because functions defined inside it are inline. Optimised files would compile
+// inline functions again, in spite of kernels.hpp.
 template <class B, class Operands>
 template <class F>
 void Primitives<B, Operands>::for_each(Context& ctx, Index n, const F& f) {

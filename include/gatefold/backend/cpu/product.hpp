@@ -24,9 +24,9 @@
 
 /// One engine for the plain product, the grouped product and the grouped outer product.
 ///
-/// A *work item* is a range of columns of one expert's B. A *task* is a block of rows of one, done by one thread from
-/// packing its rows of A to the epilogue. One expert with all rows has as many tasks as many experts with a few, and
-/// each costs about the same.
+/// A *work item* is a range of columns of one expert's B. A *task* is a block of rows of one work item. One thread does
+/// it, from packing its rows of A to the epilogue. One expert with all rows has as many tasks as many experts with a
+/// few rows, and all tasks cost about the same.
 namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu {
 
 template <class P>
@@ -34,11 +34,12 @@ class Product {
   using T = SumOf<P>;
 
  public:
-  /// @param packed_bytes  memory for packed B; one work item is packed at a time if it is larger
-  /// @order  with d = Tile::depth and chains s_i over k in [i d, (i + 1) d) as in tile.hpp, eq. (1), an element is
-  ///         (s_0 + s_1) + s_2 + …, or ((c + s_0) + s_1) + … when accumulating, then the epilogue, once; 0 (or c) when
-  ///         the depth is 0. The same for every path, tile and thread count.
-  /// @cost   2·rows·columns·depth flop; scratch as ProductMemory says: its sizes depend on the batch's, on no routing
+  /// @param packed_bytes  memory for packed B; if a work item needs more, one work item is packed at a time
+  /// @order  with d = Tile::depth and chains s_i over k in [i d, (i + 1) d) as in tile.hpp, eq. (1), the sum of an
+  ///         element is (s_0 + s_1) + s_2 + …, or ((c + s_0) + s_1) + … when accumulating. If the depth is 0, it is 0
+  ///         (or c). Then the epilogue runs once. The order is the same for every path, tile and number of threads.
+  /// @cost   2·rows·columns·depth flop; scratch as in ProductMemory, which depends on the sizes of the batch and not on
+  ///         the routing
   template <class Context>
   static void run(Context& ctx, const Batch<P>& batch, const Epilogue<T>& epilogue,
                   Index packed_bytes = tuning.packed_bytes);
@@ -51,13 +52,14 @@ class Product {
     Index e, column, columns;  // of c
     Index k, depth;            // the chunk of the depth
     bool add, last;            // whether c holds the sum so far; whether the chunk is the last
-    bool from_zero;            // whether the sum begins at 0: where it does not, it may be -0 (of what underflows)
+    // whether the sum begins at 0; otherwise it can be -0 after an underflow
+    bool from_zero;
     WeightPath path;
     Index row_blocks;
-    T* packed;  // [blocks of k][panels][k, column], by_call
+    T* packed;  // [blocks of k][panels][k, column], only by_call
     Index begin = 0;
 
-    // In blocks of weights.
+    // Sizes in blocks of weights.
     Index width() const { return divide_up(columns, kDepth); }
     Index blocks() const { return std::max<Index>(divide_up(depth, kDepth), 1); }
     Index size() const { return width() * blocks(); }
@@ -96,7 +98,7 @@ class Product {
     for (Index k = 0; k == 0 || k < schedule_.depth(); k += memory_.chunk) run_chunk(k);
   }
 
-  // The depth from k on, wave by wave: as many work items as fit into the packed memory are packed, then computed.
+  // Computes the depth from k on, in waves: packs as many work items as fit into the packed memory, then computes them.
   void run_chunk(Index k) {
     const Index width = std::min(schedule_.columns(), PackedMatrix<P>::padded(batch_.all.columns));
     Index used = 0;
@@ -145,12 +147,12 @@ class Product {
     BlockProduct<P> product(w.panels);
     const bool streams = schedule_.streams(p);
     for (Index i = 0; i < item.size(); ++i) {
-      const bool first = i < item.width(), last = i + item.width() >= item.size();  // block of k
+      const bool first = i < item.width(), last = i + item.width() >= item.size();  // blocks of k
       const bool more = i + 1 < item.size();
       const WeightBlock<P> b = item[i], next = more ? item[i + 1] : b;
       if (i % item.width() == 0) pack_rows<P>(p.a, rows.first, rows.count, b.k, b.depth, w.a);
       T* const c = p.c + rows.first * p.c_stride + b.column;
-      // Sums that nothing happens to are formed where they belong.
+      // With an epilogue that only stores, sums of whole panels are computed directly in c.
       const bool in_c = epilogue_.stores && b.columns % kColumns == 0;
       const bool begun = !first || item.add || item.from_zero;
       const Into into = in_c && streams ? Into::stream : begun ? Into::add : Into::store;
@@ -183,10 +185,10 @@ class Product {
     if (streams) packet::end_of_stream();
   }
 
-  // A gradient that is stored has the bits of one that is added to zeros.
+  // A gradient that is stored has the same bits as a gradient that is added to zeros.
   bool from_zero(Index k) const { return batch_.slots == Batch<P>::Slots::are_depth && !batch_.accumulate && k == 0; }
 
-  // sums = the present c, or 0 where that is null, filled up to whole registers.
+  // sums = the present c, or 0 if c is null, in whole registers.
   static void load(const T* c, Index c_stride, Index rows, Index columns, const Sums<T>& sums) {
     using V = Register<T>;
     for (Index i = 0; i < rows; ++i)
@@ -214,7 +216,7 @@ class Product {
   T* const workers_;
 };
 
-// Out of the class: what is in it is inline, and built again by whoever optimises in spite of kernels.hpp.
+// Defined outside the class, because functions defined inside it are inline (see primitives.hpp).
 template <class P>
 template <class Context>
 void Product<P>::run(Context& ctx, const Batch<P>& batch, const Epilogue<SumOf<P>>& epilogue, Index packed_bytes) {

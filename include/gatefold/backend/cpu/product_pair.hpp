@@ -15,14 +15,14 @@
 #include "gatefold/core/config.hpp"
 #include "gatefold/core/types.hpp"
 
-/// Two grouped products in a row, the first one's result used while it is in the cache:
+/// Two grouped products, one after the other. The result of the first is used while it is in the cache:
 ///
 ///     hidden[s] = epilogue(a[row(s)] up_e),   c[s] = last(hidden[s] down_e)                              (1)
 ///
-/// A task takes a block of rows of one expert through both products, Tile::depth columns of `hidden` at a time: such a
-/// chunk is one link of the second product's sum, so that every bit is that of two products one after the other. Where
-/// an expert is skinny (one tile of rows, or some if threads would have no work), its chunks are tasks of their own and
-/// their sums are added in order at the end.
+/// A task takes a block of rows of one expert through both products, Tile::depth columns of `hidden` at a time. A chunk
+/// of that size is one chain of the second product's sum, so all bits are the same as with two separate products. If an
+/// expert is skinny (one tile of rows, or a few tiles if threads would have no work), its chunks are separate tasks.
+/// Their sums are added in order at the end.
 namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu {
 
 template <class P>
@@ -31,9 +31,9 @@ class ProductPair {
 
  public:
   /// @param hidden, last  the epilogues of the first and the second product of (1)
-  /// @order  as two products one after the other (product.hpp)
-  /// @cost   2·S·hidden·(ups·depth + columns) flop; scratch as PairMemory says: its sizes depend on the batch's, on no
-  /// routing
+  /// @order  as two separate products (product.hpp)
+  /// @cost   2·S·hidden·(ups·depth + columns) flop; scratch as in PairMemory, which depends on the sizes of the batch
+  ///         and not on the routing
   template <class Context>
   static void run(Context& ctx, const PairBatch<P>& batch, const HiddenEpilogue<T>& hidden, const Epilogue<T>& last,
                   Index packed_bytes = tuning.packed_bytes);
@@ -45,8 +45,9 @@ class ProductPair {
     Index e, first, rows;
     Index row_blocks;  // 0: chunks are tasks
     WeightPath path;
-    T* packed;   // up matrices, then down, of weights that are shared; else null
-    T* partial;  // [chunks][rows, padded columns], where chunks are tasks
+    // packed weights that tasks share: up matrices, then down; else null
+    T* packed;
+    T* partial;  // [chunks][rows, padded columns], if chunks are tasks
     Index begin = 0;
 
     RowBlock slots() const {
@@ -77,7 +78,7 @@ class ProductPair {
   }
   PairWeights<P> weights(const WorkItem& item) const { return {b_, item.e, item.packed}; }
 
-  // Experts in waves: as many as their packed weights and the sums of their few rows leave room for.
+  // Runs the experts in waves. A wave ends if memory for packed weights or for the sums of skinny experts is full.
   void run() {
     Index packed = 0, skinny_rows = 0;
     for (Index e = 0; e < b_.experts; ++e) {
@@ -131,7 +132,7 @@ class ProductPair {
     task.run(chunk, false, Sums<T>::panels(sums_of_chunk(item, chunk), item.rows));
   }
 
-  // to += from, n a multiple of a register's size
+  // to += from; n is a multiple of the size of a register.
   static void add_sums(Index n, const T* from, T* to) {
     using V = Register<T>;
     for (Index i = 0; i < n; i += V::size) (V::load(to + i) + V::load(from + i)).store(to + i);
@@ -157,7 +158,7 @@ class ProductPair {
   Wave<WorkItem> wave_;
 };
 
-// Out of the class, as Product::run.
+// Defined outside the class, like Product::run.
 template <class P>
 template <class Context>
 void ProductPair<P>::run(Context& ctx, const PairBatch<P>& batch, const HiddenEpilogue<SumOf<P>>& hidden,

@@ -15,15 +15,15 @@
 #include "gatefold/backend/cpu/words.hpp"
 #include "gatefold/core/types.hpp"
 
-/// What Product does with each expert, decided from the counts of rows before any work is done, and how much memory it
-/// may come to need, told by the sizes alone.
+/// The decisions of Product for each expert, made from the numbers of rows before any work is done. Also the largest
+/// memory that it can need, computed only from the sizes.
 namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu {
 
-/// How many threads, which blocks, and by which path each expert's B comes.
+/// The number of threads, the blocks of rows, and the path of each expert's B.
 template <class P>
 class ProductSchedule {
  public:
-  /// @param stores  nothing happens to finished sums
+  /// @param stores  whether the epilogue only stores the sums
   ProductSchedule(const Batch<P>& batch, bool stores, int threads) : b_(batch), stores_(stores), threads_(threads) {
     Index work = 0, most_tiles = 0;
     for (Index e = 0; e < b_.experts; ++e) {
@@ -35,7 +35,7 @@ class ProductSchedule {
     }
     empty_ = most_tiles == 0;
     if (work < tuning.serial_work) threads_ = 1;
-    // Large blocks reuse what they pack more often; smaller ones keep all threads busy.
+    // Large blocks use packed operands more often; smaller blocks keep all threads busy.
     const auto idle = [&] { return threads_ > 1 && tasks() < tuning.product_tasks_each * threads_; };
     while (idle() && panels_ > tuning.product_panels) panels_ /= 2;
     while (idle() && block_tiles_ > 1) block_tiles_ /= 2;
@@ -44,11 +44,11 @@ class ProductSchedule {
 
   bool empty() const { return empty_; }
   int threads() const { return threads_; }
-  /// Of all experts, the largest.
+  /// The largest depth of all experts.
   Index depth() const { return depth_; }
   /// Columns of a work item.
   Index columns() const { return panels_ * Tile<P>::columns; }
-  /// Tasks that share an expert's rows.
+  /// Tasks that share the rows of an expert.
   Index row_blocks(const Problem<P>& p) const { return divide_up(divide_up(p.rows, Tile<P>::rows), block_tiles_); }
   WeightPath path(const Problem<P>& p) const {
     if (p.packed) return WeightPath::prepacked;
@@ -57,13 +57,13 @@ class ProductSchedule {
     return packs(b_) && row_blocks(p) > 1 ? WeightPath::by_call : WeightPath::by_task;
   }
 
-  /// Whether tasks do not read B where it lies: transposed, gathered, narrower than a panel, or for the matrix unit.
+  /// Whether tasks cannot read B in place: it is transposed, gathered, narrower than a panel, or for the matrix unit.
   static bool packs(const Batch<P>& b) {
     return on_amx<P> || b.all.b.lines_are_rows || b.all.b.rows || b.all.columns < Tile<P>::columns;
   }
 
-  /// Whether rows of c in whole panels are stored past the caches: sums that begin at 0 and end with one block of the
-  /// depth, which nobody reads before all others are there.
+  /// Whether rows of c are stored past the caches, in whole panels. These sums begin at 0 and end after one block of
+  /// the depth, and no code reads them before all sums are complete.
   bool streams(const Problem<P>& p) const {
     constexpr Index register_bytes = Register<T>::size * sizeof(T);
     const auto aligned = [](std::uintptr_t bytes) { return bytes % register_bytes == 0; };
@@ -92,12 +92,12 @@ class ProductSchedule {
   Index depth_ = 0, panels_ = tuning.product_columns / Tile<P>::columns, block_tiles_ = tuning_of<P>.product_tiles;
 };
 
-/// Elements of scratch, by sizes alone: no routing of as many slots needs more, and a later call takes what the first
-/// one took.
+/// Elements of scratch, computed only from sizes. No routing with as many slots needs more, so later calls reuse the
+/// memory of the first call.
 template <class P>
 struct ProductMemory {
   Index items;            // work items of a wave
-  Index packed;           // of B that tasks share; what does not fit is packed in waves
+  Index packed;           // of B that tasks share; the parts that do not fit are packed in waves
   Index a, sums, panels;  // of each thread
 
   ProductMemory(const Batch<P>& b, int threads, Index budget) {
@@ -110,15 +110,16 @@ struct ProductMemory {
     a = tiles * Tile<P>::rows * Tile<P>::stride;
     sums = tiles * Tile<P>::rows * (depth > Tile<P>::depth ? widest : std::min(widest, Tile<P>::depth));
     panels = BlockProduct<P>::memory(ProductSchedule<P>::packs(b), depth, columns);
-    if constexpr (!std::is_same_v<P, SumOf<P>>)  // columns of a rank update, rounded
+    // rounded columns of a rank update
+    if constexpr (!std::is_same_v<P, SumOf<P>>)
       panels = std::max(panels, words<P>(std::min(depth, tuning_of<P>.rank_update_depth)) * widest);
   }
 
-  /// Depth for which B is packed at a time.
+  /// The depth of B that is packed at a time.
   static constexpr Index chunk = tuning.packed_blocks * Tile<P>::depth;
 
  private:
-  // Of experts with more rows than one task takes and no packed form.
+  // Memory for the experts that have no packed form and more rows than one task takes.
   static Index most_packed(const Batch<P>& b, int threads) {
     const Index rows = b.most_rows(), depth = b.most_depth(), padded = PackedMatrix<P>::padded(b.all.columns);
     const Index unshared = (threads > 1 ? 1 : tuning_of<P>.product_tiles) * Tile<P>::rows;
@@ -129,7 +130,7 @@ struct ProductMemory {
       case Batch<P>::Slots::are_rows:
         return std::min(b.experts, rows / (unshared + 1)) * words<P>(std::min(depth, chunk)) * padded;
       default:
-        // The words of each expert's part of the depth, which are filled up.
+        // The words of each expert's part of the depth, with its padding.
         const Index all = std::min(depth, b.experts * chunk);
         return words<P>(all + std::min(b.experts, all) * (values_of_step<P> - 1)) * padded;
     }

@@ -15,11 +15,12 @@
 
 namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu {
 
-/// c[rows, columns] = 0 + or += the chains (1) of tile.hpp of at most tuning.rank_update_depth k, row by row of c: so
-/// short that reading and writing c is most of the work, which is then one stream of memory.
-/// @param a, b   words whose lines are columns: both are read in place
+/// c[rows, columns] = 0 + s, or c += s, row by row of c. s are the chains (1) of tile.hpp, of at most
+/// tuning.rank_update_depth values of k. With so few terms, reading and writing c is most of the work, and c is read
+/// and written in one stream.
+/// @param a, b   words whose lines are columns, read in place
 /// @param depth  rows of words
-/// @param into   Into::stream only where every register of c is a whole one, and aligned
+/// @param into   Into::stream only if every register of c is whole and aligned
 template <class P>
 [[gnu::noinline]] void rank_update(const Operand<SumOf<P>>& a, Index line, Index rows, const Operand<SumOf<P>>& b,
                                    Index column, Index columns, Index depth, Into into, SumOf<P>* c, Index c_stride) {

@@ -13,11 +13,11 @@
 
 namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu {
 
-/// A vector register of neighbouring elements, with the arithmetic that epilogues and activations use. Holds one
-/// element where the target has no vector unit.
+/// A vector register of neighbouring elements, with the arithmetic that epilogues and activations use. It holds one
+/// element if the target has no vector unit.
 ///
-/// Every operation is one fixed sequence of instructions: a product is never contracted with a later sum unless `madd`
-/// asks for it, so that the same expression gives the same bits in full registers, in tails and in every inlined copy.
+/// Every operation is one fixed sequence of instructions. A product is never contracted with a later sum, except in
+/// `madd`. The same expression therefore gives the same bits in full registers, in tails and in every inlined copy.
 template <class T>
 class Register {
  public:
@@ -33,10 +33,10 @@ class Register {
   GATEFOLD_INLINE const Packet& packet() const { return packet_; }
 
   GATEFOLD_INLINE static Register load(const T* p) { return Register(packet::load(p)); }
-  /// The first `count` elements, the others 0; nothing past them is read.
+  /// Loads the first `count` elements and sets the others to 0. Memory past them is not read.
   GATEFOLD_INLINE static Register load(const T* p, int count) { return count == size ? load(p) : load_first(p, count); }
   GATEFOLD_INLINE void store(T* p) const { packet::store(p, packet_); }
-  /// The first `count` elements; nothing past them is written.
+  /// Stores the first `count` elements. Memory past them is not written.
   GATEFOLD_INLINE void store(T* p, int count) const { count == size ? store(p) : store_first(p, count); }
 
   GATEFOLD_INLINE friend Register operator+(Register a, Register b) { return Register(a.packet_ + b.packet_); }
@@ -56,29 +56,29 @@ class Register {
   GATEFOLD_INLINE Register& operator-=(Register b) { return *this = *this - b; }
   GATEFOLD_INLINE Register& operator*=(Register b) { return *this = *this * b; }
 
-  /// a · b + c, rounded once where the target has a fused instruction (twice elsewhere, everywhere the same).
+  /// a · b + c, rounded once if the target has a fused instruction, and twice otherwise; the same in all functions.
   GATEFOLD_INLINE friend Register madd(Register a, Register b, Register c) {
     return Register(packet::madd<T>(a.packet_, b.packet_, c.packet_));
   }
   GATEFOLD_INLINE friend Register madd(Register a, Register b, T c) { return madd(a, b, Register(c)); }
 
-  /// a where v > 0, else b. NaN counts as not positive.
+  /// a if v > 0, else b. NaN counts as not positive.
   GATEFOLD_INLINE friend Register where_positive(Register v, Register a, Register b) {
     return where_less(Register(T(0)), v, a, b);
   }
 
-  /// b where b > a, else a: NaN in b counts as not larger.
+  /// b if b > a, else a. NaN in b counts as not larger.
   GATEFOLD_INLINE friend Register larger(Register a, Register b) { return where_less(a, b, b, a); }
   /// The first `count` lanes of v, `other` in the rest.
   GATEFOLD_INLINE friend Register keep_first(int count, Register v, T other) {
     if (count == size) return v;
     return where_less(Register(packet::lane_numbers<T>()), Register(T(count)), v, Register(other));
   }
-  /// The sum of all lanes, and the largest of numbers, in an order that depends on the target alone.
+  /// The sum of all lanes, and below the largest lane, in an order that depends only on the target.
   GATEFOLD_INLINE T sum() const { return packet::sum<T>(packet_); }
   GATEFOLD_INLINE T largest() const { return packet::largest<T>(packet_); }
 
-  /// 1 / v: exact up to 1 ulp where the result is a normal number, and for 0, infinities and NaN what division gives.
+  /// 1 / v: to 1 ulp if the result is a normal number. For 0, infinities and NaN it is the result of a division.
   GATEFOLD_INLINE friend Register reciprocal(Register v) {
 #if defined(EIGEN_VECTORIZE_AVX512)
     if constexpr (packet::is<T, float, 64>) {  // a division takes four times as long
@@ -91,8 +91,8 @@ class Register {
     return Register(T(1)) / v;
   }
 
-  /// e^v to 2 ulp, 0 where that is subnormal (in double from v = -708.39 down, a little before), with the standard
-  /// library's results for infinities and NaN.
+  /// e^v to 2 ulp; 0 if e^v is subnormal (in double from v = -708.39 down, slightly earlier). Infinities and NaN give
+  /// the results of the standard library.
   friend Register exp(Register v) {
     if constexpr (std::is_same_v<T, float>) {
       return exp_float(v);
@@ -101,7 +101,7 @@ class Register {
     }
   }
 
-  /// erf(v): to 2 ulp in float, the standard library's, lane by lane, in double.
+  /// erf(v): to 2 ulp in float; in double std::erf of each lane.
   friend Register erf(Register v) {
     if constexpr (std::is_same_v<T, float>) {
       return erf_float(v);
@@ -117,10 +117,10 @@ class Register {
   friend Register tanh(Register v) {
     return v.each([](T x) { return std::tanh(x); });
   }
-  /// Exactly rounded.
+  /// The square root, correctly rounded.
   GATEFOLD_INLINE friend Register sqrt(Register v) { return Register(packet::sqrt<T>(v.packet_)); }
 
-  /// f of every lane.
+  /// f(lane) for every lane.
   template <class F>
   Register each(const F& f) const {
     alignas(64) T all[std::size_t{size}];
@@ -154,7 +154,7 @@ class Register {
     return static_cast<Mask>((1u << count) - 1);
   }
 #endif
-  // a where x < y, else b. Eigen turns an AVX-512 mask into a whole register and that back into a mask.
+  // a if x < y, else b. Eigen would turn an AVX-512 mask into a whole register and that back into a mask.
   GATEFOLD_INLINE static Register where_less(Register x, Register y, Register a, Register b) {
 #if defined(EIGEN_VECTORIZE_AVX512)
     if constexpr (packet::is<T, float, 64>)
@@ -165,33 +165,34 @@ class Register {
     return Register(x.packet_ < y.packet_ ? a.packet_ : b.packet_);
   }
 
-  // A product that no sum takes in, and a sum that -ffast-math leaves as it is: see packet.hpp.
+  // A product that compilers cannot fuse with a sum, and a sum that -ffast-math cannot change: see packet.hpp.
   GATEFOLD_INLINE static Register sealed(Packet p) { return Register(packet::sealed(p)); }
 
   // e^v = 2^n e^r, n = round(v / ln 2).
   //
-  // Where it would be subnormal the result is 0 and not computed: an instruction that meets a subnormal number takes a
-  // hundred cycles, those of the products that read the result, too, and softmax over scores far apart has little else.
+  // If the result would be subnormal, it is 0 and is not computed. An instruction with a subnormal number takes a
+  // hundred cycles, also in the products that read the result. A softmax over scores that are far apart has many of
+  // them.
   static Register exp_float(Register v) {
     const Register low(T(-87.33654)), high(T(105)), zero(T(0));
 #if defined(EIGEN_VECTORIZE_AVX512)
     if constexpr (packet::is<T, float, 64>) {
       const __mmask16 live = _mm512_cmp_ps_mask(v.packet_, low.packet_, _CMP_NLT_UQ);
-      const Register x(_mm512_maskz_min_ps(live, high.packet_, v.packet_)),
-          n = whole(x);  // of two, v where that is NaN
+      // the minimum of the two; v if v is NaN
+      const Register x(_mm512_maskz_min_ps(live, high.packet_, v.packet_)), n = whole(x);
       return Register(_mm512_maskz_scalef_ps(live, exp_of_rest(x, n).packet_, n.packet_));
     }
 #endif
     const Register x(packet::min<T>(where_less(v, low, zero, v).packet_, high.packet_)), n = whole(x);
     return where_less(v, low, zero, Register(packet::scaled<T>(exp_of_rest(x, n).packet_, n.packet_)));
   }
-  // round(x / ln 2): a sum with 1.5 · 2^23 is a whole number.
+  // round(x / ln 2): a sum with 1.5 · 2^23 is an integer.
   GATEFOLD_INLINE static Register whole(Register x) {
     const Register large(T(12582912)), sum = sealed(madd(x, Register(T(1.44269504088896341)), large).packet_);
     return sealed((sum - large).packet_);
   }
-  // e^r, r = x - n ln 2, with ln 2 in two parts: 1 + r + r² p(r), p a minimax fit (Lawson's algorithm in 40 digits) of
-  // relative error 3.1e-9 before rounding.
+  // e^r, r = x - n ln 2, with ln 2 in two parts: 1 + r + r² p(r), where p is a minimax fit (Lawson's algorithm in 40
+  // digits) with a relative error of 3.1e-9 before rounding.
   static Register exp_of_rest(Register x, Register n) {
     const Register first = sealed(madd(n, Register(T(-0.693115234375)), x).packet_),
                    r = madd(n, Register(T(-3.1946184945309415e-05)), first);
@@ -201,8 +202,8 @@ class Register {
     return p;
   }
 
-  // e^v = 2^n e^g, n = floor(v / ln 2 + 1/2), g = v - n ln 2 with ln 2 in two parts, e^g = 1 + 2 g p(g²) / (q(g²) - g
-  // p(g²)): exp of the Cephes library.
+  // exp of the Cephes library: e^v = 2^n e^g, n = floor(v / ln 2 + 1/2), g = v - n ln 2 with ln 2 in two parts, e^g = 1
+  // + 2 g p(g²) / (q(g²) - g p(g²)).
   static Register exp_double(Register v) {
     const Register low(T(-708.39)), high(T(709.78)), zero(T(0)), infinity(std::numeric_limits<T>::infinity());
     const Register x(packet::min<T>(where_less(v, low, zero, v).packet_, high.packet_));
@@ -220,7 +221,7 @@ class Register {
     return where_less(v, low, zero, where_less(high, v, infinity, Register(packet::scaled<T>(e.packet_, n.packet_))));
   }
 
-  // Two minimax fits (Lawson's algorithm in 40 digits), relative errors 1.7e-8 and 3e-9 before rounding:
+  // Two minimax fits (Lawson's algorithm in 40 digits), with relative errors of 1.7e-8 and 3e-9 before rounding:
   //   t <= 0.9277:      erf(v) = v + v p(v²)
   //   0.9277 < t < 4:   erf(v) = ±(1 - exp(t q(t) - t)),   t = |v|
   static Register erf_float(Register v) {

@@ -14,7 +14,7 @@
 namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu {
 
 /// The lanes of a row on the CPU: one worker, whose loops over columns run on registers (backend/lanes.hpp).
-/// @order  a sum is taken lane by lane of a register, then over its lanes: it depends on n and the target alone
+/// @order  a sum is computed in each lane of a register, then over the lanes: it depends only on n and the target
 struct RowLanes : OneLane {
   template <class T, class F>
   void each(Index n, const F& f) const {
@@ -46,7 +46,7 @@ struct RowLanes : OneLane {
     each<T>(n, [&](auto at, Index j) { top = larger(top, keep_first(at.count, f(at, j), lowest)); });
     return top.largest();
   }
-  /// f(j, u) for the columns j < n in order, where u is number first + j of the stream.
+  /// f(j, u) for the columns j < n in order, with u = number first + j of the stream.
   template <class T, class F>
   void uniform(Random at, Index first, Index n, const F& f) const {
     for (Index begin = 0; begin < n; begin += PhiloxRun::size) {

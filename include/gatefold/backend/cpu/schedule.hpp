@@ -9,10 +9,11 @@
 #include "gatefold/backend/cpu/tuning.hpp"
 #include "gatefold/core/types.hpp"
 
-/// How work is cut: blocks of rows into tiles, work items into parts.
+/// The division of work: blocks of rows into tiles, work items into parts.
 namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu {
 
-/// Rows [first, first + count), in tiles of as even a height as can be, of whole units but for the last.
+/// Rows [first, first + count), in tiles of heights that are as even as possible. All tiles but the last have whole
+/// units.
 struct RowBlock {
   Index first, count, tiles, unit;
 
@@ -24,25 +25,25 @@ struct RowBlock {
   static RowBlock all(Index rows) {
     return {0, rows, divide_up(rows, Tile<P>::rows), Tile<P>::unit};
   }
-  /// Block i of n of these rows, of whole tiles.
+  /// Block i of n of these rows, with whole tiles.
   RowBlock block(Index i, Index n) const {
     const Index from = i * tiles / n, to = (i + 1) * tiles / n;
     return {first + begin(from), begin(to) - begin(from), to - from, unit};
   }
 };
 
-/// Work items that are done together: as many as their memory has room for.
-/// @param Item  has a member `Index begin`, for the wave's own use
+/// Work items that are done together: as many as fit into their memory.
+/// @param Item  has a member `Index begin`, which only the wave uses
 template <class Item>
 class Wave {
  public:
-  /// @param items  room for the most there may be
+  /// @param items  memory for the largest possible number of items
   Wave(Item* items, ExecutorRef executor, int threads) : items_(items), executor_(executor), threads_(threads) {}
 
   void add(const Item& item) { items_[count_++] = item; }
   void clear() { count_ = 0; }
 
-  /// f(item, part, worker) for every part < parts(item) of every item, shared out among the threads.
+  /// f(item, part, worker) for every part < parts(item) of every item, on all threads.
   template <class P, class F>
   void each_part(const P& parts, const F& f) {
     Index all = 0;
@@ -57,7 +58,7 @@ class Wave {
   }
 
  private:
-  // The last item that begins at or before i: those without parts begin where their successor does.
+  // The last item that begins at or before i. Items without parts have the same `begin` as their successor.
   const Item& find(Index i) const {
     return *(std::upper_bound(items_, items_ + count_, i, [](Index x, const Item& item) { return x < item.begin; }) -
              1);

@@ -16,17 +16,17 @@
 
 /// The innermost loop of every product.
 ///
-/// It and its relative of few terms (rank_update.hpp) compute the sum over one block of at most Tile::depth values of k
-/// as one chain of multiply-adds from zero,
+/// sum_tile, and rank_update (rank_update.hpp) for few terms, compute the sum over one block of at most Tile::depth
+/// values of k as one chain of multiply-adds from zero:
 ///
 ///     s = 0;   s = madd(a[k], b[k], s) for k = first, first + 1, …                                          (1)
 ///
-/// (of words: where these are pairs of bfloat16, of k + 1 and then of k, for k = first, first + 2, …)
-/// so that an element's bits depend on its row of A and its column of B alone. The matrix unit (amx.hpp) takes 32
-/// values at a time: a chain of the even ones and a chain of the odd ones, their sum added to s.
+/// If words are pairs of bfloat16, k grows by 2, and a step adds the term of k + 1 before the term of k. The bits of an
+/// element therefore depend only on its row of A and its column of B. The matrix unit (amx.hpp) takes 32 values at a
+/// time: it computes a chain of the even values and a chain of the odd values, and adds their sum to s.
 namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu {
 
-/// The lines that a tile prefetches beside its sums, in half as many steps as it has words.
+/// Prefetches lines while a tile computes its sums, one line for every two words.
 class LookAhead {
  public:
   explicit LookAhead(const Prefetch& prefetch)
@@ -47,11 +47,11 @@ class LookAhead {
   Index left_, count_;
 };
 
-/// What becomes of a tile's chains: they are stored, added to what is there, or added to 0 and stored past the caches
-/// (packet::stream), whole registers where these are aligned.
+/// The last step of a tile with its chains. `store` stores them, `add` adds them to the present values, and `stream`
+/// adds them to 0 and stores them past the caches (packet::stream), in whole, aligned registers.
 enum class Into : char { store, add, stream };
 
-/// Words of B that are packed and in the cache: the first registers of one panel.
+/// Packed words of B that are in the cache: the first registers of one panel.
 template <class P>
 struct PackedPanel {
   static constexpr int words_of_ahead = 2;
@@ -66,12 +66,12 @@ struct PackedPanel {
   GATEFOLD_INLINE void ahead() { look_ahead.next(); }
 };
 
-/// sums[R, C registers] = or += the chains (1) of R rows of packed A and C registers of columns of B.
+/// sums[R, C registers] = s, or += s, with the chains s (1) of R rows of packed A and C registers of columns of B.
 /// @param depth   words of a row
-/// @param b       where the words of B come from: load(k, y), called for k = 0, 1, … in this order, and ahead(), before
-///                every words_of_ahead of them, to prefetch
+/// @param b       source of the words of B: load(k, y) is called for k = 0, 1, … in this order, and ahead(), which
+///                prefetches, before every words_of_ahead of them
 /// @param stride  elements from row to row of sums
-/// @param panel   and from Tile::columns to the next ones
+/// @param panel   elements from one Tile::columns columns of sums to the next
 template <class P, int R, int C, class Source>
 [[gnu::noinline]] void sum_tile(Index depth, const SumOf<P>* a, const Source& b, SumOf<P>* sums, Index stride,
                                 Index panel, Into into) {
@@ -83,7 +83,7 @@ template <class P, int R, int C, class Source>
   for (int i = 0; i < R; ++i)
 #pragma GCC unroll 16
     for (int j = 0; j < C; ++j) s[i][j] = packet::filled(T(0));
-  Source source = b;  // of its own: no store changes it
+  Source source = b;  // a local copy, which no store changes
   const auto step = [&](Index k) __attribute__((always_inline)) {
     Packet y[std::size_t{C}];
     source.template load<C>(k, y);
@@ -114,7 +114,7 @@ template <class P, int R, int C, class Source>
 }
 
 #if defined(GATEFOLD_AMX)
-/// The same of a packed panel by the matrix unit, set up by AmxTiles: of 16 C columns and `rows` rows, at most 16 R.
+/// The same for a packed panel on the matrix unit, which AmxTiles sets up: 16 C columns and `rows` rows, at most 16 R.
 template <class P, int R, int C>
 [[gnu::noinline]] void amx_sum(Index rows, Index depth, const float* a, const float* b, float* sums, Index sums_stride,
                                Into into, const Prefetch& prefetch) {
@@ -139,9 +139,9 @@ template <class P, int R, int C>
 }
 #endif
 
-/// sum_tile of 1 to Tile::rows rows and one packed panel. A register of the panel beyond `columns` is left out.
+/// sum_tile for 1 to Tile::rows rows and one packed panel. A register of the panel beyond `columns` is skipped.
 /// @param a     readable up to the next whole Tile::unit of rows
-/// @param into  Into::stream not of the matrix unit
+/// @param into  not Into::stream with the matrix unit
 template <class P>
 void tile_sum(Index rows, Index columns, Index depth, const SumOf<P>* a, const SumOf<P>* b, SumOf<P>* sums,
               Index sums_stride, Into into, const Prefetch& prefetch) {

@@ -17,20 +17,22 @@
 #include "gatefold/core/config.hpp"
 #include "gatefold/core/types.hpp"
 
-/// A register tile that reads its columns of B from memory, not from a panel that is in the cache, and prefetches what
-/// is read next itself: of a few rows, or the first of a few tiles.
+/// A register tile that reads its columns of B from memory and not from a panel in the cache. It prefetches the next
+/// columns itself. It is used for a few rows, or for the first of a few tiles.
 namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu {
 
-/// Words of B where they lie, in rows of memory: to pack them first would cost a few rows of A more than it saves.
+/// Words of B in place, in rows of memory. For a few rows of A, packing B first would cost more than it saves.
 template <class P>
 struct RowsInPlace {
   using T = SumOf<P>;
   static constexpr int words_of_ahead = 1;
   const T* row;
-  Index stride;         // elements from row to row
-  Index rows;           // of which an odd last one is half a word
-  T* copy = nullptr;    // of one panel: where it is packed for the tiles that follow, or null
-  const T* next = row;  // what is read next: rows are far apart, and no prefetcher of the machine finds them
+  Index stride;  // elements from row to row
+  Index rows;    // rows left; with pairs, an odd last row is half a word
+  // memory of one panel, which is packed for the following tiles, or null
+  T* copy = nullptr;
+  // read next; prefetched here, because rows are far apart and hardware prefetchers do not find them
+  const T* next = row;
   Index next_stride = 0;
 
   template <int C>
@@ -54,7 +56,7 @@ struct RowsInPlace {
   GATEFOLD_INLINE void ahead() {}
 };
 
-/// Words of packed panels that lie one after the other, or such of half the size.
+/// Words of contiguous packed panels, or of rounded panels in half the size.
 template <class P, class W>
 struct PackedPanels {
   using T = SumOf<P>;
@@ -66,7 +68,7 @@ struct PackedPanels {
   GATEFOLD_INLINE void load(Index, packet::Of<T>* y) {
     constexpr int size = Register<T>::size, bytes_of_register = size * static_cast<int>(sizeof(W)),
                   bytes = C * bytes_of_register;
-    // Of half as wide weights twice as many lines; behind a panel lies the next one.
+    // Weights of half the size need twice as many lines ahead. The next panel is behind the end of a panel.
     constexpr Index lines = tuning.prefetched_lines * static_cast<Index>(sizeof(T) / sizeof(W)),
                     next = std::max<Index>(lines * Prefetch::line / bytes, 1) * Tile<P>::columns;
 #pragma GCC unroll 16
@@ -80,14 +82,14 @@ struct PackedPanels {
   GATEFOLD_INLINE void ahead() {}
 };
 
-/// How many panels a tile of so few rows reads at a time: as many sums as there are registers for, whose additions do
-/// not wait for each other, and long runs of memory.
+/// The number of panels that a tile of so few rows reads at a time. It has as many sums as registers are free, so that
+/// additions do not wait for each other, and it reads long runs of memory.
 template <class P>
 constexpr int panels_at_once(Index rows) {
   return static_cast<int>(std::bit_floor(std::clamp(static_cast<unsigned>((Tile<P>::rows - 2) / rows), 1u, 8u)));
 }
 
-/// sum_tile of 1 to Tile::rows rows and of one panel, or of panels_at_once.
+/// sum_tile for 1 to Tile::rows rows and one panel, or panels_at_once panels.
 /// @param depth  words of a row
 template <class P, class Source>
 void sum_from_memory(Index rows, Index panels, Index depth, const SumOf<P>* a, const Source& b, SumOf<P>* sums,

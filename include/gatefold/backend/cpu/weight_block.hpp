@@ -13,33 +13,33 @@
 
 namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu {
 
-/// What a task multiplies by at a time: rows [k, k + depth) of one expert's B, columns [column, column + columns), at
-/// most Tile::depth of both.
+/// The weights by which a task multiplies at a time: rows [k, k + depth) and columns [column, column + columns) of one
+/// expert's B, at most Tile::depth of both.
 template <class P>
 struct WeightBlock {
   using T = SumOf<P>;
   Operand<T> b;
-  PackedMatrix<P> packed;  // of this block alone, [panels][words, Tile::columns]; null: not packed before
+  PackedMatrix<P> packed;  // only this block, [panels][words, Tile::columns]; null if it is not packed
   Index k, depth, column, columns;
 
   bool empty() const { return depth == 0 || columns == 0; }
   /// Words of a column.
   Index words() const { return cpu::words<P>(depth); }
   void pack(T* to) const { pack_panels<P>(b, column, columns, k, depth, to); }
-  /// The panel of column x.
+  /// Packs the panel of column x.
   void pack_panel(Index x, T* to) const {
     pack_panels<P>(b, column + x, std::min<Index>(Tile<P>::columns, columns - x), k, depth, to);
   }
-  /// The panel of column x: packed, or rounded weights widened into `buffer`.
+  /// The panel of column x, which is packed. Rounded weights are widened into `buffer`.
   const T* panel(Index x, T* buffer) const { return packed.panel(x * words(), words(), buffer); }
 
-  /// Part t of n of a block that is not packed, to prefetch.
+  /// The Prefetch of part t of n of a block that is not packed.
   Prefetch prefetch(Index t, Index n) const {
     if (empty()) return Prefetch::nothing(this);
     return b.lines_are_rows ? Prefetch::rows(b.at(column, k), columns, depth * size, b.stride * size, t, n)
                             : prefetch_rows(0, columns, t, n);
   }
-  /// Of the panel of column x.
+  /// The Prefetch of part t of n of the panel of column x.
   Prefetch prefetch_panel(Index x, Index t, Index n) const {
     if (empty()) return Prefetch::nothing(this);
     return packed ? packed.prefetch(x * words(), words() * Tile<P>::columns, t, n)
@@ -49,7 +49,7 @@ struct WeightBlock {
  private:
   static constexpr Index size = sizeof(T);
 
-  // Of `width` columns from x on, which lie in rows.
+  // The Prefetch of part t of n of `width` columns from x on, which are stored in rows.
   Prefetch prefetch_rows(Index x, Index width, Index t, Index n) const {
     return Prefetch::rows(b.at(k, column + x), depth, width * size, b.stride * size, t, n);
   }

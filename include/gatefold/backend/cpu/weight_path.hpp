@@ -2,15 +2,15 @@
 
 #include "gatefold/backend/cpu/instruction_set.hpp"
 
-/// How the right operand of a product, an expert's weights, comes to the register tile. Chosen once per expert
-/// (ProductSchedule, PairSchedule); no result depends on it.
+/// The way in which the right operand of a product, an expert's weights, reaches the register tile. It is chosen once
+/// for each expert (ProductSchedule, PairSchedule). Results do not depend on it.
 namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu {
 
 enum class WeightPath {
   prepacked,    // packed before the call
-  rank_update,  // read where it lies: few terms of a sum, c is read and written row by row
+  rank_update,  // read in place: sums have few terms, and c is read and written row by row
   by_call,      // packed once, by all threads, before the tasks that share it
-  by_task,      // by each task for itself: read where it lies, and packed for what else needs it
+  by_task,      // read in place, or packed by each task for itself
 };
 
 }  // namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu

@@ -12,12 +12,12 @@
 #include "gatefold/core/config.hpp"
 #include "gatefold/core/types.hpp"
 
-/// What packed operands of a product consist of.
+/// Words: the elements of packed operands of a product.
 ///
-/// A product is a template over P, what it multiplies: float and double, packed as they are, or Bfloat16, to which
-/// floats are rounded where they are packed, and whose sums are floats. Packed operands consist of *words* of the size
-/// of a sum. A word holds one value. Of bfloat16 it holds two that follow each other along the depth, where the target
-/// multiplies such pairs, and else a float that was rounded.
+/// A product is a template over P, the type that it multiplies: float, double or Bfloat16. If P is Bfloat16, floats are
+/// rounded when they are packed, and their sums are floats. A word of a packed operand has the size of a sum and holds
+/// one value. If P is Bfloat16 and the target multiplies pairs of bfloat16, a word holds two values that follow each
+/// other along the depth. On other targets it holds one rounded float.
 namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu {
 
 template <class P>
@@ -32,7 +32,8 @@ inline constexpr bool bfloat16_pairs = false;
 template <class P>
 inline constexpr int values_of_word = std::is_same_v<P, Bfloat16>&& bfloat16_pairs ? 2 : 1;
 
-/// Whether the matrix unit (amx.hpp) multiplies words of P. Then nothing else does: it adds in an order of its own.
+/// Whether the matrix unit (amx.hpp) multiplies words of P. It then computes all sums of P, because it adds in a
+/// different order.
 #if defined(GATEFOLD_AMX)
 template <class P>
 inline constexpr bool on_amx = std::is_same_v<P, Bfloat16>;
@@ -41,7 +42,7 @@ template <class P>
 inline constexpr bool on_amx = false;
 #endif
 
-/// Lines of words are filled up with zeros to a multiple of so many values.
+/// Lines of words are padded with zeros to a multiple of this many values.
 template <class P>
 inline constexpr int values_of_step = on_amx<P> ? 32 : values_of_word<P>;
 
@@ -51,7 +52,7 @@ constexpr Index words(Index depth) {
   return divide_up(depth, values_of_step<P>) * (values_of_step<P> / values_of_word<P>);
 }
 
-/// s + x y, of pairs s + x₁ y₁ + x₀ y₀ in this order, where subnormal numbers are 0.
+/// s + x y; for pairs s + x₁ y₁ + x₀ y₀ in this order, with subnormal numbers taken as 0.
 template <class P>
 GATEFOLD_INLINE packet::Of<SumOf<P>> multiply_add(const packet::Of<SumOf<P>>& x, const packet::Of<SumOf<P>>& y,
                                                   const packet::Of<SumOf<P>>& s) {
@@ -64,14 +65,14 @@ GATEFOLD_INLINE packet::Of<SumOf<P>> multiply_add(const packet::Of<SumOf<P>>& x,
     return packet::madd<SumOf<P>>(x, y, s);
 }
 
-/// The words of values that lie in one row: word w holds value w, or values 2 w and 2 w + 1 of `count`.
+/// The words of values in one row: word w holds value w, or values 2 w and 2 w + 1 of `count`.
 template <class P>
 struct WordsAlong {
   using T = SumOf<P>;
   const T* row;
   Index count;
 
-  /// Words w to w + n - 1, the lanes behind them 0. @param n  1 to a register's size
+  /// Words w to w + n - 1; the lanes behind them are 0. @param n  1 to the size of a register
   Register<T> load(Index w, int n) const {
     if constexpr (values_of_word<P> == 1) {
       return rounded<P>(Register<T>::load(row + w, n));
@@ -87,7 +88,8 @@ struct WordsAlong {
       return pairs_along(part(0), part(size));
     }
   }
-  /// What load(w, a register's size) of a row `elements` further on reads, which need not exist.
+  /// Prefetches the memory that load(w, size of a register) reads of a row `elements` further on. That row need not
+  /// exist.
   void prefetch(Index w, Index elements) const {
     constexpr Index values = Register<T>::size * values_of_word<P>, line = 64 / sizeof(T);
     for (Index i = 0; i < values; i += line) __builtin_prefetch(row + w * values_of_word<P> + elements + i);
@@ -102,11 +104,11 @@ struct WordsAlong {
   }
 };
 
-/// The words of values that lie one below the other: word c holds upper[c], or upper[c] and lower[c].
+/// The words of values in two rows, one below the other: word c holds upper[c], or upper[c] and lower[c].
 template <class P>
 struct WordsAcross {
   using T = SumOf<P>;
-  const T *upper, *lower;  // null: 0, of pairs
+  const T *upper, *lower;  // null means 0, only with pairs
 
   Register<T> load(Index c, int n) const {
     if constexpr (values_of_word<P> == 1) {
@@ -125,7 +127,7 @@ struct WordsAcross {
   }
 };
 
-/// Lines of an operand, from value k of the depth on, `depth` values of each: row r of words along the depth.
+/// Lines of an operand, `depth` values of each from value k on: row r has the words of line `line` + r.
 template <class P>
 struct LinesOfWords {
   const Operand<SumOf<P>>& from;
@@ -133,7 +135,7 @@ struct LinesOfWords {
 
   WordsAlong<P> operator[](Index r) const { return {from.at(line + r, k), depth}; }
 };
-/// The same of an operand whose lines are columns: row r holds the words r of all lines.
+/// The same for an operand whose lines are columns: row r has word r of all lines.
 template <class P>
 struct RowsOfWords {
   const Operand<SumOf<P>>& from;
@@ -144,7 +146,7 @@ struct RowsOfWords {
     const auto row = [&](Index i) { return i < depth ? from.at(k + i, line) : nullptr; };
     return {row(first), values_of_word<P> == 2 ? row(first + 1) : nullptr};
   }
-  /// These from row r on.
+  /// The rows from row r on.
   RowsOfWords from_row(Index r) const { return {from, line, k + r * values_of_word<P>, depth - r * values_of_word<P>}; }
 };
 

@@ -20,33 +20,33 @@
 
 namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu {
 
-/// Threads a context uses when asked for none in particular: as many as OMP_NUM_THREADS in the environment says, where
-/// that begins with a positive number, or as many as there are processors to run on.
+/// The default number of threads of a context: OMP_NUM_THREADS of the environment, if it begins with a positive number
+/// (at most 1024), else the number of usable processors.
 inline int available_threads() {
   const char* wish = std::getenv("OMP_NUM_THREADS");
   const long threads = wish ? std::strtol(wish, nullptr, 10) : 0;
   return threads > 0 ? static_cast<int>(std::min(threads, 1024L)) : usable_processors();
 }
 
-/// The library's own executor: threads that wait for work, spinning for a while, then asleep.
+/// The executor of the library: threads that wait for work, first spinning, then asleep.
 ///
-/// They start with the first call that needs them and end with this object. The calling thread is worker 0. A call is
-/// joined by whoever is awake or wakes in time, and waits for those alone who joined: a thread for which the machine
-/// has no processor just now delays nobody.
+/// The threads start with the first call that needs them and end with this object. The calling thread is worker 0. A
+/// thread joins a call if it is awake or wakes up in time, and the call waits only for the threads that joined.
+/// Therefore a thread for which the machine has no processor at the moment delays no call.
 ///
-/// - Of calls from several threads, or within f, one is shared out at a time; the others run on the threads that made
-///   them.
-/// - A child of fork() has none of the threads and starts its own when it needs them. Only a fork within f can take a
-///   thread away that is at work: the call then throws Error in the child.
-/// - Where a thread cannot be started there is one less. The threads receive no signals.
-/// - The threads may run where the thread that made the first call may, but for the caller's processor while they wake
-///   on it (affinity.hpp). The caller's own affinity is never touched.
-/// @cost  a call that finds its threads spinning takes about a microsecond; waking one that sleeps, as long as the
-///        system takes
+/// - If there are calls from several threads, or from within f, one call at a time is shared between threads. The
+///   others run on their calling threads.
+/// - A child of fork() has none of the threads and starts its own if it needs them. Only a fork within f can lose a
+///   thread that is at work; the call then throws Error in the child.
+/// - If a thread cannot be started, the executor has fewer threads. The threads receive no signals.
+/// - The threads can run on the processors of the thread that made the first call. While they wake up, they can be kept
+///   off the caller's processor (affinity.hpp). The caller's own affinity never changes.
+/// @cost  about a microsecond for a call that finds its threads spinning; a sleeping thread needs the time that the
+///        system takes to wake it
 class Workers {
  public:
   static constexpr int kMost = 0x7fff;  // threads that a call can count
-  /// @param threads  the calling one among them
+  /// @param threads  number of threads, including the calling thread
   explicit Workers(int threads) : most_(std::clamp(threads, 1, kMost)) {}
   Workers(const Workers&) = delete;
   Workers& operator=(const Workers&) = delete;
@@ -71,20 +71,24 @@ class Workers {
   using Clock = std::chrono::steady_clock;
   using Time = Clock::duration;
 
-  /// Measured on 2 processors, alone and beside 1 and 3 busy processes (bench/threads.cpp).
+  /// Measured on 2 processors, with 0, 1 and 3 other busy processes (bench/threads.cpp).
   struct Tuning {
-    Time idle;  // a thread without work spins as long; 5 and 50 µs: steps of 1 ms take 17 and 9 % more; 1 ms: no less
-    Time last;  // the caller spins as long for those inside; 5, 100 and 200 µs: no different
-    Time preempted;  // between two looks at the clock: another process had the processor, which then deserves the rest
-    // Calls after which a thread that was preempted spins as long as before. 64, 1024: loops of calls of 2 ms took as
-    // long as on one thread, for seconds, in one run of eighteen, in five.
+    // A thread without work spins this long. 5 and 50 µs: steps of 1 ms take 17 and 9 % more; 1 ms: no gain.
+    Time idle;
+    // The caller spins this long for the threads inside. 5, 100 and 200 µs: no difference.
+    Time last;
+    // If more time passes between two reads of the clock, another process had the processor. The thread then sleeps, to
+    // leave the processor to it.
+    Time preempted;
+    // Calls after which a thread that was preempted spins as long as before. With 64 in one run of eighteen, and with
+    // 1024 in five, loops of calls of 2 ms took as long as on one thread, for seconds.
     int recovery;
   };
   static constexpr Tuning kTuning{std::chrono::microseconds(200), std::chrono::microseconds(20),
                                   std::chrono::microseconds(500), 16};
 
-  // The number of the call; workers wanted, 0 after the caller has done its part; whether one joined; how many are
-  // inside.
+  // Four fields: the number of the call; the workers that it needs, 0 after the caller has done its part; whether a
+  // worker joined; the number of workers inside.
   using State = std::uint64_t;
   static constexpr int kCallBits = 32, kCountBits = 16;
   static constexpr State kCount = 0xffff0000, kJoined = 0x8000, kInside = 0x7fff;
@@ -118,7 +122,7 @@ class Workers {
     wakes_.notify_all();
   }
 
-  // False where this process does not have them.
+  // Returns false if this process does not have these threads.
   bool wait_for_those_inside() {
     const auto left = [this] { return (state_.load() & kInside) == 0; };
     if (spin(kTuning.last, left) == Spun::found) return true;
@@ -193,17 +197,17 @@ class Workers {
   void forget() { static_cast<void>(threads_.release()); }
 
   const int most_;
-  long process_ = 0;     // which the threads belong to
+  long process_ = 0;     // process that the threads belong to
   Time idle_{};          // how long a thread without work spins
   bool joined_ = false;  // whether a thread joined the last call
   State calls_ = 0;
   std::unique_ptr<std::vector<std::thread>> threads_;
-  std::unique_ptr<SleepingThread[]> sleeping_;  // one of each thread
+  std::unique_ptr<SleepingThread[]> sleeping_;  // one for each thread
   const WorkerFunction* f_ = nullptr;
   std::atomic<bool> busy_{false}, stop_{false};
   alignas(64) std::atomic<State> state_{0};
-  alignas(64) std::atomic<int> asleep_{0}, wakes_{0},
-      waiting_{0};  // threads asleep, times they were woken, the caller asleep
+  // threads asleep, times that they were woken, whether the caller is asleep
+  alignas(64) std::atomic<int> asleep_{0}, wakes_{0}, waiting_{0};
 };
 
 }  // namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu
