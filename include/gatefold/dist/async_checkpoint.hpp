@@ -15,11 +15,11 @@ namespace gatefold::dist {
 
 /// An AsyncCheckpoint of a run on shards: every shard writes its part on a thread.
 ///
-///    dist::AsyncCheckpoint checkpoint(shard);
-///    checkpoint.save("run.safetensors", trainer);   // returns when the state is copied
-///    ... steps ...
-///    checkpoint.poll();                             // now and then: if all have written, the files are there
-///    checkpoint.wait();                             // now they are there
+///     dist::AsyncCheckpoint checkpoint(shard);
+///     checkpoint.save("run.safetensors", trainer);   // returns when the state is copied
+///     ... steps ...
+///     checkpoint.poll();                             // now and then: if all have written, the files are there
+///     checkpoint.wait();                             // now they are there
 ///
 /// All shards make these calls together and in the same order. Shards communicate only inside them. The files are
 /// renamed into place in the first call after the last shard has written. An error on the thread of a shard is thrown

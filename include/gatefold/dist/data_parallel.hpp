@@ -71,7 +71,7 @@ struct OfPack {
 
 /// The outermost optimizer on a shard: it adds the gradients of all shards, so that a step uses the whole batch.
 ///
-///    g ← Σ_j g_j over the shards,   ‖g‖² = Σ g² of shared tensors + Σ_e Σ g² of expert e of each mixture   (1)
+///     g ← Σ_j g_j over the shards,   ‖g‖² = Σ g² of shared tensors + Σ_e Σ g² of expert e of each mixture   (1)
 ///
 /// Every shard takes the same step on the shared tensors, and steps its own experts. A norm for clipping is the norm of
 /// all gradients; its bits do not depend on the placement of the experts. The loss must be scaled by LossOfShards.

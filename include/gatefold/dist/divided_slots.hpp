@@ -12,7 +12,7 @@ namespace gatefold::dist {
 
 /// The distribution of an expert's slots over the shards that hold the expert.
 ///
-///    shard i of the c that hold expert e:  slots [⌊i n/c⌋, ⌊(i+1) n/c⌋) of its n, those of all shards in order   (1)
+///     shard i of the c that hold expert e:  slots [⌊i n/c⌋, ⌊(i+1) n/c⌋) of its n, those of all shards in order   (1)
 ///
 /// @cost   an exchange of E numbers if experts have copies; otherwise no transfer
 class DividedSlots {

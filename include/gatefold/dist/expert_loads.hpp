@@ -15,10 +15,10 @@ namespace gatefold::dist {
 
 /// Counts the slots of each expert of a run, step by step. Slots measure the work of a shard.
 ///
-///    dist::ExpertLoads loads;
-///    trainer.step(x, target);
-///    loads.add(shard, trainer);                    // after each step, or after some
-///    const auto moved = dist::rebalance(shard, trainer, loads);
+///     dist::ExpertLoads loads;
+///     trainer.step(x, target);
+///     loads.add(shard, trainer);                    // after each step, or after some
+///     const auto moved = dist::rebalance(shard, trainer, loads);
 ///
 /// @cost   add: O(E) for each ExpertParallel, without transfers; of_all: an exchange of Σ E numbers
 struct ExpertLoads {

@@ -54,7 +54,7 @@ namespace dist {
 /// A mixture whose experts are distributed over the shards of a batch: evenly and in order, or by a Placement.
 /// move_experts changes the distribution later.
 ///
-///    u[n] = Σ_e w[n,e] · expert_e(x[n]),   the mixture of the batch of all shards, in their order       (1)
+///     u[n] = Σ_e w[n,e] · expert_e(x[n]),   the mixture of the batch of all shards, in their order       (1)
 ///
 /// It replaces the Mixture inside as a branch, with the values of one process that has the whole batch. They are equal
 /// bit for bit if the gate's plan is sparse. All shards call it together, each with its own items; a shard can have

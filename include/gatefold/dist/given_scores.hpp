@@ -13,7 +13,7 @@ namespace gatefold::dist {
 
 /// Scores whose items are the logits.
 ///
-///    z = x                                                                                             (1)
+///     z = x                                                                                             (1)
 struct GivenScores {
   Index experts = 0;
   template <class T, class B>
@@ -51,7 +51,7 @@ struct GivenRows : GivenScores {
 
 /// The given values of a mixed item: logits z, ranks, and probabilities q, E numbers each.
 ///
-///    x[n,:] = [z[n,:], rank[n,:], q[n,:]]                                                              (2)
+///     x[n,:] = [z[n,:], rank[n,:], q[n,:]]                                                              (2)
 template <class T, class B>
 struct MixedRows {
   enum Part { logits, rank, probabilities, parts };

@@ -40,8 +40,7 @@ struct Traffic {
   std::uint64_t given = 0;  // bytes, to other shards
   std::uint64_t sent = 0;   // of these, to other processes
   double seconds = 0;       // in exchanges: waiting for later shards and moving bytes, without the time of work()
-  double waiting =
-      0;  // of these, until all shards have come; with RunOptions::measure_waiting also those of other processes
+  double waiting = 0;       // of these, until all shards have come; other processes only if measured
 };
 
 /// No work during an exchange.

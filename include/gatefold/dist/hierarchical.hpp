@@ -15,9 +15,9 @@ namespace gatefold::dist {
 
 /// A world on top of another one that gathers messages to other nodes on the way (hierarchical all-to-all).
 ///
-///    dist::Mpi world;                          // mpirun -n 32, eight on each node: ranks 0 to 7 on the first, …
-///    dist::Hierarchical nodes{world, 8};
-///    dist::run(nodes, 32, program);
+///     dist::Mpi world;                          // mpirun -n 32, eight on each node: ranks 0 to 7 on the first, …
+///     dist::Hierarchical nodes{world, 8};
+///     dist::run(nodes, 32, program);
 ///
 /// A node has m ranks; rank (a, i) is the i-th of node a. It hands its bytes for (b, j) to (a, j), which sends the
 /// bytes of all ranks of node a for (b, j) as one message. A rank therefore sends R/m − 1 messages to other nodes

@@ -17,7 +17,7 @@ namespace gatefold::dist {
 /// load. It gives the next copy to the expert with the largest load per place. Then it places experts by decreasing
 /// load per place, each on the shard with the smallest load.
 ///
-///    C (⌈E/C⌉ + extra) places;   the next copy for argmax_e l_e/c_e, until all are taken              (1)
+///     C (⌈E/C⌉ + extra) places;   the next copy for argmax_e l_e/c_e, until all are taken               (1)
 ///
 /// Source: DeepSeek's expert parallelism load balancer, github.com/deepseek-ai/EPLB, its global policy: replicate, then
 /// pack. Here no shard has an expert twice; a copy is left out if no other shard has room.

@@ -14,7 +14,7 @@ namespace gatefold::dist {
 
 /// Returns the load of every shard.
 ///
-///    L_j = Σ_{e on j} l_e;   the load of an expert on several shards is divided as evenly as possible  (1)
+///     L_j = Σ_{e on j} l_e;   the load of an expert on several shards is divided as evenly as possible  (1)
 ///
 /// @param loads  [E], for example slots
 inline std::vector<Index> loads_of_shards(const std::vector<Index>& loads, const Placement& placement, Index shards) {
@@ -32,7 +32,7 @@ inline std::vector<Index> loads_of_shards(const std::vector<Index>& loads, const
 /// Returns the load of the busiest shard over the mean: the factor by which the experts of a step take longer than with
 /// an even load.
 ///
-///    max_j L_j / (Σ_j L_j / C)                                                                         (2)
+///     max_j L_j / (Σ_j L_j / C)                                                                         (2)
 ///
 /// @return 1: even, C: one shard has all; 1 if there is no load
 inline double imbalance(const std::vector<Index>& loads, const Placement& placement, Index shards) {

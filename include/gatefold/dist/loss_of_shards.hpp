@@ -13,7 +13,7 @@ namespace gatefold::dist {
 
 /// A loss of the batch of all shards; each shard has a part of the batch.
 ///
-///    L = Σ_j n_j L_j / Σ_j n_j,   n_j: number of counted targets of shard j                            (1)
+///     L = Σ_j n_j L_j / Σ_j n_j,   n_j: number of counted targets of shard j                            (1)
 ///
 /// Its value is L on every shard. Its gradient is that of L, so the gradients of a shard are its terms of a sum
 /// (DataParallel). A shard can have no items or no counted targets; the value of the loss inside is then ignored. All

@@ -41,7 +41,8 @@ struct EachPack {
   F& f;
   void operator()(const Name&, auto&) const {}
   void sharded(const Name& at, auto& pack) {
-    if (!pack.deal) return detail_::pack::visit<false>(*this, at, pack.part);  // of Zero: has experts among its rows
+    if (!pack.deal)
+      return detail_::pack::visit<false>(*this, at, pack.part);  // a pack of Zero, which has packs of experts inside
     const auto change =
         std::find_if(changes.begin(), changes.end(), [&](const Change& c) { return c.from == pack.deal; });
     expect(change != changes.end(), "move_experts", at, "a pack that is made like the parameters", "another");
