@@ -75,8 +75,8 @@ struct GradientSlot {
 ///
 ///     floor = 2 ε max(|f|, terms) / h,   ε = 2⁻⁵²                                                       (2)
 ///
-/// This is the error of (1) if f is off by ε times its size: (8 + 8 + 1 + 1) / 12 h times the error of f. Below it,
-/// (1) cannot distinguish a right gradient from a wrong one, so the two are not compared.
+/// This bounds the error of (1) if f is off by ε times its size: it is then (8 + 8 + 1 + 1) / 12 h times the error of
+/// f. Below the floor, (1) cannot distinguish a right gradient from a wrong one, so the two are not compared.
 /// @param terms  Σ of the absolute terms of the loss, if they nearly cancel
 /// @cost   four evaluations of the loss per value, up to twelve if the first difference is too coarse
 inline GradientReport compare_gradients(const std::vector<GradientSlot>& slots, const std::function<double()>& loss,

@@ -13,7 +13,7 @@
 
 namespace gatefold::dist {
 
-/// An AsyncCheckpoint of a run on shards: every shard writes its part on a thread.
+/// gatefold::AsyncCheckpoint for a run on shards: every shard writes its part on a thread.
 ///
 ///     dist::AsyncCheckpoint checkpoint(shard);
 ///     checkpoint.save("run.safetensors", trainer);   // returns when the state is copied
@@ -36,10 +36,10 @@ class AsyncCheckpoint {
   }
 
   /// Starts a checkpoint, after the previous one has finished.
-  /// @throws the errors of wait() for the previous checkpoint, without starting a new one; and those of
+  /// @throws the errors of wait() for the previous checkpoint, without starting a new one; the errors of
   ///         dist::save_checkpoint
   /// @cost   that of dist::save_checkpoint without the writing, and a copy of this shard's part in host memory, which
-  ///         is kept for the next call
+  ///         stays allocated for the next call
   template <class R>
   void save(const std::filesystem::path& path, const R& run, const io::Metadata& metadata = {},
             const io::SaveOptions& options = {}) {
@@ -72,7 +72,7 @@ class AsyncCheckpoint {
   void wait() {
     const OneThread::Scope alone(alone_);
     if (!begun_.save) return;
-    const auto begun = std::move(begun_);  // finished, also if commit throws
+    const auto begun = std::move(begun_);  // it counts as finished, also if commit throws
     writing_.wait();                       // the thread uses the files
     saving::commit(shard_, begun, [&] { writing_.get(); });
   }

@@ -82,7 +82,7 @@ void carry_as(ShardT& shard, typename B::Context& ctx, const PackedRows<B>& give
 
 }  // namespace rows
 
-/// Transfers rows `gives` of `from` to rows `takes` of `to` on the other shards. work() runs meanwhile.
+/// Transfers rows `gives` of `from` to rows `takes` of `to` on their shards. work() runs meanwhile.
 /// @param bfloat16  whether to round floats to bfloat16, also rows that stay on this shard
 template <class T, class B, class ShardT, class Work>
 void carry_rows(ShardT& shard, typename B::Context& ctx, bool bfloat16, const PackedRows<B>& gives, In<T, 2, B> from,

@@ -88,17 +88,18 @@ void expect_same_options(ShardT& shard, const char* where, const io::SaveOptions
 
 }  // namespace saving
 
-/// save_checkpoint of a run on shards: writes the files of a single process with all experts. Shard 0 creates the
-/// files, every shard writes the rows of its own experts and a part of the shared tensors, and shard 0 renames the
-/// files into place. The files are complete when the call returns on any shard.
+/// gatefold::save_checkpoint for a run on shards: writes the files of a single process with all experts. Shard 0
+/// creates the files, every shard writes the rows of its own experts and a part of the tensors that all shards hold,
+/// and shard 0 renames the files into place. The files are complete when the call returns on any shard.
 /// @param metadata  only that of shard 0 is written
-/// @throws ArgumentError if the shards hold different values of shared tensors, because then only some shards were
-///         changed; the errors of save_checkpoint; FileError if a process does not see the file that shard 0 has
-///         created, because the path must be on a file system that all processes share. An error on one shard is thrown
-///         on all shards, so that they stay in step. The old files are unchanged then, and a program that catches the
-///         error can continue training
-/// @cost   that of save_checkpoint for the part of this shard. No expert is transferred, and no shard holds the experts
-///         of another
+/// @throws ArgumentError if the shards hold different values of a tensor that all of them hold, for example because
+///         only one shard has changed it
+/// @throws FileError if a process does not see the file that shard 0 has created, because the path must be on a file
+///         system that all processes share
+/// @throws the errors of gatefold::save_checkpoint. An error on one shard is thrown on all shards, so that they stay in
+///         step. The old files are unchanged then, and a program that catches the error can continue training
+/// @cost   that of gatefold::save_checkpoint for the part of this shard. No expert is transferred, and no shard holds
+///         the experts of another
 template <class ShardT, class R>
 void save_checkpoint(ShardT& shard, const std::filesystem::path& path, const R& run, const io::Metadata& metadata = {},
                      const io::SaveOptions& options = {}) {
@@ -112,11 +113,13 @@ void save_checkpoint(ShardT& shard, const std::filesystem::path& path, const R& 
   saving::commit(shard, begun, [&] { begun.save->write(&run.context(), here.sources); });
 }
 
-/// load_checkpoint of a run on shards. The files can be written by any number of shards, or by one process.
-/// @throws the errors of load_checkpoint. An error on one shard is thrown on all shards; nothing has changed then on
-///         any shard, and the shards stay in step. ArgumentError if processes have read different files: different
-///         metadata are found before anything is written, different shared tensors afterwards
-/// @cost   every shard reads its own experts and the shared tensors, and holds them in host memory meanwhile
+/// gatefold::load_checkpoint for a run on shards. The files can be written by any number of shards, or by one process.
+/// @throws the errors of gatefold::load_checkpoint. An error on one shard is thrown on all shards; nothing has changed
+///         then on any shard, and the shards stay in step
+/// @throws ArgumentError if processes have read different files: different metadata are found before anything is
+///         written, different tensors that all shards hold afterwards
+/// @cost   every shard reads its own experts and the tensors that all shards hold, and has them in host memory
+///         meanwhile
 template <class ShardT, class R>
 io::Metadata load_checkpoint(ShardT& shard, const std::filesystem::path& path, R& run) {
   static_assert(gatefold::detail_::checkpoint::check_run<R>());

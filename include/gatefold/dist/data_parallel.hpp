@@ -71,13 +71,14 @@ struct OfPack {
 
 /// The outermost optimizer on a shard: it adds the gradients of all shards, so that a step uses the whole batch.
 ///
-///     g ← Σ_j g_j over the shards,   ‖g‖² = Σ g² of shared tensors + Σ_e Σ g² of expert e of each mixture   (1)
+///     g ← Σ_j g_j over the shards,   ‖g‖² = Σ g² of unsharded tensors + Σ_e Σ g² of expert e of each mixture   (1)
 ///
-/// Every shard takes the same step on the shared tensors, and steps its own experts. A norm for clipping is the norm of
-/// all gradients; its bits do not depend on the placement of the experts. The loss must be scaled by LossOfShards.
+/// Every shard takes the same step on the tensors that all shards hold, and steps its own experts. A norm for clipping
+/// is the norm of all gradients; its bits do not depend on the placement of the experts. The loss must be scaled by
+/// LossOfShards.
 /// @throws ArgumentError from begin if shards begin with different parameters (for example because of another seed) or
 ///         with different rates; DeviceError if another shard has failed
-/// @cost   all_reduce of the gradients of what is not sharded, and of a number for each expert
+/// @cost   all_reduce of the gradients that are not sharded, and of a number for each expert
 template <optim::Optimizer OptimizerT, class ShardT>
 struct DataParallel {
   using IsOptimizer = void;

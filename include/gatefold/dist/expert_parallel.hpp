@@ -56,24 +56,24 @@ namespace dist {
 ///
 ///     u[n] = Σ_e w[n,e] · expert_e(x[n]),   the mixture of the batch of all shards, in their order       (1)
 ///
-/// It replaces the Mixture inside as a branch, with the values of one process that has the whole batch. They are equal
-/// bit for bit if the gate's plan is sparse. All shards call it together, each with its own items; a shard can have
-/// none.
+/// It is a branch like the Mixture inside, and computes the values of one process that has the whole batch. The values
+/// are equal bit for bit if the gate's plan is sparse. All shards call it together, each with its own items; a shard
+/// can have none.
 ///
 /// Items go to the shards of their experts and results come back (SlotExchange). Gates see the items of all shards
 /// (GlobalGate). Gradients of the gate are each shard's part of a sum, which DataParallel adds. Gradients of an expert
 /// are complete on the shard of the expert. Experts that draw numbers (HiddenDropout) draw the numbers of one process,
 /// from the noise of shard 0. For inference, experts can have copies (replicate.hpp).
 ///
-/// With `exchange` {.bfloat16 = true} transferred rows are rounded, also rows that stay on their shard. With {.chunks =
-/// 2} the rows of half of the experts are transferred while the other half computes, and no bit changes.
+/// With `exchange.bfloat16`, transferred rows are rounded, also rows that stay on their shard. With `exchange.chunks =
+/// 2`, the rows of half of the experts are transferred while the other half computes, and no bit changes.
 /// @param x  [N_i, in_dim] in, u [N_i, out_dim] out: this shard's items
 /// @throws the errors of Mixture; ArgumentError unless the placement has a shard for each expert; ArgumentError if, on
 ///         several shards, sequences that stay on their shard (SoftMoe, similarity) have no length; ArgumentError on
 ///         all shards if a gate gets other noise, k or length on one of them; DeviceError if another shard has failed
 /// @cost   the experts' work on the slots of this shard's experts. Forward transfers a row for each item and shard of
-///         its experts, and a row back for each slot. Backward transfers as many; if the experts do not apply the
-///         weights themselves, it transfers a row for each slot in both directions
+///         its experts, and a row back for each slot. Backward transfers as many rows, or, if the experts do not apply
+///         the weights, a row for each slot in both directions
 /// @order  that of Mixture
 template <class GateT, class ExpertT, class ShardT>
 struct ExpertParallel {
@@ -322,7 +322,7 @@ ExpertParallel(Mixture<G, E>, S*) -> ExpertParallel<G, E, S>;
 /// Deduced for any other arguments, so that the assertion below can explain the mistake.
 template <class M, class S>
 struct NoMixture {};
-/// Does not compile, with one sentence.
+/// Stops the compiler with one sentence.
 template <class M, class S>
 struct ExpertParallel<NoMixture<M, S>, M, S> {
   ExpertParallel(const auto&...) {}

@@ -105,7 +105,7 @@ class Group {
     auto computed = back - started;
     std::exception_ptr failure;
     try {
-      if constexpr (!std::is_same_v<Work, NoWork>) {  // the device work that it has started
+      if constexpr (!std::is_same_v<Work, NoWork>) {  // wait for the device work that it has started
         const auto met = Clock::now();
         memory.finish();
         computed += Clock::now() - met;

@@ -37,7 +37,7 @@ struct NcclOptions {
 /// inner world reports a rank that has failed, is late or runs another program, and NCCL only moves bytes that all
 /// ranks agree on. If NCCL reports an error or does not finish, the rank aborts its communicator, tells the others and
 /// throws. After a failure of any rank, the world refuses further exchanges.
-/// @tparam CommunicatorT  NCCL's communicator, which documents its functions
+/// @tparam CommunicatorT  a communicator of NCCL; backend/cuda/nccl.cuh documents its functions
 template <World W, class CommunicatorT = detail_::device::NcclCommunicator>
 class Nccl {
  public:

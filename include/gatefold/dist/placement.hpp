@@ -71,7 +71,7 @@ struct Placement {
                          [&](const Copy& c) { return c.shard == shard && among.has(c.expert); });
   }
   Index count(Index shard) const { return count(shard, {0, experts()}); }
-  /// Returns whether the experts are in order if they are listed shard by shard. Copies are ignored.
+  /// Returns whether the experts are in order if they are listed shard by shard. Only for experts without copies.
   bool in_order(const Range& among) const {
     const auto first = shard_of.begin() + among.first;
     return std::is_sorted(first, first + among.count);

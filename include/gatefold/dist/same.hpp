@@ -15,7 +15,8 @@
 #include "gatefold/optim/counters.hpp"
 #include "gatefold/tensor/pack.hpp"
 
-/// Checks that all shards hold the same values of shared tensors. If they differ, a run is wrong without any error.
+/// Checks that all shards hold the same values of the tensors that they all hold. If they differ, a run is wrong
+/// without any error.
 namespace gatefold::dist {
 
 namespace same {
@@ -124,8 +125,8 @@ void expect_numbers(ShardT& shard, const char* where, const Numbers& mine) {
 
 }  // namespace same
 
-/// Checks that all shards hold the same pack: values of what is not sharded, shapes of what is, and numbers outside
-/// tensors (optim/counters.hpp), for example the seed of a Trainer and its counts of steps and skipped steps.
+/// Checks that all shards hold the same pack: values of tensors that all hold, shapes of sharded tensors, and numbers
+/// outside tensors (optim/counters.hpp), for example the seed of a Trainer and its counts of steps and skipped steps.
 /// @throws ArgumentError on all shards, naming the first tensor or number that differs
 /// @param memory  the memory of its tensors
 /// @cost   a reading of the pack, and two small exchanges

@@ -301,8 +301,8 @@ class SlotExchange {
     memory.write(place_of, place_of_slot_.data());
   }
 
-  /// Divides the received slots into chunks as the sending shards have divided theirs; offsets [1 + chunks, experts +
-  /// 1].
+  /// Divides the received slots into chunks as the sending shards have divided theirs. The extents of offsets are [1 +
+  /// chunks, experts + 1].
   void find_chunks(const std::vector<Index>& heard, const std::vector<Index>& numbers, Index shards, auto& offsets) {
     for (Index j = 0; j < shards; ++j) {
       Part& part = take_[at(j)];

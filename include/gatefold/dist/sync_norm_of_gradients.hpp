@@ -141,7 +141,7 @@ struct SyncNorm<optim::NormalizedGd, ShardT> {
     each(
         [&](const Name&, const auto& g, const DealtRows& rows) {
           const Range& of = terms.of[next++];
-          if (g.size() == 0 || (!rows.deal && shard->index() > 0)) return;  // shared tensors count once
+          if (g.size() == 0 || (!rows.deal && shard->index() > 0)) return;  // tensors that all shards hold count once
           const auto* from = g.data();
           const auto add = [&](Index slices, Index slice, Index first) {
             using T = std::remove_cvref_t<decltype(*from)>;

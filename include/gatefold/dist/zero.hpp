@@ -66,7 +66,7 @@ struct Shape : Take<M> {
   void operator()(const Name&, const auto& all, auto& part) const { rows::resize(part, all, this->of(all).count); }
   void sharded(const Name&, const auto& all, auto& part) const { shape_like(part, all); }
 };
-/// The rows of all shards in memory.
+/// Collects the rows of all shards in memory.
 template <class T>
 struct Places {
   struct Place {

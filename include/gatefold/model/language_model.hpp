@@ -110,8 +110,8 @@ struct Traced {
 };
 
 /// The layers of the papers' code (reference_layer): norms follow residual connections, and a mixture has two of them.
-/// Attention does not see the item itself. The code subtracts momentum: `update::HeavyBall{.mu = 0.7, .gamma = -1}`. A
-/// stream begins with a window of zeros (SegmentMemory::begin).
+/// Attention does not see the item itself. The code subtracts momentum, which is `update::HeavyBall{.mu = 0.7, .gamma =
+/// -1}`. A stream begins with a window of zeros (SegmentMemory::begin).
 ///
 ///     dense:   h₁ = LN₁(x + attention(x)),   y = LN₂(h₁ + mlp(h₁))                                      (2)
 struct Reference {

@@ -193,8 +193,8 @@ auto vmoe_last(const VisionSizes& s, const RuleT& rule, const MixtureT& mixture,
   return vision_transformer(s, Chain{Stack{of.dense(), s.depth - 2 * n}, Stack{of.pair(), n}});
 }
 
-/// Returns a model with a mixture in each layer of the second half, like Soft MoE: `Mixture{SoftMoe{.count = 128},
-/// Mlp<Gelu>{…}}`.
+/// Returns a model with a mixture in each layer of the second half, like Soft MoE. The mixture is for example
+/// `Mixture{SoftMoe{.count = 128}, Mlp<Gelu>{…}}`.
 ///
 /// Source: Puigcerver et al. 2023, arXiv:2308.00951.
 /// @throws ArgumentError unless depth is even
