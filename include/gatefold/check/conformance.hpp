@@ -18,22 +18,22 @@
 #include "gatefold/layer/no_residual.hpp"
 #include "gatefold/policy/policy.hpp"
 
-/// What every policy promises, checked on one of your own.
+/// Checks that a policy of your own does what the library requires of every policy.
 namespace gatefold::check {
 
-/// What conformance asks of a policy beside its contract.
+/// Additional requirements of conformance.
 struct ConformanceOptions {
   GradientOptions gradients{};
-  bool items_are_independent = false;  // also: an item's output has the same bits alone and in any batch
-  std::vector<NamedHooks> hooks{};     // also: these parts name these optional members, and no others
+  bool items_are_independent = false;  // also: an item's output has the same bits in any batch
+  std::vector<NamedHooks> hooks{};     // also: these parts have these optional members, and no others
 };
 
-/// What it found. True when everything holds; `str()` says what does not.
+/// The result of conformance. It is true if the policy conforms; `str()` describes the failures.
 struct ConformanceReport {
   GradientReport gradients{};
   std::vector<std::string> sentences{};
   std::vector<NamedHooks>
-      hooks{};  // what the library found of optional members: one that is missing here is never called
+      hooks{};  // optional members that the library has found; it never calls one that is missing here
 
   explicit operator bool() const { return sentences.empty() && static_cast<bool>(gradients); }
   std::string str() const {
@@ -43,7 +43,7 @@ struct ConformanceReport {
   }
 };
 
-/// The default of `conformance`: extra inputs are as they are made.
+/// The default of `conformance`: extra inputs have their default values.
 struct EmptyExtra {};
 
 namespace steps {
@@ -54,15 +54,15 @@ struct Append {
   void operator()(const Name&, const auto& t) const { all.insert(all.end(), t.data(), t.data() + t.size()); }
 };
 
-/// What a loop keeps from one batch to the next.
+/// The values that a loop keeps from one batch to the next.
 template <class L, class T, class B>
 struct Kept {
   Carry<L, T, B> carry, dcarry;
   Saved<L, T, B> saved;
 };
 
-/// One forward and `backwards` backward passes from the same seed, everything that came out in one row.
-/// @param dcarry  may be kept.carry, as in a Trainer
+/// Runs one forward and `backwards` backward passes from the same seed, and returns all results in one list.
+/// @param dcarry  can be kept.carry, as in a Trainer
 template <class T, class B, class L>
 std::vector<T> outcome(typename B::Context& ctx, const L& layer, Index items, Seed seed, int backwards,
                        const Extra<L, T, B>& extra, Kept<L, T, B>& kept, Carry<L, T, B>& dcarry) {
@@ -95,7 +95,7 @@ std::vector<T> outcome(typename B::Context& ctx, const L& layer, Index items, Se
   return outcome<T, B>(ctx, layer, items, seed, backwards, extra, kept, kept.dcarry);
 }
 
-/// A context that shares out even the few items of a check, where the backend has such.
+/// Returns a context that divides even the few items of a check between threads, if the backend has such a context.
 template <class B>
 auto eager_context(int threads) {
   if constexpr (std::is_constructible_v<typename B::Context, int, bool>) {
@@ -105,15 +105,15 @@ auto eager_context(int threads) {
   }
 }
 
-/// An executor that runs one part of each loop, and the rest follows on the thread that asked: loops in an order of
-/// their own, the same every time.
+/// An executor that runs only one part of each loop; the calling thread then runs the others. Parts thus run in an
+/// unusual order, which is the same every time.
 struct OnePart {
   int part = 0;
   void run(int count, auto f) const {
     if (part < count) f(part);
   }
 };
-/// f(ctx) for each of the orders in which `threads` threads may come to the parts of a loop, one at a time.
+/// Calls f(ctx) for different orders in which `threads` threads can reach the parts of a loop, one part at a time.
 template <class B, class F>
 void each_order(int threads, const F& f) {
   if constexpr (std::is_constructible_v<typename B::Context, OnePart&, int, bool>)
@@ -130,26 +130,26 @@ bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
 
 }  // namespace steps
 
-/// Check what the library promises of every layer (or branch, or expert):
+/// Checks the following for a layer (or branch, or expert):
 ///
-/// - its parameters list every tensor that they have (see unlisted.hpp); nothing else is looked at otherwise;
+/// - its parameters list every tensor that they have (see unlisted.hpp); if not, no other check is made;
 /// - its gradients agree with finite differences (see gradient.hpp);
 /// - two runs, and runs on 1, 2, 3 and 8 threads, give the same bits, forward and backward;
 /// - `infer` gives the bits of `forward`;
 /// - backward adds: two passes give twice the gradient;
-/// - what is kept from batch to batch, Saved and Carry, shows in none of them; and the carry that forward leaves, set
-///   to zero, is the adjoint of one that nobody reads: a Trainer does both;
-/// - no items at all is a valid batch;
+/// - Saved and Carry of an earlier batch change no bit of a later one, and the carry after forward, set to zero, can be
+///   the gradient of a carry that is not used: a Trainer does both;
+/// - a batch without items is valid;
 /// - mixings and selections with rows do the same in forward (see rows.hpp);
 /// - scratch memory is given back, and does not grow after the first step;
 /// - optionally, an item's output does not depend on the batch around it;
-/// - optionally, parts name the optional members (policy/hooks.hpp) they are meant to: a misspelt one would never be
+/// - optionally, parts have the intended optional members (policy/hooks.hpp), because a misspelt one would never be
 ///   called.
 ///
-/// @tparam B      a host backend whose contexts are made from a number of threads
+/// @tparam B  a host backend with contexts that are made from a number of threads
 /// @param extra  extra inputs: called as extra(Element<T>{}, first, count) for items [first, first + count), T double
 ///               or float, returns Extra<L, T, B>; by default they are empty
-/// @return  a report that converts to bool, and says in sentences what failed
+/// @return a report that converts to bool, with a sentence for each failure
 template <class B, class L, class ExtraF = EmptyExtra>
 ConformanceReport conformance(const L& part, const ConformanceOptions& options = {}, const ExtraF& extra = {}) {
   ConformanceReport report;
@@ -183,7 +183,7 @@ ConformanceReport conformance(const L& part, const ConformanceOptions& options =
     report.gradients = gradients(of_gradients, part, options.gradients, extra_double);
   } catch (const std::exception& error) {
     if (report.sentences.empty()) throw;
-    report.sentences.push_back(error.what());  // a misspelt member may be why
+    report.sentences.push_back(error.what());  // possibly caused by a misspelt member
     return report;
   }
 
@@ -201,8 +201,8 @@ ConformanceReport conformance(const L& part, const ConformanceOptions& options =
     const auto compare = [&](auto& context) {
       same = same && steps::same_bits(first, steps::outcome<float, B>(context, layer, items, seed, 1, extra_float));
     };
-    for (int i = 0; i < 4; ++i) compare(several);  // what is written by two at once is seldom seen
-    steps::each_order<B>(threads, compare);        // but sums depend on who came first
+    for (int i = 0; i < 4; ++i) compare(several);  // a race of two writes is rarely seen
+    steps::each_order<B>(threads, compare);        // shows sums that depend on the order of threads
     expect_that(same, "different bits on " + std::to_string(threads) + " threads");
   }
   steps::Kept<AsLayer<L, float, B>, float, B> kept;
@@ -212,7 +212,7 @@ ConformanceReport conformance(const L& part, const ConformanceOptions& options =
     try {
       alone = steps::outcome<float, B>(ctx, layer, count, seed, 1, of_count);
     } catch (const ArgumentError&) {
-      continue;  // items that come in sequences, say
+      continue;  // for example items that come in sequences
     }
     if (steps::same_bits(alone, steps::outcome<float, B>(ctx, layer, count, seed, 1, of_count, kept, kept.carry)))
       continue;

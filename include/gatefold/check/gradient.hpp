@@ -21,23 +21,24 @@
 #include "gatefold/layer/no_residual.hpp"
 #include "gatefold/policy/policy.hpp"
 
-/// Gradients against finite differences, for policies of one's own.
+/// Checks of gradients against finite differences, for policies of your own.
 namespace gatefold::check {
 
-/// How gradients are compared with differences, and how near they must come.
+/// How gradients are compared with differences, and the tolerances.
 struct GradientOptions {
   Index items = 7;
   Seed seed{1};
   double step = 1e-4;          // of the five-point central difference, error O(step⁴)
   double relative = 1e-6;      // |numeric − analytic| ≤ relative · max(|numeric|, |analytic|)
   double of_largest = 1e-9;    //                        + of_largest · (largest entry of the tensor)
-  double most_skipped = 0.05;  // share of values that may be skipped because the routing changes inside the step
+  double most_skipped = 0.05;  // share of values that can be skipped because the routing changes inside the step
   double input_scale = 1;      // x ~ U[−input_scale, input_scale)
-  double moved = 0;            // parameters are up to this far from where they begin: what begins alike hides gradients
-  std::vector<std::string> zero{};  // tensors whose gradient is zero, to rounding, by design; others that are zero fail
+  /// Parameters move by up to this from their initial values, because equal initial values hide wrong gradients.
+  double moved = 0;
+  std::vector<std::string> zero{};  // tensors with zero gradients by design, up to rounding; other zero gradients fail
 };
 
-/// What a check found. `sentences` is empty when everything holds.
+/// The result of a check. `sentences` is empty if it passes.
 struct GradientReport {
   Index checked = 0, skipped = 0;
   double worst = 0;  // largest |numeric − analytic| / largest entry of its tensor
@@ -60,22 +61,24 @@ struct GradientSlot {
   Index size;
 };
 
-/// Compare analytic gradients with five-point central differences.
+/// Compares analytic gradients with five-point central differences.
 ///
 ///     g ≈ (8 (f(v+h) − f(v−h)) − (f(v+2h) − f(v−2h))) / 12h                                             (1)
 ///
-/// Where the difference with h = options.step disagrees, those with 10 h and h / 10 are taken too: the error of
-/// rounding falls with h, that of (1) rises. A gradient that is wrong agrees with none of them. A value whose step
-/// changes `routing()` (any hash of the discrete choices of the last call of `loss`) is skipped and counted. NaN fails.
-/// A gradient that is zero everywhere fails unless options.zero names it. So does one that is zero to rounding: all
-/// differences and all analytic values are at most
+/// If the difference with h = options.step disagrees, 10 h and h / 10 are tried too: a larger h has a smaller rounding
+/// error, a smaller h a smaller error of (1). A wrong gradient agrees with none of the three. A value is skipped and
+/// counted if its step changes `routing()`, which is any hash of the discrete choices of the last call of `loss`. NaN
+/// fails.
+///
+/// A gradient that is zero everywhere fails unless options.zero names it. So does a gradient that is zero up to
+/// rounding: all differences and all analytic values are at most
 ///
 ///     floor = 2 ε max(|f|, terms) / h,   ε = 2⁻⁵²                                                       (2)
 ///
-/// which is the error of (1), (8 + 8 + 1 + 1) / 12 h times that of f, if f is off by ε times its size. Below it (1)
-/// cannot tell a right gradient from a wrong one, so that the two are not compared.
-/// @param terms  Σ of the absolute terms of the loss, where they nearly cancel
-/// @cost four evaluations of the loss per value, up to twelve where the first difference is too coarse
+/// This bounds the error of (1) if f is off by ε times its size: it is then (8 + 8 + 1 + 1) / 12 h times the error of
+/// f. Below the floor, (1) cannot distinguish a right gradient from a wrong one, so the two are not compared.
+/// @param terms  Σ of the absolute terms of the loss, if they nearly cancel
+/// @cost   four evaluations of the loss per value, up to twelve if the first difference is too coarse
 inline GradientReport compare_gradients(const std::vector<GradientSlot>& slots, const std::function<double()>& loss,
                                         const std::function<std::uint64_t()>& routing, const GradientOptions& options,
                                         double terms = 0) {
@@ -144,7 +147,7 @@ inline GradientReport compare_gradients(const std::vector<GradientSlot>& slots, 
       }
       any = any || !(std::abs(p.analytic) <= (zero_by_design ? floor : 0));
       if (largest > 0) report.worst = std::max(report.worst, error(p.numeric) / largest);
-      if (!fits()) {  // also when anything is NaN
+      if (!fits()) {  // also if anything is NaN
         std::ostringstream text = message_stream();
         text << slot.name << '[' << p.at << "]: numeric " << p.numeric << ", analytic " << p.analytic;
         report.sentences.push_back(text.str());
@@ -163,7 +166,7 @@ inline GradientReport compare_gradients(const std::vector<GradientSlot>& slots, 
   return report;
 }
 
-/// A hash of the discrete choices of all mixtures: who went where, and what a mixing says it chose.
+/// Returns a hash of the discrete choices of all mixtures: the picks, and the choices that a mixing reports.
 template <class S>
 std::uint64_t routing_of(const S& saved) {
   std::uint64_t hash = 0;
@@ -182,7 +185,7 @@ std::uint64_t routing_of(const S& saved) {
   return hash;
 }
 
-/// The weighted auxiliary losses of all mixtures, whose gradient a gate adds by itself.
+/// Returns the weighted auxiliary losses of all mixtures. A gate adds their gradient itself.
 template <class S>
 double auxiliary_of(const S& saved) {
   double total = 0;
@@ -195,8 +198,8 @@ double auxiliary_of(const S& saved) {
 
 namespace steps {
 
-/// The numbers of the tensors of a pack, of host memory, and their names. (A visitor with a name of its own: what two
-/// models have in common is compiled once.)
+/// A visitor that collects the values of the tensors of a pack in host memory, and their names. It is a named type, so
+/// that code that two models share is compiled only once.
 struct Values {
   struct Part {
     std::string name;
@@ -223,8 +226,8 @@ std::vector<Values::Part> learned_values_of(P& pack) {
 
 }  // namespace steps
 
-/// Check every gradient of a layer (or branch, or expert) in double: input (where that is no ids), parameters and the
-/// carry it starts from.
+/// Checks every gradient of a layer (or branch, or expert) in double: of the input (unless it is ids), of the
+/// parameters, and of the initial carry.
 ///
 ///     f = ⟨y, c⟩ + ⟨carry after, d⟩ + auxiliary losses,   c and d random                                 (3)
 ///

@@ -12,15 +12,15 @@
 
 namespace gatefold::check {
 
-/// The optional members that a part of a layer names: {"branch.gate.scores", {"Params", "validate", "forward_rows"}}.
+/// The optional members that a part of a layer has: {"branch.gate.scores", {"Params", "validate", "forward_rows"}}.
 struct NamedHooks {
-  std::string part;                // where it stands; empty for the layer itself
-  std::vector<std::string> names;  // in the order of policy/named.hpp, then those of its nested types: "Params.adapt"
+  std::string part;                // its path; empty for the layer itself
+  std::vector<std::string> names;  // in the order of policy/named.hpp, then members of nested types: "Params.adapt"
 };
 
 namespace steps {
 
-/// The optional members of a policy, and of its nested types.
+/// Returns the optional members of a policy and of its nested types.
 template <class B, class P>
 std::vector<std::string> names_of() {
   std::vector<std::string> names;
@@ -96,7 +96,7 @@ void find_hooks(const std::string& at, const P& policy, std::vector<NamedHooks>&
 
 }  // namespace steps
 
-/// What a layer and the policies within it name, from the outside in.
+/// Returns the optional members of a layer and of the policies within it, from the outside in.
 template <class B, class L>
 std::vector<NamedHooks> hooks_of(const L& part) {
   std::vector<NamedHooks> found;
@@ -104,7 +104,7 @@ std::vector<NamedHooks> hooks_of(const L& part) {
   return found;
 }
 
-/// "gate.scores: validate, forward_rows", a line each; parts that name nothing are left out.
+/// Returns one line for each part: "gate.scores: validate, forward_rows". Parts without optional members are left out.
 inline std::string to_string(const std::vector<NamedHooks>& hooks) {
   std::string text;
   for (const NamedHooks& of : hooks) {
@@ -115,8 +115,8 @@ inline std::string to_string(const std::vector<NamedHooks>& hooks) {
   return text;
 }
 
-/// A sentence for each member that is expected and not named, which a misspelt one is, and for each that is named
-/// unawares.
+/// Returns a sentence for each expected member that is missing, for example because it is misspelt, and for each member
+/// that was not expected.
 inline std::vector<std::string> compare_hooks(const std::vector<NamedHooks>& found,
                                               const std::vector<NamedHooks>& expected) {
   std::vector<std::string> sentences;

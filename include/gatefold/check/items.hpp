@@ -10,10 +10,10 @@
 #include "gatefold/policy/policy.hpp"
 #include "gatefold/tensor/pack.hpp"
 
-/// Items to check a layer with, of the kind that it reads.
+/// Items to check a layer with: rows or ids, as the layer reads them.
 namespace gatefold::check {
 
-/// Rows, U[−scale, scale) each; or ids, each of those there are as likely.
+/// Returns rows with values from U[−scale, scale), or uniformly distributed ids.
 /// @param ctx  a context of a host backend
 template <class T, class C, class L>
 auto random_items(C& ctx, Seed seed, double scale, const L& layer, Index items) {
@@ -29,7 +29,7 @@ auto random_items(C& ctx, Seed seed, double scale, const L& layer, Index items) 
   }
 }
 
-/// The adjoint of the items, zeroed: a tensor, or Nothing, a pack of none.
+/// Returns the gradient of the items, set to zero: a tensor, or Nothing for ids.
 template <class T, class C, class L>
 auto zero_items_grad(C& ctx, const L& layer, Index items) {
   using B = typename C::Backend;

@@ -14,16 +14,16 @@
 #include "gatefold/policy/policy.hpp"
 #include "gatefold/tensor/tensor.hpp"
 
-/// Gradients of losses against finite differences.
+/// Checks of the gradients of losses against finite differences.
 namespace gatefold::check {
 
-/// Check the gradient of a loss in double: dy, which backward writes, and where the loss learns those of its
-/// parameters, to which it adds. One that borrows parameters of a model is given none.
+/// Checks the gradients of a loss in double: dy, which backward writes, and, if the loss learns, the gradients of its
+/// parameters, to which backward adds. A loss that borrows parameters of a model gets an empty model.
 ///
-/// @param ctx     a context of a host backend
-/// @param y       [N, out_dim] outputs, where the loss has no corner; as before when it returns
+/// @param ctx  a context of a host backend
+/// @param y  [N, out_dim] outputs at which the loss is differentiable; unchanged when it returns
 /// @param target  of the loss, in double
-/// @throws ArgumentError where the loss refuses y or the target
+/// @throws ArgumentError if the loss refuses y or the target
 template <class C, class LossT>
 GradientReport loss_gradients(C& ctx, const LossT& of_outputs, Tensor<double, 2, typename C::Backend>& y,
                               const detail_::loss::TargetOf<LossT, double, typename C::Backend>& target,
@@ -36,7 +36,7 @@ GradientReport loss_gradients(C& ctx, const LossT& of_outputs, Tensor<double, 2,
   auto params = Call::init(of_outputs, ctx, options.seed, Model{});
   auto grads = zeros_like(ctx, params);
   Tensor<double, 2, B> dy(y.extent(0), y.extent(1));
-  fill(ctx, dy.view(), std::numeric_limits<double>::quiet_NaN());  // what is not written shows
+  fill(ctx, dy.view(), std::numeric_limits<double>::quiet_NaN());  // so that unwritten values show
   Tensor<double, 1, B> value(1);
   Saved<LossT, double, B> saved;
   const auto evaluate = [&] {

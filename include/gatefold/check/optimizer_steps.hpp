@@ -20,18 +20,18 @@
 #include "gatefold/policy/policy.hpp"
 #include "gatefold/tensor/pack.hpp"
 
-/// What every optimizer promises, checked on one of your own.
+/// Checks that an optimizer of your own does what the library requires of every optimizer.
 namespace gatefold::check {
 
 namespace steps {
 
-/// A tensor of another extent.
+/// Enlarges each extent of a tensor by one.
 void widen(auto& t) {
   const auto extents = [&]<std::size_t... D>(std::index_sequence<D...>) { t.resize(t.extent(D) + 1 ...); };
   extents(std::make_index_sequence<std::remove_cvref_t<decltype(t)>::rank>{});
 }
 
-/// The tensors that no optimizer steps.
+/// Returns the values of the tensors that optimizers must not change.
 template <class P>
 std::vector<double> not_learned(const P& params) {
   std::vector<const void*> learned;
@@ -45,18 +45,19 @@ std::vector<double> not_learned(const P& params) {
   return fixed;
 }
 
-/// What an optimizer steps, and what it keeps.
+/// Parameters that an optimizer steps, their gradients, and its state.
 template <class O, class P>
 struct Optimized {
   P params, grads;
   typename O::template State<P> state;
-  bool gives_back = true;  // what its steps took of scratch memory
+  bool gives_back = true;  // whether its steps have given scratch memory back
 
   template <class C>
   Optimized(C& ctx, const O& optimizer, P&& initial)
       : params(std::move(initial)), grads(zeros_like(ctx, params)), state(optimizer.begin(ctx, params)) {}
 
-  /// Steps first, first + 1, … `count` of them, each with gradients of its number, as a Trainer takes them.
+  /// Takes the steps first, first + 1, …, `count` in total, as a Trainer does. The gradients of a step depend on its
+  /// number.
   template <class C>
   void run(C& ctx, const O& optimizer, Seed seed, Index first, Index count) {
     for (Index i = first; i < first + count; ++i) {
@@ -73,7 +74,7 @@ struct Optimized {
       gives_back = gives_back && ctx.taken() == before;
     }
   }
-  /// What a checkpoint keeps of another.
+  /// Copies from another run the values that a checkpoint contains.
   template <class C>
   void restore(C& ctx, Optimized& from) {
     copy_pack(ctx, from.params, params);
@@ -100,20 +101,21 @@ struct Optimized {
 
 }  // namespace steps
 
-/// Check what the library promises of every optimizer, stepping the parameters of a model with random gradients:
+/// Checks the following for an optimizer that steps the parameters of a model with random gradients:
 ///
 /// - its state lists every tensor that it has (see unlisted.hpp);
-/// - a run that goes on from the tensors and the numbers that its state lists (optim/counters.hpp), as from a
-///   checkpoint, gives the bits of one that was never interrupted;
+/// - a run that continues from the tensors and the numbers that its state lists (optim/counters.hpp), as from a
+///   checkpoint, gives the bits of an uninterrupted run;
 /// - two runs, and runs on 1, 2, 3 and 8 threads, give the same bits;
-/// - each step gives scratch memory back, and takes no more than the first;
-/// - each is counted in `state.step`, and leaves tensors that are not learned, if the model has some, as they are;
-/// - `expect_step`, where it has one, refuses gradients of another extent.
+/// - each step gives scratch memory back, and takes no more than the first step;
+/// - each step is counted in `state.step`, and does not change tensors that are not learned;
+/// - `expect_step`, if it has one, refuses gradients with other extents.
 ///
-/// @tparam B     a host backend whose contexts are made from a number of threads
-/// @param model  whose parameters it steps: a layer, a branch or an expert
-/// @param steps  before the interruption, and after it: more than a period of the state, if it has one
-/// @return  sentences that say what failed; none where everything holds
+/// @tparam B  a host backend with contexts that are made from a number of threads
+/// @param model  a layer, a branch or an expert, whose parameters are stepped
+/// @param steps  number of steps before the interruption, and after it; it must exceed the period of the state, if
+///               there is one
+/// @return a sentence for each failure; empty if all checks pass
 template <class B, class O, class L>
 std::vector<std::string> optimizer_steps(const O& optimizer, const L& model, Seed seed = Seed{1}, Index steps = 12) {
   using T = float;

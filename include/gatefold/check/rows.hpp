@@ -14,12 +14,12 @@
 #include "gatefold/routing/sparse_plan.hpp"
 #include "gatefold/tensor/tensor.hpp"
 
-/// Parts of a gate that say twice what they do.
+/// Checks of gate parts that implement the same computation twice.
 namespace gatefold::check {
 
 namespace steps {
 
-/// Whether a gate's mixing and selection have rows, so that forward of neither is called, and take nothing but items.
+/// Whether a gate's mixing and selection have rows, so that their forward is not called, and need only items as input.
 template <class G, class T, class B>
 concept RoutesByRows = requires(const G& gate) {
   gate.scores;
@@ -30,7 +30,7 @@ concept RoutesByRows = requires(const G& gate) {
   requires std::is_same_v<Extra<std::remove_cvref_t<decltype(gate.selection)>, T, B>, Nothing<T, B>>;
 };
 
-/// The picks of each expert, by item, and their weights.
+/// Returns the picks of each expert, by item, and their weights.
 template <class T, class B>
 std::vector<std::tuple<Index, Index, T>> picks_of(const SparsePlan<T, B>& plan) {
   std::vector<std::tuple<Index, Index, T>> picks;
@@ -43,12 +43,12 @@ std::vector<std::tuple<Index, Index, T>> picks_of(const SparsePlan<T, B>& plan) 
 
 }  // namespace steps
 
-/// A sentence for each mixing and selection of the layer whose `forward` is not what its `rows` are. A gate of two
-/// parts with rows calls no other function of theirs, so that neither its gradients nor its `infer` say anything of
-/// `forward`, which is what a gate with another partner calls.
+/// Returns a sentence for each mixing and selection of the layer whose `forward` differs from its `rows`. A gate whose
+/// mixing and selection both have rows never calls their `forward`, so a check of its gradients or of `infer` does not
+/// cover it. But a gate with another partner does call it.
 ///
-/// @tparam B   a host backend
-/// @param at   what the part is called in the sentences; empty for the layer itself
+/// @tparam B  a host backend
+/// @param at  the name of the part in the sentences; empty for the layer itself
 template <class B, class P>
 std::vector<std::string> rows_unlike_forward(const P& part, Seed seed, Index items, const std::string& at = "") {
   using T = float;

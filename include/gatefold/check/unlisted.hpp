@@ -13,7 +13,7 @@
 #include "gatefold/tensor/pack.hpp"
 #include "gatefold/tensor/tensor.hpp"
 
-/// Tensors that a pack has and does not list.
+/// Checks for tensors that a pack has but does not list.
 namespace gatefold::check {
 
 namespace listed {
@@ -26,8 +26,8 @@ Bytes bytes_of(const V& v) {
   return {at, at + sizeof(V)};
 }
 
-/// The most bytes of `whole` in a row that are in none of `parts`; 0 where a part lies elsewhere: what it belongs to is
-/// not known.
+/// Returns the length of the longest run of bytes of `whole` that no part covers. Returns 0 if a part is outside of
+/// `whole`, because its owner is unknown then.
 inline std::size_t longest_gap(const Bytes& whole, std::vector<Bytes> parts) {
   std::sort(parts.begin(), parts.end());
   parts.emplace_back(whole.second, whole.second);
@@ -80,16 +80,16 @@ void look(const Name& at, const P& p, std::vector<std::string>& sentences) {
 
 }  // namespace listed
 
-/// A sentence for each pack of `params`, itself too, that has a tensor which its `each` does not list: nobody learns,
-/// copies or saves it, and no check of gradients sees it. Another for a tensor that is listed twice, and for a name.
+/// Returns a sentence for each pack in `params`, including itself, with a tensor that its `each` does not list. Such a
+/// tensor is not learned, copied or saved, and no check of gradients sees it. Also returns a sentence for each tensor
+/// or name that is listed twice.
 ///
-/// A tensor is taken to be where as many bytes in a row as the smallest one has (24, where a pointer has 8) belong to
-/// nothing that is listed, nor to the `counters` of a state. Other members of that size count, for they are lost as
-/// well where a pack is copied or saved.
-/// A pack that lists what lies elsewhere, behind a pointer, is not judged.
+/// A gap counts as a tensor if it is at least as long as the smallest tensor (24 bytes if a pointer has 8) and belongs
+/// to no listed part and to no `counters` of a state. Other members of that size count too, because copying or saving
+/// the pack would lose them as well. A pack that lists parts in other memory, behind a pointer, is not checked.
 ///
-/// @tparam B    that of its tensors
-/// @param name  what `params` is called in the sentences
+/// @tparam B  the backend of its tensors
+/// @param name  the name of `params` in the sentences
 template <class B, class P>
 std::vector<std::string> unlisted(const P& params, std::string_view name) {
   std::vector<std::string> sentences;

@@ -12,13 +12,13 @@
 #include "gatefold/tensor/table.hpp"
 #include "gatefold/tensor/tensor.hpp"
 
-/// The sum of packs over the shards: gradients of what all shards hold.
+/// Sums of packs over the shards: gradients of tensors that all shards hold.
 namespace gatefold::dist {
 
 namespace reducing {
 
-/// The rows of a table that any shard touched, now touched here too: they are 0 where nobody wrote. `all` says that
-/// they are all of them.
+/// Touches, on this shard, the rows of a table that any shard touched. Rows that this shard did not write are 0.
+/// Returns the touched rows in ascending order. If a shard has touched all rows, sets `all` and returns an empty list.
 template <class ShardT, class M, class T, class B>
 std::vector<Index> touch_rows_of_all(ShardT& shard, const M& memory, Table<T, B>& table, bool& all) {
   const auto rows = table.rows();
@@ -43,7 +43,7 @@ std::vector<Index> touch_rows_of_all(ShardT& shard, const M& memory, Table<T, B>
   return touched;
 }
 
-/// f(first, n): every run of values that is summed, in the order of the pack.
+/// Collects every run of values that is summed, in the order of the pack.
 template <class T, class ShardT, class M>
 struct Runs {
   ShardT& shard;
@@ -62,7 +62,7 @@ struct Runs {
     if (all) found.emplace_back(data, t.size());
     for (const Index v : touched) found.emplace_back(data + v * t.extent(1), t.extent(1));
   }
-  void operator()(const Name&, auto&) {}  // of other elements
+  void operator()(const Name&, auto&) {}  // another element type
   void sharded(const Name&, auto&) {}
 };
 
@@ -91,9 +91,9 @@ void sum_elements(ShardT& shard, C& ctx, P& pack) {
 
 }  // namespace reducing
 
-/// pack ← Σ over the shards, on all of them; tensors of a Sharded pack stay as they are. Of a Table the rows that any
-/// shard touched.
-/// @cost   that of Shard::sum for all values together, and a copy of them
+/// pack ← Σ over the shards, on all shards. Tensors of a Sharded pack stay as they are. Of a Table, only the rows
+/// that any shard touched are summed.
+/// @cost   one Shard::sum of all values together, and a copy of them
 /// @order  that of Shard::sum
 template <class ShardT, class C, class P>
 void all_reduce(ShardT& shard, C& ctx, P& pack) {

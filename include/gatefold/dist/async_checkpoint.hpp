@@ -13,7 +13,7 @@
 
 namespace gatefold::dist {
 
-/// gatefold::AsyncCheckpoint of a run on shards, each of which writes what it has on a thread of its own.
+/// gatefold::AsyncCheckpoint for a run on shards: every shard writes its part on a thread.
 ///
 ///     dist::AsyncCheckpoint checkpoint(shard);
 ///     checkpoint.save("run.safetensors", trainer);   // returns when the state is copied
@@ -21,10 +21,10 @@ namespace gatefold::dist {
 ///     checkpoint.poll();                             // now and then: if all have written, the files are there
 ///     checkpoint.wait();                             // now they are there
 ///
-/// Nothing crosses but within these calls, which all shards make together and in the same order, as all calls: the
-/// files take their places in the first of them that comes after the last shard has written. What goes wrong on the
-/// thread of a shard is thrown on all by the next call that waits, and who catches it trains on. The destructor is such
-/// a call too, and throws, unless an exception is on its way: then the files do not appear.
+/// All shards make these calls together and in the same order. Shards communicate only inside them. The files are
+/// renamed into place in the first call after the last shard has written. An error on the thread of a shard is thrown
+/// on all shards by the next call that waits; a program that catches it can continue training. The destructor also
+/// waits and throws. During stack unwinding it does neither, and the files do not appear.
 template <class ShardT>
 class AsyncCheckpoint {
  public:
@@ -35,10 +35,11 @@ class AsyncCheckpoint {
     if (std::uncaught_exceptions() == exceptions_) wait();
   }
 
-  /// Begin a checkpoint, after the one before is there.
-  /// @throws as wait() for the one before, then none is on its way; and as dist::save_checkpoint
-  /// @cost   as dist::save_checkpoint but for the writing, and a copy of what this shard writes, in host memory, which
-  ///         stays
+  /// Starts a checkpoint, after the previous one has finished.
+  /// @throws the errors of wait() for the previous checkpoint, without starting a new one; the errors of
+  ///         dist::save_checkpoint
+  /// @cost   that of dist::save_checkpoint without the writing, and a copy of this shard's part in host memory, which
+  ///         stays allocated for the next call
   template <class R>
   void save(const std::filesystem::path& path, const R& run, const io::Metadata& metadata = {},
             const io::SaveOptions& options = {}) {
@@ -56,7 +57,7 @@ class AsyncCheckpoint {
         std::async(std::launch::async, [this, save = begun.save.get()] { save->write(nullptr, snapshot_.sources()); });
     begun_ = std::move(begun);
   }
-  /// Whether none is on its way any more, on any shard.
+  /// Returns whether the last checkpoint has finished on all shards.
   bool poll() {
     const OneThread::Scope alone(alone_);
     if (!begun_.save) return true;
@@ -65,14 +66,14 @@ class AsyncCheckpoint {
     wait();
     return true;
   }
-  /// Until it is there.
-  /// @throws as dist::save_checkpoint, and ArgumentError where a shard waits for another checkpoint: what was there is
-  ///         untouched then
+  /// Waits until the checkpoint has finished.
+  /// @throws the errors of dist::save_checkpoint; ArgumentError if a shard waits for another checkpoint. The old files
+  ///         are unchanged then
   void wait() {
     const OneThread::Scope alone(alone_);
     if (!begun_.save) return;
-    const auto begun = std::move(begun_);  // whatever comes: it is no longer on its way
-    writing_.wait();                       // its thread uses what is begun
+    const auto begun = std::move(begun_);  // it counts as finished, also if commit throws
+    writing_.wait();                       // the thread uses the files
     saving::commit(shard_, begun, [&] { writing_.get(); });
   }
 
@@ -82,7 +83,7 @@ class AsyncCheckpoint {
   ShardT& shard_;
   io::safetensors::Snapshot snapshot_{};
   saving::Begun begun_{};
-  std::future<void> writing_{};  // the last: its thread uses the others
+  std::future<void> writing_{};  // last member, because its thread uses the others
 };
 
 }  // namespace gatefold::dist

@@ -10,19 +10,20 @@
 #include "gatefold/dist/memory.hpp"
 #include "gatefold/tensor/view.hpp"
 
-/// Rows of T, of floating-point numbers or Bfloat16, on their way between shards, as V: T itself, or Bfloat16.
+/// Rows of T (a floating-point type or Bfloat16) that are transferred between shards as V: T itself, or Bfloat16.
 namespace gatefold {
 
 namespace dist {
 
-/// Rows of a tensor in the order in which they cross, and which of these are a shard's.
+/// The rows of a tensor in the order of their transfer, and the range of them for each shard.
 template <class B>
 struct PackedRows {
-  View<const Index, 1, B> rows;  // or empty: the first ones, as they stand
+  View<const Index, 1, B> rows;  // empty: the first rows, in place
   Index count;
   std::vector<Range> of_shard;
 
-  /// f(rows, of, of_packed) of ranges that follow each other: their list, and the tensor and the packed rows for it.
+  /// Calls f(rows, of, of_packed) for each run of adjacent ranges, with the list, the tensor and the packed rows of the
+  /// run.
   template <class A, class P, class F>
   void each_run(const A& of, const P& packed, const F& f) const {
     Range run;
@@ -53,7 +54,7 @@ void carry_as(ShardT& shard, typename B::Context& ctx, const PackedRows<B>& give
               const PackedRows<B>& takes, View<T, 2, B> to, const Work& work) {
   const Index width = from.extent(1);
   using Element = std::conditional_t<std::is_same_v<T, Bfloat16>, float, T>;  // in registers
-  // Those that can, cross as they stand.
+  // Rows that need no gathering and no rounding are transferred from and to their place.
   const bool packs = !std::is_same_v<V, T> || !gives.rows.empty(),
              unpacks = !std::is_same_v<V, T> || !takes.rows.empty();
   auto mark = ctx.mark();
@@ -81,8 +82,8 @@ void carry_as(ShardT& shard, typename B::Context& ctx, const PackedRows<B>& give
 
 }  // namespace rows
 
-/// Rows `gives` of `from` become rows `takes` of `to` on the shards that they are for. Meanwhile work() runs.
-/// @param bfloat16  whether floats are rounded to it, those that stay on this shard too
+/// Transfers rows `gives` of `from` to rows `takes` of `to` on their shards. work() runs meanwhile.
+/// @param bfloat16  whether to round floats to bfloat16, also rows that stay on this shard
 template <class T, class B, class ShardT, class Work>
 void carry_rows(ShardT& shard, typename B::Context& ctx, bool bfloat16, const PackedRows<B>& gives, In<T, 2, B> from,
                 const PackedRows<B>& takes, Out<T, 2, B> to, const Work& work) {

@@ -15,19 +15,19 @@
 #include "gatefold/io/safetensors.hpp"
 #include "gatefold/train/checkpoint.hpp"
 
-/// Checkpoints of a run on shards: the files of train/checkpoint.hpp, whatever wrote them. Outside the umbrella: they
-/// need nlohmann-json (gatefold::io).
+/// Checkpoints of a run on shards: the files of train/checkpoint.hpp, independent of the number of shards. This header
+/// is not in the umbrella header, because it needs nlohmann-json (gatefold::io).
 namespace gatefold::dist {
 
 namespace saving {
 
-/// Files that are on their way, and a number of what shard 0 has named them.
+/// The files of an unfinished save, and a hash of the name that shard 0 has given them.
 struct Begun {
   std::unique_ptr<io::safetensors::Save> save{};
   std::uint64_t number = 0;
 };
-/// Shard 0 makes the files, of which the others learn where they are. All call it together.
-/// @param list  of this shard
+/// Creates the files on shard 0 and opens them on the other shards. All shards call it together.
+/// @param list  the tensors of this shard
 template <class ShardT, class R>
 Begun begin(ShardT& shard, const std::filesystem::path& path, const R& run, const io::Metadata& metadata,
             std::vector<io::safetensors::Entry> list, const io::SaveOptions& options) {
@@ -49,8 +49,10 @@ Begun begin(ShardT& shard, const std::filesystem::path& path, const R& run, cons
   });
   return {std::move(save), same::hash(0, told.data(), told.size())};
 }
-/// The files take their places when all have written, which write() does, or waits for. All call it together.
-/// @throws ArgumentError on all shards where one waits for others: of two that are on their way, say
+/// Renames the files into place after all shards have written. write() writes this shard's part, or waits until it is
+/// written. All shards call it together.
+/// @throws ArgumentError on all shards if they do not finish the same files, for example if two checkpoints are
+///         unfinished
 template <class ShardT, class WriteF>
 void commit(ShardT& shard, const Begun& begun, const WriteF& write) {
   same::Numbers files;
@@ -62,7 +64,7 @@ void commit(ShardT& shard, const Begun& begun, const WriteF& write) {
     if (shard.index() == 0) begun.save->commit(content);
   });
 }
-/// @throws ArgumentError on all shards unless they have read the same numbers of a run, and texts beside them
+/// @throws ArgumentError on all shards unless all have read the same counters of a run and the same other metadata
 template <class ShardT>
 void expect_same_metadata(ShardT& shard, const char* where, const io::Metadata& metadata) {
   same::Numbers numbers;
@@ -78,7 +80,7 @@ void expect_same_metadata(ShardT& shard, const char* where, const io::Metadata& 
   numbers.add(Name{nullptr, "metadata"}, texts);
   same::expect_numbers(shard, where, numbers);
 }
-/// @throws ArgumentError on all shards unless they write files of the same size
+/// @throws ArgumentError on all shards unless they write files of the same maximum size
 template <class ShardT>
 void expect_same_options(ShardT& shard, const char* where, const io::SaveOptions& options) {
   expect_same(shard, where, "max_file_bytes", static_cast<double>(options.max_file_bytes));
@@ -86,15 +88,18 @@ void expect_same_options(ShardT& shard, const char* where, const io::SaveOptions
 
 }  // namespace saving
 
-/// save_checkpoint of a run on shards: the files of a single process with all experts. Every shard writes the rows of
-/// its own experts, and its part of what all hold, into files that shard 0 makes and puts in their places; they are
-/// there, whole, when any shard returns.
-/// @param metadata  that of shard 0 counts
-/// @throws ArgumentError where they hold other values of what all hold: then something reached one alone; as
-///         save_checkpoint, and FileError where a process does not see the file that shard 0 has made: the path is to
-///         lie on a file system that all processes share. What went wrong on one shard all throw, and are in step:
-///         what was there is untouched, and who catches it trains on
-/// @cost   as save_checkpoint, of what a shard writes: no expert crosses, and no shard holds another's
+/// gatefold::save_checkpoint for a run on shards: writes the files of a single process with all experts. Shard 0
+/// creates the files, every shard writes the rows of its own experts and a part of the tensors that all shards hold,
+/// and shard 0 renames the files into place. The files are complete when the call returns on any shard.
+/// @param metadata  only that of shard 0 is written
+/// @throws ArgumentError if the shards hold different values of a tensor that all of them hold, for example because
+///         only one shard has changed it
+/// @throws FileError if a process does not see the file that shard 0 has created, because the path must be on a file
+///         system that all processes share
+/// @throws the errors of gatefold::save_checkpoint. An error on one shard is thrown on all shards, so that they stay in
+///         step. The old files are unchanged then, and a program that catches the error can continue training
+/// @cost   that of gatefold::save_checkpoint for the part of this shard. No expert is transferred, and no shard holds
+///         the experts of another
 template <class ShardT, class R>
 void save_checkpoint(ShardT& shard, const std::filesystem::path& path, const R& run, const io::Metadata& metadata = {},
                      const io::SaveOptions& options = {}) {
@@ -108,11 +113,13 @@ void save_checkpoint(ShardT& shard, const std::filesystem::path& path, const R& 
   saving::commit(shard, begun, [&] { begun.save->write(&run.context(), here.sources); });
 }
 
-/// load_checkpoint of a run on shards, from what any number of shards has written, or one process.
-/// @throws as load_checkpoint, on all shards what went wrong on one: nothing has changed then on any, and they are in
-///         step; ArgumentError where processes have read different files: their metadata show it, before anything is
-///         written, or the tensors of what all hold
-/// @cost   every shard reads its own experts and what all hold, and has that in host memory meanwhile
+/// gatefold::load_checkpoint for a run on shards. The files can be written by any number of shards, or by one process.
+/// @throws the errors of gatefold::load_checkpoint. An error on one shard is thrown on all shards; nothing has changed
+///         then on any shard, and the shards stay in step
+/// @throws ArgumentError if processes have read different files: different metadata are found before anything is
+///         written, different tensors that all shards hold afterwards
+/// @cost   every shard reads its own experts and the tensors that all shards hold, and has them in host memory
+///         meanwhile
 template <class ShardT, class R>
 io::Metadata load_checkpoint(ShardT& shard, const std::filesystem::path& path, R& run) {
   static_assert(gatefold::detail_::checkpoint::check_run<R>());

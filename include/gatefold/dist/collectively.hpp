@@ -9,9 +9,9 @@
 
 namespace gatefold::dist {
 
-/// f() on every shard, which exchanges nothing. Where it throws FileError or ArgumentError on some, all throw what the
-/// first of these did: none goes on alone, and who catches it goes on with the others.
-/// @throws that; what else f() throws, on its shard: this ends the run
+/// Runs f() on every shard; f must not exchange. If f throws FileError or ArgumentError on some shards, every shard
+/// throws the error of the first of them. So all shards stay in step and can catch the error and continue.
+/// @throws the error above. Any other exception of f() is thrown on its shard only, and ends the run
 /// @cost   a small exchange
 template <class ShardT, class F>
 void collectively(ShardT& shard, const F& f) {

@@ -39,17 +39,17 @@ namespace dist {
 
 namespace squares {
 
-/// How many experts the Sharded packs have, all together.
+/// Counts the experts of all Sharded packs together.
 struct CountExperts {
   Index& n;
   void operator()(const Name&, const auto&) const {}
   void sharded(const Name&, const auto& g) const { n += g.deal->placement.experts(); }
 };
-/// Σ g² of what all shards hold, and of each expert that this one holds.
+/// Computes Σ g² of the tensors that all shards hold, and of each expert that this shard holds.
 template <class C>
 struct OfPack {
   C& ctx;
-  double *whole, *experts;  // of the packs, one after the other
+  double *whole, *experts;  // experts: of all packs, one pack after the other
   Index shard;
   void operator()(const Name&, const auto& g) const { optim::add_squares(ctx, FlatTensor(g), whole); }
   void sharded(const Name& at, const auto& g) {
@@ -69,15 +69,16 @@ struct OfPack {
 
 }  // namespace squares
 
-/// An optimizer whose gradients are those of the batch of all shards: the outermost of a shard's program.
+/// The outermost optimizer on a shard: it adds the gradients of all shards, so that a step uses the whole batch.
 ///
-///     g ← Σ_j g_j over the shards,   ‖g‖² = Σ g² of what all hold + Σ_e Σ g² of expert e of each mixture   (1)
+///     g ← Σ_j g_j over the shards,   ‖g‖² = Σ g² of unsharded tensors + Σ_e Σ g² of expert e of each mixture   (1)
 ///
-/// Every shard takes the same step on what all hold, and its own on its experts; a norm that clips is the global one,
-/// whose bits do not depend on where experts lie. Of losses as LossOfShards scales them.
-/// @throws ArgumentError from begin where shards begin with other parameters (another seed, say) or another rate;
-///         DeviceError where another shard has failed
-/// @cost   all_reduce of the gradients of what is not sharded, and of a number for each expert
+/// Every shard takes the same step on the tensors that all shards hold, and steps its own experts. A norm for clipping
+/// is the norm of all gradients; its bits do not depend on the placement of the experts. The loss must be scaled by
+/// LossOfShards.
+/// @throws ArgumentError from begin if shards begin with different parameters (for example because of another seed) or
+///         with different rates; DeviceError if another shard has failed
+/// @cost   all_reduce of the gradients that are not sharded, and of a number for each expert
 template <optim::Optimizer OptimizerT, class ShardT>
 struct DataParallel {
   using IsOptimizer = void;
@@ -104,12 +105,12 @@ struct DataParallel {
     expect_same(*shard, "DataParallel", "lr", optim::rate_of(optimizer));
     return optimizer.begin(ctx, params);
   }
-  /// The sum (1), before anything is measured or stepped.
+  /// Adds the gradients over the shards (1), before they are measured or used in a step.
   template <class C, class Pack>
   void reduce(C& ctx, Pack& grads) const {
     all_reduce(*shard, ctx, grads);
   }
-  /// Σ g², of the whole.
+  /// Returns Σ g² of all gradients.
   template <class C, class Pack>
   optim::Measured measure(C& ctx, const Pack& grads) const {
     Index experts = 0;
@@ -118,7 +119,7 @@ struct DataParallel {
     double* const sums = all.data();
     fill(ctx, all, 0);
     for_each_learned(squares::OfPack<C>{ctx, sums, sums + 1, shard->index()}, grads);
-    shard->sum(ctx, sums + 1, experts);  // each is somewhere, and 0 elsewhere
+    shard->sum(ctx, sums + 1, experts);  // 0 on shards without the expert
     C::Backend::for_each(ctx, 1, functor::AddInOrder{sums + 1, experts, sums});
     return {sums};
   }

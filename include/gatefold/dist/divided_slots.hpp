@@ -10,14 +10,14 @@
 
 namespace gatefold::dist {
 
-/// Which of an expert's slots are computed by which of the shards that hold it.
+/// The distribution of an expert's slots over the shards that hold the expert.
 ///
 ///     shard i of the c that hold expert e:  slots [⌊i n/c⌋, ⌊(i+1) n/c⌋) of its n, those of all shards in order   (1)
 ///
-/// @cost  an exchange of E numbers where experts have copies; else nothing crosses
+/// @cost   an exchange of E numbers if experts have copies; otherwise no transfer
 class DividedSlots {
  public:
-  /// @param own  [E] how many slots of each expert this shard's items have
+  /// @param own  [E] number of slots of each expert from this shard's items
   template <class ShardT>
   DividedSlots(ShardT& shard, const std::vector<Index>& own, const Placement& placement)
       : own_(own), before_(own.size()), all_(own.size()), shards_of_(own.size()) {
@@ -34,7 +34,7 @@ class DividedSlots {
     }
   }
 
-  /// Of the own slots of an expert those that a shard computes.
+  /// Returns the range of this shard's slots of an expert that `shard` computes.
   Range own(Index expert, Index shard) const {
     const Index count = own_[at(expert)], before = before_[at(expert)];
     if (alone(expert)) return {0, count};
@@ -42,7 +42,7 @@ class DividedSlots {
     const Index first = std::clamp(part.first - before, Index(0), count);
     return {first, std::clamp(part.first + part.count - before, Index(0), count) - first};
   }
-  /// How many of all slots of an expert stand before those that a shard computes.
+  /// Returns the number of slots of an expert (of all shards) that precede the slots that `shard` computes.
   Index before(Index expert, Index shard) const { return alone(expert) ? 0 : part_of(expert, shard).first; }
 
  private:

@@ -13,20 +13,20 @@
 
 namespace gatefold::dist {
 
-/// How many slots each expert of a run has had, step by step: what a shard computes.
+/// Counts the slots of each expert of a run, step by step. Slots measure the work of a shard.
 ///
 ///     dist::ExpertLoads loads;
 ///     trainer.step(x, target);
-///     loads.add(shard, trainer);                    // of each step, or of some
+///     loads.add(shard, trainer);                    // after each step, or after some
 ///     const auto moved = dist::rebalance(shard, trainer, loads);
 ///
-/// @cost  add: O(E) for each branch, and nothing crosses; of_all: an exchange of Σ E numbers
+/// @cost   add: O(E) for each ExpertParallel, without transfers; of_all: an exchange of Σ E numbers
 struct ExpertLoads {
-  std::vector<std::vector<Index>> slots{};  // [branches][E], of the experts that this shard had
+  std::vector<std::vector<Index>> slots{};  // [branches][E], of the experts on this shard
 
-  /// Count those of the last step, or part of a batch, once: a batch of no items adds nothing, nor does what a
-  /// Recompute, which keeps no plan, has inside.
-  /// @param run  a Trainer, or what else has `params` of a model, and what a forward has `saved`
+  /// Adds the slots of the last step, or of a part of a batch, once. A batch without items adds nothing. Layers inside
+  /// a Recompute are not counted, because it keeps no plan.
+  /// @param run  a Trainer, or another object with the `params` of a model and the `saved` of a forward
   template <class ShardT, class R>
   void add(const ShardT& shard, const R& run) {
     const auto deals = deals_of(run.params);
@@ -37,7 +37,7 @@ struct ExpertLoads {
     for_each_mixture(run.saved, [&](const auto& saved) {
       if constexpr (requires { saved.slots.counts(); }) {
         const auto of = std::find(deals.begin(), deals.end(), saved.deal);
-        if (of == deals.end()) return;  // no batch since the run began, or since its experts moved
+        if (of == deals.end()) return;  // no batch since the run began or experts moved
         const auto branch = static_cast<std::size_t>(of - deals.begin());
         const Pass pass{&saved, saved.passes};
         if (std::exchange(counted[branch], pass) == pass) return;
@@ -48,7 +48,7 @@ struct ExpertLoads {
       }
     });
   }
-  /// The same of all shards' experts, on each.
+  /// Returns the slots of the experts of all shards, on each shard.
   template <class ShardT>
   std::vector<std::vector<Index>> of_all(ShardT& shard) const {
     std::vector<std::vector<Index>> all = slots;
@@ -59,7 +59,7 @@ struct ExpertLoads {
 
  private:
   using Pass = std::pair<const void*, Index>;
-  std::vector<Pass> counted{};  // [branches] the last that was
+  std::vector<Pass> counted{};  // [branches] the last counted pass
 };
 
 }  // namespace gatefold::dist

@@ -26,7 +26,7 @@ namespace gatefold {
 
 namespace functor {
 
-/// w[s] = the weight of slot s, of those in use
+/// w[s] = the weight of slot s, for slots in use
 template <class T, class B>
 struct TakeWeights {
   Groups<B> groups;
@@ -36,7 +36,7 @@ struct TakeWeights {
     if (s < groups.offsets(groups.experts())) w(s, 0) = weights(s);
   }
 };
-/// The adjoint of slot s's weight = dw[s]
+/// Sets the gradient of slot s's weight to dw[s].
 template <class T, class B>
 struct GiveAdjoints {
   Groups<B> groups;
@@ -51,31 +51,35 @@ struct GiveAdjoints {
 
 namespace dist {
 
-/// A mixture whose experts are dealt over the shards of a batch: evenly and in order, or as a Placement says, and from
-/// there by move_experts.
+/// A mixture whose experts are distributed over the shards of a batch: evenly and in order, or by a Placement.
+/// move_experts changes the distribution later.
 ///
 ///     u[n] = Σ_e w[n,e] · expert_e(x[n]),   the mixture of the batch of all shards, in their order       (1)
 ///
-/// A branch like the Mixture inside, and of its values: those of one process that has the whole batch, bit for bit
-/// where the gate's plan is sparse. All shards call it together, each with its own items, of which there may be none.
-/// Items go to the shards of their experts and results come back (SlotExchange); gates see all items (GlobalGate).
-/// Gradients of the gate are each shard's part of a sum (DataParallel adds them), those of an expert are whole where
-/// the expert is. Experts that draw numbers (HiddenDropout) draw those of one process, from the noise of shard 0. What
-/// serves may have copies of experts (replicate.hpp).
-/// With `exchange` {.bfloat16 = true} rows are rounded, those that stay on their shard too; with {.chunks = 2} those of
-/// half of the experts cross while others compute, and no bit changes.
+/// It is a branch like the Mixture inside, and computes the values of one process that has the whole batch. The values
+/// are equal bit for bit if the gate's plan is sparse. All shards call it together, each with its own items; a shard
+/// can have none.
+///
+/// Items go to the shards of their experts and results come back (SlotExchange). Gates see the items of all shards
+/// (GlobalGate). Gradients of the gate are each shard's part of a sum, which DataParallel adds. Gradients of an expert
+/// are complete on the shard of the expert. Experts that draw numbers (HiddenDropout) draw the numbers of one process,
+/// from the noise of shard 0. For inference, experts can have copies (replicate.hpp).
+///
+/// With `exchange.bfloat16`, transferred rows are rounded, also rows that stay on their shard. With `exchange.chunks =
+/// 2`, the rows of half of the experts are transferred while the other half computes, and no bit changes.
 /// @param x  [N_i, in_dim] in, u [N_i, out_dim] out: this shard's items
-/// @throws ArgumentError as Mixture, unless the placement names a shard for each expert, on several shards where
-///         sequences that stay on theirs (SoftMoe, similarity) have no length, and on all shards where a gate is told
-///         of other noise, k or length on one of them; DeviceError where another shard has failed
-/// @cost   the experts' work on the slots of this shard's experts; a row given or taken for each shard that an item
-///         goes to, and for each slot that comes back; twice that backward
+/// @throws the errors of Mixture; ArgumentError unless the placement has a shard for each expert; ArgumentError if, on
+///         several shards, sequences that stay on their shard (SoftMoe, similarity) have no length; ArgumentError on
+///         all shards if a gate gets other noise, k or length on one of them; DeviceError if another shard has failed
+/// @cost   the experts' work on the slots of this shard's experts. Forward transfers a row for each item and shard of
+///         its experts, and a row back for each slot. Backward transfers as many rows, or, if the experts do not apply
+///         the weights, a row for each slot in both directions
 /// @order  that of Mixture
 template <class GateT, class ExpertT, class ShardT>
 struct ExpertParallel {
   Mixture<GateT, ExpertT> mixture;
   ShardT* shard;
-  Placement placement{};  // of the experts where a run begins
+  Placement placement{};  // of the experts when a run begins
   ExchangeOptions exchange{};
 
   template <class T, class B>
@@ -87,16 +91,16 @@ struct ExpertParallel {
       f("expert", p.expert...);
     }
   };
-  /// What a Mixture saves of all items (`plan`, `gate`), and what this shard's experts keep.
+  /// The values that a Mixture saves for all items (`plan`, `gate`), and those that this shard's experts keep.
   template <class T, class B>
   struct Saved : GlobalGate<GateT, T, B>::Saved {
     SlotExchange<T, B> slots;
-    Tensor<T, 2, B> x;                                     // [rows that the slots here read, in_dim]
+    Tensor<T, 2, B> x;                                     // [rows that this shard's slots read, in_dim]
     std::vector<gatefold::Saved<ExpertT, T, B>> expert{};  // [chunks]
     Tensor<T, 2, B> z;                                     // [own slots, out_dim], or empty, as in Mixture
     BatchStamp batch;
     std::shared_ptr<const Deal> deal;  // that of the parameters
-    Index passes = 0;                  // forward passes so far
+    Index passes = 0;                  // number of forward passes
     Noise noise;                       // of the experts
     void mixtures(auto&& f) const { f(*this); }
   };
@@ -110,8 +114,8 @@ struct ExpertParallel {
   Index out_dim() const { return mixture.out_dim(); }
   Index experts() const { return mixture.experts(); }
 
-  /// The parameters of a mixture of the same seed, and of its experts those of this shard.
-  /// @cost  memory for all experts of the layer until it returns
+  /// Returns the parameters of a mixture with the same seed, but only the experts of this shard.
+  /// @cost   memory for all experts of the layer until it returns
   template <class T, class B>
   Params<T, B> init(typename B::Context& ctx, Seed seed) const {
     expect_shard();
@@ -140,7 +144,7 @@ struct ExpertParallel {
                const Extra<T, B>& extra = {}, const Step& step = {}) const {
     forward_overlapping(ctx, p, x, u, saved, extra, step, NoWork{});
   }
-  /// The same, and work() while items are on their way to the shards of their experts.
+  /// forward that runs work() while items are transferred to the shards of their experts.
   template <class T, class B, class Step, class Work>
   void forward_overlapping(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> u,
                            Saved<T, B>& saved, const Extra<T, B>& extra, const Step& step, const Work& work) const {
@@ -182,7 +186,7 @@ struct ExpertParallel {
                 ExtraGrad<T, B>& dextra) const {
     backward_overlapping(ctx, p, x, saved, du, dx, grads, extra, dextra, NoWork{});
   }
-  /// The same, and work() while adjoints are on their way, before dx and dextra are added to.
+  /// backward that runs work() while gradients are transferred, before it adds to dx and dextra.
   template <class T, class B, class Work>
   void backward_overlapping(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, const Saved<T, B>& saved,
                             In<T, 2, B> du, Out<T, 2, B> dx, Params<T, B>& grads, const Extra<T, B>& extra,
@@ -256,8 +260,9 @@ struct ExpertParallel {
   static constexpr bool takes_weights() {
     return Mixture<GateT, ExpertT>::template takes_weights<T, B>();
   }
-  /// bring(c), compute(c) and give_back(c) of every chunk of the experts: one computes while the rows of the next one
-  /// come, the last one while those of the first return. work() runs while the first rows come.
+  /// Calls bring(c), compute(c) and give_back(c) for every chunk of the experts. A chunk computes while the rows of the
+  /// next one arrive; the last chunk computes while the results of the first return. work() runs while the first rows
+  /// arrive.
   template <class BringF, class ComputeF, class ReturnF, class T, class B, class Work>
   static void in_chunks(const SlotExchange<T, B>& slots, const BringF& bring, const ComputeF& compute,
                         const ReturnF& give_back, const Work& work) {
@@ -285,7 +290,7 @@ struct ExpertParallel {
   ExpertT own_experts(const Params<T, B>& p, const Saved<T, B>& saved) const {
     return with_noise(own_experts(p), saved.noise);
   }
-  /// Which noise reaches an item does not depend on where its expert lies.
+  /// Numbers the noise so that the noise of an item does not depend on the placement of its expert.
   template <class T, class B>
   void take_noise([[maybe_unused]] typename B::Context& ctx, const Groups<B>& own, Index rows, Saved<T, B>& saved,
                   const Extra<T, B>& extra) const {
@@ -301,7 +306,7 @@ struct ExpertParallel {
       Index first = 0, of_items = 0;
       for (std::size_t j = 0; j < all.size(); ++j) {
         if (static_cast<Index>(j) < shard->index()) first += all[j].rows;
-        of_items += all[j].of_items;  // a shard without items shows nothing
+        of_items += all[j].of_items;  // a shard without items cannot tell
       }
       if (saved.noise.random) saved.slots.number(*shard, ctx, own, of_items > 0, first, saved.deal->placement);
     }
@@ -314,10 +319,10 @@ ExpertParallel(Mixture<G, E>, S*, Placement) -> ExpertParallel<G, E, S>;
 template <class G, class E, class S>
 ExpertParallel(Mixture<G, E>, S*) -> ExpertParallel<G, E, S>;
 
-/// What is made of anything else: a sentence.
+/// Deduced for any other arguments, so that the assertion below can explain the mistake.
 template <class M, class S>
 struct NoMixture {};
-/// Of that: does not compile.
+/// Stops the compiler with one sentence.
 template <class M, class S>
 struct ExpertParallel<NoMixture<M, S>, M, S> {
   ExpertParallel(const auto&...) {}

@@ -7,7 +7,8 @@
 #include "gatefold/tensor/tensor.hpp"
 #include "gatefold/tensor/view.hpp"
 
-/// Scores and a mixing that were found where the items lie. Their adjoints are those of what was given.
+/// Scores and a mixing that were computed on the shards of the items. Their gradients are the gradients of the given
+/// values.
 namespace gatefold::dist {
 
 /// Scores whose items are the logits.
@@ -27,8 +28,9 @@ struct GivenScores {
   }
 };
 
-/// The same where the scores of one process have forward_rows: a device's lanes then share out a row as they do there,
-/// in whose order its sums are taken. A product of depth 0, whose epilogue puts the logits in.
+/// GivenScores for a gate whose scores have forward_rows in one process. The lanes of a device then share a row as they
+/// do in one process, so sums over the row have the same order. It is a product of depth 0 whose epilogue loads the
+/// logits.
 struct GivenRows : GivenScores {
   /// The epilogue: element [n, e] of z.
   template <class T, class B>
@@ -47,14 +49,14 @@ struct GivenRows : GivenScores {
   }
 };
 
-/// What is given of a mixed item: logits z, what selection ranks by, and probabilities q, E numbers of each.
+/// The given values of a mixed item: logits z, ranks, and probabilities q, E numbers each.
 ///
 ///     x[n,:] = [z[n,:], rank[n,:], q[n,:]]                                                              (2)
 template <class T, class B>
 struct MixedRows {
   enum Part { logits, rank, probabilities, parts };
 
-  /// Of element i = n E + e of the part.
+  /// Writes or adds element i = n E + e of a part to rows.
   struct Put {
     View<const T, 2, B> from;
     Index first;
@@ -65,7 +67,7 @@ struct MixedRows {
       to = adds ? to + from.data()[i] : from.data()[i];
     }
   };
-  /// The same, from rows.
+  /// Reads element i = n E + e of a part from rows.
   struct Take {
     View<const T, 2, B> rows;
     Index first;
@@ -73,7 +75,7 @@ struct MixedRows {
     GATEFOLD_HD void operator()(Index i) const { to.data()[i] = rows(i / to.extent(1), first + i % to.extent(1)); }
   };
 
-  /// The part of rows = or += from
+  /// Writes `from` to the part of rows, or adds it.
   static void put(typename B::Context& ctx, View<const T, 2, B> from, Part part, View<T, 2, B> rows, bool adds) {
     B::for_each(ctx, from.size(), Put{from, part * from.extent(1), adds, rows});
   }
@@ -98,7 +100,7 @@ struct MixedScores {
     Rows::put(ctx, dz, Rows::logits, dx, true);
   }
 };
-/// The mixing of items (2). Padding, whose items a gate sets to 0, has every expert alike.
+/// The mixing of items (2). Padding, whose items a gate sets to 0, gets the same probability for every expert.
 struct GivenMixing {
   template <class T, class B>
   struct Saved {
@@ -109,7 +111,7 @@ struct GivenMixing {
     View<const T, 1, B> valid{};  // [N] 1 = item, 0 = padding; empty: all are items
     Extra with_valid(View<const T, 1, B> mask) const { return {mask}; }
   };
-  /// Of element i = n E + e: q[n,e] = 1/E for padding
+  /// Element i = n E + e: q[n,e] = 1/E for padding
   template <class T, class B>
   struct SpreadPadding {
     View<const T, 1, B> valid;
@@ -133,7 +135,7 @@ struct GivenMixing {
   View<const T, 2, B> rank(View<const T, 2, B>, const Saved<T, B>& saved) const {
     return saved.rank;
   }
-  /// Writes dz, which is 0; adds to dx.
+  /// Writes dz = 0. Adds to dx.
   template <class T, class B>
   void backward(typename B::Context& ctx, const Nothing<T, B>&, In<T, 2, B>, In<T, 2, B>, In<T, 2, B>,
                 const Saved<T, B>&, In<T, 2, B> drank, In<T, 2, B> dq, Out<T, 2, B> dz, Out<T, 2, B> dx, Nothing<T, B>&,

@@ -33,12 +33,12 @@
 #include "gatefold/routing/sparse_plan.hpp"
 #include "gatefold/tensor/tensor.hpp"
 
-/// A gate that sees the batch of all shards as if it were one.
+/// A gate that routes the batch of all shards as one batch.
 namespace gatefold {
 
 namespace functor {
 
-/// Nothing, for any row.
+/// A row functor that does nothing.
 struct NoRow {
   template <class Lanes, class T>
   GATEFOLD_HD void operator()(const Lanes&, Index, T*) const {}
@@ -48,8 +48,8 @@ struct NoRow {
 
 namespace dist {
 
-/// True for a selection that reads logits and probabilities of the candidates and never the items, and learns nothing.
-/// Yours may say so by a specialisation.
+/// Whether a selection reads only logits and probabilities of the candidates, never the items, and learns nothing.
+/// Specialise it for your own selection.
 template <class SelectionT>
 inline constexpr bool reads_logits_alone = false;
 template <>
@@ -65,24 +65,24 @@ inline constexpr bool reads_logits_alone<NoisyTop1<LawT>> = true;
 template <class SelectionT>
 inline constexpr bool reads_logits_alone<Capacity<SelectionT>> = reads_logits_alone<SelectionT>;
 
-/// True for a mixing in which items of different sequences never meet: it stays with its items. Yours may say so by a
-/// specialisation.
+/// Whether a mixing never mixes items of different sequences, so that it can stay with its items. Specialise it for
+/// your own mixing.
 template <class MixingT>
 inline constexpr bool mixes_within_sequences =
     std::same_as<MixingT, TokenSimilarity> || std::same_as<MixingT, AttentionPosterior>;
 
-/// True for a gate that routes an item by itself, whatever the others are: it stays with its items.
+/// Whether a gate routes each item independently of the others, so that it stays with its items.
 template <class GateT>
 inline constexpr bool routes_alone = std::same_as<GateT, HashGate>;
 
 namespace global {
 
-/// How much of a gate needs the other shards' items.
+/// How much of a gate needs the items of other shards.
 enum class Sees {
-  own,     // nothing: items, or sequences of them (Soft MoE), that never meet
-  logits,  // selection and losses: items are scored where they are, and their logits gathered
-  mixed,   // the same: sequences are scored and mixed where they are, and logits and probabilities gathered
-  items    // all of it: the items are gathered, and every shard routes all of them
+  own,     // no part: items, or sequences of them (Soft MoE), are independent
+  logits,  // selection and losses: items are scored on their shard, and their logits gathered
+  mixed,   // selection and losses: sequences are scored and mixed on their shard, and the results gathered
+  items    // all parts: the items are gathered, and every shard routes all of them
 };
 
 template <class GateT>
@@ -92,15 +92,15 @@ struct Parts {
 template <class S, class M, class Sel, class... A>
 struct Parts<ComposedGate<S, M, Sel, A...>> {
   static constexpr bool composed = true;
-  /// Whether a device's gate in one process has its rows from the product that scores them.
+  /// Whether, on a device, the gate of one process computes its rows in the product of its scores.
   template <class T, class B>
   static constexpr bool scores_rows = !B::is_host && detail_::hook::scores::forward_rows<S, T, B>();
   template <class T, class B>
   using OfLogits = ComposedGate<std::conditional_t<scores_rows<T, B>, GivenRows, GivenScores>, M, Sel, A...>;
   using OfMixed = ComposedGate<MixedScores, GivenMixing, Sel, A...>;
-  /// Scores draw nothing by the number of an item, and nothing after the mixing needs the items.
+  /// The scores have no extra inputs that depend on the number of an item, and the selection does not read items.
   static constexpr bool selects_by_logits = !detail_::named::Extra<S>() && reads_logits_alone<Sel>;
-  /// Nor does the mixing.
+  /// In addition, the mixing works on rows of logits only.
   template <class T, class B>
   static constexpr bool by_logits =
       selects_by_logits&& detail_::hook::mixing::rows<M, T, B>() && std::same_as<Params<M, T, B>, Nothing<T, B>>;
@@ -117,7 +117,7 @@ constexpr Sees sees() {
     return Sees::items;
   }
 }
-/// The gate of all shards' items, and what is kept where a mixing stays with its items.
+/// The gate that routes the items of all shards, and the saved values of a mixing that stays with its items.
 template <class GateT, class T, class B, Sees = sees<GateT, T, B>()>
 struct Inner {
   using Type = GateT;
@@ -139,18 +139,22 @@ struct Inner<GateT, T, B, Sees::mixed> {
 
 }  // namespace global
 
-/// The gate of a mixture whose items lie on several shards, in their order: item n of shard i is item n + Σ_{j<i} N_j
-/// of the batch.
+/// The gate of a mixture whose items are on several shards, in order: item n of shard i is item n + Σ_{j<i} N_j of the
+/// batch.
 ///
-/// Linear scores, or others without extra inputs, before a selection that reads logits alone (TopK, ExpertChoice,
-/// Capacity, …) are computed where the items are, and their logits [N, E] gathered. So is a mixing that
-/// mixes_within_sequences (similarity- and attention-aware gates) after them, whose sequences must lie on one shard:
-/// logits, ranks and probabilities are gathered. Any other gate is given the items of all shards, and every shard
-/// routes all of them. Either way plan and auxiliary losses are those of one process.
-/// Its padding is `extra.valid` of the gate; `extra` is otherwise the same on all shards. A gate with a plan of its own
-/// (SoftMoe) and one that routes_alone stay on their shard, where their sequences must lie.
-/// @cost  logits: N·E values gathered, mixed: 3·N·E, and the selection of N items; items: N·D values, and the gate for
-///        N items
+/// Where the gate is computed depends on its parts:
+/// - Linear scores, or others without extra inputs, before a selection that reads only logits (TopK, ExpertChoice,
+///   Capacity, …) are computed on the shards of the items. Their logits [N, E] are gathered.
+/// - A mixing with mixes_within_sequences (similarity- and attention-aware gates) after these scores also stays with
+///   its items. Each sequence must be on one shard. Logits, ranks and probabilities are gathered.
+/// - A gate with another plan type (SoftMoe), and one with routes_alone, stays on its shard. Each sequence must be on
+///   one shard.
+/// - For any other gate the items of all shards are gathered, and every shard routes all of them.
+///
+/// Plan and auxiliary losses are those of one process. Padding is `extra.valid` of the gate; otherwise `extra` is the
+/// same on all shards.
+/// @cost   logits: N·E values gathered, mixed: 3·N·E, and the selection of N items; items: N·D values, and the gate
+///         for N items
 template <class GateT, class T, class B>
 struct GlobalGate {
   static constexpr global::Sees sees = global::sees<GateT, T, B>();
@@ -162,16 +166,16 @@ struct GlobalGate {
   using Inner = typename global::Inner<GateT, T, B>::Type;
 
   struct Saved {
-    Plan<GateT, T, B> plan;  // of all shards' items, unless they never meet
+    Plan<GateT, T, B> plan;  // of all shards' items, or of this shard's if they are independent
     gatefold::Saved<Inner, T, B> gate;
     std::vector<Index> items{};  // of each shard
     typename global::Inner<GateT, T, B>::Mixed mixed;
-    Tensor<T, 2, B> seen;                  // [N, E] logits, [N, 3 E] what was mixed, or [N, D] items of all shards
-    std::array<Tensor<T, 1, B>, 3> masks;  // [N] or empty: the gate's padding, its mixing's, its selection's
+    Tensor<T, 2, B> seen;                  // [N, E] logits, [N, 3 E] MixedRows, or [N, D] items of all shards
+    std::array<Tensor<T, 1, B>, 3> masks;  // [N] or empty: padding of the gate, mixing, selection
     SparsePlan<T, B> own_part;             // this shard's picks
-    Tensor<Index, 1, B> picks;             // their numbers in `plan`
+    Tensor<Index, 1, B> picks;             // their positions in `plan`
 
-    /// The plan of this shard's items.
+    /// Returns the plan of this shard's items.
     auto& own() {
       if constexpr (sees == global::Sees::own) {
         return plan;
@@ -210,7 +214,8 @@ struct GlobalGate {
     }
   }
 
-  /// @param dplan  of saved.own(). Adds to dx and, each shard its part of them, to grads
+  /// Adds to dx, and adds this shard's part of the gradient to grads.
+  /// @param dplan  the gradient of saved.own()
   template <class ShardT>
   static void backward(const GateT& gate, ShardT& shard, typename B::Context& ctx, const Params<GateT, T, B>& p,
                        In<T, 2, B> x, const Saved& saved, const typename Plan<GateT, T, B>::Grad& dplan,
@@ -226,7 +231,7 @@ struct GlobalGate {
       fill(ctx, dseen, 0);
       with_inner(gate, p, saved, extra, [&](const auto& inner, const auto& params, const auto& all) {
         gatefold::ExtraGrad<Inner, T, B> unused{};
-        if constexpr (sees != global::Sees::items) {  // a row's adjoint depends on that item's weights alone
+        if constexpr (sees != global::Sees::items) {  // a row's gradient depends only on the weights of that item
           gatefold::Params<Inner, T, B> none{};
           inner.backward(ctx, params, saved.seen, saved.plan, saved.gate, dall, dseen, none, all, unused);
           const View<const T, 2, B> clean = without_padding<T, B>(ctx, x, extra.valid);
@@ -236,14 +241,14 @@ struct GlobalGate {
           gate.scores.backward(ctx, p.scores, clean, dz, dx, grads.scores);
         } else {
           shard.sum(ctx, dall.weight.data(), dall.weight.size());
-          // Every shard finds the gradient of the whole batch; the first one has it.
+          // Every shard computes the gradient of the whole batch; only shard 0 keeps it.
           auto others = ctx.template acquire<gatefold::Params<GateT, T, B>>();
           if (shard.index() > 0) {
             shape_like(*others, grads);
             set_zero(ctx, *others);
           }
           const View<T, 2, B> own = dseen.rows(first_item(shard, saved), dx.extent(0));
-          copy(ctx, dx, own);  // in the order of one process: the gate adds to what came from the experts
+          copy(ctx, dx, own);  // the order of one process: the gate adds to the gradient of the experts
           inner.backward(ctx, params, saved.seen, saved.plan, saved.gate, dall, dseen,
                          shard.index() == 0 ? grads : *others, all, unused);
           copy(ctx, own, dx);
@@ -272,12 +277,12 @@ struct GlobalGate {
     for (Index j = 0; j < shard.index(); ++j) first += saved.items[static_cast<std::size_t>(j)];
     return first;
   }
-  /// The mixing with the width that it left 0.
+  /// Returns the mixing; if its width is 0, with the width of the items.
   static auto mixing_of(const GateT& gate) {
     const Index width = item_width(gate.scores);
     return width > 0 ? with_model_dim(gate.mixing, width) : gate.mixing;
   }
-  /// MixedRows of this shard's items, in scratch.
+  /// Returns the MixedRows of this shard's items, in scratch.
   template <class ShardT, class MixedT>
   static View<const T, 2, B> mix(const GateT& gate, const ShardT& shard, typename B::Context& ctx,
                                  const Params<GateT, T, B>& p, In<T, 2, B> clean, MixedT& mixed,
@@ -299,8 +304,8 @@ struct GlobalGate {
     Rows::put(ctx, mixed.probabilities, Rows::probabilities, rows, false);
     return rows;
   }
-  /// The adjoint of the logits, in scratch; adds to dx, grads and dextra.
-  /// @param drows  of MixedRows
+  /// Returns the gradient of the logits, in scratch; adds to dx, grads and dextra.
+  /// @param drows  gradient of the MixedRows
   template <class MixedT>
   static View<T, 2, B> mix_backward(const GateT& gate, typename B::Context& ctx, const Params<GateT, T, B>& p,
                                     In<T, 2, B> clean, const MixedT& mixed, View<const T, 2, B> drows, Out<T, 2, B> dx,
@@ -317,8 +322,8 @@ struct GlobalGate {
     add(ctx, dgiven, dz);
     return dz;
   }
-  /// On a device by the product that leaves rows to a functor, where scores have it: its rows do not depend on how many
-  /// there are, and a gate in one process takes it too.
+  /// Computes the logits. On a device, uses the product with a row functor if the scores have it, as the gate of one
+  /// process does, because its rows do not depend on the number of rows.
   static void score(const auto& scores, typename B::Context& ctx, const auto& p, In<T, 2, B> x, Out<T, 2, B> z) {
     if constexpr (global::Parts<GateT>::template scores_rows<T, B>) {
       scores.forward_rows(ctx, p, x, z, functor::NoRow{});
@@ -326,7 +331,7 @@ struct GlobalGate {
       scores.forward(ctx, p, x, z);
     }
   }
-  /// f(gate, parameters, extra) of the gate of all items.
+  /// Calls f(gate, parameters, extra) for the gate of all items.
   template <class F>
   static void with_inner(const GateT& gate, const Params<GateT, T, B>& p, const Saved& saved,
                          const Extra<GateT, T, B>& extra, const F& f) {
@@ -344,7 +349,7 @@ struct GlobalGate {
       f(gate, p, all);
     }
   }
-  /// f(mask, number) of every padding mask of extra inputs.
+  /// Calls f(mask, number) for every padding mask of extra inputs.
   template <class E, class F>
   static void each_mask(E& extra, const F& f) {
     const auto one = [&](auto& of, std::size_t i) {
@@ -356,7 +361,7 @@ struct GlobalGate {
       one(extra.selection, 2);
     }
   }
-  /// How many items each shard has, and which of them are padding.
+  /// Gathers the number of items of each shard, and the padding masks.
   template <class ShardT>
   static void count_items(ShardT& shard, typename B::Context& ctx, Index items, const Extra<GateT, T, B>& extra,
                           Saved& saved) {

@@ -16,10 +16,11 @@
 #include "gatefold/core/types.hpp"
 #include "gatefold/dist/world.hpp"
 
-/// The threads of a process that exchange bytes with each other and, one of them for all, with those of the others.
+/// The threads of a process that exchange bytes with each other. One of them exchanges with the other processes for
+/// all.
 namespace gatefold::dist {
 
-/// [first, first + count) of `of` things, for place `index` of `places`: as even as can be, in order.
+/// The range [first, first + count) of `things` things for place `index` of `places`: as even as possible, in order.
 struct Range {
   Index first = 0, count = 0;
   static Range of(Index things, Index index, Index places) {
@@ -29,27 +30,27 @@ struct Range {
   bool has(Index thing) const { return first <= thing && thing < first + count; }
 };
 
-/// Bytes that a shard gives to another, or takes from it.
+/// Bytes that a shard sends to another, or memory where it receives them.
 using Bytes = std::span<const std::byte>;
 using Room = std::span<std::byte>;
 
-/// What a shard has given and waited for.
+/// Counts the exchanges of a shard.
 struct Traffic {
   Index exchanges = 0;
   std::uint64_t given = 0;  // bytes, to other shards
   std::uint64_t sent = 0;   // of these, to other processes
-  double seconds = 0;       // in exchanges: for those that came later, and for bytes; not what is computed meanwhile
-  double waiting = 0;       // of these, until all had come: shards of other processes where RunOptions say so
+  double seconds = 0;       // in exchanges: waiting for later shards and moving bytes, without the time of work()
+  double waiting = 0;       // of these, until all shards have come; other processes only if measured
 };
 
-/// Nothing to compute meanwhile.
+/// No work during an exchange.
 struct NoWork {
   void operator()() const {}
 };
 
 namespace group {
 
-/// What an exception says.
+/// Returns the message of an exception.
 inline std::string sentence_of(const std::exception_ptr& failure) {
   try {
     std::rethrow_exception(failure);
@@ -60,16 +61,17 @@ inline std::string sentence_of(const std::exception_ptr& failure) {
   }
 }
 
-/// Thrown where a shard waits for one that has failed; run() throws what the first one threw.
+/// Thrown on shards that wait for a failed shard; run() throws the exception of the first failed shard.
 struct GATEFOLD_UNIQUE Stopped : Error {
   Stopped() : Error("dist: another shard has failed") {}
 };
 
-/// The shards that are threads of this process, and where they meet.
+/// The shards that are threads of this process. They meet here to exchange bytes.
 template <World W>
 class Group {
  public:
-  /// @param meets  whether processes meet before each exchange, so that waiting is told from moving bytes
+  /// @param meets  whether processes meet before each exchange, so that waiting is measured separately from moving
+  ///               bytes
   Group(W& world, Index shards, bool meets = false)
       : world_(world),
         shards_(shards),
@@ -81,15 +83,15 @@ class Group {
   Index shards() const { return shards_; }
   const Range& here() const { return here_; }
 
-  /// Give bytes out[j] to each shard j and take in[j] from it; all shards of all processes call it in the same order.
-  /// Meanwhile work() runs, which exchanges nothing and touches none of the bytes: it goes on while those for other
-  /// processes are on their way, if this is a StartingWorld.
-  /// @param memory  where the shard has them; those for other processes on the host, unless this is a DeviceWorld
+  /// Sends bytes out[j] to each shard j and receives in[j] from it. All shards of all processes call it in the same
+  /// order. work() runs meanwhile; it must not exchange and must not touch these bytes. If W is a StartingWorld, it
+  /// runs while the bytes for other processes are transferred.
+  /// @param memory  the memory of the bytes. Bytes for other processes are on the host, unless W is a DeviceWorld
   template <class M, class Work = NoWork>
   void exchange(const M& memory, Index shard, std::span<const Bytes> out, std::span<const Room> in, Traffic& traffic,
                 const Work& work = {}) {
     const auto begin = Clock::now();
-    memory.finish();  // others read what is given
+    memory.finish();  // others read these bytes
     start(shard, {out, in, M::is_host, true}, !std::is_same_v<Work, NoWork>);
     const auto started = Clock::now();
     run(work);
@@ -99,11 +101,11 @@ class Group {
       all_came_ = Clock::now();
       finish_with_other_processes();
     });
-    const auto waited = all_came_ - back;  // before the next exchange can begin
+    const auto waited = all_came_ - back;  // read before the next exchange can begin
     auto computed = back - started;
     std::exception_ptr failure;
     try {
-      if constexpr (!std::is_same_v<Work, NoWork>) {  // what it has asked of a device
+      if constexpr (!std::is_same_v<Work, NoWork>) {  // wait for the device work that it has started
         const auto met = Clock::now();
         memory.finish();
         computed += Clock::now() - met;
@@ -113,7 +115,7 @@ class Group {
         memory.copy(from.data(), static_cast<Index>(from.size()), in[static_cast<std::size_t>(j)].data());
       }
       memory.finish();
-    } catch (...) {  // a device's: thrown when nobody reads any more what this shard has given
+    } catch (...) {  // a device error: thrown below, when no shard reads this shard's bytes any more
       failure = std::current_exception();
     }
     meet([] {});
@@ -129,7 +131,7 @@ class Group {
     traffic.waiting += std::chrono::duration<double>(waited).count();
   }
 
-  /// A shard has left: whoever waits for it waits for ever.
+  /// Marks a shard as returned. If other shards wait for it, stops the run, because they would wait forever.
   void leave(Index shard) {
     const std::lock_guard lock(mutex_);
     ++left_;
@@ -138,7 +140,7 @@ class Group {
                                                " has returned, and others wait for it: they do not run the same "
                                                "program")));
   }
-  /// A shard has thrown.
+  /// Stops the run because a shard has thrown.
   void fail(std::exception_ptr failure) {
     const std::lock_guard lock(mutex_);
     stop(failure);
@@ -154,8 +156,8 @@ class Group {
   };
   Call& call(Index shard) { return calls_[static_cast<std::size_t>(shard - here_.first)]; }
 
-  /// What this shard gives and takes. When the last one has come, what is for other processes sets out, if shards
-  /// compute meanwhile.
+  /// Records the bytes of this shard. The last shard checks all sizes and, if shards compute meanwhile, starts the
+  /// transfer to other processes.
   void start(Index shard, const Call& given, bool works) {
     if (call(shard).under_way)
       throw DeviceError("dist: what a shard computes while it exchanges may not exchange: it is under way already");
@@ -173,7 +175,7 @@ class Group {
   void run(const F& work) {
     try {
       work();
-    } catch (...) {  // others wait for this shard, and read what it gives
+    } catch (...) {  // the others wait for this shard, and read its bytes
       const std::lock_guard lock(mutex_);
       stop(std::current_exception());
       if (std::exchange(begun_, false)) world_.fail(sentence_of(failure_));
@@ -181,7 +183,7 @@ class Group {
     }
   }
 
-  /// Wait for all shards of this process; the last one to come runs `alone` before the others go on.
+  /// Waits for all shards of this process. The last one to arrive runs the function before the others continue.
   template <class F>
   void meet(const F& alone) {
     std::unique_lock lock(mutex_);
@@ -216,7 +218,7 @@ class Group {
     changed_.notify_all();
   }
 
-  /// Before anybody reads: a shard that throws takes its bytes along.
+  /// Checks the sizes before any shard reads, because a shard that throws frees its bytes.
   void expect_sizes() {
     for (Index i = here_.first; i < here_.first + here_.count; ++i)
       for (Index j = here_.first; j < here_.first + here_.count; ++j) {
@@ -228,7 +230,7 @@ class Group {
                             ": they do not run the same program");
       }
   }
-  /// A byte to and from each.
+  /// Sends a byte to each other process and receives one from it.
   void meet_other_processes() {
     static constexpr std::byte here{};
     outgoing_.clear();
@@ -241,7 +243,7 @@ class Group {
     }
     world_.exchange(outgoing_, incoming_);
   }
-  /// On their way, where the world lets them be, and processes need not meet before.
+  /// Starts the transfer, if the world supports it and processes do not meet before.
   void begin_with_other_processes() {
     if constexpr (StartingWorld<W>) {
       if (meets_ || world_.size() == 1 || on_devices()) return;
@@ -260,7 +262,7 @@ class Group {
     world_.exchange(outgoing_, incoming_);
   }
   bool on_devices() { return DeviceWorld<W> && !call(here_.first).on_host; }
-  /// Messages of two processes are listed by who gives, then by who takes, on both sides.
+  /// Lists the messages of two processes by sender, then by receiver, on both sides.
   void list_messages() {
     outgoing_.clear();
     incoming_.clear();
@@ -288,7 +290,7 @@ class Group {
   std::condition_variable changed_;
   std::vector<Call> calls_;
   Index started_ = 0, arrived_ = 0, generation_ = 0, left_ = 0;
-  bool begun_ = false;  // the world has an exchange under way
+  bool begun_ = false;  // an exchange of the world has begun
   std::exception_ptr failure_;
   std::vector<Outgoing> outgoing_;
   std::vector<Incoming> incoming_;
@@ -296,7 +298,7 @@ class Group {
   Clock::time_point all_came_{};
 };
 
-/// @throws ArgumentError unless all processes cut the batch into as many shards
+/// @throws ArgumentError unless all processes divide the batch into the same number of shards
 template <World W>
 void expect_same_shards(W& world, Index shards) {
   std::vector<Index> theirs(static_cast<std::size_t>(world.size()), shards);

@@ -11,11 +11,11 @@
 
 namespace gatefold::dist {
 
-/// How many rows every shard holds of tensors of Sharded packs, known to all.
+/// The number of rows that every shard holds of the tensors of Sharded packs, gathered on all shards.
 class HeldRows {
  public:
-  /// @param mine  first extents of this shard's tensors, in an order that is the same on all
-  /// @cost  an exchange of so many numbers
+  /// @param mine  first extents of this shard's tensors, in the same order on all shards
+  /// @cost   an exchange of one number per tensor
   template <class ShardT>
   HeldRows(ShardT& shard, const std::vector<Index>& mine)
       : by_tensor_(mine.size(), std::vector<Index>(static_cast<std::size_t>(shard.count()))) {
@@ -24,16 +24,16 @@ class HeldRows {
     for (std::size_t at = 0; at < all.size(); ++at) by_tensor_[at % mine.size()][at / mine.size()] = all[at];
   }
 
-  /// By shard.
+  /// Returns the rows of a tensor on each shard.
   const std::vector<Index>& of(std::size_t tensor) const { return by_tensor_[tensor]; }
   Index count(std::size_t tensor) const { return std::accumulate(of(tensor).begin(), of(tensor).end(), Index(0)); }
-  /// Of the shards before one.
+  /// Returns the number of rows on the shards before `shard`.
   Index before(std::size_t tensor, Index shard) const {
     return std::accumulate(of(tensor).begin(), of(tensor).begin() + shard, Index(0));
   }
-  /// Require that rows are where they are dealt, or nowhere: a group of the parameters is a pack, some of whose tensors
-  /// are empty.
-  /// @throws ArgumentError on all shards, naming the tensor
+  /// Checks that every shard holds the rows that are assigned to it, or that no shard holds any. A group of the
+  /// parameters is a pack with some empty tensors.
+  /// @throws ArgumentError on all shards, with the name of the tensor
   void expect_dealt(const char* where, const std::string& name, std::size_t tensor, const DealtRows& rows) const {
     if (!rows.deal || count(tensor) == 0) return;
     for (Index j = 0; j < static_cast<Index>(of(tensor).size()); ++j) {

@@ -13,23 +13,24 @@
 
 namespace gatefold::dist {
 
-/// The ranks of another world, whose messages to other nodes are gathered on the way (hierarchical all-to-all).
+/// A world on top of another one that gathers messages to other nodes on the way (hierarchical all-to-all).
 ///
 ///     dist::Mpi world;                          // mpirun -n 32, eight on each node: ranks 0 to 7 on the first, …
 ///     dist::Hierarchical nodes{world, 8};
 ///     dist::run(nodes, 32, program);
 ///
-/// Of m ranks of a node, rank (a, i), the i-th of node a, hands what it has for (b, j) to (a, j), which sends what all
-/// of node a have for (b, j) as one message. A rank sends R/m − 1 messages to other nodes instead of R − m, each m
-/// times as long, and every byte for another node crosses its own node once: it pays where messages are many and
-/// short. No bit of a run depends on it.
-/// @cost  an exchange is three of `world`: m − 1 short messages within the node, then what crosses it, then nodes.
-///        Memory for what a rank sends to other nodes, forwards and gets from them; no allocation after a first call of
-///        as many bytes
+/// A node has m ranks; rank (a, i) is the i-th of node a. It hands its bytes for (b, j) to (a, j), which sends the
+/// bytes of all ranks of node a for (b, j) as one message. A rank therefore sends R/m − 1 messages to other nodes
+/// instead of R − m, each m times as long. Every byte for another node crosses its own node once more. This pays if
+/// messages are many and short. The bits of a run stay the same.
+/// @cost   an exchange is three exchanges of `world`: m − 1 short messages of sizes within the node, the forwarded
+///         bytes within the node, and the messages between nodes. Memory for the bytes that a rank sends to other
+///         nodes, forwards and receives from them; no allocation after a first call with as many bytes
 template <World W>
 class Hierarchical {
  public:
-  /// @param node  ranks of a node, m: neighbours. 1, or all there are: `world` as it is
+  /// @param node  ranks of a node, m, which are neighbours. If it is 1 or the number of all ranks, `world` is used
+  ///              unchanged
   /// @throws ArgumentError unless it is positive and divides the number of ranks
   Hierarchical(W& world, int node) : world_(world), node_(node) {
     expect(node > 0 && world.size() % node == 0, "Hierarchical", "node",
@@ -43,16 +44,17 @@ class Hierarchical {
     if constexpr (requires { world_.listen(); }) world_.listen();
   }
 
-  /// As that of `world`.
-  /// @throws as that of `world`, and DeviceError if a rank of another node sends another size than is expected
+  /// Exchanges messages as `world` does.
+  /// @throws the errors of `world`; DeviceError if a rank of another node sends another size than expected
   void exchange(std::span<const Outgoing> outgoing, std::span<const Incoming> incoming) {
     if (one_level()) return world_.exchange(outgoing, incoming);
     tell_sizes(outgoing);
     forward(outgoing, incoming);
     cross(incoming);
   }
-  /// In two halves, as `world` where it is taken as it is; else all of it is in the second one.
-  /// @throws as exchange, and ArgumentError if another exchange has not finished
+  /// Splits an exchange into two calls. If `world` is used unchanged, its own begin and finish are called; otherwise
+  /// finish does the whole exchange.
+  /// @throws the errors of exchange; ArgumentError if another exchange has not finished
   void begin(std::span<const Outgoing> outgoing, std::span<const Incoming> incoming) requires StartingWorld<W> {
     if (one_level()) return world_.begin(outgoing, incoming);
     expect(!begun_, "Hierarchical.begin", "exchange", "the one before finished", "one under way");
@@ -75,7 +77,7 @@ class Hierarchical {
   int place() const { return rank() % node_; }  // i
   bool is_here(int rank) const { return rank / node_ == here(); }
   int at(int node, int place) const { return node * node_ + place; }
-  /// f(place) for the other ranks of this node.
+  /// Calls f(place) for the other ranks of this node.
   template <class F>
   void each_neighbour(const F& f) const {
     for (int j = 0; j < node_; ++j)
@@ -99,10 +101,11 @@ class Hierarchical {
     if (bytes > 0) incoming_.push_back({rank, static_cast<std::byte*>(data), bytes});
   }
 
-  /// sizes_ [place, node]: of what each rank of this node has for the rank of this one's place in each node.
+  /// Exchanges sizes within the node: sizes_[place, node] is the number of bytes that the rank at `place` of this node
+  /// has for the rank of `node` with the same place as this rank.
   void tell_sizes(std::span<const Outgoing> outgoing) {
     const std::size_t n = index(nodes());
-    told_.assign(index(size()), 0);  // [place, node]: for (node, place)
+    told_.assign(index(size()), 0);  // [place, node]: for rank (node, place)
     for (const Outgoing& message : outgoing)
       told_[index(message.rank % node_) * n + index(message.rank / node_)] += message.bytes;
     sizes_.assign(index(size()), 0);
@@ -116,7 +119,8 @@ class Hierarchical {
   }
   Size size_of(int place, int node) const { return sizes_[index(place) * index(nodes()) + index(node)]; }
 
-  /// What goes to each other node, from the ranks of this one in order, after the size of each rank's part.
+  /// Exchanges bytes within the node: messages between its ranks, and the parts of one message to each other node. A
+  /// message has the size of each rank's part, then the parts of this node's ranks in order.
   void forward(std::span<const Outgoing> outgoing, std::span<const Incoming> incoming) {
     clear();
     for (const Outgoing& message : outgoing)
@@ -124,7 +128,7 @@ class Hierarchical {
     for (const Incoming& message : incoming)
       if (is_here(message.rank)) incoming_.push_back(message);
 
-    // This rank's own, by the place and the node that it is for.
+    // This rank's own bytes, by place and node of their destination.
     std::size_t end = 0;
     starts_.assign(index(size()), 0);
     const auto start_of = [&](int j, int b) -> std::size_t& { return starts_[index(at(b, j))]; };
@@ -173,7 +177,8 @@ class Hierarchical {
     world_.exchange(outgoing_, incoming_);
   }
 
-  /// One message to the rank of the same place in each other node, and from it.
+  /// Exchanges one message with the rank of the same place in each other node, and copies its parts to their
+  /// destination.
   void cross(std::span<const Incoming> incoming) {
     clear();
     each_other_node(
@@ -202,7 +207,7 @@ class Hierarchical {
         starts_[index(message.rank)] += message.bytes;
       }
   }
-  /// starts_ of the ranks of node b.
+  /// Sets starts_ for the ranks of node b.
   void find_parts(int b) {
     const std::byte* const message = arrived_.data() + messages_[index(b)].first;
     std::size_t start = messages_[index(b)].first + header();
@@ -223,19 +228,19 @@ class Hierarchical {
     if (bytes > 0) std::memcpy(to, from, bytes);
   }
 
-  /// A message, where it stands among all.
+  /// Position and size of a message in the buffer of all messages.
   struct Part {
     std::size_t first = 0, bytes = 0;
   };
 
   W& world_;
   const int node_;
-  bool begun_ = false;  // an exchange, which is not finished
+  bool begun_ = false;  // an exchange has begun and is not finished
   std::span<const Outgoing> begun_out_{};
   std::span<const Incoming> begun_in_{};
   std::vector<Outgoing> outgoing_{};
   std::vector<Incoming> incoming_{};
-  std::vector<Size> told_{}, sizes_{}, expected_{};  // [place, node] twice; [rank]
+  std::vector<Size> told_{}, sizes_{}, expected_{};  // told_, sizes_: [place, node]; expected_: [rank]
   std::vector<std::size_t> starts_{}, next_{};       // [rank] where its bytes begin
   std::vector<Part> messages_{};                     // [node]
   std::vector<std::byte> packed_{}, forwarded_{}, arrived_{};

@@ -13,21 +13,22 @@
 
 namespace gatefold::dist {
 
-/// Copies of hot experts, and where all of them should lie so that the busiest shard has little more than the mean: the
-/// next copy for the expert that has most load on each, then the longest first, each to the shard that has least.
+/// A planner that copies hot experts and places all experts, so that the busiest shard has little more than the mean
+/// load. It gives the next copy to the expert with the largest load per place. Then it places experts by decreasing
+/// load per place, each on the shard with the smallest load.
 ///
-///     C (⌈E/C⌉ + extra) places;   the next copy for argmax_e l_e/c_e, until they are taken              (1)
+///     C (⌈E/C⌉ + extra) places;   the next copy for argmax_e l_e/c_e, until all are taken               (1)
 ///
 /// Source: DeepSeek's expert parallelism load balancer, github.com/deepseek-ai/EPLB, its global policy: replicate, then
-/// pack. Here no shard has an expert twice; a copy that finds no other shard with room is left out.
-/// @order  of equal loads the lower expert first; of shards that have as much the one with fewer experts, then the
-///         lower
+/// pack. Here no shard has an expert twice; a copy is left out if no other shard has room.
+/// @order  of experts with equal loads, the lower one first; of shards with equal loads, the one with fewer experts,
+///         then the lower one
 struct HottestFirst {
   Index extra = 1;  // places on each shard for copies
 
   /// @param loads  [E] of each expert
-  /// @param now    where they lie: an expert's place in `shard_of` stays where it is if that shard holds it still
-  /// @throws ArgumentError unless extra is at least 0 and loads are those of the experts
+  /// @param now  the present placement. An expert's entry of `shard_of` is kept if that shard still holds the expert
+  /// @throws ArgumentError unless extra is at least 0 and `loads` has one entry per expert
   /// @cost   O(E (E + C) extra)
   Placement place(const std::vector<Index>& loads, Index shards, const Placement& now) const {
     const Index experts = now.experts(), room = divide_up(experts, shards) + extra;
@@ -47,7 +48,7 @@ struct HottestFirst {
   }
 
  private:
-  /// On how many shards each expert should lie.
+  /// Returns the number of shards for each expert.
   static std::vector<Index> places_of(const std::vector<Index>& loads, Index shards, Index free) {
     std::vector<Index> places(loads.size(), 1);
     for (; free > 0; --free) {
@@ -56,12 +57,12 @@ struct HottestFirst {
         if (loads[e] > 0 && places[e] < shards &&
             (hottest == loads.size() || loads[e] * places[hottest] > loads[hottest] * places[e]))
           hottest = e;
-      if (hottest == loads.size()) break;  // all of them are everywhere, or have nothing to do
+      if (hottest == loads.size()) break;  // every expert is on all shards, or has no load
       ++places[hottest];
     }
     return places;
   }
-  /// The shards of each expert, ascending.
+  /// Returns the shards of each expert, ascending.
   static std::vector<std::vector<Index>> packed(const std::vector<Index>& loads, const std::vector<Index>& places,
                                                 Index shards, Index room) {
     std::vector<std::size_t> order(loads.size());

@@ -12,11 +12,11 @@
 
 namespace gatefold::dist {
 
-/// The load of every shard.
+/// Returns the load of every shard.
 ///
-///     L_j = Σ_{e on j} l_e,   of an expert on several shards a part that is as even as can be           (1)
+///     L_j = Σ_{e on j} l_e;   the load of an expert on several shards is divided as evenly as possible  (1)
 ///
-/// @param loads  [E], slots say
+/// @param loads  [E], for example slots
 inline std::vector<Index> loads_of_shards(const std::vector<Index>& loads, const Placement& placement, Index shards) {
   expect(static_cast<Index>(loads.size()) == placement.experts(), "loads_of_shards", "loads",
          Joined{"those of ", placement.experts(), " experts"}, loads.size());
@@ -29,11 +29,12 @@ inline std::vector<Index> loads_of_shards(const std::vector<Index>& loads, const
   }
   return of;
 }
-/// How much more the busiest shard has than the mean: how much longer the experts of a step take than they must.
+/// Returns the load of the busiest shard over the mean: the factor by which the experts of a step take longer than with
+/// an even load.
 ///
 ///     max_j L_j / (Σ_j L_j / C)                                                                         (2)
 ///
-/// @return 1: even, C: one shard has all; 1 where there is no load
+/// @return 1: even, C: one shard has all; 1 if there is no load
 inline double imbalance(const std::vector<Index>& loads, const Placement& placement, Index shards) {
   const std::vector<Index> of = loads_of_shards(loads, placement, shards);
   const Index total = std::accumulate(of.begin(), of.end(), Index(0));

@@ -13,11 +13,12 @@
 #include "gatefold/policy/policy.hpp"
 #include "gatefold/tensor/pack.hpp"
 
-/// Gates of mixtures that all shards hold whole: without ExpertParallel a gate sees the items of its shard alone.
+/// A check of gates outside ExpertParallel: all shards hold such a mixture whole, and its gate sees only the items of
+/// its shard.
 namespace gatefold::dist {
 
-/// True for a selection that picks for an item by that item's candidates alone, without noise. Yours may say so by a
-/// specialisation.
+/// Whether a selection picks for an item from that item's candidates only, without noise. Specialise it for your own
+/// selection.
 template <class SelectionT>
 inline constexpr bool picks_alone = false;
 template <>
@@ -31,12 +32,12 @@ inline constexpr bool picks_alone<SigmoidBias> = true;  // counts for the biases
 
 namespace local {
 
-/// Whether a gate of one shard's items does to each what a gate of the whole batch does.
+/// Whether a gate that sees the items of one shard gives each item the picks of a gate that sees the whole batch.
 template <class GateT, class B>
 struct Composed {
   static constexpr bool is_enough = false;
 };
-/// Of a gate of parts, each of which must be.
+/// For a gate made of parts: every part must have this property.
 template <class S, class M, class Sel, class... A, class B>
 struct Composed<ComposedGate<S, M, Sel, A...>, B> {
   static constexpr bool is_enough = sizeof...(A) == 0 && !detail_::named::Extra<S>() &&
@@ -47,7 +48,7 @@ constexpr bool is_enough() {
   return global::sees<GateT, float, B>() == global::Sees::own || Composed<GateT, B>::is_enough;
 }
 
-/// Require it of the gate of every mixture outside an ExpertParallel, whose parameters are in a pack.
+/// Checks the gate of every mixture outside an ExpertParallel whose parameters are in a pack.
 template <class B, class P>
 void check_gates(const P& params) {
   if constexpr (detail_::pack::is_vector<P>) {

@@ -14,22 +14,23 @@
 
 namespace gatefold::dist {
 
-/// Where experts should lie so that the busiest shard has little more than the mean: the longest first, each to the
-/// shard that has least.
+/// A planner that places experts so that the busiest shard has little more than the mean load. Experts are placed by
+/// decreasing load, each on the shard with the smallest load.
 ///
-/// Source: Graham 1969, "Bounds on multiprocessing timing anomalies", longest processing time: at most 4/3 of the least
-/// there is, were there no limit on how many experts a shard holds. An expert is never divided: where one has more than
-/// the mean, so has its shard.
-/// @order  of equal loads the lower expert first; of shards that have as much the one with fewer experts, then the
-///         lower. Which of the parts becomes which shard's: the one with most experts in common with what lies there
-///         takes it first, then the part and the shard of lower number
+/// Source: Graham 1969, "Bounds on multiprocessing timing anomalies", longest processing time: at most 4/3 of the
+/// optimum, if the number of experts per shard is not limited. An expert is never divided: if an expert has more than
+/// the mean load, so has its shard.
+/// @order  of experts with equal loads, the lower one first; of shards with equal loads, the one with fewer experts,
+///         then the lower one. The resulting parts are then assigned to shards: the pair of part and shard with the
+///         most experts in common first, then the lower part, then the lower shard
 struct LongestFirst {
-  Index most = 0;      // experts on a shard; 0: as many as there are where they are dealt evenly
-  double gain = 0.05;  // experts stay where they are unless the imbalance falls by this part of it
+  Index most = 0;      // experts on a shard; 0: ⌈E/C⌉, as in an even distribution
+  double gain = 0.05;  // experts move only if the imbalance falls by at least this fraction
 
   /// @param loads  [E] of each expert
-  /// @param now    where they lie
-  /// @throws ArgumentError unless most is 0 or enough for all experts, gain is at least 0, and loads are those of them
+  /// @param now  the present placement
+  /// @throws ArgumentError unless most is 0 or enough for all experts, gain is at least 0, and `loads` has one entry
+  ///         per expert
   /// @cost   O(E (C + log E))
   Placement place(const std::vector<Index>& loads, Index shards, const Placement& now) const {
     const Index experts = now.experts(), least = divide_up(experts, shards);
@@ -66,7 +67,7 @@ struct LongestFirst {
     }
     return placement;
   }
-  /// Which shard takes which part does not change the loads: as few experts as this finds are moved.
+  /// Assigns parts to shards so that few experts move. The assignment does not change the loads.
   static void name_parts(Placement& parts, Index shards, const Placement& now) {
     std::map<std::pair<Index, Index>, Index> common;  // (part, shard) → experts
     for (std::size_t e = 0; e < parts.shard_of.size(); ++e) ++common[{parts.shard_of[e], now.shard_of[e]}];
@@ -83,7 +84,7 @@ struct LongestFirst {
       taken[static_cast<std::size_t>(shard)] = true;
     };
     for (const auto& pair : pairs) give(pair.first.first, pair.first.second);
-    Index next = 0;  // parts that nothing is in common with take what is left
+    Index next = 0;  // parts without a shard take the remaining ones
     for (Index part = 0; part < shards; ++part) {
       while (next < shards && taken[static_cast<std::size_t>(next)]) ++next;
       if (next < shards) give(part, next);

@@ -11,15 +11,15 @@
 
 namespace gatefold::dist {
 
-/// A loss of the batch of all shards, of which each has a part.
+/// A loss of the batch of all shards; each shard has a part of the batch.
 ///
-///     L = Σ_j n_j L_j / Σ_j n_j,   n_j: the targets of shard j that count                               (1)
+///     L = Σ_j n_j L_j / Σ_j n_j,   n_j: number of counted targets of shard j                            (1)
 ///
-/// Its value is L on every shard, and its adjoint that of L: a shard's gradients are its terms of a sum (DataParallel).
-/// A shard may have no items, or none that counts: what the loss makes of nothing counts then neither. All shards call
-/// it together.
-/// @tparam learns  whether the loss inside has parameters, which are those of all shards
-/// @cost   an exchange of a few numbers forward and backward; of a loss that learns also two scalings of all gradients
+/// Its value is L on every shard. Its gradient is that of L, so the gradients of a shard are its terms of a sum
+/// (DataParallel). A shard can have no items or no counted targets; the value of the loss inside is then ignored. All
+/// shards call it together.
+/// @tparam learns  whether the loss inside has parameters, which all shards share
+/// @cost   an exchange of a few numbers forward and backward; for a loss that learns also two scalings of all gradients
 template <class LossT, class ShardT, bool learns = detail_::named::Params<LossT>()>
 struct LossOfShards {
   LossT loss;
@@ -33,7 +33,7 @@ struct LossOfShards {
   void validate(In<T, 2, B> y, const Target<T, B>& target) const {
     loss.template validate<T, B>(y, target);
   }
-  /// The targets of all shards.
+  /// Returns the number of counted targets of all shards.
   template <class C, class TargetV>
   Index counted(C& ctx, const TargetV& target) const {
     return all().sum(gatefold::detail_::loss::counted<typename C::Backend>(loss, ctx, target.extent(0), target));
@@ -59,7 +59,7 @@ struct LossOfShards {
     const T part = share<T, B>(ctx, target), total = all().sum(part == 0 ? T(0) : part * mine);
     B::from_host(ctx, 1, &total, value.data());
   }
-  /// n_j / Σ n; 0 where there is none at all.
+  /// Returns n_j / Σ n, or 0 if no target counts.
   template <class T, class B>
   T share(typename B::Context& ctx, const Target<T, B>& target) const {
     const Index mine = gatefold::detail_::loss::counted<B>(loss, ctx, target.extent(0), target),
@@ -74,7 +74,7 @@ struct LossOfShards {
   }
 };
 
-/// The same of a loss that learns.
+/// LossOfShards of a loss that learns.
 template <class LossT, class ShardT>
 struct LossOfShards<LossT, ShardT, true> {
   LossT loss;
@@ -106,8 +106,8 @@ struct LossOfShards<LossT, ShardT, true> {
     loss.template forward<T, B>(ctx, p, model, y, target, value, saved);
     means().template sum<T, B>(ctx, target, value);
   }
-  /// The loss inside adds its own gradient, of the mean over this shard's targets, to what is there: that is scaled up
-  /// before, and all of it down after.
+  /// The loss inside adds its gradient, of the mean over this shard's targets, to the present gradients. So these are
+  /// divided by the share before, and everything is multiplied by the share afterwards.
   template <class T, class B, class ModelP>
   void backward(typename B::Context& ctx, const Params<T, B>& p, const ModelP& model, In<T, 2, B> y,
                 const Target<T, B>& target, const Saved<T, B>& saved, Out<T, 2, B> dy, Params<T, B>& grads,

@@ -9,14 +9,14 @@
 #include "gatefold/backend/elementwise.hpp"
 #include "gatefold/core/types.hpp"
 
-/// Where what shards give to each other lies. Code of shards is written once, for the host and for devices.
+/// Memory of the data that shards exchange. The code of shards is written once, for the host and for devices.
 namespace gatefold::dist {
 
-/// That of the host. What is asked is done when the call returns.
+/// Memory of the host. Every call has finished when it returns.
 struct HostMemory {
   static constexpr bool is_host = true;
 
-  /// to = from; as memory of devices copies: from anywhere to anywhere.
+  /// to = from. In DeviceMemory, either can be on the host or on a device.
   template <class T>
   void copy(const T* from, Index n, T* to) const {
     if (n > 0) std::memcpy(to, from, static_cast<std::size_t>(n) * sizeof(T));
@@ -26,15 +26,15 @@ struct HostMemory {
   void add(const T* from, Index n, T* to) const {
     for (Index i = 0; i < n; ++i) to[i] += from[i];
   }
-  /// Return when all that was asked is done.
+  /// Waits until all started operations are done.
   void finish() const {}
 
-  /// Values for the host to read: where they stand.
+  /// Returns values for the host to read, in place.
   template <class T>
   std::span<T> read(T* from, Index n) const {
     return {from, static_cast<std::size_t>(n)};
   }
-  /// Room for the host to write values that belong to `to`, and then `write`.
+  /// Returns memory for the host to write values of `to`. Call `write` afterwards.
   template <class T>
   std::span<T> room(T* to, Index n) const {
     return {to, static_cast<std::size_t>(n)};
@@ -43,7 +43,8 @@ struct HostMemory {
   void write(std::span<T>, T*) const {}
 };
 
-/// That of the device of a context, in the order of its stream. Lists that the host reads or writes are copies.
+/// Memory of the context's device. Operations are ordered by its stream. Lists that the host reads or writes are
+/// copies.
 template <class C>
 struct DeviceMemory {
   using B = typename C::Backend;
@@ -76,7 +77,7 @@ struct DeviceMemory {
   }
 };
 
-/// That in which a context works.
+/// Returns the memory in which a context works.
 template <class C>
 auto memory_of([[maybe_unused]] C& ctx) {
   if constexpr (C::Backend::is_host) {

@@ -27,14 +27,14 @@ namespace gatefold::dist {
 
 namespace moving {
 
-/// A deal, and what it becomes.
+/// A deal and its replacement.
 struct Change {
   std::shared_ptr<const Deal> from, to;
   bool moves() const { return from->placement != to->placement; }
 };
 
-/// f(name, pack, change) for every Sharded pack of experts that moves.
-/// @throws ArgumentError where one is made like none of the parameters
+/// Calls f(name, pack, change) for every Sharded pack of experts that move.
+/// @throws ArgumentError if a pack was not made like the parameters
 template <class F>
 struct EachPack {
   const std::vector<Change>& changes;
@@ -42,7 +42,7 @@ struct EachPack {
   void operator()(const Name&, auto&) const {}
   void sharded(const Name& at, auto& pack) {
     if (!pack.deal)
-      return detail_::pack::visit<false>(*this, at, pack.part);  // Zero: experts among what is dealt by rows
+      return detail_::pack::visit<false>(*this, at, pack.part);  // a pack of Zero, which has packs of experts inside
     const auto change =
         std::find_if(changes.begin(), changes.end(), [&](const Change& c) { return c.from == pack.deal; });
     expect(change != changes.end(), "move_experts", at, "a pack that is made like the parameters", "another");
@@ -55,9 +55,9 @@ void each_pack(const std::vector<Change>& changes, P& run, const F& f) {
   for_each_tensor(visitor, run);
 }
 
-/// For every tensor of experts that move, in order: whether any shard holds rows of it. A group of the parameters is a
-/// pack, some of whose tensors are empty.
-/// @throws ArgumentError on all shards where one holds other rows than its deal says
+/// Returns for every tensor of experts that move, in order, whether any shard holds rows of it. A group of the
+/// parameters is a pack with some empty tensors.
+/// @throws ArgumentError on all shards if a shard holds other rows than its deal assigns
 template <class ShardT, class R>
 std::vector<bool> held(ShardT& shard, const std::vector<Change>& changes, R& run) {
   std::vector<Index> mine;
@@ -80,25 +80,25 @@ std::vector<bool> held(ShardT& shard, const std::vector<Change>& changes, R& run
   return found;
 }
 
-/// What becomes of the packs of a shard: made beside what is there, and put in its place together.
+/// Builds the new tensors of a shard next to the old ones; commit() replaces all of them together.
 template <class ShardT, class C>
 class Move {
  public:
   Move(ShardT& shard, C& ctx) : shard_(shard), ctx_(ctx) {}
 
-  /// Rows that leave are given to other shards, and rows that come taken.
+  /// Sends the rows that leave this shard and receives those that arrive.
   template <class P>
   void bring(const std::vector<Change>& changes, P& run, const std::vector<bool>& held) {
     std::size_t next = 0;
     each_pack(changes, run, [&](const Name& at, auto& pack, const Change& change) {
       prepare(at, pack, change, [&](const auto& from, const Range& experts, auto& to) {
-        if (!held[next++]) return to.resize_like(from);  // no expert, or of another group: empty on all shards
+        if (!held[next++]) return to.resize_like(from);  // empty on all shards: no expert, or another group
         resize(from, experts, change, to);
         exchange(from, experts, change, to);
       });
     });
   }
-  /// Of these only the shapes matter: zeros.
+  /// Makes zeros of the new shapes, for packs whose values are not kept.
   template <class P>
   void shape(const std::vector<Change>& changes, P& pack) {
     each_pack(changes, pack, [&](const Name& at, auto& one, const Change& change) {
@@ -114,7 +114,7 @@ class Move {
   }
 
  private:
-  /// What is there becomes what make(it, its experts, what it becomes) writes.
+  /// Prepares to replace each tensor by the one that make(tensor, its experts, new tensor) fills.
   template <class F>
   struct Prepare {
     Move& move;
@@ -126,7 +126,7 @@ class Move {
       move.ready_.push_back([&t, next] { std::swap(t, *next); });
     }
     template <class T, class B>
-    void operator()(const Name&, Table<T, B>&, const DealtRows&) const {}  // no expert has one
+    void operator()(const Name&, Table<T, B>&, const DealtRows&) const {}  // experts have no tables
   };
   template <class P, class F>
   void prepare(const Name& at, Sharded<P>& pack, const Change& change, const F& make) {
@@ -144,7 +144,7 @@ class Move {
     const auto memory = memory_of(ctx_);
     const auto count = static_cast<std::size_t>(shard_.count());
     const Index me = shard_.index(), width = rows::width(from);
-    std::vector<std::vector<Index>> leave(count), come(count);  // rows by shard; those that stay are its own
+    std::vector<std::vector<Index>> leave(count), come(count);  // by shard; rows that stay are under this one
     Index before = 0, after = 0;
     for (Index e = experts.first; e < experts.first + experts.count; ++e) {
       const Placement &from_here = change.from->placement, &to_there = change.to->placement;
@@ -154,7 +154,7 @@ class Move {
       before += from_here.on(me, e);
       if (to_there.on(me, e)) come[static_cast<std::size_t>(was)].push_back(after++);
     }
-    std::vector<std::vector<T>> out(count), in(count);  // on the host: rows that move are few
+    std::vector<std::vector<T>> out(count), in(count);  // on the host, because few rows move
     std::vector<Bytes> give;
     std::vector<Room> take;
     for (std::size_t j = 0; j < count; ++j) {
@@ -175,8 +175,8 @@ class Move {
   std::vector<std::function<void()>> ready_;
 };
 
-/// What becomes of the deals of all ExpertParallel of a model.
-/// @throws ArgumentError on all shards where the placements do not fit or are not the same on all
+/// Returns the changes of the deals of all ExpertParallel of a model.
+/// @throws ArgumentError on all shards if the placements do not fit or differ between shards
 template <class ShardT>
 std::vector<Change> changes_of(ShardT& shard, const char* where, const std::vector<std::shared_ptr<const Deal>>& deals,
                                const std::vector<Placement>& to) {
@@ -194,7 +194,7 @@ std::vector<Change> changes_of(ShardT& shard, const char* where, const std::vect
 
 }  // namespace moving
 
-/// Where the experts of a run lie: of each ExpertParallel of its model, in order.
+/// Returns the placement of each ExpertParallel of a run's model, in order.
 template <class R>
 std::vector<Placement> placements(const R& run) {
   std::vector<Placement> all;
@@ -202,19 +202,19 @@ std::vector<Placement> placements(const R& run) {
   return all;
 }
 
-/// Let the experts of a run lie elsewhere from here on: parameters and what the optimizer keeps of them go from shard
-/// to shard. All shards call it together, between two steps. What follows has the bits of a run whose experts stay, and
-/// so have its checkpoints.
-/// @param run  a Trainer, or another owner whose `each` lists what moves, `params` are the model's, and `context()` its
-///             context; its packs are made like the parameters (zeros_like, the optimizers' begin). Gradients of
-///             experts are zeros afterwards. Packs that a program keeps beside do not move: they are refused from then
-///             on
-/// @param to   of each ExpertParallel, in the order of the parameters, as placements(run); without entries: even
-/// @return how many experts have moved
-/// @throws ArgumentError on all shards where these do not fit or are not the same on all, and where parts of a batch
-///         wait for a step; DeviceError where another shard has failed. Nothing has moved then, nor after bad_alloc
-/// @cost   rows that move cross once, in an exchange for each tensor; this shard's experts, their gradients and their
-///         optimizer's state twice in memory meanwhile
+/// Moves the experts of a run to given placements: parameters and their optimizer state go from shard to shard. All
+/// shards call it together, between two steps. The run and its checkpoints keep the bits of a run whose experts stay.
+/// @param run  a Trainer, or another owner: `each` lists the packs that move, `params` are those of the model, and
+///             `context()` returns its context. Its packs must be made like the parameters (zeros_like, the optimizers'
+///             begin). Gradients of experts are zeros afterwards. Packs outside `run` do not move, and are refused from
+///             then on
+/// @param to  of each ExpertParallel, in the order of placements(run); a placement without entries is even
+/// @return the number of experts that have moved
+/// @throws ArgumentError on all shards if the placements do not fit or differ between shards, or if an accumulated part
+///         of a batch waits for a step; DeviceError if another shard has failed. Nothing has moved then, nor after
+///         bad_alloc
+/// @cost   moved rows are transferred once, in an exchange for each tensor. Meanwhile this shard's experts, their
+///         gradients and their optimizer state are in memory twice
 template <class ShardT, class R>
 Index move_experts(ShardT& shard, R& run, const std::vector<Placement>& to) {
   auto& ctx = run.context();
@@ -233,7 +233,7 @@ Index move_experts(ShardT& shard, R& run, const std::vector<Placement>& to) {
   moving::Move<ShardT, std::remove_reference_t<decltype(ctx)>> move(shard, ctx);
   move.bring(changes, run, held);
   if constexpr (requires { run.grads; }) move.shape(changes, run.grads);
-  shard.barrier();  // all shards have theirs
+  shard.barrier();  // all shards have received their rows
   move.commit();
   return moved;
 }

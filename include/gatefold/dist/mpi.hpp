@@ -17,37 +17,38 @@
 
 namespace gatefold::dist {
 
-/// How a world of MPI's processes waits.
+/// How a world of MPI processes waits.
 struct MpiOptions {
-  double timeout = 300;   // seconds without any message after which a rank that owes one ends the run
-  bool progress = false;  // between begin and finish a thread asks MPI, every 50 µs: for a processor that is free
+  double timeout = 300;   // seconds without any message, after which exchange throws
+  bool progress = false;  // a thread calls MPI every 50 µs between begin and finish; needs a free processor
 };
 
-/// The processes that mpirun (or srun) started, as a world.
+/// The world of the processes that mpirun (or srun) has started.
 ///
 ///     dist::Mpi world;
 ///     try {
 ///       ...                            // dist::run(world, shards, program)
 ///     } catch (const std::exception& error) {
 ///       world.fail(error.what());      // the others stop waiting
-///       std::cerr << error.what();     // while the world lives: the launcher ends the rest when one rank returns
+///       std::cerr << error.what();     // while the world exists: the launcher ends the rest when one rank returns
 ///       return 1;
 ///     }
 ///
-/// Built by all processes together. It starts MPI, and ends it, unless the program has; it has a communicator of its
-/// own, so that the program's messages and its own do not meet. Calls may come from any thread, from one at a time.
+/// All processes construct it together. It starts and ends MPI, unless the program does so. It uses a separate
+/// communicator, so its messages never mix with those of the program. Any thread can call it, but only one at a time.
 ///
-/// A rank that fails tells the others, which throw `DeviceError{"rank 2: its sentence"}` from their exchange. A rank
-/// that is killed is the launcher's to find, which ends the others. One that stands still, or has left early, makes
-/// exchange throw after the timeout and name it. Having failed, here or there, a world exchanges nothing more.
+/// A rank that fails tells the others, which throw `DeviceError{"rank 2: its sentence"}` from their exchange. If a rank
+/// is killed, the launcher finds out and ends the others. If a rank hangs or has left early, exchange throws after the
+/// timeout and names the rank. After a failure of any rank, the world refuses further exchanges.
 ///
-/// The destructor waits for those of the other ranks: after a failure for 5 seconds, in which they may report, else for
-/// 5 seconds more than the timeout. It ends all processes (MPI_Abort) if one is missing then. A world that an exception
-/// destroys has failed.
+/// The destructor waits for the destructors of the other ranks: 5 seconds after a failure, so that they can report it,
+/// otherwise 5 seconds more than the timeout. If a rank is still missing then, it ends all processes (MPI_Abort). If an
+/// exception destroys the world, this rank counts as failed.
 class Mpi {
  public:
   /// @throws ArgumentError unless timeout > 0
-  /// @throws DeviceError if MPI has ended before, or does not let threads take turns (MPI_THREAD_SERIALIZED)
+  /// @throws DeviceError if MPI has ended before, or does not support calls from several threads in turn
+  ///         (MPI_THREAD_SERIALIZED)
   explicit Mpi(MpiOptions options = {})
       : timeout_(checked(options.timeout)), started_(start()), comm_(duplicate()), notices_(comm_), transfers_(comm_) {
     mpi::expect_success(MPI_Comm_rank(comm_, &rank_), "MPI_Comm_rank");
@@ -71,31 +72,31 @@ class Mpi {
   int rank() const { return rank_; }
   int size() const { return size_; }
 
-  /// Deliver messages between processes. No call of MPI waits: it asks in turn for messages and for failures.
+  /// Delivers messages between processes. No MPI call blocks: messages and failures are polled in turn.
   ///
   /// @param outgoing  in   to other ranks; the messages from one rank to another in the order in which they are listed
-  /// @param incoming  out  from other ranks, of the sizes that these send
-  /// @throws ArgumentError if a rank is none of the others; nothing is sent
-  /// @throws DeviceError when a rank has failed, sent another size than is expected, or owes its message for longer
-  ///         than the timeout; the others are told. What stands in `incoming` is unspecified; nothing is written there
-  ///         later
-  /// @cost   no allocation after a first call of as many messages, but MPI's own
+  /// @param incoming  out  from other ranks, of the sizes that they send
+  /// @throws ArgumentError if a rank is not one of the others; no message is sent then
+  /// @throws DeviceError if a rank has failed, has sent another size than expected, or has sent no message for longer
+  ///         than the timeout; the other ranks are told. The contents of `incoming` are unspecified then, and are not
+  ///         written later
+  /// @cost   no allocation after a first call with as many messages, except by MPI
   void exchange(std::span<const Outgoing> outgoing, std::span<const Incoming> incoming) {
     begin(outgoing, incoming);
     finish();
   }
-  /// Its first half: messages set out, and this process may compute. They are delivered when finish() returns; until
-  /// then nothing else is exchanged, and what they lie in stays: while an exception passes too, until fail() or the end
-  /// of the world has given them up. With the option `progress` another thread calls MPI meanwhile: a program that does
-  /// so itself needs MPI_THREAD_MULTIPLE then.
-  /// @throws as exchange, and ArgumentError if another exchange has not finished
+  /// Starts an exchange; this process can compute meanwhile. The messages are delivered when finish() returns. Until
+  /// then no other exchange can start, and the memory of the messages must stay valid. If an exception is thrown, it
+  /// must stay valid until fail() or the destructor has given the messages up. With the option `progress`, another
+  /// thread calls MPI meanwhile, so a program that calls MPI itself then needs MPI_THREAD_MULTIPLE.
+  /// @throws the errors of exchange; ArgumentError if another exchange has not finished
   void begin(std::span<const Outgoing> outgoing, std::span<const Incoming> incoming) {
     for (const Outgoing& message : outgoing) expect_other(message.rank, "outgoing");
     for (const Incoming& message : incoming) expect_other(message.rank, "incoming");
     if (failed_) throw DeviceError(sentence_);
     expect(!begun_, "Mpi.begin", "exchange", "the one before finished", "one under way");
     or_fail(*this, [&] {
-      look_for_failures();  // before anything is received from a rank that has let go of what it sent
+      look_for_failures();  // before receiving from a rank that has freed what it sent
       transfers_.begin(outgoing, incoming);
       begun_ = true;
       if (progress_) progress_->start();
@@ -118,15 +119,16 @@ class Mpi {
     });
   }
 
-  /// Throws where a rank has failed, as exchange does, if that is known. Waits for nobody.
+  /// Throws DeviceError if another rank is known to have failed. Does not wait.
   void listen() {
     if (failed_) throw DeviceError(sentence_);
     const auto alone = pause_progress();
     look_for_failures();
   }
 
-  /// Tell the other ranks that this one has failed, and why: once, and not what they told. Waits for nobody, but half a
-  /// second for messages of an exchange that has begun, which is given up.
+  /// Tells the other ranks that this one has failed, and why. Does so only once, and does not send back a failure that
+  /// they have reported. Does not wait for them, except up to half a second for the messages of an exchange that has
+  /// begun, which is given up.
   /// @param sentence  up to 1000 bytes of it are sent
   void fail(const std::string& sentence) noexcept {
     if (progress_) progress_->stop();
@@ -135,7 +137,7 @@ class Mpi {
       try {
         sentence_ = sentence;
         notices_.send(sentence);
-      } catch (...) {  // then they find out by the timeout
+      } catch (...) {  // the others notice by the timeout
       }
     }
     if (!transfers_.complete()) settled_ = transfers_.abandon(Seconds(0.5));
@@ -146,7 +148,7 @@ class Mpi {
     expect(timeout > 0, "Mpi", "timeout", "more than 0 seconds", timeout);
     return Seconds(timeout);
   }
-  // Whether it was not the program that started MPI.
+  // Returns whether this class has started MPI.
   static bool start() {
     int begun = 0, ended = 0, threads = MPI_THREAD_SINGLE;
     mpi::expect_success(MPI_Initialized(&begun), "MPI_Initialized");
@@ -186,7 +188,7 @@ class Mpi {
     sentence << "Mpi.exchange: " << transfers_.missing() << " within " << timeout_.count() << " s (it may wait itself)";
     throw DeviceError(sentence.str());
   }
-  // Whether all ranks are at the end of their world. Asks MPI for nothing while it might still write into messages.
+  // Returns whether all ranks have reached their destructor. Calls MPI only if it cannot write into messages any more.
   bool all_leave() {
     MPI_Request request = MPI_REQUEST_NULL;
     bool possible = settled_ && MPI_Ibarrier(comm_, &request) == MPI_SUCCESS;
@@ -197,16 +199,16 @@ class Mpi {
     });
   }
 
-  static constexpr Seconds to_report{5};  // that a rank has, once another has failed
+  static constexpr Seconds to_report{5};  // for a rank to report, after another has failed
 
   Seconds timeout_;
   bool started_;
   MPI_Comm comm_;
   int rank_ = 0, size_ = 1;
-  bool begun_ = false;    // an exchange, whose messages may have arrived, but which is not finished
-  bool failed_ = false;   // here or there
+  bool begun_ = false;    // an exchange has begun and is not finished
+  bool failed_ = false;   // this rank or another
   std::string sentence_;  // why
-  bool settled_ = true;   // nothing under way writes into memory of callers
+  bool settled_ = true;   // no transfer can still write into memory of callers
   int exceptions_ = std::uncaught_exceptions();
   mpi::Notices notices_;
   mpi::Transfers transfers_;

@@ -8,8 +8,8 @@
 
 namespace gatefold::dist::mpi {
 
-/// What processes tell each other about their failures: short texts beside the messages of an exchange, under a tag of
-/// their own. They are so short that MPI takes them in whole, whether or not anybody receives them.
+/// Short texts by which processes report failures to each other, under a separate tag. They are so short that MPI sends
+/// them completely, whether or not the other side receives.
 class Notices {
  public:
   static constexpr int tag = 1;
@@ -17,8 +17,9 @@ class Notices {
 
   explicit Notices(MPI_Comm comm) : comm_(comm) {}
 
-  /// Tell all others, without waiting for them. Once: the text is kept while it is under way.
-  /// @throws DeviceError where MPI does not take it
+  /// Sends a text to all other processes, without waiting for them. Call it once, because the text is kept while it is
+  /// sent.
+  /// @throws DeviceError if MPI refuses it
   void send(const std::string& sentence) {
     text_ = sentence.substr(0, longest);
     int size = 0, self = 0;
@@ -32,7 +33,7 @@ class Notices {
     }
   }
 
-  /// What another process told, if any did: `rank 2: its sentence`.
+  /// Returns the report of another process, if there is one: `rank 2: its sentence`.
   std::optional<std::string> received() {
     int there = 0, length = 0;
     MPI_Status status;
@@ -41,7 +42,7 @@ class Notices {
     expect_success(MPI_Get_count(&status, MPI_CHAR, &length), "MPI_Get_count");
     std::string text(std::size_t(length), ' ');
     expect_success(MPI_Recv(text.data(), length, MPI_CHAR, status.MPI_SOURCE, tag, comm_, MPI_STATUS_IGNORE),
-                   "MPI_Recv");  // it is there: nothing to wait for
+                   "MPI_Recv");  // has arrived, so this does not block
     return "rank " + std::to_string(status.MPI_SOURCE) + ": " + text;
   }
 

@@ -11,8 +11,8 @@
 
 namespace gatefold::dist::mpi {
 
-/// A thread that takes the messages of an exchange while the process computes: MPI libraries move little of what is
-/// under way while nobody asks them. From start to stop it alone calls MPI.
+/// A thread that takes the messages of an exchange while the process computes, because MPI libraries move few bytes
+/// unless the program calls them. Between start and stop, only this thread calls MPI.
 class Progress {
  public:
   explicit Progress(Transfers& transfers) : transfers_(transfers), thread_([this] { run(); }) {}
@@ -34,17 +34,17 @@ class Progress {
     }
     changed_.notify_one();
   }
-  /// @return what went wrong meanwhile, if anything
+  /// @return the error that happened meanwhile, if any
   std::exception_ptr stop() noexcept {
     const std::lock_guard lock(mutex_);
     goes_ = false;
     return std::exchange(failure_, nullptr);
   }
-  /// MPI is the caller's while it has this.
+  /// Returns a lock; the caller can call MPI while it holds it.
   std::unique_lock<std::mutex> pause() { return std::unique_lock(mutex_); }
 
  private:
-  static constexpr std::chrono::microseconds rest{50};  // between two questions, as in wait_until
+  static constexpr std::chrono::microseconds rest{50};  // between two polls, as in wait_until
 
   void run() {
     std::unique_lock lock(mutex_);
@@ -67,7 +67,7 @@ class Progress {
   std::condition_variable changed_;
   bool goes_ = false, ends_ = false;
   std::exception_ptr failure_;
-  std::thread thread_;  // the last: it reads the others
+  std::thread thread_;  // last, because it reads the others
 };
 
 }  // namespace gatefold::dist::mpi

@@ -1,6 +1,6 @@
 #pragma once
 
-// Functions of C alone: MPI's classes for C++ would have to be linked, and left the standard in 2012.
+// Only C functions: MPI's C++ classes would have to be linked, and were removed from the standard in 2012.
 #ifndef OMPI_SKIP_MPICXX
 #define OMPI_SKIP_MPICXX 1
 #endif
@@ -15,7 +15,7 @@
 
 namespace gatefold::dist::mpi {
 
-/// @throws DeviceError with the call and MPI's own sentence, unless it succeeded
+/// @throws DeviceError with the name of the call and MPI's message, unless it succeeded
 inline void expect_success(int status, const char* call) {
   if (status == MPI_SUCCESS) return;
   char text[MPI_MAX_ERROR_STRING] = "";
@@ -24,9 +24,9 @@ inline void expect_success(int status, const char* call) {
   throw DeviceError(std::string(call) + ": " + text);
 }
 
-/// Start MPI, for threads that take turns; its calls then return what goes wrong, those without a communicator too.
-/// @return the level of threads that there is
-/// @throws DeviceError where it does not start
+/// Starts MPI for threads that call it in turn. MPI calls then return their errors, also calls without a communicator.
+/// @return the level of thread support
+/// @throws DeviceError if MPI does not start
 inline int start() {
   int threads = MPI_THREAD_SINGLE;
   expect_success(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &threads), "MPI_Init_thread");

@@ -12,15 +12,16 @@
 
 namespace gatefold::dist::mpi {
 
-/// The messages of one exchange while they are under way. MPI counts in int, so long messages go in pieces; the last is
-/// shorter than a piece, 0 bytes if need be, so that it shows where a message ends.
+/// The messages of one exchange while they are transferred. MPI counts in int, so long messages are sent in pieces. The
+/// last piece is shorter than the others, possibly 0 bytes, to mark the end of a message.
 class Transfers {
  public:
   static constexpr int tag = 0;
 
   explicit Transfers(MPI_Comm comm, std::size_t piece = std::size_t{1} << 30) : comm_(comm), piece_(piece) {}
 
-  /// Start an exchange; those before it are complete or abandoned. Receives come first, so that messages find them.
+  /// Starts an exchange. Earlier ones must be complete or abandoned. Receives are posted first, so that messages find
+  /// them.
   void begin(std::span<const Outgoing> outgoing, std::span<const Incoming> incoming) {
     complete_ = false;
     pieces_.clear();
@@ -40,9 +41,9 @@ class Transfers {
     complete_ = requests_.empty();
   }
 
-  /// Take what has arrived or left.
-  /// @return whether anything has
-  /// @throws DeviceError if another size was sent than is expected here
+  /// Takes the pieces that have arrived or left.
+  /// @return whether there were any
+  /// @throws DeviceError if a rank has sent another size than expected
   bool take() {
     int taken = 0;
     const int result = MPI_Testsome(int(requests_.size()), requests_.data(), &taken, indices_.data(), statuses_.data());
@@ -56,10 +57,11 @@ class Transfers {
     return taken > 0;
   }
 
-  /// Nothing is under way: all is delivered, or given up.
+  /// Returns whether all messages are delivered or given up.
   bool complete() const { return complete_; }
 
-  /// Whom this exchange waits for: `nothing from rank 1, 3`, or, where all is here, `nothing taken by rank 2`.
+  /// Returns the ranks that this exchange waits for: `nothing from rank 1, 3`, or, if everything has arrived, `nothing
+  /// taken by rank 2`.
   std::string missing() const {
     std::set<int> from, to;
     for (std::size_t i = 0; i < requests_.size(); ++i)
@@ -72,9 +74,9 @@ class Transfers {
     return text;
   }
 
-  /// Give up what is under way. What has met its other side is waited for, while that goes on; what has not is never
-  /// touched again, once all have given up.
-  /// @return whether nothing will be written into the memory of the messages
+  /// Gives up the messages. Waits up to `limit` for transfers that both sides have started. Other transfers never touch
+  /// the messages again, once all ranks have given up.
+  /// @return whether MPI will not write into the memory of the messages any more
   bool abandon(Seconds limit) noexcept {
     for (std::size_t i = 0; i < requests_.size(); ++i)
       if (pieces_[i].incoming && requests_[i] != MPI_REQUEST_NULL) MPI_Cancel(&requests_[i]);
@@ -110,7 +112,7 @@ class Transfers {
   MPI_Request* next() {
     indices_.emplace_back();
     statuses_.emplace_back();
-    requests_.push_back(MPI_REQUEST_NULL);  // the last, so that the others have room for as many at any time
+    requests_.push_back(MPI_REQUEST_NULL);  // last, so that the other lists are never shorter
     return &requests_.back();
   }
 
@@ -121,7 +123,7 @@ class Transfers {
   static void expect_received(const Piece& piece, int error) {
     int kind = MPI_SUCCESS;
     if (error != MPI_SUCCESS) MPI_Error_class(error, &kind);
-    if (kind == MPI_ERR_TRUNCATE) throw_other_size(piece, "more");  // MPI does not tell how many
+    if (kind == MPI_ERR_TRUNCATE) throw_other_size(piece, "more");  // MPI does not report how many
     expect_success(error, piece.incoming ? "MPI_Irecv" : "MPI_Isend");
   }
   static void expect_size(const Piece& piece, const MPI_Status& status) {
@@ -136,8 +138,8 @@ class Transfers {
   bool complete_ = true;
   std::vector<MPI_Request> requests_;
   std::vector<Piece> pieces_;         // of requests_
-  std::vector<int> indices_;          // what MPI answers
-  std::vector<MPI_Status> statuses_;  // what MPI answers
+  std::vector<int> indices_;          // results of MPI_Testsome
+  std::vector<MPI_Status> statuses_;  // results of MPI_Testsome
 };
 
 }  // namespace gatefold::dist::mpi

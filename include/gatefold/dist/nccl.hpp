@@ -20,28 +20,28 @@ class NcclCommunicator;  // backend/cuda/nccl.cuh
 
 namespace gatefold::dist {
 
-/// How long a world of NCCL's ranks waits.
+/// How long a world of NCCL ranks waits.
 struct NcclOptions {
   double timeout = 300;  // seconds after which an exchange that NCCL has not finished ends the run
 };
 
-/// Processes that have a device each, and give each other what lies there by NCCL.
+/// A world of processes with one device each. They exchange data on these devices with NCCL.
 ///
 ///     dist::Mpi processes;
 ///     cudaSetDevice(…);                      // another one in each process of a machine
 ///     dist::Nccl world{processes};
 ///     dist::run(world, shards, program);     // whose contexts are on that device
 ///
-/// Built by all processes together, on a world that outlives it: what lies on the host goes there, and before each
-/// exchange of devices the ranks tell each other there how many bytes they send. So a rank that has failed, is late or
-/// runs another program is found by that world, with its sentences, and NCCL moves what all agree on. Where NCCL
-/// reports an error or does not finish, the rank gives its communicator up, tells the others and throws. Having failed,
-/// here or there, a world exchanges nothing more.
-/// @tparam CommunicatorT  NCCL's; what its functions do is said there
+/// All processes construct it together, on an inner world that must outlive it. Data on the host goes through the inner
+/// world. Before each exchange between devices, the ranks tell each other through it how many bytes they send. So the
+/// inner world reports a rank that has failed, is late or runs another program, and NCCL only moves bytes that all
+/// ranks agree on. If NCCL reports an error or does not finish, the rank aborts its communicator, tells the others and
+/// throws. After a failure of any rank, the world refuses further exchanges.
+/// @tparam CommunicatorT  a communicator of NCCL; backend/cuda/nccl.cuh documents its functions
 template <World W, class CommunicatorT = detail_::device::NcclCommunicator>
 class Nccl {
  public:
-  /// @throws ArgumentError unless timeout > 0; DeviceError where NCCL does not connect all ranks
+  /// @throws ArgumentError unless timeout > 0; DeviceError if NCCL does not connect all ranks
   explicit Nccl(W& world, NcclOptions options = {}) : world_(world), timeout_(options.timeout) {
     expect(options.timeout > 0, "Nccl", "timeout", "more than 0 seconds", options.timeout);
     if (size() == 1) return;
@@ -50,7 +50,7 @@ class Nccl {
       if (rank() == 0) id = CommunicatorT::make_id();
       share(id);
       comm_.emplace(id, rank(), size());
-      agree({}, {});  // all are there
+      agree({}, {});  // all ranks are present
       wait("connected the ranks");
     });
   }
@@ -66,14 +66,14 @@ class Nccl {
       comm_->finalize();
       wait("ended");
       comm_->destroy();
-    } catch (const std::exception&) {  // what is left is given up
+    } catch (const std::exception&) {  // the rest is given up
     }
   }
 
   int rank() const { return world_.rank(); }
   int size() const { return world_.size(); }
 
-  /// Of the host.
+  /// Exchanges messages on the host.
   void exchange(std::span<const Outgoing> outgoing, std::span<const Incoming> incoming) {
     world_.exchange(outgoing, incoming);
   }
@@ -81,8 +81,8 @@ class Nccl {
     world_.begin(outgoing, incoming);
   }
   void finish() requires StartingWorld<W> { world_.finish(); }
-  /// Deliver messages between devices. What they hold is there when it is called, and has arrived when it returns.
-  /// @throws DeviceError where a rank has failed, runs another program or is late, or NCCL reports an error
+  /// Delivers messages between devices. Their data must be ready when it is called, and has arrived when it returns.
+  /// @throws DeviceError if a rank has failed, runs another program or is late, or if NCCL reports an error
   void exchange_on_device(std::span<const Outgoing> outgoing, std::span<const Incoming> incoming) {
     if (failed_) throw DeviceError(sentence_);
     or_fail(*this, [&] {
@@ -98,12 +98,12 @@ class Nccl {
       sentence_ = sentence;
     } catch (...) {  // no memory for it
     }
-    world_.fail(sentence);  // first: who finds NCCL's error asks why
+    world_.fail(sentence);  // first, so that a rank that finds NCCL's error can read the reason
     if (comm_) comm_->abort();
   }
 
  private:
-  /// Of the messages from one rank to another.
+  /// Number, bytes and a hash of the sizes of the messages from one rank to another.
   struct Sizes {
     std::uint64_t messages = 0, bytes = 0, of_each = 0;
     void add(std::size_t size) {
@@ -114,7 +114,7 @@ class Nccl {
     bool operator==(const Sizes&) const = default;
   };
 
-  /// The value of rank 0, to all.
+  /// Sends the value of rank 0 to all ranks.
   template <class T>
   void share(T& value) {
     auto* const bytes = reinterpret_cast<std::byte*>(&value);
@@ -145,7 +145,7 @@ class Nccl {
   static std::string text(const Sizes& sizes) {
     return std::to_string(sizes.messages) + " messages of " + std::to_string(sizes.bytes) + " bytes";
   }
-  /// Until NCCL is done, or a rank has failed.
+  /// Returns whether NCCL is done. Throws if a rank has failed.
   bool done() {
     listen();
     try {
@@ -155,7 +155,7 @@ class Nccl {
       throw;
     }
   }
-  /// Throws the sentence of a rank that has failed, where the world inside hears of it between exchanges.
+  /// Throws the sentence of a failed rank, if the inner world can report it between exchanges.
   void listen() {
     if constexpr (requires { world_.listen(); }) world_.listen();
   }
@@ -168,7 +168,7 @@ class Nccl {
 
   W& world_;
   Seconds timeout_;
-  bool failed_ = false;   // here or there
+  bool failed_ = false;   // this rank or another
   std::string sentence_;  // why
   int exceptions_ = std::uncaught_exceptions();
   std::optional<CommunicatorT> comm_;

@@ -8,7 +8,8 @@
 #include "gatefold/policy/named.hpp"
 #include "gatefold/train/in_groups.hpp"
 
-/// Which optimizers take a norm of gradients by themselves: of those on one shard it would be that shard's.
+/// Which optimizers compute a norm of gradients themselves. On one shard, that would be the norm of the shard's
+/// gradients.
 namespace gatefold::dist {
 
 template <class OptimizerT, class ShardT>
@@ -20,9 +21,9 @@ namespace norms {
 
 template <class O>
 struct Of {
-  static constexpr bool taken = detail_::named::measure<O>();  // it takes one itself
-  static constexpr bool given = !taken;                        // with that of all gradients it needs no other
-  static constexpr bool by_element = !taken;                   // an element's step is its own
+  static constexpr bool taken = detail_::named::measure<O>();  // it computes a norm itself
+  static constexpr bool given = !taken;                        // with the norm of all gradients it needs no other
+  static constexpr bool by_element = !taken;                   // the step of an element depends only on that element
   static constexpr bool in_rows = true;                        // it can step some rows of a tensor as it steps all
 };
 template <class O>

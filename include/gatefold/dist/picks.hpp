@@ -10,17 +10,17 @@
 #include "gatefold/tensor/tensor.hpp"
 #include "gatefold/tensor/view.hpp"
 
-/// Of the plan of all shards' items the part of one shard.
+/// The part of one shard in the plan of all shards' items.
 namespace gatefold {
 
 namespace functor {
 
-/// Picks of a plan, those of a part of its items, as the plan of these alone.
+/// Copies the picks of some items of a plan into a plan of only these items.
 template <class T, class B>
 struct TakePicks {
   View<const Index, 1, B> picks, item, expert;
   View<const T, 1, B> weight;
-  Index first;  // of the part's items
+  Index first;  // first of these items
   View<Index, 1, B> own_item, own_expert;
   View<T, 1, B> own_weight;
   GATEFOLD_HD void operator()(Index i) const {
@@ -30,7 +30,7 @@ struct TakePicks {
     own_weight(i) = weight(p);
   }
 };
-/// Their adjoints, back to where they stand in the plan.
+/// Copies the gradients of these picks' weights to their positions in the whole plan.
 template <class T, class B>
 struct GivePicks {
   View<const Index, 1, B> picks;
@@ -43,10 +43,10 @@ struct GivePicks {
 
 namespace dist {
 
-/// The picks of items [first, first + count) of a plan, in their order.
-/// @param picks  out  their numbers in `all`
-/// @param own    out  the plan of these items alone
-/// @cost   on a device the host reads whom each pick is of, and of which expert
+/// Makes the plan of items [first, first + count) from the plan of all items, with the picks in the same order.
+/// @param picks  out  their positions in `all`
+/// @param own  out  the plan of only these items
+/// @cost   on a device, the host reads the item and the expert of each pick
 template <class T, class B>
 void take_picks(typename B::Context& ctx, const SparsePlan<T, B>& all, Index first, Index count,
                 Tensor<Index, 1, B>& picks, SparsePlan<T, B>& own) {
@@ -65,7 +65,7 @@ void take_picks(typename B::Context& ctx, const SparsePlan<T, B>& all, Index fir
       functor::TakePicks<T, B>{picks, all.item, all.expert, all.weight, first, own.item, own.expert, own.weight});
   own.build(ctx);
 }
-/// The adjoints of their weights, to where they stand among all.
+/// Copies the gradients of the weights to their positions in the whole plan.
 template <class T, class B>
 void give_picks(typename B::Context& ctx, View<const Index, 1, B> picks, View<const T, 1, B> own, View<T, 1, B> all) {
   B::for_each(ctx, picks.size(), functor::GivePicks<T, B>{picks, own, all});

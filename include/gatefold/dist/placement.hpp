@@ -10,20 +10,20 @@
 
 namespace gatefold::dist {
 
-/// A further place of an expert.
+/// A further shard that holds an expert.
 struct Copy {
   Index expert, shard;
   friend bool operator==(const Copy&, const Copy&) = default;
 };
 
-/// Which shard holds which expert of a mixture. Any shard may hold any of them, or none; without entries they are dealt
-/// evenly and in order. It decides what a shard computes and how much crosses, and reaches no bit of what they compute
-/// together.
+/// The assignment of a mixture's experts to shards. A shard can hold any number of experts, also none. Without entries,
+/// experts are distributed evenly and in order. A placement determines the work of each shard and the transfers, but
+/// changes no bit of the results.
 struct Placement {
   std::vector<Index> shard_of{};  // [E] or empty
-  std::vector<Copy> copies{};     // of experts that serve (replicate.hpp); one that learns lies on one shard
+  std::vector<Copy> copies{};     // only for inference (replicate.hpp); an expert that learns is on one shard
 
-  /// Those of shard j are Range::of(experts, j, shards).
+  /// Returns the even placement: shard j has the experts Range::of(experts, j, shards).
   static Placement even(Index experts, Index shards) {
     Placement p;
     for (Index j = 0; j < shards; ++j)
@@ -35,7 +35,7 @@ struct Placement {
     return shard_of[static_cast<std::size_t>(expert)] == shard ||
            std::find(copies.begin(), copies.end(), Copy{expert, shard}) != copies.end();
   }
-  /// Those that hold an expert, ascending.
+  /// Returns the shards that hold an expert, ascending.
   std::vector<Index> shards_of(Index expert) const {
     std::vector<Index> found{shard_of[static_cast<std::size_t>(expert)]};
     for (const Copy& c : copies)
@@ -44,7 +44,8 @@ struct Placement {
     return found;
   }
 
-  /// Of the experts `among` those of a shard, ascending, the first of `among` being 0: its rows of their tensors.
+  /// Returns the experts of a shard within `among`, ascending and relative to among.first. They are the rows of the
+  /// tensors of `among` that the shard holds.
   std::vector<Index> experts_of(Index shard, const Range& among) const {
     std::vector<Index> found;
     for (Index e = 0; e < among.count; ++e)
@@ -52,7 +53,7 @@ struct Placement {
     return found;
   }
   std::vector<Index> experts_of(Index shard) const { return experts_of(shard, {0, experts()}); }
-  /// The same of every shard.
+  /// Returns experts_of for every shard.
   std::vector<std::vector<Index>> by_shard(Index shards, const Range& among) const {
     std::vector<std::vector<Index>> found(static_cast<std::size_t>(shards));
     for (Index e = 0; e < among.count; ++e)
@@ -70,14 +71,14 @@ struct Placement {
                          [&](const Copy& c) { return c.shard == shard && among.has(c.expert); });
   }
   Index count(Index shard) const { return count(shard, {0, experts()}); }
-  /// Whether the experts of all shards, one shard after the other, are in order. Of experts without copies.
+  /// Returns whether the experts are in order if they are listed shard by shard. Only for experts without copies.
   bool in_order(const Range& among) const {
     const auto first = shard_of.begin() + among.first;
     return std::is_sorted(first, first + among.count);
   }
 
-  /// This one, or where it has no entries the even one.
-  /// @throws ArgumentError unless there is a shard in [0, shards) for each expert and each copy, and none holds an
+  /// Returns this placement, or the even one if it has no entries.
+  /// @throws ArgumentError unless there is a shard in [0, shards) for each expert and each copy, and no shard holds an
   ///         expert twice
   Placement filled(const char* where, Index of_experts, Index shards) const {
     Placement p = *this;
@@ -101,7 +102,7 @@ struct Placement {
     }
     return p;
   }
-  /// @throws ArgumentError where experts have copies
+  /// @throws ArgumentError if experts have copies
   const Placement& without_copies(const char* where) const {
     expect(copies.empty(), where, "placement.copies", "none: copies serve (dist::replicate), and do not learn",
            copies.size());

@@ -13,20 +13,20 @@
 
 namespace gatefold::dist {
 
-/// What rebalance found and did: by ExpertParallel, in the order of the parameters.
+/// The result of rebalance, for each ExpertParallel in the order of the parameters.
 struct Rebalanced {
-  std::vector<double> before, after;  // imbalance of the loads that were measured, where experts lay and lie
+  std::vector<double> before, after;  // imbalance of the measured loads with the old and the new placement
   Index moved = 0;                    // experts
 };
 
-/// Move the experts of a run to where their loads are even, as far as a planner finds. All shards call it together,
-/// between two steps; `loads` begin anew. No bit of the run depends on it (move_experts).
+/// Moves the experts of a run so that their loads are as even as a planner can make them, and clears `loads`. All
+/// shards call it together, between two steps. It changes no bit of the run (move_experts).
 ///
-///     before, after = max_j L_j / (Σ_j L_j / C) of the loads that were measured                         (1)
+///     before, after = max_j L_j / (Σ_j L_j / C) of the measured loads                                   (1)
 ///
-/// @param planner  place(loads [E], shards, now) gives a Placement, the same on all shards; without entries: even
-/// @return the imbalance (1) of each ExpertParallel, and how many experts have moved
-/// @throws as move_experts, and ArgumentError where no loads were measured; nothing has moved then
+/// @param planner  place(loads [E], shards, now) returns a Placement, the same on all shards; without entries: even
+/// @return the imbalance (1) of each ExpertParallel, and the number of experts that have moved
+/// @throws the errors of move_experts; ArgumentError if no loads were measured. Nothing has moved then
 /// @cost   an exchange of Σ E numbers, and move_experts
 template <class ShardT, class R, class PlannerT = LongestFirst>
 Rebalanced rebalance(ShardT& shard, R& run, ExpertLoads& loads, const PlannerT& planner = {}) {

@@ -7,28 +7,28 @@
 #include "gatefold/core/types.hpp"
 #include "gatefold/dist/group.hpp"
 
-/// Rows of tensors by their first extent: experts, or what one shard steps.
+/// Rows of tensors along the first extent: experts, or the rows that one shard steps.
 namespace gatefold::dist::rows {
 
-/// Values of a row.
+/// Returns the number of values in a row.
 template <class P>
 Index width(const P& t) {
   Index n = 1;
   for (int d = 1; d < P::rank; ++d) n *= t.extent(d);
   return n;
 }
-/// Give `part` so many rows of the extents of `all`.
+/// Resizes `part` to `count` rows with the other extents of `all`.
 template <class P, class Q>
 void resize(P& part, const Q& all, Index count) {
   const auto extents = [&]<std::size_t... D>(std::index_sequence<D...>) { part.resize(count, all.extent(D + 1)...); };
   extents(std::make_index_sequence<static_cast<std::size_t>(P::rank - 1)>{});
 }
-/// to = rows [range) of all, of so many values each.
+/// to = rows [range) of all, with `width` values each.
 template <class M, class T>
 void copy(const M& memory, const T* all, const Range& range, Index width, T* to) {
   memory.copy(all + range.first * width, range.count * width, to);
 }
-/// to = these rows of all, one after the other.
+/// to = the rows `numbers` of all, one after the other.
 template <class M, class T>
 void pick(const M& memory, const T* all, const std::vector<Index>& numbers, Index width, T* to) {
   for (const Index row : numbers) {
@@ -36,7 +36,7 @@ void pick(const M& memory, const T* all, const std::vector<Index>& numbers, Inde
     to += width;
   }
 }
-/// The way back: these rows of all = what stands one after the other. Returns what follows it.
+/// Inverse of pick: copies consecutive rows to the rows `numbers` of all. Returns the end of the rows that it has read.
 template <class M, class T>
 const T* place(const M& memory, const T* from, const std::vector<Index>& numbers, Index width, T* all) {
   for (const Index row : numbers) {

@@ -15,7 +15,8 @@
 #include "gatefold/optim/counters.hpp"
 #include "gatefold/tensor/pack.hpp"
 
-/// What all shards hold is the same on all of them, or the run goes wrong without a word.
+/// Checks that all shards hold the same values of the tensors that they all hold. If they differ, a run is wrong
+/// without any error.
 namespace gatefold::dist {
 
 namespace same {
@@ -35,7 +36,7 @@ inline std::uint64_t hash(const std::vector<Index>& list) {
 inline std::uint64_t hash(const Placement& p) {
   return hash(hash(p.shard_of), p.copies.data(), p.copies.size() * sizeof(Copy));
 }
-/// A number of what a gate is told of the whole batch: noise, k, the length of sequences, tau.
+/// Returns a hash of the extra inputs of a gate that concern the whole batch: noise, k, the length of sequences, tau.
 template <class E>
 std::uint64_t number_of_extra(const E& extra) {
   std::uint64_t number = 0;
@@ -69,8 +70,8 @@ struct Numbers {
     names.push_back(at.str());
   }
 };
-/// Of every tensor a number: of one that all hold its extents and values, of one of a Sharded pack the extents after
-/// the first; and one of how its experts are placed.
+/// Computes a hash of every tensor: extents and values of a tensor that all shards hold, and the extents after the
+/// first of a tensor of a Sharded pack. Adds a hash of the placement of the experts.
 template <class M>
 struct NumbersOfPack : Numbers {
   const M& memory;
@@ -93,15 +94,15 @@ struct NumbersOfPack : Numbers {
   }
 };
 
-/// How many numbers a shard compares, and in which call: more bytes than other exchanges of a number have, so that a
-/// shard that does something else meanwhile shows.
+/// How many numbers a shard compares, and in which call. It has more bytes than other exchanges of one number, so that
+/// a shard that makes another call is detected.
 struct Call {
   std::uint64_t count, where, mark[5];
   static Call of(std::size_t numbers, const char* where) { return {numbers, hash(0, where, std::strlen(where)), {}}; }
   friend bool operator==(const Call&, const Call&) = default;
 };
 
-/// @throws ArgumentError on all shards unless they call this for the same, with as many numbers, which are the same
+/// @throws ArgumentError on all shards unless all make the same call, with equally many numbers that are equal
 template <class ShardT>
 void expect_numbers(ShardT& shard, const char* where, const Numbers& mine) {
   const Call call = Call::of(mine.found.size(), where);
@@ -124,10 +125,10 @@ void expect_numbers(ShardT& shard, const char* where, const Numbers& mine) {
 
 }  // namespace same
 
-/// Require of a pack that all shards hold the same: values of what is not sharded, shapes of what is, and numbers that
-/// are no tensors (optim/counters.hpp): of a Trainer its seed and how many steps it has taken and left out.
+/// Checks that all shards hold the same pack: values of tensors that all hold, shapes of sharded tensors, and numbers
+/// outside tensors (optim/counters.hpp), for example the seed of a Trainer and its counts of steps and skipped steps.
 /// @throws ArgumentError on all shards, naming the first tensor or number that differs
-/// @param memory  where its tensors are
+/// @param memory  the memory of its tensors
 /// @cost   a reading of the pack, and two small exchanges
 template <class ShardT, class M, class P>
 void expect_same(ShardT& shard, const M& memory, const char* where, const P& pack) {
@@ -142,7 +143,8 @@ void expect_same(ShardT& shard, const M& memory, const char* where, const P& pac
       Name{}, pack);
   same::expect_numbers(shard, where, numbers);
 }
-/// The same of a list of what same::hash() takes; the name is that of the first element that differs.
+/// Checks that all shards have the same list, of elements that same::hash() takes. The error names the first element
+/// that differs.
 template <class ShardT, class V>
 void expect_same(ShardT& shard, const char* where, const char* name, const std::vector<V>& list) {
   same::Numbers numbers;
@@ -152,11 +154,11 @@ void expect_same(ShardT& shard, const char* where, const char* name, const std::
   for (std::size_t i = 0; i < count; ++i) numbers.add(Name{&all, {}, static_cast<Index>(i)}, same::hash(list[i]));
   same::expect_numbers(shard, where, numbers);
 }
-/// The same of a number.
+/// Checks that all shards have the same number.
 template <class ShardT, class V>
 requires std::is_arithmetic_v<V>
 void expect_same(ShardT& shard, const char* where, const char* name, V value) {
-  if constexpr (std::is_same_v<V, long double>) {  // some of whose bytes are no part of the number
+  if constexpr (std::is_same_v<V, long double>) {  // some of its bytes are padding
     expect_same(shard, where, name, static_cast<double>(value));
   } else {
     same::Numbers numbers;

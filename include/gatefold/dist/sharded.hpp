@@ -16,23 +16,23 @@
 #include "gatefold/tensor/pack.hpp"
 #include "gatefold/tensor/tensor.hpp"
 
-/// Experts dealt over the shards.
+/// Experts that are distributed over the shards.
 namespace gatefold::dist {
 
-/// How the experts of a pack are dealt.
+/// A deal: how the experts of a pack are distributed over the shards.
 struct Deal {
   Placement placement;
   Index shards;
-  std::vector<Range> experts{};  // of which experts a tensor is, in the order of each(): Experts has several kinds
+  std::vector<Range> experts{};  // of each tensor, in the order of each(): Experts has several kinds
 };
 
-/// A pack of which every shard holds a part. Its tensors have the names of the whole, and whatever is done to packs is
-/// done to the part; a visitor of for_each_tensor that has `sharded(name, pack...)` is told of it instead.
+/// A pack of which every shard holds a part. Its tensors have the names of the whole pack, and functions of packs work
+/// on the part. A visitor of for_each_tensor with a member `sharded(name, pack...)` gets the pack instead.
 template <class P>
 struct Sharded {
   static constexpr bool sharded = true, gradient_is_optional = gatefold::gradient_is_optional<P>;
   P part;
-  std::shared_ptr<const Deal> deal{};  // that of the pack it is made like; none: rows lie in the order of the shards
+  std::shared_ptr<const Deal> deal{};  // of the pack that it is made like; null: rows in the order of the shards
   void lie_as(const Sharded& other) { deal = other.deal; }
   bool lies_as(const Sharded& other) const { return !deal || !other.deal || deal->placement == other.deal->placement; }
   void expect_lies_as(const Sharded& other) const {
@@ -42,7 +42,8 @@ struct Sharded {
            copies ? "one with copies of experts (dist::replicate), which serve and do not learn: take them away first"
                   : "one whose experts lie elsewhere (experts have moved: move_experts moves those of the run alone)");
   }
-  /// @throws ArgumentError where packs in lock step are of experts that lie elsewhere: one from before these moved, say
+  /// @throws ArgumentError if packs that are visited together have experts on different shards, for example because one
+  ///         was made before experts moved
   static void each(auto&& f, auto& first, auto&... more) {
     (more.expect_lies_as(first), ...);
     if constexpr (detail_::pack::check<P>()) P::each(f, first.part, more.part...);
@@ -51,7 +52,7 @@ struct Sharded {
 
 namespace sharded {
 
-/// A visitor that collects where the experts of each Sharded pack lie.
+/// A visitor that collects the deal of each Sharded pack.
 struct Deals {
   std::vector<std::shared_ptr<const Deal>> found{};
   void operator()(const Name&, const auto&) const {}
@@ -60,7 +61,7 @@ struct Deals {
 
 }  // namespace sharded
 
-/// Those of the parameters of a model: one for each ExpertParallel, in order.
+/// Returns the deals of a model's parameters: one for each ExpertParallel, in order.
 template <class P>
 std::vector<std::shared_ptr<const Deal>> deals_of(const P& params) {
   sharded::Deals deals;
@@ -73,19 +74,19 @@ struct DealtRows {
   const Deal* deal = nullptr;
   Range experts{};
   bool in_order() const { return !deal || deal->placement.in_order(experts); }
-  /// @throws ArgumentError where some lie on several shards
+  /// @throws ArgumentError if an expert is on several shards
   void expect_once(const char* where) const {
     if (deal) deal->placement.without_copies(where);
   }
-  /// Those of a shard, in the order in which they lie there.
+  /// Returns the rows of a shard, in their order on that shard.
   std::vector<Index> of(Index shard) const { return deal->placement.experts_of(shard, experts); }
   std::vector<std::vector<Index>> by_shard() const { return deal->placement.by_shard(deal->shards, experts); }
 };
 
 namespace sharded {
 
-/// f(name, tensor, its DealtRows) for every tensor of a Sharded pack, and of those within. Of packs in lock step the
-/// tensors of the others follow.
+/// Calls f(name, tensor, its DealtRows) for every tensor of a Sharded pack, also of packs within. If several packs are
+/// visited together, the tensors of the other packs follow.
 template <bool OnlyLearned, class F>
 struct Visitor {
   F& f;
@@ -100,7 +101,7 @@ struct Visitor {
   }
 };
 
-/// Of the tensors of some experts those of one shard: rows of the first extent.
+/// Copies the rows of one shard from the tensors of some experts.
 template <class M>
 struct TakeExperts {
   const M& memory;
@@ -112,12 +113,12 @@ struct TakeExperts {
     deal.experts.push_back(experts);
     const std::vector<Index> mine = deal.placement.experts_of(shard, experts);
     rows::resize(part, all, static_cast<Index>(mine.size()));
-    if (all.data() != nullptr)  // whoever counts parameters has shapes alone
+    if (all.data() != nullptr)  // count_parameters has only shapes
       rows::pick(memory, all.data(), mine, rows::width(all), part.data());
   }
 };
 
-/// f(kind, its experts) of every kind, where `experts` are those of all kinds.
+/// Calls f(kind, its experts) for every kind; `experts` are those of all kinds.
 template <class F, class... K>
 void each_kind(const Experts<K...>& of, const Range& experts, const F& f) {
   Index first = experts.first;
@@ -129,7 +130,7 @@ void each_kind(const Experts<K...>& of, const Range& experts, const F& f) {
   kinds(std::index_sequence_for<K...>{});
 }
 
-/// Requires of tensors that their rows are experts.
+/// Checks that the rows of tensors are experts.
 struct ExpectExperts {
   Index experts;
   void operator()(const Name& at, const auto& t) const {
@@ -154,7 +155,7 @@ void take_experts(const Experts<K...>& of, const TakeExperts<M>& take, const Nam
 
 }  // namespace sharded
 
-/// The policy of the experts of one shard, out of `experts`.
+/// Returns the policy of the experts of one shard, from the policy of `experts`.
 template <class E>
 E some_experts(const E& expert, const Placement&, Index, const Range&) {
   return expert;
@@ -169,9 +170,9 @@ Experts<K...> some_experts(const Experts<K...>& of, const Placement& placement, 
   return some;
 }
 
-/// Their parameters, out of those of all.
+/// Takes the parameters of one shard's experts from the parameters of all experts.
 /// @param placement  with an entry for each expert
-/// @throws ArgumentError on a tensor whose first extent is not the expert, naming it
+/// @throws ArgumentError if the first extent of a tensor is not the number of experts, naming the tensor
 template <class C, class E, class P>
 void take_experts(C& ctx, const E& expert, const Placement& placement, Index shard, Index shards, Sharded<P>& mine,
                   const P& all) {

@@ -17,15 +17,15 @@
 #include "gatefold/dist/staged.hpp"
 #include "gatefold/dist/world.hpp"
 
-/// A batch is cut into shards, each of which runs the same program on its part: as a thread of one of the processes.
-/// What shards compute together depends on how many they are, and never on how many processes run them.
+/// A batch is divided into shards. Each shard runs the same program on its part, as a thread of one of the processes.
+/// Results depend on the number of shards, but never on the number of processes.
 namespace gatefold::dist {
 
-/// One shard of a run, in the hands of the program that it runs: the communicator of `dist`.
+/// One shard of a run; the program of the shard gets it as its communicator.
 ///
-/// Every function below is called by all shards, in the same order and with sizes that agree.
-/// @throws ArgumentError if another thread is in such a function of this shard; DeviceError where another shard or
-///         process has failed, stands still or runs another program
+/// All shards call each function below, in the same order and with sizes that agree.
+/// @throws ArgumentError if another thread is in a function of this shard; DeviceError if another shard or process has
+///         failed, hangs or runs another program
 template <World W>
 class Shard {
  public:
@@ -34,21 +34,22 @@ class Shard {
 
   Index index() const { return index_; }
   Index count() const { return group_.shards(); }
-  /// Of the process that runs it.
+  /// Returns the rank of the process that runs this shard.
   int rank() const { return group_.rank(); }
-  /// Of the shards that this process runs, to share out its processors.
+  /// Returns the number of shards in this process, for example to divide its processors.
   Index in_this_process() const { return group_.here().count; }
-  /// Its part of things that are dealt in order: items, experts.
+  /// Returns this shard's range of things that are distributed in order: items, experts.
   Range part_of(Index things) const { return Range::of(things, index(), count()); }
 
-  /// What it has given to others and waited for so far.
+  /// Returns the exchanges, bytes and seconds of this shard so far.
   const Traffic& traffic() const { return traffic_; }
 
-  /// Give out[j] to shard j and take in[j] from it.
+  /// Sends out[j] to shard j and receives in[j] from it.
   void exchange(std::span<const Bytes> out, std::span<const Room> in) { exchange(HostMemory{}, out, in); }
-  /// The same of bytes in some memory, as memory_of(ctx) of every shard. Meanwhile work() runs, which neither exchanges
-  /// anything nor touches the bytes: it goes on while they are on their way.
-  /// @cost  on a device its context waits for it twice, with work three times
+  /// Exchanges bytes in given memory, for example memory_of(ctx) of every shard. work() runs while they are
+  /// transferred; it must not exchange and must not touch the bytes.
+  /// @cost   on a device the host waits for the context twice, with work three times, and once more if bytes go through
+  ///         the host
   template <class M, class Work = NoWork>
   void exchange(const M& memory, std::span<const Bytes> out, std::span<const Room> in, const Work& work = {}) {
     const OneThread::Scope alone(alone_);
@@ -66,7 +67,7 @@ class Shard {
     exchange(out_, in_);
   }
 
-  /// all = what each shard gives, one after the other; counts[j] values from shard j.
+  /// all = the values of all shards, one shard after the other; counts[j] values from shard j.
   template <class T>
   void all_gather(const T* mine, std::span<const Index> counts, T* all) {
     all_gather(HostMemory{}, mine, counts, all);
@@ -81,14 +82,14 @@ class Shard {
     }
     exchange(memory, out_, in_);
   }
-  /// The same number from each.
+  /// all_gather of the same number of values from each shard.
   template <class T>
   void all_gather(const T* mine, Index each, T* all) {
     std::vector<Index> counts(static_cast<std::size_t>(count()), each);
     all_gather<T>(mine, counts, all);
   }
 
-  /// The same on shard 0 alone.
+  /// all_gather that writes only on shard 0.
   template <class M, class T>
   void gather(const M& memory, const T* mine, std::span<const Index> counts, T* all) {
     const OneThread::Scope alone(alone_);
@@ -102,16 +103,16 @@ class Shard {
     exchange(memory, out_, in_);
   }
 
-  /// values ← Σ over the shards, on all of them.
-  /// @cost   each shard gives and takes 2 (C − 1)/C of the values, and adds C parts of 1/C of them
-  /// @order  ((0 + 1) + (2 + 3)) + …: a binary tree over the shards, whoever runs them
+  /// values ← Σ over the shards, on all shards.
+  /// @cost   each shard sends and receives 2 (C − 1)/C of the values, and adds C parts of 1/C of them
+  /// @order  ((0 + 1) + (2 + 3)) + …: a binary tree over the shards, whichever processes run them
   template <class T>
   void sum(T* values, Index n) {
     const OneThread::Scope alone(alone_);
     parts_.resize(static_cast<std::size_t>(part_of(n).count * count()) * sizeof(T));
     sum(HostMemory{}, values, n, reinterpret_cast<T*>(parts_.data()));
   }
-  /// The same of values on the backend of a context.
+  /// Sums values on the backend of a context.
   template <class C, class T>
   void sum(C& ctx, T* values, Index n) {
     auto mark = ctx.mark();
@@ -135,7 +136,7 @@ class Shard {
   }
 
  private:
-  /// values ← Σ over the shards, with room for count() parts.
+  /// values ← Σ over the shards; `parts` has room for count() parts.
   template <class M, class T>
   void sum(const M& memory, T* values, Index n, T* parts) {
     const OneThread::Scope alone(alone_);
@@ -155,7 +156,7 @@ class Shard {
     }
     exchange(memory, out_, in_);
   }
-  /// The first of count() parts of n values becomes their sum.
+  /// Adds count() parts of n values; the first part becomes the sum.
   template <class M, class T>
   void add_up(const M& memory, T* parts, Index n) const {
     for (Index step = 1; step < count(); step *= 2)
@@ -178,21 +179,22 @@ class Shard {
   Staged staged_;
 };
 
-/// How shards run.
+/// Options of run.
 struct RunOptions {
-  /// Processes meet before each exchange: Traffic.waiting, for a short message each; no bytes go to other processes
-  /// while a shard computes.
+  /// Whether processes meet before each exchange, to measure Traffic.waiting. It costs a short message each, and no
+  /// bytes go to other processes while a shard computes.
   bool measure_waiting = false;
 };
 
-/// Run program(shard) for every shard, as a thread each of the processes of `world`: those of a process are neighbours.
+/// Runs program(shard) for every shard, on a thread each of the processes of `world`. The shards of a process are
+/// neighbours.
 ///
 ///     dist::Mpi world;
 ///     dist::run(world, 4, [&](auto& shard) { … });       // mpirun -n 1, 2, 3 or 4: the same bits
 ///
-/// @param shards  at least as many as processes; how many they are is part of what is computed
-/// @throws ArgumentError unless there are as many; what a shard of this process threw first, after all have ended;
-///         DeviceError where another process has failed
+/// @param shards  at least as many as processes; their number is part of the computation
+/// @throws ArgumentError unless there are at least as many shards as processes; the first exception of a shard of this
+///         process, after all shards have ended; DeviceError if another process has failed
 template <World W, class F>
 void run(W& world, Index shards, const F& program, const RunOptions& options = {}) {
   expect(shards >= world.size(), "dist::run", "shards", Joined{"at least ", world.size(), " (the processes)"}, shards);

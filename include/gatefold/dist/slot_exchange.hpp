@@ -17,31 +17,31 @@
 
 namespace gatefold::dist {
 
-/// How rows cross between shards: items, results of slots, and their adjoints.
+/// How rows are transferred between shards: items, results of slots, and their gradients.
 struct ExchangeOptions {
-  bool bfloat16 = false;  // floats are rounded to bfloat16, half the bytes; doubles are not, as in Stored
-  Index chunks = 1;       // those of some experts of each shard after those of others, while the latter compute
+  bool bfloat16 = false;  // rounds floats to bfloat16, half the bytes; not doubles, as in Stored
+  Index chunks = 1;       // parts of each shard's experts: one part is transferred while another computes
 };
 
-/// Slots of all shards' items, brought to the shards of their experts.
+/// The slots of all shards' items, on the shards of their experts.
 ///
-/// A shard's own slots stand by expert (Groups), and are sent by shard and then by expert. Where they arrive, they
-/// stand by expert and then by the shard they come from: the order of the whole batch. A row that several slots of a
-/// shard read crosses once to each shard that needs it. Who gives what to whom is found on the host, which knows how
-/// long messages are; rows lie on the backend.
-/// @cost   begin: two small exchanges, and on a device its lists of slots to the host and back; every other function
-///         one, of which a shard gives or takes at most a row for each of its slots, and copies its own slots where
-///         experts are not placed in order
+/// A shard's own slots are sorted by expert (Groups). They are sent sorted by receiving shard, then by expert. On the
+/// receiving shard they are sorted by expert, then by sending shard, which is the order of the whole batch. A row that
+/// several slots of a shard read is transferred only once to each shard that needs it. The host computes the lists of
+/// the transfers, because it must know the length of messages; the rows are on the backend.
+/// @cost   begin: two small exchanges, and on a device a transfer of the lists of slots to the host and back. Every
+///         other function: one exchange, in which a shard sends or receives at most a row for each of its slots; if
+///         experts are not placed in order, also a copy of its own slots
 template <class T, class B>
 class SlotExchange {
  public:
   static constexpr Index all = -1;  // chunks
 
-  /// Agree on who sends how much to whom.
-  /// @param own        the slots of this shard's items, of all experts
-  /// @param rows       how many rows they read from
+  /// Exchanges the number of rows and slots between all shards.
+  /// @param own  the slots of this shard's items, of all experts
+  /// @param rows  number of rows that they read from
   /// @param placement  of all experts
-  /// @param chunks     how many chunks the experts of a shard are dealt over, in order
+  /// @param chunks  number of chunks into which the experts of a shard are divided, in order
   template <class ShardT>
   void begin(ShardT& shard, typename B::Context& ctx, const Groups<B>& own, Index rows, const Placement& placement,
              Index chunks = 1) {
@@ -52,7 +52,7 @@ class SlotExchange {
     give_.assign(static_cast<std::size_t>(shards), {});
     take_.assign(static_cast<std::size_t>(shards), {});
 
-    // The number of rows, then that of slots of each expert: from each shard to each.
+    // From each shard to each: the number of rows, then the number of slots of each expert.
     std::vector<Index> told, heard(static_cast<std::size_t>(shards * (1 + experts_)));
     std::vector<Range> told_to;
     find_rows(shard, memory, own, rows, placement, told, told_to);
@@ -64,7 +64,7 @@ class SlotExchange {
     count_slots(heard, shards);
     numbers_.resize(0);
 
-    // Which of the rows each slot reads.
+    // Which row each slot reads.
     std::vector<Index> numbers(static_cast<std::size_t>(slots_));
     exchange(
         shard, row_of_slot_.data(), [&](Index j) { return give_[at(j)].slots; }, numbers.data(),
@@ -72,9 +72,9 @@ class SlotExchange {
     place_slots(memory, heard, numbers, shards);
   }
 
-  /// Give the slots that arrived the numbers that they have in one process with all items: what experts draw by.
-  /// @param items  whether the slots of any shard read rows of items, each from anywhere
-  /// @param first  the number of the first of this shard's rows among those of all
+  /// Gives the received slots the numbers that they have in one process with all items. Experts use them to draw noise.
+  /// @param items  whether slots of any shard read rows of items, in any order
+  /// @param first  number of this shard's first row among the rows of all shards
   template <class ShardT>
   void number(ShardT& shard, typename B::Context& ctx, const Groups<B>& own, bool items, Index first,
               const Placement& placement) {
@@ -89,7 +89,7 @@ class SlotExchange {
       exchange(
           shard, sent.data(), [&](Index j) { return give_[at(j)].rows; }, of_rows.data(),
           [&](Index j) { return take_[at(j)].rows; });
-    } else {  // slots that read rows of their own: in one process all slots of an expert stand side by side
+    } else {  // slot s reads row s: in one process all slots of an expert are adjacent
       const auto offsets = read(own.offsets);
       for (Index e = 0; e < experts; ++e) before[at(e + 1)] = offsets[at(e + 1)] - offsets[at(e)];
       shard.sum(before.data(), experts + 1);
@@ -108,9 +108,10 @@ class SlotExchange {
     memory.write(of_slots, numbers_.data());
   }
 
-  /// The slots that arrived, for the rows of `bring_rows`.
+  /// Returns the received slots, for the rows of `bring_rows`.
   Groups<B> groups() const { return {View<const Index, 1, B>(offsets_.data(), experts_ + 1), rows_, slots_, numbers_}; }
-  /// Those of the experts of a chunk, the others having none: slots `slots_of` of all.
+  /// Returns groups() restricted to the experts of one chunk; all other experts have no slots. They are the slots
+  /// `slots_of(chunk)` of groups().
   Groups<B> groups(Index chunk) const {
     const Range s = slots_of(chunk);
     const auto some = [&](const Tensor<Index, 1, B>& of) {
@@ -122,26 +123,26 @@ class SlotExchange {
   Range slots_of(Index chunk) const { return slots_of_[at(chunk)]; }
   Index chunks() const { return chunks_; }
   Index experts() const { return experts_; }
-  /// How many of them each expert here has, for the host.
+  /// Returns the number of slots of each expert on this shard, on the host.
   const std::vector<Index>& counts() const { return counts_; }
   Index rows() const { return rows_here_; }
 
-  /// to [rows(), W] = the rows that the slots here read, from [N, W] of each shard. Meanwhile work() runs.
-  /// @param chunk  those alone that none of an earlier chunk reads
+  /// to [rows(), W] = the rows that this shard's slots read, from [N, W] of each shard. work() runs meanwhile.
+  /// @param chunk  transfers only the rows of this chunk that no earlier chunk reads
   template <class ShardT, class Work = NoWork>
   void bring_rows(ShardT& shard, typename B::Context& ctx, In<T, 2, B> from, Out<T, 2, B> to, bool bfloat16,
                   Index chunk = all, const Work& work = {}) const {
     carry_rows<T, B>(shard, ctx, bfloat16, {sent_rows_, sent_rows_.size(), rows_of(give_, chunk)}, from,
                      {{}, rows_here_, rows_of(take_, chunk)}, to, work);
   }
-  /// to [groups().slots, W] = what belongs to the slots, from [own slots, W] of each shard. Meanwhile work() runs.
+  /// to [groups().slots, W] = values of the slots, from [own slots, W] of each shard. work() runs meanwhile.
   template <class ShardT, class Work = NoWork>
   void bring_slots(ShardT& shard, typename B::Context& ctx, In<T, 2, B> from, Out<T, 2, B> to, bool bfloat16,
                    Index chunk = all, const Work& work = {}) const {
     carry_rows<T, B>(shard, ctx, bfloat16, own_slots(chunk), from, slots_here(chunk), to, work);
   }
-  /// The way back: to [own slots, W] of each shard, from [groups().slots, W]. Meanwhile work() runs.
-  /// @tparam Z  what slots hold: T, or SlotValue<T, B>
+  /// Inverse of bring_slots: to [own slots, W] of each shard, from [groups().slots, W]. work() runs meanwhile.
+  /// @tparam Z  type of the slots' values: T, or SlotValue<T, B>
   template <class Z = T, class ShardT, class Work = NoWork>
   void return_slots(ShardT& shard, typename B::Context& ctx, In<Z, 2, B> from, Out<Z, 2, B> to, bool bfloat16,
                     Index chunk = all, const Work& work = {}) const {
@@ -149,12 +150,14 @@ class SlotExchange {
   }
 
  private:
-  /// What is given to a shard or taken from it: ranges of rows and slots, as they are packed, and of each chunk.
+  /// Ranges of rows and slots that are sent to a shard or received from it, in packed order: in total and for each
+  /// chunk.
   struct Part {
     Range rows, slots;
     std::vector<Range> rows_of{}, slots_of{};
   };
-  /// Of the experts of a part, in order: rows that they and those before them read, and their slots.
+  /// For the experts of a part, in order: the number of rows that they and earlier experts read, and the number of
+  /// slots so far.
   struct Ends {
     std::vector<Index> rows{0}, slots{0};
   };
@@ -187,7 +190,7 @@ class SlotExchange {
   }
   PackedRows<B> slots_here(Index chunk) const { return {place_of_slot_, slots_, slots_of(take_, chunk)}; }
 
-  /// Lists on the host; f(j): the range that belongs to shard j.
+  /// Exchanges lists on the host; give(j) and take(j) are the ranges for shard j.
   template <class ShardT, class GiveF, class TakeF>
   static void exchange(ShardT& shard, const Index* from, const GiveF& give, Index* to, const TakeF& take) {
     std::vector<Bytes> out;
@@ -199,8 +202,8 @@ class SlotExchange {
     shard.exchange(out, in);
   }
 
-  /// For each shard the rows that its experts' slots read, in the order in which a slot first does, and those slots.
-  /// What it is told of them: their numbers.
+  /// Finds, for each shard, the rows that slots of its experts read, in the order of first use, and these slots. Fills
+  /// `told` with the numbers of rows and slots for each shard.
   template <class ShardT, class M>
   void find_rows(ShardT& shard, const M& memory, const Groups<B>& on_backend, Index rows, const Placement& placement,
                  std::vector<Index>& told, std::vector<Range>& told_to) {
@@ -246,7 +249,7 @@ class SlotExchange {
     }
     keep(memory, sent, sent_rows_);
     in_order_ = std::is_sorted(slots.begin(), slots.end());
-    if (in_order_) slots.clear();  // they can be sent from where they stand
+    if (in_order_) slots.clear();  // they can be sent in place
     keep(memory, slots, sent_slots_);
     memory.finish();
   }
@@ -271,7 +274,7 @@ class SlotExchange {
       slots_ += part.slots.count;
     }
   }
-  /// Slots arrive by shard and then by expert; they stand by expert and then by shard.
+  /// Sorts the slots, which arrive by shard and then by expert, by expert and then by shard.
   template <class M>
   void place_slots(const M& memory, const std::vector<Index>& heard, const std::vector<Index>& numbers, Index shards) {
     offsets_.resize((1 + chunks_) * (experts_ + 1));
@@ -298,7 +301,8 @@ class SlotExchange {
     memory.write(place_of, place_of_slot_.data());
   }
 
-  /// Of the slots that arrived, as the shards that gave them have dealt theirs; offsets [1 + chunks, experts + 1].
+  /// Divides the received slots into chunks as the sending shards have divided theirs. The extents of offsets are [1 +
+  /// chunks, experts + 1].
   void find_chunks(const std::vector<Index>& heard, const std::vector<Index>& numbers, Index shards, auto& offsets) {
     for (Index j = 0; j < shards; ++j) {
       Part& part = take_[at(j)];
@@ -324,15 +328,15 @@ class SlotExchange {
 
   Index experts_ = 0;  // of this shard
   Index chunks_ = 1;
-  std::vector<Range> slots_of_{};      // [chunks] of the slots that arrived, as they stand
+  std::vector<Range> slots_of_{};      // [chunks] of the received slots, in their order here
   std::vector<Index> counts_{};        // [experts] slots
-  std::vector<Index> before_here_{};   // [experts] slots of all that stand before these: where an expert has copies
+  std::vector<Index> before_here_{};   // [experts] earlier slots of the expert on other shards, if it has copies
   std::vector<Part> give_{}, take_{};  // by shard
   Index rows_here_ = 0, slots_ = 0;
-  bool in_order_ = true;                                // own slots are sent as they stand
-  std::vector<Index> row_of_slot_{};                    // [own slots] its row among those that are sent, as they are
-  Tensor<Index, 1, B> sent_rows_, sent_slots_;          // the rows and, unless in_order_, slots that are sent, by shard
-  Tensor<Index, 1, B> offsets_, rows_, place_of_slot_;  // of all and of each chunk, [slots], as they arrive → place
+  bool in_order_ = true;                                // own slots are sent in place
+  std::vector<Index> row_of_slot_{};                    // [own slots] its row among the sent rows, in sending order
+  Tensor<Index, 1, B> sent_rows_, sent_slots_;          // the sent rows and, unless in_order_, the sent slots, by shard
+  Tensor<Index, 1, B> offsets_, rows_, place_of_slot_;  // of all and of each chunk; [slots]; [slots] arrival → place
   Tensor<Index, 1, B> numbers_;                         // [slots] or empty
 };
 

@@ -9,10 +9,11 @@
 
 namespace gatefold::dist {
 
-/// What crosses between a device and other processes, by way of the host: for a world whose messages lie there.
+/// Bytes between a device and other processes that go through the host, for a world whose messages must be there.
 class Staged {
  public:
-  /// The same bytes, those for other processes on the host.
+  /// Copies the bytes for other processes to the host. out() and in() then have host memory for other processes, and
+  /// the given memory for shards of this process.
   /// @param here  the shards of this process
   template <class M>
   void begin(const M& memory, std::span<const Bytes> out, std::span<const Room> in, const Range& here) {
@@ -35,12 +36,12 @@ class Staged {
   std::span<const Bytes> out() const { return out_; }
   std::span<const Room> in() const { return in_; }
 
-  /// What came from other processes, to where it belongs.
+  /// Copies the bytes from other processes to their destination.
   template <class M>
   void end(const M& memory, std::span<const Room> in, const Range& here) const {
     for (std::size_t j = 0; j < in.size(); ++j)
       if (!here.has(static_cast<Index>(j))) memory.copy(in_[j].data(), static_cast<Index>(in[j].size()), in[j].data());
-    memory.finish();  // the next exchange writes there
+    memory.finish();  // the next exchange reuses bytes_
   }
 
  private:

@@ -11,18 +11,19 @@
 
 namespace gatefold::dist {
 
-/// Of an update rule that takes a norm over the items of a batch, or an optimizer that takes one of gradients: the same
-/// with the norm over all shards.
+/// An update rule that uses a norm over the items of a batch, or an optimizer that uses a norm of gradients, with the
+/// norm over all shards.
 ///
 ///     Residual{dist::SyncNorm{update::SharpnessAware{.norm = update::Norm::batch}, &shard}, branch}
 ///
 ///     ‖u‖² = Σ_j ‖u_j‖²,   ⟨n, dz⟩ = Σ_j ⟨n_j, dz_j⟩   over the shards j                                (1)
 ///
-/// As SyncBatchNorm does for means of a batch. All shards call it together, those without items too; forward, infer and
-/// backward exchange a number each. With norms of items nothing crosses.
-/// @tparam RuleT  one without parameters and carry, whose functions take a sum over the batch (WholeBatch) last
-/// @throws ArgumentError as the rule, and unless there is a shard
-/// @order  that of Shard::sum: values of one process to rounding, bits of the number of shards
+/// It corresponds to SyncBatchNorm for means of a batch. All shards call it together, also shards without items.
+/// Forward, infer and backward exchange one number each. With norms of items nothing is transferred.
+/// @tparam RuleT  a rule without parameters and carry; the last argument of its functions is a sum over the batch
+///         (WholeBatch)
+/// @throws the errors of the rule; ArgumentError unless there is a shard
+/// @order  that of Shard::sum: the values of one process up to rounding; the bits depend on the number of shards
 template <class RuleT, class ShardT>
 struct SyncNorm {
   static constexpr bool takes_norm = requires(RuleT r) { requires std::is_same_v<decltype(r.norm), update::Norm>; };

@@ -44,11 +44,11 @@ namespace dist {
 ///
 ///     ‖G_e‖² = Σ_t ‖G_t,e‖²   over the slices e of all tensors t, whichever shards hold them             (2)
 ///
-/// With per_expert = false over everything. All shards call it together.
-/// @throws ArgumentError as NormalizedGd, on all shards
+/// With per_expert = false there is one norm over everything. All shards call it together.
+/// @throws the errors of NormalizedGd, on all shards
 /// @cost   that of NormalizedGd, and two exchanges: of a number for each tensor, and of one for each of its experts
-/// @order  by expert and then by tensor: with per_expert the bits of one process that has the same gradients, otherwise
-///         its values to rounding; of no placement
+/// @order  by expert and then by tensor, independent of the placement. With per_expert, the bits of one process with
+///         the same gradients; otherwise its values up to rounding
 template <class ShardT>
 struct SyncNorm<optim::NormalizedGd, ShardT> {
   using IsOptimizer = void;
@@ -92,13 +92,14 @@ struct SyncNorm<optim::NormalizedGd, ShardT> {
   }
 
  private:
-  /// What is summed to norms: of each tensor a square for each slice, of a dealt one for each expert.
+  /// The squares that are summed to norms: of each tensor one for each slice, of a distributed tensor one for each
+  /// expert.
   struct Terms {
-    std::vector<Range> of{};  // by tensor; none of one that is empty on all shards
+    std::vector<Range> of{};  // by tensor; count 0 if it is empty on all shards
     Index slices = 0, count = 0;
   };
 
-  /// f(name, tensor, its DealtRows, those of the other packs)
+  /// Calls f(name, tensor, its DealtRows, tensors of the other packs).
   template <class F, class... P>
   static void each(const F& f, P&... packs) {
     for_each_learned(sharded::Visitor<true, const F>{f}, packs...);
@@ -130,7 +131,7 @@ struct SyncNorm<optim::NormalizedGd, ShardT> {
     }
     return terms;
   }
-  /// [slices] norms, or their squares.
+  /// Returns for each slice the sum of the tensors' squares, or of their norms if sum_of_norms is set.
   template <class C, class Pack>
   const double* norms(C& ctx, const Pack& grads, const Terms& terms) const {
     const auto squares = ctx.template scratch<double>(terms.count), sums = ctx.template scratch<double>(terms.slices);
@@ -140,7 +141,7 @@ struct SyncNorm<optim::NormalizedGd, ShardT> {
     each(
         [&](const Name&, const auto& g, const DealtRows& rows) {
           const Range& of = terms.of[next++];
-          if (g.size() == 0 || (!rows.deal && shard->index() > 0)) return;  // what all hold counts once
+          if (g.size() == 0 || (!rows.deal && shard->index() > 0)) return;  // tensors that all shards hold count once
           const auto* from = g.data();
           const auto add = [&](Index slices, Index slice, Index first) {
             using T = std::remove_cvref_t<decltype(*from)>;

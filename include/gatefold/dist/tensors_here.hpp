@@ -13,18 +13,18 @@
 #include "gatefold/tensor/flat_tensor.hpp"
 #include "gatefold/tensor/pack.hpp"
 
-/// What a shard has of the tensors of a file. Outside the umbrella, as io. Host backends.
+/// The part of a file's tensors that a shard has. Not in the umbrella header, like io. Only for host backends.
 namespace gatefold::dist {
 
-/// The tensors of a pack as a file has them, whole, and which rows of them are this shard's.
+/// The tensors of a pack as a file has them, whole, and the rows of them that this shard has.
 template <class C>
 class TensorsHere {
  public:
-  /// Of a tensor that all shards hold each `takes` all of it, as who reads does, or its part, as who writes does.
+  /// Of a tensor that all shards hold, a shard takes all rows (to read) or its part of them (to write).
   enum class Takes { all, part };
 
-  /// @throws ArgumentError on all shards, naming the tensor, where one has other rows than are dealt
-  /// @cost   an exchange of a number for each tensor that is dealt
+  /// @throws ArgumentError on all shards, naming the tensor, if a shard has other rows than its deal assigns
+  /// @cost   an exchange of a number for each distributed tensor
   template <class ShardT, class P>
   TensorsHere(ShardT& shard, const char* where, P& pack, Takes takes) {
     for_each_tensor(Visitor{found_}, pack);
@@ -45,7 +45,7 @@ class TensorsHere {
         if (rows > 0) here = rows_of(shard.index(), t, held, next);
         ++next;
       } else {
-        const Index all = t.tensor.extents[0];  // (a list of the choice stops nvcc 13.0)
+        const Index all = t.tensor.extents[0];  // (nvcc 13.0 fails on an initialiser list here)
         here.push_back(takes == Takes::all ? Range{0, all} : Range::of(all, shard.index(), shard.count()));
       }
       io::safetensors::with_element(t.tensor, [&](auto element) { add(element, t, rows, here, entries); });
@@ -53,7 +53,7 @@ class TensorsHere {
     list = std::move(entries.list);
   }
 
-  /// Write what was read into the tensors.
+  /// Copies data that was read into the tensors.
   void fill(C& ctx, const io::safetensors::Data& data) const {
     const io::safetensors::Fill<C> fill{ctx, data.bytes.data(), data.begins.data()};
     for (const Found& t : found_) fill(Name{}, &t.tensor);
@@ -86,8 +86,8 @@ class TensorsHere {
       found.push_back({at.str(), AnyTensor(const_cast<TensorT&>(t)), dealt, rows});
     }
   };
-  /// @param rows  of the whole
-  /// @param here  those of this shard
+  /// @param rows  of the whole tensor
+  /// @param here  rows of this shard
   template <class T>
   void add(T, const Found& t, std::uint64_t rows, const std::vector<Range>& here, io::safetensors::Entries& entries) {
     std::vector<std::uint64_t> shape(t.tensor.extents, t.tensor.extents + t.tensor.rank);
@@ -103,12 +103,12 @@ class TensorsHere {
                         static_cast<std::uint64_t>(r.count) * width * sizeof(T)});
       count += r.count;
     }
-    // Rows of a dealt tensor lie one after the other here, those of another where they lie in the file.
+    // Rows of a distributed tensor are adjacent here. Rows of another tensor have the same position as in the file.
     const std::size_t first = t.dealt || here.empty() ? 0 : static_cast<std::size_t>(here[0].first) * width;
     sources.push_back(io::safetensors::source_of<C>(static_cast<const T*>(t.tensor.elements) + first,
                                                     count * static_cast<Index>(width)));
   }
-  /// In the order in which they lie here, neighbours together.
+  /// Returns the rows of this shard in their order here, with adjacent ones joined.
   static std::vector<Range> rows_of(Index shard, const Found& t, const HeldRows& held, std::size_t tensor) {
     if (!t.rows.deal) return {{held.before(tensor, shard), t.tensor.extents[0]}};
     std::vector<Range> ranges;

@@ -17,12 +17,13 @@
 #include "gatefold/dist/sharded.hpp"
 #include "gatefold/tensor/pack.hpp"
 
-/// What the shards hold together.
+/// The tensors that all shards hold together.
 namespace gatefold::dist {
 
 namespace parts {
 
-/// f(name, tensor, number) of a tensor that is whole, g of one of a Sharded pack, numbered.
+/// Calls f(name, tensor, 0) for a tensor that is whole, and g(name, tensor, rows, number) for a tensor of a Sharded
+/// pack.
 template <class F, class G>
 struct Visitor {
   F f;
@@ -39,13 +40,13 @@ Visitor(F, G) -> Visitor<F, G>;
 
 }  // namespace parts
 
-/// The tensors of a pack, each of a Sharded one replaced by that of all shards.
+/// The tensors of a pack, with each Sharded tensor replaced by the tensor of all shards.
 template <class ShardT, class M, class P>
 class Whole {
  public:
-  /// Empty tensors for what is sharded, of the size of the whole, on shard 0.
-  /// @param memory  where the tensors are
-  /// @throws ArgumentError on all shards, naming the tensor, where one has other rows than are dealt
+  /// Makes empty tensors for sharded ones, on shard 0 with the size of the whole tensor.
+  /// @param memory  the memory of the tensors
+  /// @throws ArgumentError on all shards, naming the tensor, if a shard has other rows than its deal assigns
   Whole(ShardT& shard, const M& memory, const char* where, P& pack) : shard_(shard), memory_(memory), pack_(pack) {
     std::vector<Index> mine;
     each_part([&](const Name&, const auto& part, const DealtRows&, Index) { mine.push_back(part.extent(0)); });
@@ -60,7 +61,7 @@ class Whole {
     });
   }
 
-  /// Shard 0 has the values of all.
+  /// Copies the values of all shards to shard 0.
   void gather() {
     each_part([&](const Name&, const auto& part, const DealtRows& rows, Index i) {
       const Index width = rows::width(part);
@@ -82,7 +83,7 @@ class Whole {
     });
   }
 
-  /// As a pack: the same names.
+  /// Lists the tensors like the pack, with the same names.
   static void each(auto&& f, auto& self, auto&...) {
     for_each_tensor(parts::Visitor{[&](const Name& at, auto& t, Index) { f(at.str(), t); },
                                    [&](const Name& at, auto& part, const DealtRows&, Index i) {
@@ -113,15 +114,15 @@ class Whole {
   std::vector<Place> places_;
 };
 
-/// The parameters of a model on shards into those of the same model in one process, on shard 0: to evaluate there, or
-/// to infer.
+/// Copies the parameters of a model on shards into the parameters of the same model in one process, on shard 0. There
+/// you can evaluate it or infer with it.
 ///
-///     auto params = init_params<float, Cpu>(model, ctx, seed);   // of a Mixture where `sharded` has an ExpertParallel
+///     auto params = init_params<float, Cpu>(model, ctx, seed);   // a Mixture for each ExpertParallel in `sharded`
 ///     dist::copy_whole(shard, ctx, trainer.params, params);
 ///
-/// @param whole  written on shard 0 alone
+/// @param whole  written only on shard 0
 /// @throws ArgumentError unless it has the tensors of `sharded`, in their order
-/// @cost   shard 0 takes all experts, and holds them twice meanwhile
+/// @cost   shard 0 receives all experts, and holds them twice meanwhile
 template <class ShardT, class C, class P, class Q>
 void copy_whole(ShardT& shard, C& ctx, const P& sharded, Q& whole) {
   const auto here = ctx.here();

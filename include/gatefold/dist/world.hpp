@@ -6,20 +6,20 @@
 #include <span>
 #include <string>
 
-/// The processes that a run is made of. A world is a class with
+/// The processes of a run. A world is a class with
 ///
-///     int rank() const;  int size() const;                       // this process, and how many there are
+///     int rank() const;  int size() const;                       // this process, and the number of processes
 ///     void exchange(outgoing, incoming);                         // every message is delivered when it returns
 ///     void fail(const std::string& sentence) noexcept;           // tells the others why this process ends
-///     void listen();                                             // optional: throws where another has failed, if that
-///                                                                // is known, and waits for nobody
-///     void begin(outgoing, incoming);  void finish();            // optional: exchange in two halves, between which
-///                                                                // messages are on their way. The lists and what they
-///                                                                // name stay meanwhile; fail gives them up
+///     void listen();                                             // optional: throws if another process is known
+///                                                                // to have failed; does not wait
+///     void begin(outgoing, incoming);  void finish();            // optional: exchange in two calls. Messages are
+///                                                                // transferred in between; the lists and their memory
+///                                                                // stay valid until finish or fail
 ///
-/// Messages from one process to another arrive in the order in which they are listed; all call exchange in the same
-/// order, from one thread at a time. What goes wrong, here or there, throws DeviceError: none waits for ever for one
-/// that failed.
+/// Messages from one process to another arrive in the order in which they are listed. All processes call exchange in
+/// the same order, from one thread at a time. An error of any process throws DeviceError, so that no process waits
+/// forever for one that has failed.
 namespace gatefold::dist {
 
 /// Bytes for another process.
@@ -28,14 +28,14 @@ struct Outgoing {
   const std::byte* data;
   std::size_t bytes;
 };
-/// Bytes that another process sends, and as many as it sends.
+/// Bytes from another process, as many as it sends.
 struct Incoming {
   int rank;
   std::byte* data;
   std::size_t bytes;
 };
 
-/// What runs of several processes need to know of them and to ask: the class above.
+/// The functions that a run of several processes needs: the class above.
 template <class W>
 concept World = requires(W world, const W known, std::span<const Outgoing> outgoing, std::span<const Incoming> incoming,
                          const std::string& sentence) {
@@ -46,7 +46,7 @@ concept World = requires(W world, const W known, std::span<const Outgoing> outgo
   noexcept;
 };
 
-/// f(); where it throws, the others are told why.
+/// Calls f(). If it throws, tells the other processes why.
 template <class W, class F>
 void or_fail(W& world, const F& f) {
   try {
@@ -57,7 +57,7 @@ void or_fail(W& world, const F& f) {
   }
 }
 
-/// A world that exchanges in two halves.
+/// A world with an exchange in two calls.
 template <class W>
 concept StartingWorld = World<W> &&
     requires(W world, std::span<const Outgoing> outgoing, std::span<const Incoming> incoming) {
@@ -65,15 +65,15 @@ concept StartingWorld = World<W> &&
   world.finish();
 };
 
-/// A world whose messages may lie on devices: exchange_on_device(outgoing, incoming), of what is there when it is
-/// called. For other worlds they go by way of the host.
+/// A world whose messages can be on devices: exchange_on_device(outgoing, incoming), with data that is ready when it is
+/// called. In other worlds such messages go through the host.
 template <class W>
 concept DeviceWorld = World<W> &&
     requires(W world, std::span<const Outgoing> outgoing, std::span<const Incoming> incoming) {
   world.exchange_on_device(outgoing, incoming);
 };
 
-/// One process, which needs no library to talk to itself.
+/// The world of a single process; it needs no library.
 struct Alone {
   int rank() const { return 0; }
   int size() const { return 1; }

@@ -29,7 +29,7 @@ struct Swap {
     for_each_tensor([](const Name&, auto& a, auto& b) { std::swap(a, b); }, all, part);
   }
 };
-/// The same; and of a tensor that all shards hold, `part` becomes a copy of the rows of one shard, by the first extent.
+/// Swaps a Sharded pack with `part`. Of a tensor that all shards hold, copies the rows of one shard to `part`.
 template <class M>
 struct Take : Swap {
   M memory;
@@ -59,13 +59,14 @@ struct Take : Swap {
     return Range::of(all.extent(0), shard, shards);
   }
 };
-/// The same shapes, without contents, for who may not touch the parameters; all of a Sharded pack.
+/// Makes the shapes of Take without values, because `begin` must not change the parameters. Of a Sharded pack, the
+/// whole shape.
 template <class M>
 struct Shape : Take<M> {
   void operator()(const Name&, const auto& all, auto& part) const { rows::resize(part, all, this->of(all).count); }
   void sharded(const Name&, const auto& all, auto& part) const { shape_like(part, all); }
 };
-/// Where the rows of all shards lie.
+/// Collects the rows of all shards in memory.
 template <class T>
 struct Places {
   struct Place {
@@ -81,10 +82,10 @@ struct Places {
   void operator()(const Name&, Table<T, B>& t) {
     found.push_back({t.rows().data, t.extent(0), t.extent(1)});
   }
-  void operator()(const Name&, auto&) {}  // of other elements
+  void operator()(const Name&, auto&) {}  // another element type
   void sharded(const Name&, auto&) {}
 
-  /// The rows of shard j of every tensor, one after the other: f(data, values).
+  /// Calls f(data, values) for the rows of shard j in every tensor, one after the other.
   template <class F>
   void each(Index j, Index shards, const F& f) const {
     for (const Place& p : found) {
@@ -96,15 +97,15 @@ struct Places {
 
 }  // namespace rows_of_shard
 
-/// An optimizer whose state is dealt over the shards: each keeps that of some rows of every tensor that all hold, steps
-/// these, and gets the others' new rows from them.
+/// An optimizer whose state is distributed over the shards. Each shard keeps the state of some rows of every tensor
+/// that all shards hold, steps these rows, and receives the other new rows from their shards.
 ///
 ///     DataParallel{Clipped{Zero{AdamW{…}, &shard}}, &shard}
 ///
-/// Source: ZeRO stage 1, Rajbhandari et al. 2019, arXiv:1910.02054, sec. 5.1. The optimizer inside works element by
-/// element (Sgd, AdamW, InGroups of them): then the bits are those without. Checkpoints are the same too.
-/// @cost   memory: 1/C of the state and of a copy of parameters and gradients of what all hold; one exchange, of which
-///         a shard takes (C − 1)/C of these parameters
+/// Source: ZeRO stage 1, Rajbhandari et al. 2019, arXiv:1910.02054, sec. 5.1. The optimizer inside must work element by
+/// element (Sgd, AdamW, InGroups of them). The bits are then the same as without Zero, and so are checkpoints.
+/// @cost   memory: 1/C of the state, and 1/C of a copy of parameters and gradients that all shards hold; one exchange,
+///         in which a shard receives (C − 1)/C of these parameters
 template <class OptimizerT, class ShardT>
 struct Zero {
   using IsOptimizer = void;
@@ -120,7 +121,7 @@ struct Zero {
   OptimizerT optimizer;
   ShardT* shard;
 
-  /// Of the optimizer inside, of this shard's rows, and where these are stepped.
+  /// The state of the optimizer inside for this shard's rows, and packs in which these rows are stepped.
   template <class Pack>
   struct State {
     Sharded<typename OptimizerT::template State<Pack>> of_shard;
@@ -170,7 +171,7 @@ struct Zero {
   auto take_on(C& ctx) const {
     return rows_of_shard::Take{memory_of(ctx), shard->index(), shard->count()};
   }
-  /// The new rows of all shards.
+  /// Gathers the new rows of all shards.
   template <class T, class C, class Pack>
   void gather(C& ctx, Pack& params, Pack& mine) const {
     rows_of_shard::Places<T> all, own;

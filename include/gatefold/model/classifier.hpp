@@ -11,14 +11,15 @@
 
 namespace gatefold {
 
-/// A language model tuned to classify sequences: logits of classes, of which those of the last item count.
+/// Returns a language model tuned to classify sequences. It writes logits of classes for each item; only those of the
+/// last item of a sequence count.
 ///
 ///     f = x W + b,   y = dropout(f) V + c                                                               (1)
 ///
 /// Source: the code of papers 001 and 002 on SST-2, SST-5 and Banking-77. The language model is the first layer of the
-/// chain, so that its learned parameters go to `std::get<0>(params.layers)`. Its loss is `CrossEntropy{.ignore = −1}`
-/// with labels_of_last; the code's has a softmax too many, `CrossEntropy::reference({.ignore = −1})`. Sequences are
-/// padded on the left. Steps of a Trainer pass noise, unless dropout is 0.
+/// chain, so its learned parameters go to `std::get<0>(params.layers)`. Use the loss `CrossEntropy{.ignore = −1}`
+/// with labels_of_last. The papers' code applies one softmax too many: `CrossEntropy::reference({.ignore = −1})`. Pad
+/// sequences on the left. Steps of a Trainer must pass noise, unless dropout is 0.
 /// @throws ArgumentError unless there is a class
 template <class ModelT>
 auto classifier(const ModelT& model, Index classes, double dropout = 0.1) {
@@ -28,7 +29,7 @@ auto classifier(const ModelT& model, Index classes, double dropout = 0.1) {
                Linear{.model_dim = dim, .output_dim = classes}};
 }
 
-/// Labels of items, where only the last of each sequence has one.
+/// Returns labels of items, of which only the last item of each sequence has a label.
 ///
 ///     to[g L + l] = labels[g] if l = L − 1, else ignore                                                 (2)
 ///

@@ -20,29 +20,30 @@
 #include "gatefold/policy/initial.hpp"
 #include "gatefold/update/plain.hpp"
 
-/// The language models of papers 001 and 002, as compositions of layers: ids [N] in, what the output layer reads [N, D]
-/// out.
+/// The language models of papers 001 and 002, as compositions of layers: ids [N] in, the input [N, D] of the output
+/// layer out.
 ///
 ///     const auto sizes = LanguageSizes::medium();
 ///     const auto model = switch_model(sizes, update::HeavyBall{.mu = 0.7}, Mixture{gate, Mlp<Relu>{352, 352}});
 ///     Trainer trainer{ctx, model, sizes.loss(), optim::AdamW{.lr = 7e-4, .decay = 0}, Seed{1}};
 ///
-/// They are layers like others. Momentum goes from mixture to mixture: attention and dense layers neither read nor
+/// The models are ordinary layers. Momentum goes from mixture to mixture: attention and dense layers neither read nor
 /// write it (paper 001, App. D.1).
 namespace gatefold {
 
-/// What a language model is made of beside its mixtures.
+/// The sizes and options of a language model, except its mixtures.
 ///
-/// Source: papers 001 and 002 on WikiText-103 and their code, whose experts are as wide inside as outside, 16 of them,
-/// 2 taken. The code drops at one rate three times: probabilities of attention, what a mixture gives, and hidden values
-/// of experts, in mixtures and dense layers: `HiddenDropout{sizes.dropout, Mlp<Relu>{…}}` in the place of the `Mlp`.
+/// Source: papers 001 and 002 on WikiText-103 and their code. Its mixtures pick 2 of 16 experts, whose hidden width
+/// equals the model width. The code uses one dropout rate in three places: attention probabilities, outputs of
+/// mixtures, and hidden values of experts in mixtures and dense layers. For the third, write
+/// `HiddenDropout{sizes.dropout, Mlp<Relu>{…}}` instead of the `Mlp`.
 struct LanguageSizes {
   Index vocabulary = 0, model_dim = 0, heads = 8;
-  Index window = 0;    // items that attention reaches over; of language::Traced, the length of a sequence
+  Index window = 0;    // number of items that attention reaches; in language::Traced, the length of a sequence
   Index depth = 0;     // layers; in the layout of GLaM, pairs of layers
-  double dropout = 0;  // of attention's probabilities (but of language::Traced), and of what a mixture gives
-  bool tied = false;   // whether the output layer's weights are the embedding's
-  bool sparse = true;  // the embedding's gradient; no: as the code's Adam, whose moments move in rows of no item too
+  double dropout = 0;  // of attention probabilities (not in language::Traced) and of outputs of mixtures
+  bool tied = false;   // whether the output layer uses the weights of the embedding
+  bool sparse = true;  // the embedding's gradient; false: like the code's Adam, which also steps unused rows
   Initial embedding = Initial::normal(1);
 
   static constexpr Index wikitext_103 = 267735;
@@ -55,15 +56,15 @@ struct LanguageSizes {
     expect(heads >= 1, "LanguageSizes", "heads", "at least 1", heads);
     return model_dim / heads;
   }
-  /// The output layer and its cross-entropy.
+  /// Returns the loss: the output layer and its cross-entropy.
   StreamedCrossEntropy loss() const { return {.vocabulary = vocabulary, .model_dim = model_dim, .tied = tied}; }
 };
 
-/// The forms of a language model: where its norms stand and what it attends with.
+/// The forms of a language model: the positions of its norms, and its attention.
 namespace language {
 
-/// Norms before branches, the equation of the papers, and one after the last layer; attention to a window, with keys
-/// of places that all layers share. The default.
+/// The default form: norms before branches, as in the equation of the papers, and one after the last layer. Attention
+/// reaches over a window, with keys of positions that all layers share.
 ///
 ///     h = x + attention(norm(x)),   y, carry ← rule(h, carry; mixture ∘ norm)                           (1)
 struct PreNormed {
@@ -89,8 +90,8 @@ struct PreNormed {
   }
 };
 
-/// The same norms around causal attention to the whole sequence, which shows a gate its trace: for AttentionAware ones.
-/// Places have learned rows of the embedding, since this attention has no keys for them.
+/// A form for AttentionAware gates: the norms of PreNormed around causal attention to the whole sequence, which passes
+/// its trace to the gate. Positions have learned rows in the embedding, because this attention has no keys for them.
 struct Traced {
   template <class RuleT, class BranchT>
   static auto layer(const LanguageSizes& s, const RuleT& rule, const BranchT& branch) {
@@ -108,9 +109,9 @@ struct Traced {
   }
 };
 
-/// The layers of the papers' code (reference_layer): norms after residual connections, of which a mixture has two, and
-/// attention that does not see the item itself. It subtracts momentum: `update::HeavyBall{.mu = 0.7, .gamma = -1}`, and
-/// a stream begins with a window of zeros (SegmentMemory::begin).
+/// The layers of the papers' code (reference_layer): norms follow residual connections, and a mixture has two of them.
+/// Attention does not see the item itself. The code subtracts momentum, which is `update::HeavyBall{.mu = 0.7, .gamma =
+/// -1}`. A stream begins with a window of zeros (SegmentMemory::begin).
 ///
 ///     dense:   h₁ = LN₁(x + attention(x)),   y = LN₂(h₁ + mlp(h₁))                                      (2)
 struct Reference {
@@ -136,9 +137,9 @@ struct Reference {
   }
 };
 
-/// Another form, PreNormed or Reference, in which attention to a window shows a gate its trace: for AttentionAware ones
-/// as papers 001 and 002 build their models. Dense layers are as they were. A trace is of items: in `infer` too the
-/// memory is one of items, not of keys and values.
+/// A form for AttentionAware gates, as papers 001 and 002 build their models: PreNormed or Reference, with attention to
+/// a window that passes its trace to the gate. Dense layers are unchanged. Because a trace is one of items, the memory
+/// also holds items in `infer`, not keys and values.
 template <class FormT>
 struct WithTrace {
   template <class RuleT, class BranchT>
@@ -155,7 +156,7 @@ struct WithTrace {
   }
 };
 
-/// An embedding, `depth` times the layer, and what the form has around them.
+/// Returns an embedding, `depth` times the layer, and the layers that the form adds around them.
 template <class FormT, class LayerT>
 auto model_of(const LanguageSizes& s, const LayerT& layer) {
   const Embedding embedding{
@@ -165,22 +166,23 @@ auto model_of(const LanguageSizes& s, const LayerT& layer) {
 
 }  // namespace language
 
-/// A language model with a mixture in every layer.
+/// Returns a language model with a mixture in every layer.
 ///
 ///     x₀ = embedding(ids),   x_l, carry ← layer_l(x_{l−1}, carry),   y = norm(x_depth)                  (3)
 ///
 /// Source: Fedus et al. 2021, arXiv:2101.03961 (Switch), in the form of papers 001 and 002.
-/// @param rule     around each mixture
-/// @param mixture  a branch, `Mixture{gate, expert}`
+/// @param rule  the update rule around each mixture
+/// @param mixture  a branch, for example `Mixture{gate, expert}`
 template <class FormT = language::PreNormed, class RuleT, class MixtureT>
 auto switch_model(const LanguageSizes& sizes, const RuleT& rule, const MixtureT& mixture) {
   return language::model_of<FormT>(sizes, FormT::layer(sizes, rule, Dropout{sizes.dropout, mixture}));
 }
 
-/// One with a mixture in every other layer: `depth` pairs of a layer (3) with a mixture and one with a dense expert.
+/// Returns a language model with a mixture in every other layer: `depth` pairs of a layer (3) with a mixture and a
+/// layer with a dense expert.
 ///
 /// Source: Du et al. 2022, arXiv:2112.06905 (GLaM), in the order of the code of papers 001 and 002, mixture first.
-/// @param feed_forward  an expert, `Mlp<Relu>`; it has a residual connection, and no part in the carry
+/// @param feed_forward  an expert, for example `Mlp<Relu>`; it has a residual connection, and does not use the carry
 template <class FormT = language::PreNormed, class RuleT, class MixtureT, class ExpertT>
 auto glam_model(const LanguageSizes& sizes, const RuleT& rule, const MixtureT& mixture, const ExpertT& feed_forward) {
   return language::model_of<FormT>(sizes, Chain{FormT::layer(sizes, rule, Dropout{sizes.dropout, mixture}),

@@ -11,20 +11,21 @@
 
 namespace gatefold {
 
-/// What a model of sequences is given beside its items: `trainer.step(ids, next, extra_of<Extra>(segment))`.
+/// Additional inputs of a model of sequences: `trainer.step(ids, next, extra_of<Extra>(segment))`.
 template <class T, class B>
 struct Segment {
-  Index length = 0;                // items of each sequence; 0: all are one
+  Index length = 0;                // items of each sequence; 0: all items are one sequence
   Noise noise{};                   // empty: evaluation
-  AttentionMemory<T, B> memory{};  // [attentions · depth, …]; empty: nothing is before this segment
+  AttentionMemory<T, B> memory{};  // [attentions · depth, …]; empty: no segment precedes this one
   View<const T, 1, B> valid{};     // [N] 1 = item, 0 = padding of sequences that end sooner; empty: all are items
 };
 
-/// The extra inputs of a model that make a segment known to each of its parts: length and padding to all that take
-/// them, to each that draws numbers a stream of its own, and the memory to its attentions, in equal shares: those of a
-/// stack of pairs of layers remember depth layers each. An input without a default (the ids of a HashGate) is none of a
-/// segment's: the extra of such a model is written out, its parts in nested braces.
-/// @throws ArgumentError unless the attentions share the memory evenly, or where there is a memory and none of them
+/// Returns the extra inputs of a model for a segment. Every part that takes a length or padding gets that of the
+/// segment, and every part that draws numbers gets a different stream of noise. Attentions get equal shares of the
+/// memory; the share of a stack of pairs of layers has depth layers for each attention. An input without a default (for
+/// example the ids of a HashGate) cannot come from a segment: write the extra of such a model out, with its parts in
+/// nested braces.
+/// @throws ArgumentError unless the attentions can share the memory evenly, or if there is a memory and no attention
 ///         takes one
 template <class E, class T, class B>
 E extra_of(const Segment<T, B>& segment) {

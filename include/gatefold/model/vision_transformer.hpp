@@ -31,19 +31,19 @@
 ///     const auto model = vmoe_last(sizes, update::HeavyBall{.mu = 0.7}, mixture, mlp, 2);
 ///     Trainer trainer{ctx, model, CrossEntropy{}, optim::AdamW{.lr = 1e-3}, Seed{1}};
 ///
-/// Each image is a sequence by itself, to attention and to gates. Momentum goes from mixture to mixture.
+/// Attention and gates treat each image as one sequence. Momentum goes from mixture to mixture.
 namespace gatefold {
 
-/// What a vision transformer is made of beside its layers.
+/// The sizes and options of a vision transformer, except its layers.
 ///
-/// Source: Riquelme et al. 2021, arXiv:2106.05974 (V-MoE S/32), Touvron et al. 2021, arXiv:2012.12877 (DeiT tiny, of
-/// which paper 001's Soft MoE is made).
+/// Source: Riquelme et al. 2021, arXiv:2106.05974 (V-MoE S/32), Touvron et al. 2021, arXiv:2012.12877 (DeiT tiny, the
+/// base of paper 001's Soft MoE).
 struct VisionSizes {
   Index side = 28, channels = 1, patch = 4;  // of a square image, in pixels
   Index model_dim = 0, heads = 1, depth = 0;
   Index classes = 10;
-  bool class_token = true;         // which the classes are read from; no: from the mean of the tokens
-  double dropout = 0;              // of what mixtures and dense experts give
+  bool class_token = true;         // read the classes from a class token; false: from the mean of the tokens
+  double dropout = 0;              // of the outputs of mixtures and dense experts
   double mean = 0, deviation = 1;  // of the pixels
   double epsilon = 1e-6;           // of the norms
 
@@ -60,10 +60,10 @@ struct VisionSizes {
   LayerNorm norm() const { return {model_dim, epsilon}; }
 };
 
-/// The forms of a layer of a vision transformer: where its norms stand.
+/// The forms of a layer of a vision transformer: the positions of its norms.
 namespace vision {
 
-/// Norms before branches, the equation of the papers. The default.
+/// The default form: norms before branches, as in the equation of the papers.
 ///
 ///     h = x + attention(norm(x)),   y, carry ← rule(h, carry; branch ∘ norm)                            (1)
 struct PreNormed {
@@ -78,7 +78,7 @@ struct PreNormed {
   }
 };
 
-/// The same, and attention shows a gate its trace: for AttentionAware ones.
+/// A form for AttentionAware gates: PreNormed, with attention that passes its trace to the gate.
 struct Traced {
   template <class RuleT, class BranchT>
   static auto layer(const VisionSizes& s, const RuleT& rule, const BranchT& branch) {
@@ -91,12 +91,12 @@ struct Traced {
   }
 };
 
-/// The layers of paper 001's code: a norm after the residual connection as well, and the look-ahead of a rule after the
-/// norm before the branch, which dense layers are shown too.
+/// The layers of paper 001's code. A second norm follows the residual connection. The look-ahead of a rule is applied
+/// after the norm before the branch, also in dense layers.
 ///
 ///     h = x + attention(norm(x)),   z, carry ← h + (rule(norm(h), carry; branch) − norm(h)),   y = norm(z)   (2)
 ///
-/// Its sign is the other one: it subtracts what mixtures give, which their last weights make up for.
+/// The code has the opposite sign: it subtracts the outputs of mixtures, and their last weights compensate for it.
 struct Reference {
   template <class RuleT, class BranchT>
   static auto layer(const VisionSizes& s, const RuleT& rule, const BranchT& branch) {
@@ -118,11 +118,11 @@ struct Reference {
 
 }  // namespace vision
 
-/// A vision transformer with these layers over its tokens.
+/// Returns a vision transformer with the given layers over its tokens.
 ///
-///     x₀ = (class token, patches · W + b) + places,   y = head(norm(layers(x₀)))                        (3)
+///     x₀ = (class token, patches · W + b) + positions,   y = head(norm(layers(x₀)))                     (3)
 ///
-/// where the head reads the class token, or the mean of the tokens.
+/// The head reads the class token, or the mean of the tokens.
 /// Source: Dosovitskiy et al. 2021, arXiv:2010.11929, eqs. (1), (4).
 /// @param layers  a layer of items [N, model_dim], whose sequences are images
 /// @throws ArgumentError unless there is a class
@@ -141,7 +141,7 @@ auto vision_transformer(const VisionSizes& s, const LayersT& layers) {
 
 namespace vision {
 
-/// Two layers, one after the other, that share the states of their rules.
+/// Returns a chain of two layers that share the states of their rules.
 template <class FirstT, class SecondT>
 auto pair_of(const FirstT& first, const SecondT& second) {
   return Chain{first, second};
@@ -151,7 +151,7 @@ auto pair_of(const Chain<A...>& first, const Chain<B...>& second) {
   return joined_chain(first, second);
 }
 
-/// Layers with a mixture and dense ones.
+/// The layers with a mixture and the dense layers of a model.
 template <class FormT, class RuleT, class MixtureT, class ExpertT>
 struct Layers {
   const VisionSizes& sizes;
@@ -166,12 +166,12 @@ struct Layers {
 
 }  // namespace vision
 
-/// A mixture in every second layer, the last one among them: V-MoE "every 2".
+/// Returns V-MoE "every 2": a mixture in every second layer, including the last one.
 ///
 /// Source: Riquelme et al. 2021, arXiv:2106.05974, with the positions of the mixtures of its code.
-/// @param rule          around each mixture
-/// @param mixture       a branch, `Mixture{gate, expert}`
-/// @param feed_forward  an expert, of the layers between
+/// @param rule  the update rule around each mixture
+/// @param mixture  a branch, for example `Mixture{gate, expert}`
+/// @param feed_forward  an expert, for the other layers
 /// @throws ArgumentError unless depth is even
 template <class FormT = vision::PreNormed, class RuleT, class MixtureT, class ExpertT>
 auto vmoe_every_2(const VisionSizes& s, const RuleT& rule, const MixtureT& mixture, const ExpertT& feed_forward) {
@@ -180,7 +180,8 @@ auto vmoe_every_2(const VisionSizes& s, const RuleT& rule, const MixtureT& mixtu
       s, Stack{vision::Layers<FormT, RuleT, MixtureT, ExpertT>{s, rule, mixture, feed_forward}.pair(), s.depth / 2});
 }
 
-/// A mixture in the last n of every second layer: V-MoE "last n"; of 8 layers the last 2 are the sixth and the eighth.
+/// Returns V-MoE "last n": a mixture in the last n of every second layer. For example, the last 2 of 8 layers are the
+/// sixth and the eighth.
 ///
 /// @throws ArgumentError unless n >= 1, depth is even and above 2 n
 template <class FormT = vision::PreNormed, class RuleT, class MixtureT, class ExpertT>
@@ -192,7 +193,8 @@ auto vmoe_last(const VisionSizes& s, const RuleT& rule, const MixtureT& mixture,
   return vision_transformer(s, Chain{Stack{of.dense(), s.depth - 2 * n}, Stack{of.pair(), n}});
 }
 
-/// A mixture in each layer of the second half, as Soft MoE has them: `Mixture{SoftMoe{.count = 128}, Mlp<Gelu>{…}}`.
+/// Returns a model with a mixture in each layer of the second half, like Soft MoE. The mixture is for example
+/// `Mixture{SoftMoe{.count = 128}, Mlp<Gelu>{…}}`.
 ///
 /// Source: Puigcerver et al. 2023, arXiv:2308.00951.
 /// @throws ArgumentError unless depth is even
