@@ -88,8 +88,7 @@ class Bf16Loader {
       if constexpr (!Gathers) from_ += Index(D) * stride_;
     }
     left_ -= D;
-    if constexpr (L == Layout::along_lines && Gathers)
-      look_up();  // early, so that the next load does not wait for them
+    if constexpr (L == Layout::along_lines && Gathers) look_up();  // early: the next load does not wait for them
   }
 
  private:

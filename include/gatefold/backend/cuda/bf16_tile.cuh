@@ -17,8 +17,8 @@ namespace gatefold::detail_::device {
 template <int Rows, int Columns, int WarpRows, int WarpColumns, int Stages, int Blocks>
 struct Bf16Shape {
   static constexpr int rows = Rows, columns = Columns, warp_rows = WarpRows, warp_columns = WarpColumns;
-  static constexpr int stages = Stages,
-                       blocks = Blocks;  // stages: tiles in the ring; blocks: blocks that fit a multiprocessor
+  // stages: tiles in the ring; blocks: blocks that fit a multiprocessor.
+  static constexpr int stages = Stages, blocks = Blocks;
   static constexpr int warps_across = columns / warp_columns, threads = rows / warp_rows * warps_across * 32;
 };
 using Bf16ManyRows = Bf16Shape<128, 128, 64, 64, 3, 2>;
@@ -125,8 +125,8 @@ class Bf16Tile {
         for (int m = 0; m < Matrices; ++m) sums[m] = ElementsAccess<run>{}.load(staged + m * matrix + y * pitch + x);
         C* const of_row = c + r * row_elements<C>(stride);
         if constexpr (std::is_same_v<C, ColumnSum>) {
-          static_assert(pass_rows * runs % Shape::threads == 0 &&
-                        runs % 4 == 0);  // all lanes of a warp, and of a sum, take part
+          // All lanes of a warp, and of a sum, take part.
+          static_assert(pass_rows * runs % Shape::threads == 0 && runs % 4 == 0);
           finish_column_sum<Matrices>(epilogue, exists, place.expert, place.first + r, j, place.columns, sums, of_row);
         } else {
           finish_row_part<Matrices>(epilogue, place.expert, place.first + r, j, place.columns, sums, of_row, stride);

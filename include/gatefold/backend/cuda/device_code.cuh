@@ -23,11 +23,8 @@ namespace gatefold::detail_::device {
 /// code.
 inline constexpr int kNoCode = 32;
 
-enum class DeviceCode {
-  plain = 32,
-  tensor_cores = 64,
-  hopper = 96
-};  // compute capability below 8.0; 8.0 or newer; sm_90a
+/// Kinds of device code: for a compute capability below 8.0, for 8.0 or newer, and for sm_90a.
+enum class DeviceCode { plain = 32, tensor_cores = 64, hopper = 96 };
 
 /// A kernel that is never launched. The runtime's value for its largest block is the DeviceCode of the code.
 static __global__ void __launch_bounds__(GATEFOLD_SM_90A ? 96 : GATEFOLD_TENSOR_CORES ? 64 : 32) device_code_kernel() {}

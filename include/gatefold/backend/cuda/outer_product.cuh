@@ -16,8 +16,8 @@ struct AddOrStore {
   template <class A>
   __device__ typename A::Value operator()(const A& at, Index, Index row, Index j, typename A::Value v) const {
     using V = typename A::Value;
-    return (before ? at.load(before + row * columns + j) : V(0)) +
-           v;  // adding V(0) turns -0 into 0, so that storing gives the same bits as adding to zeros
+    // Adding V(0) turns -0 into 0, so that storing gives the same bits as adding to zeros.
+    return (before ? at.load(before + row * columns + j) : V(0)) + v;
   }
 };
 

@@ -68,8 +68,8 @@ struct Primitives {
     return p;
   }
   static void release(void* p) {
-    if (cudaFree(p) != cudaSuccess)
-      cudaGetLastError();  // clears the error: it cannot be thrown here, and is not an error of the next launch
+    // Clears the error, because it cannot be thrown here and is not an error of the next launch.
+    if (cudaFree(p) != cudaSuccess) cudaGetLastError();
   }
   /// Gives up a buffer that a tensor has outgrown (Retired).
   static void retire(void* p) {
