@@ -26,7 +26,7 @@ template <class T, class B>
 struct WindowScores {
   detail_::attending::Window window;
   detail_::attending::Block block;
-  View<const T, 1, B> keys;      // [M] positive: a key; else the value that replaces its score: NaN if it is not finite
+  View<const T, 1, B> keys;      // [M] positive: a key; else its score: NaN if the key's value is not finite
   View<const T, 2, B> position;  // [rows, width] of the block, or empty
   View<T, 2, B> score;           // [rows, keys] of the block
   detail_::attending::Following<B> following{};
