@@ -1,6 +1,6 @@
 #pragma once
 
-// Spectra of layers on the CPU: kept out of gatefold.hpp because few need them.
+// Spectra of layers on the CPU. Not part of gatefold.hpp, because few programs need them.
 
 #include "gatefold/backend/cpu/eigenvalues.hpp"
 #include "gatefold/layer/jacobian.hpp"

@@ -1,8 +1,8 @@
 #pragma once
 
-// Checks for policies of one's own. Include a backend's umbrella first, gatefold.hpp say.
+// Checks for your own policies. Include the umbrella header of a backend first, for example gatefold.hpp.
 
-// Each after the headers that it includes (tests/structure/order.sh).
+// Each header comes after the headers that it includes (tests/structure/order.sh).
 // clang-format off
 #include "gatefold/check/hooks.hpp"
 #include "gatefold/check/items.hpp"

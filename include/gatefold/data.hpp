@@ -1,7 +1,7 @@
 #pragma once
 
-/// Readers of data sets. Outside the umbrella: they need zlib (target gatefold::data).
-// Each after the headers that it includes (tests/structure/order.sh).
+/// Readers of data sets. Not part of gatefold.hpp, because they need zlib (target gatefold::data).
+// Each header comes after the headers that it includes (tests/structure/order.sh).
 // clang-format off
 #include "gatefold/core/regular_file.hpp"
 #include "gatefold/data/idx.hpp"

@@ -1,8 +1,8 @@
 #pragma once
 
-// Training on several processes. Kept out of gatefold.hpp, which one process needs; include that first.
+// Training on several processes. Not part of gatefold.hpp, which is enough for one process; include gatefold.hpp first.
 
-// Each after the headers that it includes (tests/structure/order.sh).
+// Each header comes after the headers that it includes (tests/structure/order.sh).
 // clang-format off
 #include "gatefold/dist/collectively.hpp"
 #include "gatefold/dist/given_scores.hpp"

@@ -1,8 +1,8 @@
 #pragma once
 
-// The library with its CUDA backend, for files compiled by nvcc.
+// The library with its CUDA backend, for files that nvcc compiles.
 
-// Each after the headers that it includes (tests/structure/order.sh).
+// Each header comes after the headers that it includes (tests/structure/order.sh).
 // clang-format off
 #include "gatefold/policies.hpp"
 #include "gatefold/backend/cuda/elements.cuh"

@@ -2,7 +2,7 @@
 
 // The library with its CPU backend.
 
-// Each after the headers that it includes (tests/structure/order.sh).
+// Each header comes after the headers that it includes (tests/structure/order.sh).
 // clang-format off
 #include "gatefold/policies.hpp"
 #include "gatefold/backend/cpu/affinity.hpp"

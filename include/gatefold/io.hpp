@@ -1,7 +1,7 @@
 #pragma once
 
-/// Files of tensors. Outside the umbrella: they need nlohmann-json (target gatefold::io).
-// Each after the headers that it includes (tests/structure/order.sh).
+/// Files of tensors. Not part of gatefold.hpp, because they need nlohmann-json (target gatefold::io).
+// Each header comes after the headers that it includes (tests/structure/order.sh).
 // clang-format off
 #include "gatefold/core/regular_file.hpp"
 #include "gatefold/io/float16.hpp"

@@ -1,7 +1,7 @@
 #pragma once
 
-// What programs instantiate of loops over elements and rows whatever their model is, for float and double: see
-// backend/cpu/kernels.hpp, where the products are. gatefold.hpp includes it where GATEFOLD_KERNELS is defined.
+// Explicit instantiations, for float and double, of the loops over elements and rows that programs use with any model.
+// The products are in backend/cpu/kernels.hpp. gatefold.hpp includes this file if GATEFOLD_KERNELS is defined.
 
 #include "gatefold/gatefold.hpp"
 
@@ -134,7 +134,7 @@ GATEFOLD_KERNELS_OF(double)
 
 namespace gatefold {
 
-// Not the whole class: its copy constructor exists only to stop the compiler with a sentence.
+// Only these members, because the copy constructor of the class exists only to stop the compiler with a message.
 #define GATEFOLD_TENSOR(T, Rank)                                                   \
   GATEFOLD_KERNEL Tensor<T, Rank, Cpu>::~Tensor();                                 \
   GATEFOLD_KERNEL void Tensor<T, Rank, Cpu>::take(const std::array<Index, Rank>&); \
@@ -143,7 +143,7 @@ GATEFOLD_TENSOR(Index, 1)
 GATEFOLD_TENSOR(Index, 2)
 GATEFOLD_TENSOR(unsigned char, 1)
 
-// Of policies that most models are made of, what knows no model.
+// Functions of frequently used policies that do not depend on the model.
 #define GATEFOLD_EXPERT(T, ...)                                                                                        \
   GATEFOLD_KERNEL void __VA_ARGS__::forward(Cpu::Context&, const __VA_ARGS__::Params<T, Cpu>&, Groups<Cpu>,            \
                                             In<T, 2, Cpu>, Out<T, 2, Cpu>, __VA_ARGS__::Saved<T, Cpu>&, In<T, 2, Cpu>) \

@@ -1,7 +1,8 @@
 #pragma once
 
-/// Processes that talk through MPI. Outside the umbrella: they need an MPI library (target gatefold::mpi).
-// Each after the headers that it includes (tests/structure/order.sh).
+/// Communication of processes through MPI. Not part of gatefold.hpp, because it needs an MPI library (target
+/// gatefold::mpi).
+// Each header comes after the headers that it includes (tests/structure/order.sh).
 // clang-format off
 #include "gatefold/dist/mpi_status.hpp"
 #include "gatefold/dist/mpi_notices.hpp"

@@ -1,5 +1,6 @@
 #pragma once
 
-/// Processes whose devices talk through NCCL. Outside the umbrella: they need NCCL (target gatefold::nccl).
+/// Communication of devices of several processes through NCCL. Not part of gatefold.cuh, because it needs NCCL (target
+/// gatefold::nccl).
 #include "gatefold/backend/cuda/nccl.cuh"
 #include "gatefold/dist/nccl.hpp"

@@ -1,9 +1,9 @@
 #pragma once
 
-// The library without a backend: what gatefold.hpp (CPU) and gatefold.cuh (CUDA) have in common. This list, with
-// theirs, is the one list of headers: the build, the tests and the package derive from it.
+// The library without a backend: the headers that gatefold.hpp (CPU) and gatefold.cuh (CUDA) share. These three files
+// are the only list of headers; the build, the tests and the package derive theirs from it.
 
-// Each after the headers that it includes (tests/structure/order.sh).
+// Each header comes after the headers that it includes (tests/structure/order.sh).
 // clang-format off
 #include "gatefold/version.hpp"
 #include "gatefold/core/config.hpp"

@@ -13,34 +13,35 @@
 #include "gatefold/tensor/expect_shape.hpp"
 #include "gatefold/tensor/view.hpp"
 
-/// Multi-head self-attention between its projections, for whoever owns these:
+/// Multi-head self-attention without its projections, which belong to the caller:
 ///
 ///     A_h = softmax(scale · Q_h K_hᵀ) over the keys of the sequence allowed,   context = concat_h(A_h V_h)  (1)
 ///
-/// Source: Vaswani et al. 2017, arXiv:1706.03762, eq. (1). A row without any allowed key gives context 0,
-/// and so does padding, which sees nobody as nobody sees it.
-/// @cost   4·N·L·D flop forward, 10·N·L·D backward (half if causal and L is well beyond a block); scratch of blocks and
-///         a few copies of their items, or of the sequence they are a part of; no N × L matrix
-///         Backward forms weights anew from log-sum-exps: they are off by |score|·2⁻²⁴ of their value in float (2⁻⁵³ in
-///         double), beyond what the score is
+/// Source: Vaswani et al. 2017, arXiv:1706.03762, eq. (1). A row without any allowed key gives context 0. So does
+/// padding: it sees no key, and no item sees it.
+///
+/// Backward computes the weights again from the log-sum-exps. In addition to the error of the score, they are off by
+/// |score|·2⁻²⁴ of their value in float (2⁻⁵³ in double).
+/// @cost   4·N·L·D flop forward, 10·N·L·D backward (half if causal and L is much larger than a block); scratch of
+///         blocks and a few copies of their items, or of the sequence that they are a part of; no N × L matrix
 /// @order  blocks of keys in ascending order; causal: no bit of an item depends on later ones. Forward, an item that
-///         holds NaN reaches only those that see it, padding nobody. Backward forms products over blocks of keys: NaN
-///         gradients reach the items of their sequence that share a block with it, causal or not, and the items of
-///         padding must be finite
+///         holds NaN reaches only the items that see it, and padding reaches no item. Backward computes products over
+///         blocks of keys. NaN gradients therefore reach the items of their sequence that share a block with it, causal
+///         or not, and the items of padding must be finite
 namespace gatefold {
 
 namespace detail_::attending {
 
-/// What differs from one attention to another.
+/// The options and inputs of an attention.
 template <class T, class B>
 struct Form {
   Index length, heads;  // items per sequence
   double scale;
   bool causal;
   View<const T, 1, B> valid{};      // [N] 1 = item, 0 = padding; empty: all are items
-  View<const Index, 1, B> slots{};  // offsets of experts where every sequence is a slot; empty: all are in use
+  View<const Index, 1, B> slots{};  // offsets of experts if every sequence is a slot; empty: all are in use
 
-  /// The items at work at once: so many that their heads fill a block.
+  /// Returns the size of the ranges of items that are computed at once: as many as fill a block with their heads.
   BlockSize range() const { return {BlockSize{}.rows, BlockSize{}.keys / heads}; }
 };
 
@@ -48,13 +49,14 @@ struct Form {
 
 namespace functor {
 
-/// context[n, head h] = sums[h,n] / total[h,n], log_sum_exp[n,h] and entropy[n,h]; 0 for a row that saw no key.
+/// context[n, head h] = sums[h,n] / total[h,n], and log_sum_exp[n,h] and entropy[n,h]. All are 0 for a row that saw no
+/// key.
 template <class T, class B>
 struct AttendFinish {
   detail_::attending::HeadRows rows;
   T scale;
   detail_::attending::Sums<T, B> of;
-  View<T, 2, B> context, log_sum_exp, entropy;  // the last may be empty
+  View<T, 2, B> context, log_sum_exp, entropy;  // the last can be empty
 
   template <class Lanes>
   GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
@@ -71,12 +73,12 @@ struct AttendFinish {
     }
   }
 };
-/// What the softmax takes off ⟨dcontext_i, v_j⟩ in dscore[i,j] = A (⟨dcontext_i, v_j⟩ − mean_i), mean_i =
-/// ⟨dcontext_i, context_i⟩ − dlog_sum_exp_i; and log_sum_exp head by head.
+/// mean_i = ⟨dcontext_i, context_i⟩ − dlog_sum_exp_i, the value in dscore[i,j] = A (⟨dcontext_i, v_j⟩ − mean_i); and
+/// log_sum_exp with rows by head.
 template <class T, class B>
 struct AttendMean {
   detail_::attending::HeadRows rows;
-  View<const T, 2, B> context, dcontext, log_sum_exp, dlog_sum_exp;  // the last may be empty
+  View<const T, 2, B> context, dcontext, log_sum_exp, dlog_sum_exp;  // the last can be empty
   View<T, 1, B> mean, split_log_sum_exp;                             // [N · H]
 
   template <class Lanes>
@@ -98,7 +100,7 @@ struct AttendMean {
 
 namespace detail_::attending {
 
-/// The whole sequences [first, first + count) of items of a call, head by head: what forward and backward both need.
+/// Items [first, first + count) of a call, whole sequences, with rows by head, for forward and backward.
 template <class T, class B>
 struct Part {
   Form<T, B> form;
@@ -126,8 +128,11 @@ struct Part {
   }
 };
 
-/// @param q, k, v  [N, D] in;  context [N, D], log_sum_exp [N, heads] out;  entropy [N, heads] out, of the rows of A,
-///                 or empty
+/// Computes (1).
+/// @param q, k, v  [N, D] in
+/// @param context  [N, D] out
+/// @param log_sum_exp  [N, heads] out
+/// @param entropy  [N, heads] out, the entropy of each row of A; or empty
 template <class C, class T, class B>
 void forward(C& ctx, const Form<T, B>& form, In<T, 2, B> q, In<T, 2, B> k, In<T, 2, B> v, Out<T, 2, B> context,
              Out<T, 2, B> log_sum_exp, Out<T, 2, B> entropy) {
@@ -143,7 +148,7 @@ void forward(C& ctx, const Form<T, B>& form, In<T, 2, B> q, In<T, 2, B> k, In<T,
                                          part.of(entropy)});
   });
 }
-/// Adds to dq, dk, dv [N, D].
+/// Adds the gradients to dq, dk, dv [N, D].
 /// @param dlog_sum_exp  [N, heads], or empty
 template <class C, class T, class B>
 void backward(C& ctx, const Form<T, B>& form, In<T, 2, B> q, In<T, 2, B> k, In<T, 2, B> v, In<T, 2, B> context,
@@ -178,8 +183,8 @@ void backward(C& ctx, const Form<T, B>& form, In<T, 2, B> q, In<T, 2, B> k, In<T
   });
 }
 
-/// Require what an attention kept for backward: q and context of its items, k and v of all keys.
-/// @throws ArgumentError
+/// Checks the values that an attention saved for backward: q and context of its items, k and v of all keys.
+/// @throws ArgumentError if an extent is wrong
 template <class S>
 void expect_saved(const char* where, const S& saved, Index items, Index keys, Index model_dim, Index heads) {
   expect_shape(where, "saved.q", saved.q, {items, model_dim});

@@ -15,28 +15,29 @@
 #include "gatefold/backend/one_group.hpp"
 #include "gatefold/policy/noise.hpp"
 
-/// Multi-head attention to a window of the past between its projections, with keys e of the places in the window:
+/// Multi-head attention to a window of the past, without its projections, with keys e of the places in the window:
 ///
-///     A_h[i,o] = softmax_o(scale · ⟨q_h,i, k_h,first(i)+o + e_o⟩) over the keys there are               (1)
+///     A_h[i,o] = softmax_o(scale · ⟨q_h,i, k_h,first(i)+o + e_o⟩) over the keys that exist              (1)
 ///     context[i] = concat_h Σ_o ξ[i,h,o] A_h[i,o] v_h,first(i)+o                                        (2)
 ///
-/// e is shared by all heads, or absent; ξ drops probabilities (functor::Drop), or is 1. Padding sees nobody, and nobody
-/// it. A row without any key gives context 0. Scores are formed block by block, those of places beside those of keys,
-/// and backward forms them again.
-/// @cost   4·N·L·D + 2·N·L·D flop forward for windows of L keys, and of the rows of a block as many again; three times
-///         that backward; scratch of blocks and a few copies of the sequences at work; no N × L matrix
-/// @order  an item meets its keys in ascending order and in one block: no bit depends on later items or other
-///         sequences, and, for windows of up to 128, none on where its segment begins. Forward, an item that holds NaN
-///         reaches only those that see it; backward, the items of padding must be finite
+/// All heads share e, which can be absent. ξ drops probabilities (functor::Drop), or is 1. Padding sees no key, and no
+/// item sees padding. A row without any key gives context 0. Scores are computed block by block, those of places in
+/// addition to those of keys. Backward computes them again.
+/// @cost   4·N·L·D + 2·N·L·D flop forward for windows of L keys, and the same for as many further keys as a block has
+///         rows; three times that backward; scratch of blocks and a few copies of the sequences that are in work; no N
+///         × L matrix
+/// @order  an item uses its keys in ascending order and in one block. No bit depends on later items or other sequences,
+///         and, for windows of up to 128 keys, none depends on the place where its segment begins. Forward, an item
+///         that holds NaN reaches only the items that see it. Backward, the items of padding must be finite
 namespace gatefold {
 
 namespace detail_::attending {
 
-/// Which columns a row sees, of scores that need no more than that (functor::SoftmaxBlock).
+/// The columns that a row sees, for scores that need no other mask (functor::SoftmaxBlock).
 template <class T, class B>
 struct WindowMask {
   Window window;
-  View<const T, 1, B> keys{};  // [M] as in WindowScores, where some are padding: a row that is sees nobody
+  View<const T, 1, B> keys{};  // [M] as in WindowScores, if there is padding: a row of padding sees no key
 
   GATEFOLD_HD static Index item(const Block& block, Index row) { return block.row + row; }
   GATEFOLD_HD Index first(const Block& block, Index row) const { return window.seen(block, item(block, row)).first; }
@@ -50,15 +51,15 @@ struct WindowMask {
   }
 };
 
-/// What differs from one attention with a window to another.
+/// The options and inputs of an attention to a window.
 template <class T, class B>
 struct WindowForm {
   Window window;
   Index heads;
   double scale;
-  View<const T, 2, B> relative{};  // [width, D/H] e of (1); empty: none
-  double rate = 0;                 // of the probabilities dropped
-  Noise noise{};                   // empty: none is dropped
+  View<const T, 2, B> relative{};  // [width, D/H] e of (1); empty: absent
+  double rate = 0;                 // part of the probabilities that is dropped
+  Noise noise{};                   // empty: no probability is dropped
   View<const T, 1, B> valid{};     // [S · keys] 1 = item, 0 = padding; empty: all are items
 
   bool drops() const { return rate > 0 && noise.random.has_value(); }
@@ -68,7 +69,7 @@ struct WindowForm {
 
 namespace functor {
 
-/// w[i,j] ← ξ w[i,j] / (1 − rate), place o of head h of item n by number (n·H + h)·width + o.
+/// w[i,j] ← ξ w[i,j] / (1 − rate). Place o of head h of item n draws by number (n·H + h)·width + o.
 template <class T, class B>
 struct DropWindow {
   detail_::attending::Window window;
@@ -92,7 +93,7 @@ struct DropWindow {
 
 namespace detail_::attending {
 
-/// The sequences [first, first + count) of a call, head by head: what forward and backward both need.
+/// The sequences [first, first + count) of a call, with rows by head, for forward and backward.
 template <class T, class B>
 struct WindowPart {
   WindowForm<T, B> form;
@@ -128,7 +129,8 @@ struct WindowPart {
   }
 };
 
-/// How a call's sequences are shared out: one at a time, or so many short ones that their heads fill a block.
+/// The division of a call's sequences into parts: one long sequence each, or as many short ones as fill a block with
+/// their heads.
 struct WindowParts {
   Index sequences, each, count;
 
@@ -137,7 +139,7 @@ struct WindowParts {
     each = together > 0 ? together : 1;
     count = divide_up(sequences, each);
   }
-  /// Call f(context, part, its number) for each; they may be at work at once.
+  /// Calls f(context, part, its number) for each part. Several parts can run at the same time.
   template <class C, class T, class B, class F>
   void for_each(C& ctx, const WindowForm<T, B>& form, const F& f) const {
     B::for_tasks(ctx, count, [&](C& own, Index first, Index tasks) {
@@ -150,8 +152,12 @@ struct WindowParts {
   }
 };
 
-/// @param q  [N, D] in, of S sequences;  k, v [S · keys, D] in, of each sequence the remembered items' first;  context
-///           [N, D], log_sum_exp [N, heads] out;  entropy [N, heads] out, of the rows of A, or empty
+/// Computes (1) and (2).
+/// @param q  [N, D] in, of S sequences
+/// @param k, v  [S · keys, D] in; the remembered items of each sequence come first
+/// @param context  [N, D] out
+/// @param log_sum_exp  [N, heads] out
+/// @param entropy  [N, heads] out, the entropy of each row of A; or empty
 template <class C, class T, class B>
 void forward(C& ctx, const WindowForm<T, B>& form, In<T, 2, B> q, In<T, 2, B> k, In<T, 2, B> v, Out<T, 2, B> context,
              Out<T, 2, B> log_sum_exp, Out<T, 2, B> entropy) {
@@ -182,7 +188,8 @@ void forward(C& ctx, const WindowForm<T, B>& form, In<T, 2, B> q, In<T, 2, B> k,
       });
 }
 
-/// Adds to dq [N, D], to dk and dv [S · keys, D], and to drelative [width, D/H], which may be empty: not asked for.
+/// Adds the gradients to dq [N, D], to dk and dv [S · keys, D], and to drelative [width, D/H]. If drelative is empty,
+/// its gradient is not computed.
 /// @param dlog_sum_exp  [N, heads], or empty
 template <class C, class T, class B>
 void backward(C& ctx, const WindowForm<T, B>& form, In<T, 2, B> q, In<T, 2, B> k, In<T, 2, B> v, In<T, 2, B> context,
@@ -191,7 +198,7 @@ void backward(C& ctx, const WindowForm<T, B>& form, In<T, 2, B> q, In<T, 2, B> k
   if (q.extent(0) == 0) return;
   const WindowParts parts(form.window, form.heads, q.extent(0));
   auto mark = ctx.mark();
-  // Every part sums its own, whoever works at it: their sum does not depend on the threads.
+  // Every part has a separate sum, so that the result does not depend on which threads compute the parts.
   const View<T, 2, B> of_parts = ctx.template scratch<T>(parts.count, drelative.size());
   fill(ctx, of_parts, 0);
   parts.for_each(ctx, form, [&](C& own, const WindowPart<T, B>& part, Index number) {

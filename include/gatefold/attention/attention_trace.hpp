@@ -11,20 +11,20 @@
 
 namespace gatefold {
 
-/// What attention hands to a gate: enough to recompute its probabilities and each head's guess of a token, not the
-/// L × L matrix.
+/// The trace of an attention, which some gates read. From it a gate can recompute the attention's probabilities and the
+/// value that each head writes for a token, without storing the L × L matrix.
 ///
-///     A_h[i,j] = exp(scale · ⟨q_h,i, k_h,j⟩ − log_sum_exp[i,h]) where allowed, else 0                     (1)
+///     A_h[i,j] = exp(scale · ⟨q_h,i, k_h,j⟩ − log_sum_exp[i,h]) if i sees j, else 0                      (1)
 ///     m_h,j    = v_h,j O_h          the value of token j as head h writes it to the stream               (2)
 ///
-/// T is const for the trace and mutable for its adjoint, whose members after `output`, but for `places`, are unused.
-/// Items n of a sequence are consecutive; head h owns columns [h·D/H, (h+1)·D/H) of q, k, v and the same rows of
-/// `output`. An attention that knows the entropies −Σ_j A log A of its rows may add them; without, who needs them
-/// recomputes A.
+/// T is const for the trace, and mutable for its gradient. Of the gradient, the members after `output` are unused,
+/// except `places`. The items n of a sequence are consecutive. Head h owns columns [h·D/H, (h+1)·D/H) of q, k, v and
+/// the same rows of `output`. An attention can add the entropies −Σ_j A log A of its rows if it has computed them.
+/// Without them, a gate that needs them recomputes A.
 ///
-/// Attention to a window may have keys of places: in (1), k_h,j + places_o for the key at place o of the window of i.
-/// Its log_sum_exp and entropies are over all it saw, also what it remembers from before these items, which is no part
-/// of the trace.
+/// An attention to a window can have keys of places. (1) then has k_h,j + places_o for the key at place o of the window
+/// of i. log_sum_exp and the entropies are over all keys that the attention saw. This includes remembered items from
+/// before these items, which are not part of the trace.
 template <class T, class B>
 struct AttentionTrace {
   View<T, 2, B> q, k, v;      // [N, D]
@@ -33,15 +33,15 @@ struct AttentionTrace {
   Index length = 0;           // items per sequence
   double scale = 1;
   bool causal = true;
-  View<const std::remove_const_t<T>, 1, B> valid{};    // [N] what attention was told is padding; empty: nothing
-  View<const std::remove_const_t<T>, 2, B> entropy{};  // [N, heads] of the rows of A; or empty
-  detail_::attending::Window
-      window{};            // of these items alone, without a past; no width: all that causal and valid allow
-  View<T, 2, B> places{};  // [window.width, D/H]; empty: none
+  View<const std::remove_const_t<T>, 1, B> valid{};  // [N] 0 for padding, as given to the attention; empty: no padding
+  View<const std::remove_const_t<T>, 2, B> entropy{};  // [N, heads] entropy of each row of A; or empty
+  // The window over these items only, without a past. Width 0: all keys that `causal` and `valid` allow.
+  detail_::attending::Window window{};
+  View<T, 2, B> places{};  // [window.width, D/H]; empty: no keys of places
 
   GATEFOLD_HD Index heads() const { return log_sum_exp.extent(1); }
 
-  /// Items [first, first + count), whole sequences.
+  /// Returns the trace of items [first, first + count), which must be whole sequences.
   AttentionTrace rows(Index first, Index count) const {
     AttentionTrace part = *this;
     for (auto* t : {&part.q, &part.k, &part.v, &part.log_sum_exp}) *t = t->rows(first, count);
@@ -51,7 +51,7 @@ struct AttentionTrace {
   }
 };
 
-/// The trace where it is required.
+/// A required trace: without one, the compiler stops with a message.
 template <class T, class B>
 struct Required<AttentionTrace<T, B>> {
   AttentionTrace<T, B> value;
@@ -83,12 +83,12 @@ auto without_trace() {
 
 }  // namespace detail_::lookup
 
-/// The part of extra inputs that a user still gives where a Block supplies the trace: the nested `E::WithoutTrace`, and
-/// E itself where nothing in it needs a trace.
+/// The part of extra inputs E that a user gives if a Block supplies the trace: the nested `E::WithoutTrace`, or E
+/// itself if no part of it needs a trace.
 template <class E>
 using WithoutTrace = typename decltype(detail_::lookup::without_trace<E>())::type;
 
-/// Join that part with the trace, through `E::with_trace(rest, trace)`.
+/// Returns the extra inputs made of `rest` and the trace, through `E::with_trace(rest, trace)`.
 template <class E, class Trace>
 E with_trace(const WithoutTrace<E>& rest, const Trace& trace) {
   if constexpr (requires { typename E::WithoutTrace; }) {
@@ -104,7 +104,7 @@ E with_trace(const WithoutTrace<E>& rest, const Trace& trace) {
   }
 }
 
-/// Tell the adjoint of extra inputs where the adjoint of the trace goes, through `dextra.set_trace(trace)`.
+/// Sets the destination of the trace's gradient in the gradient of extra inputs, through `dextra.set_trace(trace)`.
 template <class D, class Trace>
 void set_trace(D& dextra, const Trace& trace) {
   if constexpr (detail_::hook::extra::set_trace<D, const Trace>()) dextra.set_trace(trace);

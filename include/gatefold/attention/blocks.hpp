@@ -4,18 +4,17 @@
 #include "gatefold/core/types.hpp"
 #include "gatefold/tensor/view.hpp"
 
-/// The scores of items against items of their sequence, block by block: which blocks there are. A block is a part of
-/// one long sequence, or several short ones, which a grouped product takes at once; what is formed for it lives in
-/// scratch.
+/// Blocks of scores of items against items of their sequence. A block is a part of one long sequence, or several short
+/// sequences that a grouped product computes at once. The scores of a block are in scratch.
 namespace gatefold {
 
 namespace detail_::attending {
 
-/// How many rows and keys a block has at most, and how many short sequences it takes at once.
+/// The largest number of rows and keys of a block. It also determines how many short sequences form one block.
 struct BlockSize {
   Index rows = 128, keys = 512;
 
-  /// Rows against all keys of their sequence, each of which counts `wide` times.
+  /// Returns the size of blocks whose rows have all keys of their sequence. Each key counts `wide` times.
   static BlockSize whole_rows(Index length, Index wide = 1) {
     const Index rows = BlockSize{}.rows * BlockSize{}.keys / (length * wide);
     return {rows > 0 ? rows : 1, length};
@@ -26,34 +25,35 @@ struct BlockSize {
   }
 };
 
-/// Rows against keys: those of `sequences` whole sequences, each against its own, or a part of one sequence.
+/// A block of rows and keys: `sequences` whole sequences, each with its own keys, or a part of one sequence.
 struct Block {
-  Index row, rows, key, keys, sequences;  // first and number, of each sequence
+  Index row, rows, key, keys, sequences;  // first row, rows, first key and keys of each sequence
 
   GATEFOLD_HD Index all_rows() const { return rows * sequences; }
-  /// The first key that row r of the block meets.
+  /// Returns the first key of the block for row r.
   GATEFOLD_HD Index first_key(Index r) const { return sequences == 1 ? key : key + r / rows * keys; }
 };
 
-/// Which rows there are, where they belong to slots of experts: those of the slots in use. Others are neither read nor
+/// The rows in use, if rows belong to slots of experts: those of the slots in use. Other rows are neither read nor
 /// written.
 template <class B>
 struct InUse {
-  View<const Index, 1, B> offsets{};  // of Groups, in slots; empty: all rows
+  View<const Index, 1, B> offsets{};  // of Groups, in slots; empty: all rows are in use
   Index each = 1;                     // rows per slot
-  Index first = 0;                    // which of all rows is called 0
+  Index first = 0;                    // the row that has number 0 here
 
   GATEFOLD_HD Index begin() const { return offsets(0) * each - first; }
   GATEFOLD_HD Index end() const { return offsets(offsets.extent(0) - 1) * each - first; }
   GATEFOLD_HD bool has(Index row) const { return !offsets.data() || (row >= begin() && row < end()); }
-  /// The same where row 0 is what was row `row`.
+  /// Returns the same rows with row `row` as row 0.
   InUse from(Index row) const { return {offsets, each, first + row}; }
-  /// The same where each row is `times` rows.
+  /// Returns the same rows if each row becomes `times` rows.
   InUse times(Index times) const { return {offsets, each * times, first * times}; }
 };
 
-/// Call f(context, first, count) for ranges of items, whole sequences, that cover all: a backend whose threads work
-/// apart gets ranges of one long sequence or some short ones. Ranges may be at work at once.
+/// Calls f(context, first, count) for ranges of items that cover all items and consist of whole sequences. If the
+/// threads of a backend work independently, a range is one long sequence or some short ones. Several ranges can run at
+/// the same time.
 template <class C, class F>
 void for_sequences(C& ctx, Index items, Index length, BlockSize size, const F& f) {
   if (items == 0) return;
@@ -63,8 +63,8 @@ void for_sequences(C& ctx, Index items, Index length, BlockSize size, const F& f
     f(own, begin, (end < items ? end : items) - begin);
   });
 }
-/// Call f(context, block) for blocks that cover the pairs of rows and keys of every sequence, those of a row in
-/// ascending order of keys. Blocks of different sequences may be at work at once.
+/// Calls f(context, block) for blocks that cover the pairs of rows and keys of every sequence. The blocks of a row come
+/// in ascending order of keys. Blocks of different sequences can run at the same time.
 template <class C, class F>
 void for_each_block(C& ctx, Index items, Index length, bool causal, BlockSize size, const F& f) {
   for_sequences(ctx, items, length, size, [&](C& own, Index first, Index count) {
@@ -90,7 +90,7 @@ void for_each_block(C& ctx, Index items, Index length, bool causal, BlockSize si
 
 namespace functor {
 
-/// f(lanes, row) for rows in use
+/// Calls f(lanes, row) for rows in use.
 template <class B, class F>
 struct RowsInUse {
   detail_::attending::InUse<B> in_use;
@@ -106,7 +106,7 @@ struct RowsInUse {
 
 namespace detail_::attending {
 
-/// f(lanes, row) for the rows < n in use.
+/// Calls f(lanes, row) for the rows < n in use.
 template <class C, class B, class F>
 void for_rows(C& ctx, Index n, const InUse<B>& in_use, const F& f) {
   B::for_rows(ctx, n, functor::RowsInUse<B, F>{in_use, f});

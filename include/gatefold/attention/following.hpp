@@ -9,12 +9,13 @@ namespace gatefold {
 
 namespace detail_::attending {
 
-/// Items that each follow one of several heads, hence meet that head's keys alone: to the products of a block the heads
-/// are experts, whose weights are their keys, and the items are their rows. Rows are the items of each block sorted by
-/// head; keys stand block by block, head by head within. Of one head: nothing is sorted, a row is an item.
+/// Items that each follow one of several heads and therefore use only the keys of that head. In the products of a
+/// block, the heads are the experts, their keys are the weights, and the items are the rows. The rows of each block are
+/// its items sorted by head. The keys are stored block by block, and within a block head by head. With one head nothing
+/// is sorted: a row is an item.
 template <class B>
 struct Following {
-  /// As many rows as keys: also of a causal mask, blocks see whole blocks of keys.
+  /// Blocks have as many rows as keys, and contain whole blocks of keys even if the mask is causal.
   static constexpr BlockSize size{256, 256};
 
   Index heads = 1, length = 0;
@@ -23,18 +24,18 @@ struct Following {
   View<const Index, 1, B> items{};    // [N] the item of a row
   View<const Index, 1, B> offsets{};  // [blocks · heads + 1] the first row of each head of each block
 
-  /// The block of a row, and of an item.
+  /// Returns the block of a row or an item.
   GATEFOLD_HD Index block(Index n) const { return n / length * divide_up(length, size.rows) + n % length / size.rows; }
   BlockSize block_size() const { return heads > 1 ? size : BlockSize{}; }
   GATEFOLD_HD Index item(Index row) const { return heads > 1 ? items(row) : row; }
   GATEFOLD_HD Index row(Index item) const { return heads > 1 ? rows(item) : item; }
-  /// Where the key of item j for head h stands.
+  /// Returns the row of the key of item j for head h.
   GATEFOLD_HD Index key(Index j, Index h) const {
     if (heads == 1) return j;
     const Index end = j / length * length + length, first = j - j % length % size.keys;
     return heads * first + h * (first + size.keys < end ? size.keys : end - first) + j - first;
   }
-  /// Where the key stands that item i meets.
+  /// Returns the row of the key of item j that item i uses.
   GATEFOLD_HD Index key_for(Index i, Index j) const { return heads > 1 ? key(j, head(i)) : j; }
 };
 
@@ -42,14 +43,14 @@ struct Following {
 
 namespace functor {
 
-/// key[n] = block(n) · heads + head(n)
+/// key[n] = block(n) · heads + head(n).
 template <class B>
 struct FollowingKey {
   detail_::attending::Following<B> following;
   View<Index, 1, B> key;
   GATEFOLD_HD void operator()(Index n) const { key(n) = following.block(n) * following.heads + following.head(n); }
 };
-/// rows[items[r]] = r
+/// rows[items[r]] = r.
 template <class B>
 struct InvertOrder {
   View<const Index, 1, B> items;
@@ -61,7 +62,7 @@ struct InvertOrder {
 
 namespace detail_::attending {
 
-/// Which row follows which head, in scratch.
+/// Returns the order of the items by the heads that they follow, in scratch.
 /// @param head  [N] in [0, heads)
 template <class C, class B = typename C::Backend>
 Following<B> following(C& ctx, View<const Index, 1, B> head, Index heads, Index length) {

@@ -10,8 +10,9 @@ namespace gatefold {
 
 namespace detail_::attending {
 
-/// Every head of every sequence as a sequence of its own: item g·L + l of head h is row (g·H + h)·L + l, so that a
-/// product can take a head's columns. With all N items as one sequence, L = N, the rows are head by head.
+/// Rows by head: every head of every sequence becomes a separate sequence, so that a product can take the columns of a
+/// head. Head h of item g·L + l is row (g·H + h)·L + l. If all N items are one sequence, L = N, the rows are sorted by
+/// head.
 struct HeadRows {
   Index heads = 1, length = 1;
 
@@ -26,7 +27,7 @@ struct HeadRows {
 
 namespace functor {
 
-/// to[row(n,h),:] = columns of head h of from[n,:]
+/// to[row(n,h),:] = columns of head h of from[n,:].
 template <class T, class B>
 struct SplitHeads {
   detail_::attending::HeadRows rows;
@@ -43,7 +44,7 @@ struct SplitHeads {
     }
   }
 };
-/// columns of head h of to[n,:] += from[row(n,h),:]
+/// Columns of head h of to[n,:] += from[row(n,h),:].
 template <class T, class B>
 struct AddHeads {
   detail_::attending::HeadRows rows;
@@ -65,8 +66,8 @@ struct AddHeads {
 
 namespace detail_::attending {
 
-/// [N, H · width] as rows of all heads [N · H, width], in scratch.
-/// @param in_use  which of the N items there are
+/// Returns [N, H · width] as rows of all heads [N · H, width], in scratch, or x itself if there is one head.
+/// @param in_use  the N items that are in use
 template <class C, class T, class B>
 View<const T, 2, B> split_heads(C& ctx, HeadRows rows, View<const T, 2, B> x, const InUse<B>& in_use = {}) {
   if (rows.heads == 1) return x;

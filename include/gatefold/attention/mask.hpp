@@ -16,22 +16,22 @@ namespace gatefold {
 
 namespace detail_::attending {
 
-/// Which keys of a block a row sees, so that a loop over columns needs no branch: a part that ends early where later
-/// items are hidden, and a number in the place of a hidden score.
+/// The keys of a block that a row sees, in a form that needs no branch in a loop over columns: a range of columns,
+/// which ends early if later items are hidden, and a number that replaces the score of a hidden key.
 template <class T, class B>
 struct Mask {
   Index length;
   bool causal;
-  View<const T, 1, B> keys;       // [N] positive: a key; else what its score becomes: −∞ for padding, NaN
-  View<const T, 1, B> rows{};     // [N] 0 or less: sees nobody; or empty
+  View<const T, 1, B> keys;  // [N] positive: a key; else the value that replaces its score: −∞ for padding, or NaN
+  View<const T, 1, B> rows{};     // [N] 0 or less: the row sees no key; or empty
   View<const T, 1, B> entropy{};  // [N] or empty: a row sees keys of no larger entropy
-  Following<B> following{};       // which items the rows are
-  InUse<B> in_use{};              // which rows there are
-  Window window{};                // which of the earlier items are keys, where not all are: causal, without a past
+  Following<B> following{};       // the items of the rows
+  InUse<B> in_use{};              // the rows in use
+  Window window{};                // the earlier items that are keys, if width > 0: causal, without a past
 
-  /// The item of row r of a block.
+  /// Returns the item of row r of a block.
   GATEFOLD_HD Index item(const Block& block, Index r) const { return following.item(block.row + r); }
-  /// The columns of the block that a row sees: `count` of them from `first` on.
+  /// The columns of the block that a row sees: `count` columns from `first` on.
   GATEFOLD_HD Index first(const Block& block, Index r) const {
     return window.width > 0 ? window.seen(block, item(block, r)).first : 0;
   }
@@ -41,7 +41,7 @@ struct Mask {
     if (window.width > 0) return window.seen(block, i).count;
     return !causal || before >= block.keys ? block.keys : before > 0 ? before : 0;
   }
-  /// The score of key j for item i.
+  /// Returns the score of key j for item i, or the value that replaces it.
   template <class A, class V>
   GATEFOLD_HD V seen(const A& at, Index i, Index j, V score) const {
     using functor::math::where_positive;
@@ -55,13 +55,13 @@ struct Mask {
 
 namespace functor {
 
-/// Prepare keys for products with weights that are 0 where hidden: values that are not finite become 0, and the key's
-/// score NaN instead, so that they reach those who see them and nobody else.
+/// Prepares keys for products with weights that are 0 for hidden keys. Values that are not finite become 0, and the
+/// key's score becomes NaN instead. The NaN then reaches only the rows that see the key.
 template <class T, class B>
 struct CleanKeys {
   detail_::attending::HeadRows heads;
   View<const T, 1, B> valid;   // [N] or empty
-  View<const T, 2, B> values;  // [M, E], the rows of all heads
+  View<const T, 2, B> values;  // [M, E] rows of all heads
   View<T, 1, B> keys;          // [M]
   View<T, 2, B> clean;         // [M, E]
 
@@ -82,7 +82,7 @@ struct CleanKeys {
 
 namespace detail_::attending {
 
-/// Keys of a block's products, in scratch: the mask, and the values without what is not finite.
+/// The keys of a block's products, in scratch: the mask, and the values with 0 for values that are not finite.
 template <class T, class B>
 struct Keys {
   View<T, 1, B> mask;    // [M]

@@ -11,23 +11,24 @@
 #include "gatefold/tensor/tensor.hpp"
 #include "gatefold/tensor/view.hpp"
 
-/// What attention remembers of the segments before this one. It is the caller's: read from `past`, written to `next`.
+/// The memory of an attention: items of the segments before the current one. The caller owns it. The attention reads
+/// `past` and writes `next`.
 namespace gatefold {
 
-/// Remembered items of each layer of a stack, those of a sequence one after the other: as an extra input, views of what
-/// the caller owns (SegmentMemory). A row is the item as the layer got it (W = D), or its key and its value (W = 2·D),
-/// which are worth keeping while parameters stay as they are.
+/// The remembered items of each layer of a stack, sequence by sequence. It is an extra input: views of memory that the
+/// caller owns (SegmentMemory). A row is the item as the layer received it (W = D), or its key and its value
+/// (W = 2·D). Keys and values save work if the parameters do not change between segments.
 template <class T, class B>
 struct AttentionMemory {
-  View<const T, 3, B> past{};  // [layers, S·P, W] the last P items of S sequences; empty: there are none
-  View<T, 3, B> next{};        // [layers, S·P', W] out: what the next segment has as past; empty: is not asked for
-  // Which of them are items: 1, and 0 for padding, the same in every layer.
-  View<const T, 1, B> valid{};  // [S·P] of past; empty: all are items
-  View<T, 1, B> next_valid{};   // [S·P'] out, of next
-  Index sequences = 0;          // S; 0: as many as the segment has
+  View<const T, 3, B> past{};  // [layers, S·P, W] the last P items of S sequences; empty: no items
+  View<T, 3, B> next{};        // [layers, S·P', W] out: `past` of the next segment; empty: not written
+  // Masks of the remembered rows: 1 for items, 0 for padding. They are the same for every layer.
+  View<const T, 1, B> valid{};  // [S·P] mask of past; empty: all are items
+  View<T, 1, B> next_valid{};   // [S·P'] out: mask of next
+  Index sequences = 0;          // S; 0: the number of sequences of the segment
 
-  /// That of layer l of a stack.
-  /// @throws ArgumentError unless it holds so many
+  /// Returns the memory of layer l of a stack.
+  /// @throws ArgumentError if it has no layer l
   AttentionMemory at(Index l) const {
     const auto of_layer = [&](const auto& all) {
       expect(!all.data() || l < all.extent(0), "AttentionMemory.at", "layers of each attention",
@@ -36,12 +37,14 @@ struct AttentionMemory {
     };
     return {of_layer(past), of_layer(next), valid, next_valid, sequences};
   }
-  /// P, where there are so many sequences.
+  /// Returns P, the number of remembered items of each sequence, for `count` sequences.
   Index items(Index count) const { return past.data() && count > 0 ? past.extent(1) / count : 0; }
   Index width() const { return past.data() ? past.extent(2) : next.extent(2); }
 
-  /// @throws ArgumentError unless it is of as many sequences, the extents of both fit the window, rows are `width` or,
-  ///         where `wide`, twice as wide, and the next segment is told which items are padding, where some are
+  /// Checks the memory of one layer.
+  /// @throws ArgumentError unless all of this holds: the number of sequences is `count`; the extents of past and next
+  /// fit the window; their rows have the same width, `model_dim` or, if `wide`, twice as much; they do not overlap;
+  /// next_valid is given if some items are padding
   void validate(const char* where, const detail_::attending::Window& window, Index count, Index model_dim, bool wide,
                 bool padded) const {
     expect(sequences == 0 || sequences == count, where, "memory",
@@ -73,7 +76,8 @@ struct AttentionMemory {
 
 namespace functor {
 
-/// Rows of keys: to[g·K + j,:] = past[g·P + j, column …] for the P remembered of sequence g, then now[g·M + j − P,:].
+/// Rows of keys: to[g·K + j,:] = past[g·P + j, column …] for the P remembered items of sequence g, and then
+/// now[g·L + j − P,:].
 template <class T, class B>
 struct JoinPast {
   detail_::attending::Window window;
@@ -89,7 +93,7 @@ struct JoinPast {
     each_column<T>(lanes, to.extent(1), [&](auto at, Index c) { at.store(&to(row, c), at.load(from + c)); });
   }
 };
-/// The last `count` of each sequence's rows of keys: to[g·count + j, column …] = from[g·K + K − count + j,:].
+/// The last `count` rows of keys of each sequence: to[g·count + j, column …] = from[g·K + K − count + j,:].
 template <class T, class B>
 struct LastRows {
   detail_::attending::Window window;
@@ -105,7 +109,8 @@ struct LastRows {
   }
 };
 
-/// to[g·K + j] = past[g·P + j] for the P remembered of sequence g, then now[g·L + j − P]; 1 where a mask is empty.
+/// to[g·K + j] = past[g·P + j] for the P remembered items of sequence g, and then now[g·L + j − P]; 1 if a mask is
+/// empty.
 template <class T, class B>
 struct JoinValid {
   detail_::attending::Window window;
@@ -118,7 +123,8 @@ struct JoinValid {
     to(i) = of.data() ? of(before ? g * window.past + j : g * window.length + j - window.past) : T(1);
   }
 };
-/// The last `count` of each sequence's keys: to[g·count + j] = from[g·K + K − count + j]; 1 where there is no mask.
+/// The mask of the last `count` keys of each sequence: to[g·count + j] = from[g·K + K − count + j]; 1 if there is no
+/// mask.
 template <class T, class B>
 struct LastValid {
   detail_::attending::Window window;
@@ -129,7 +135,7 @@ struct LastValid {
     to(i) = from.data() ? from(i / count * window.keys() + window.keys() - count + i % count) : T(1);
   }
 };
-/// to[g·K + P + t,:] += from[n,:], n = g·L + t: rows of the segment among those of keys.
+/// to[g·K + P + t,:] += from[n,:] for n = g·L + t: adds rows of the segment to its rows among the keys.
 template <class T, class B>
 struct AddOwnRows {
   detail_::attending::Window window;
@@ -148,14 +154,14 @@ struct AddOwnRows {
 
 namespace detail_::attending {
 
-/// Remembered rows and those of now, one sequence after the other.
+/// Writes the remembered rows and the rows `now` of the segment, sequence by sequence.
 template <class C, class T, class B>
 void join_past(C& ctx, const Window& window, const AttentionMemory<T, B>& memory, Index column, In<T, 2, B> now,
                Out<T, 2, B> to) {
   const View<const T, 2, B> past(memory.past.data(), memory.past.extent(1), memory.past.extent(2));
   B::for_rows(ctx, to.extent(0), functor::JoinPast<T, B>{window, column, past, now, to});
 }
-/// The same in scratch; those of now where none are remembered.
+/// Returns the joined rows in scratch, or `now` if no items are remembered.
 template <class C, class T, class B>
 View<const T, 2, B> with_past(C& ctx, const Window& window, const AttentionMemory<T, B>& memory, Index column,
                               View<const T, 2, B> now) {
@@ -164,7 +170,7 @@ View<const T, 2, B> with_past(C& ctx, const Window& window, const AttentionMemor
   join_past<C, T, B>(ctx, window, memory, column, now, joined);
   return joined;
 }
-/// Which keys are items, [S · keys], in scratch where items are remembered; empty where nobody says that one is not.
+/// Returns the mask of the keys, [S · keys], in scratch if items are remembered. It is empty if no mask is given.
 template <class C, class T, class B>
 View<const T, 1, B> valid_keys(C& ctx, const Window& window, const AttentionMemory<T, B>& memory, In<T, 1, B> valid,
                                Index sequences) {
@@ -173,32 +179,33 @@ View<const T, 1, B> valid_keys(C& ctx, const Window& window, const AttentionMemo
   B::for_each(ctx, keys.size(), functor::JoinValid<T, B>{window, memory.valid, valid, keys});
   return keys;
 }
-/// Write which of the items that the next segment remembers are items, where it is asked for.
+/// Writes memory.next_valid, the mask of the items that the next segment remembers, if it is given.
 template <class C, class T, class B>
 void remember_valid(C& ctx, const Window& window, const AttentionMemory<T, B>& memory, In<T, 1, B> keys) {
   if (!memory.next_valid.data()) return;
   B::for_each(ctx, memory.next_valid.size(),
               functor::LastValid<T, B>{window, window.remembered(), keys, memory.next_valid});
 }
-/// Write what the next segment needs of these keys, where it is asked for.
+/// Writes memory.next, the rows of these keys that the next segment remembers, if it is given.
 template <class C, class T, class B>
 void remember(C& ctx, const Window& window, const AttentionMemory<T, B>& memory, Index column, In<T, 2, B> keys) {
   if (!memory.next.data() || memory.next.extent(1) == 0) return;
   const View<T, 2, B> next(memory.next.data(), memory.next.extent(1), memory.next.extent(2));
   B::for_rows(ctx, next.extent(0), functor::LastRows<T, B>{window, window.remembered(), column, keys, next});
 }
-/// The rows of the segment itself.
-/// @param keys  [S · keys, W] in;  own [S · length, W] out
+/// Copies the rows of the segment itself from the rows of all keys.
+/// @param keys  [S · keys, W] in
+/// @param own   [S · length, W] out
 template <class C, class T, class B>
 void own_rows(C& ctx, const Window& window, In<T, 2, B> keys, Out<T, 2, B> own) {
   B::for_rows(ctx, own.extent(0), functor::LastRows<T, B>{window, window.length, 0, keys, own});
 }
-/// Add rows of the segment itself to those of keys.
+/// Adds rows of the segment itself to the rows of its keys.
 template <class C, class T, class B>
 void add_own_rows(C& ctx, const Window& window, In<T, 2, B> own, Out<T, 2, B> keys) {
   B::for_rows(ctx, own.extent(0), functor::AddOwnRows<T, B>{window, own, keys});
 }
-/// The rows of the segment itself, in scratch; all where none are remembered.
+/// Returns the rows of the segment itself, in scratch, or all rows if no items are remembered.
 template <class C, class T, class B>
 View<const T, 2, B> without_past(C& ctx, const Window& window, View<const T, 2, B> keys) {
   if (window.past == 0) return keys;
@@ -209,27 +216,29 @@ View<const T, 2, B> without_past(C& ctx, const Window& window, View<const T, 2, 
 
 }  // namespace detail_::attending
 
-/// How much a SegmentMemory remembers.
+/// The size of a SegmentMemory.
 struct MemorySize {
   Index layers = 1, sequences = 1;
-  Index width = 0;  // of a remembered row: D for items, 2·D for keys and values
-  Index most = 0;   // items remembered of each sequence (attention.remembers())
+  Index width = 0;  // values of a remembered row: D for items, 2·D for keys and values
+  Index most = 0;   // remembered items of each sequence, at most (attention.remembers())
 };
 
-/// The owner of what the layers of a stack remember from segment to segment:
+/// Owns the items that the layers of a stack remember from segment to segment:
 ///
 ///     SegmentMemory<float, Cpu> memory(ctx, {.layers = 6, .sequences = 4, .width = 512, .most = 1024});
 ///     for (…) { trainer.step(x, target, {.length = 64, .memory = memory.of(64)});  memory.advance(); }
 ///
-/// Two buffers take turns, so that a segment can be run again, and only advance() moves on. Which of the items are
-/// padding (the segments' `valid`) is remembered with them: where another stream begins in the place of sequence s,
-/// set those of `of(…).next_valid` that are its, [s·P', (s + 1)·P'), to 0 before advance(), and nothing is remembered
-/// of the one that ended, to the bit.
+/// It has two buffers, which only advance() exchanges. A segment can therefore be run again before advance().
+///
+/// The mask of the items (the segments' `valid`) is remembered with them. If another stream begins in the place of
+/// sequence s, set entries [s·P', (s + 1)·P') of `of(…).next_valid` to 0 before advance(). The stream that ended then
+/// has no effect on any bit.
 /// @cost  layers · S · most · W values, twice; no allocation after the first
 template <class T, class B>
 class SegmentMemory {
  public:
-  /// Remembers nothing yet.
+  /// Creates a memory without remembered items.
+  /// @throws ArgumentError if a size is less than 1, or `most` is negative
   SegmentMemory(typename B::Context& ctx, const MemorySize& size) : size_(size) {
     expect(size.layers >= 1, "SegmentMemory", "layers", "at least 1", size.layers);
     expect(size.sequences >= 1, "SegmentMemory", "sequences", "at least 1", size.sequences);
@@ -240,8 +249,9 @@ class SegmentMemory {
     resize(past_, 0);
   }
 
-  /// Forget: start a stream anew, with nothing before it, or with rows of zeros (the reference code of papers 001 and
-  /// 002, whose `most` zeros are keys like others).
+  /// Starts a new stream without remembered items, or with `zeros` rows of zeros for each sequence. The reference code
+  /// of papers 001 and 002 starts with `most` rows of zeros, which are keys like others.
+  /// @throws ArgumentError unless 0 <= zeros <= most
   void begin(typename B::Context& ctx, Index zeros = 0) {
     const auto here = ctx.here();
     expect(zeros >= 0 && zeros <= size_.most, "SegmentMemory.begin", "zeros", Joined{"0 to ", size_.most}, zeros);
@@ -249,16 +259,16 @@ class SegmentMemory {
     fill(ctx, past_.rows.view(), 0);
     fill(ctx, past_.valid.view(), 1);
   }
-  /// Items remembered of each sequence.
+  /// Returns the number of remembered items of each sequence.
   Index items() const { return past_.valid.size() / size_.sequences; }
-  /// The extra input for a segment of so many items in each sequence.
+  /// Returns the extra input for a segment of `length` items in each sequence.
   AttentionMemory<T, B> of(Index length) {
     const Index all = items() + length;
     resize(next_, all < size_.most ? all : size_.most);
     return {std::as_const(past_.rows).view(), next_.rows.view(), std::as_const(past_.valid).view(), next_.valid.view(),
             size_.sequences};
   }
-  /// What the segment wrote is past from now on.
+  /// Makes the rows that the last segment wrote the past of the next one.
   void advance() { std::swap(past_, next_); }
 
  private:

@@ -11,7 +11,7 @@
 #include "gatefold/core/types.hpp"
 #include "gatefold/tensor/view.hpp"
 
-/// Keys of the places in a window, which stand beside those of items:
+/// Keys of the places in a window, in addition to the keys of items:
 ///
 ///     score[i,j] = ⟨queries_i, keys_j⟩ + ⟨queries_i, places_o⟩,   o the place of key j in the window of i   (1)
 ///
@@ -20,13 +20,13 @@ namespace gatefold {
 
 namespace functor {
 
-/// score[i,j] += position[i,o] for the keys that row i sees, o their places in its window; what a key is marked with,
-/// where that is not positive.
+/// score[i,j] += position[i,o] for the keys that row i sees, with o their places in its window. If keys[j] is not
+/// positive, the score becomes keys[j].
 template <class T, class B>
 struct WindowScores {
   detail_::attending::Window window;
   detail_::attending::Block block;
-  View<const T, 1, B> keys;      // [M] positive: a key; else what its score becomes: NaN where the value is not finite
+  View<const T, 1, B> keys;      // [M] positive: a key; else its score: NaN if the key's value is not finite
   View<const T, 2, B> position;  // [rows, width] of the block, or empty
   View<T, 2, B> score;           // [rows, keys] of the block
   detail_::attending::Following<B> following{};
@@ -44,7 +44,7 @@ struct WindowScores {
     });
   }
 };
-/// to[i,o] = score[i,j] of the keys that row i sees: the adjoint of the scores of places.
+/// to[i,o] = score[i,j] for the keys that row i sees: the gradient of the scores of places.
 template <class T, class B>
 struct WindowPlaces {
   detail_::attending::Window window;
@@ -66,7 +66,7 @@ struct WindowPlaces {
 
 namespace detail_::attending {
 
-/// ⟨queries_i, places_o⟩ [rows, width] of a block's rows, in scratch; empty without places.
+/// Returns ⟨queries_i, places_o⟩ [rows, width] of a block's rows, in scratch; empty if there are no places.
 /// @param places  [width, F]
 template <class C, class T, class B>
 View<const T, 2, B> position_scores(C& ctx, const Block& block, View<const T, 2, B> queries, In<T, 2, B> places) {
@@ -75,7 +75,8 @@ View<const T, 2, B> position_scores(C& ctx, const Block& block, View<const T, 2,
   B::gemm(ctx, queries.rows(block.row, block.all_rows()), false, places, true, false, position, functor::Store{});
   return position;
 }
-/// Their adjoint [rows, width], in scratch, given that of the scores; adds what the queries have of it.
+/// Returns the gradient of these scores [rows, width], in scratch, given the gradient of all scores. Adds its part to
+/// dqueries.
 /// @param dscore  [rows, keys] of the block, 0 for keys that a row does not see
 template <class C, class T, class B>
 View<const T, 2, B> position_scores_backward(C& ctx, const Block& block, const Window& window,

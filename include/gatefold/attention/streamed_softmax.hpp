@@ -19,15 +19,15 @@
 ///     w[i,j] = exp(scale · ⟨queries_i, keys_j⟩) for the keys j that i sees, else 0                      (1)
 ///     y[i,:] = Σ_j w[i,j] values[j,:] / Σ_j w[i,j]                                                     (2)
 ///
-/// Scores are formed block by block with the backend's products and used at once. What a row has of (2) is kept
-/// relative to its largest score so far, and rescaled when a larger one comes; backward recomputes the scores,
-/// normalised by a log-sum-exp.
+/// The backend's products compute the scores block by block, and each block is used at once. The sums of (2) of a row
+/// are kept relative to the row's largest score so far, and are rescaled when a larger score appears. Backward computes
+/// the scores again and normalises them with the log-sum-exp.
 namespace gatefold {
 
 namespace functor {
 
-/// score ← w without its normaliser: exp(scale · (score − the row's largest so far)), 0 where hidden. With t = scale ·
-/// (score − the largest), the entropy of the weights is log Σ e^t − Σ t e^t / Σ e^t, both parts at least 0.
+/// score ← the unnormalised weight exp(scale · (score − the row's largest so far)), 0 if the key is hidden. With t =
+/// scale · (score − the largest), the entropy of the weights is log Σ e^t − Σ t e^t / Σ e^t. Both parts are at least 0.
 template <class T, class B, class MaskT = detail_::attending::Mask<T, B>>
 struct SoftmaxBlock {
   MaskT mask;
@@ -35,7 +35,7 @@ struct SoftmaxBlock {
   T scale;
   View<T, 2, B> score;       // [rows, keys] of the block
   View<T, 1, B> top, total;  // [N] of rows
-  View<T, 1, B> scored;      // [N] of rows Σ t e^t; or empty
+  View<T, 1, B> scored;      // [N] Σ t e^t of each row; or empty
   View<T, 2, B> sums;        // [N, E] of rows
 
   template <class Lanes>
@@ -49,7 +49,8 @@ struct SoftmaxBlock {
     using functor::math::exp;
     using functor::math::where_positive;
     const auto exponent = [&](auto at, Index j) { return (seen(at, j) - shift) * scale; };
-    // What needs no sum goes first, and the largest before is read again at the end: fewer values are live meanwhile.
+    // Steps that need no sum come first, and the former largest score is read again at the end, so that fewer values
+    // are live in between.
     hide(lanes, score, row, first, count);
     if (keep != 1)
       each_column<T>(lanes, sums.extent(1),
@@ -77,7 +78,7 @@ struct SoftmaxBlock {
     top(to) = best;
   }
 
-  /// The keys before and after those that a row may see.
+  /// Sets the scores of the keys before and after the visible ones to 0.
   template <class Lanes>
   GATEFOLD_HD static void hide(const Lanes& lanes, View<T, 2, B> of, Index row, Index first, Index count) {
     T* const scores = of.data() + row * of.extent(1);
@@ -86,7 +87,7 @@ struct SoftmaxBlock {
   }
 };
 
-/// score → scale · w (⟨g_i, values_j⟩ − mean_i), slope = ⟨g_i, values_j⟩ → w, w normalised
+/// score ← scale · w (⟨g_i, values_j⟩ − mean_i), and slope = ⟨g_i, values_j⟩ ← w, with the normalised weight w.
 template <class T, class B, class MaskT = detail_::attending::Mask<T, B>>
 struct SoftmaxBlockBackward {
   MaskT mask;
@@ -100,13 +101,13 @@ struct SoftmaxBlockBackward {
   GATEFOLD_HD void operator()(const Lanes& lanes, Index row) const {
     const Index i = mask.item(block, row), first = mask.first(block, row), key = block.first_key(row) + first,
                 count = mask.count(block, row);
-    // A row that sees nobody, for all that its columns are there: every weight is exp(−∞) = 0.
+    // If a row has columns but all of its keys are hidden, use 0 as normaliser: every weight is then exp(−∞) = 0.
     const T normaliser = log_sum_exp(i) == -T(INFINITY) ? T(0) : log_sum_exp(i), shift = mean(block.row + row);
     each_column<T>(lanes, count, [&](auto at, Index j) {
       using functor::math::exp;
       using functor::math::where_positive;
       const auto w = exp(mask.seen(at, i, key + j, at.load(&score(row, first + j))) * scale - normaliser);
-      // NaN stays NaN, and 0 is 0 whatever the slope is.
+      // A weight of NaN stays NaN, and a weight of 0 gives 0 for any slope.
       at.store(&score(row, first + j), where_positive(w, w * scale * (at.load(&slope(row, first + j)) - shift), w));
       at.store(&slope(row, first + j), w);
     });
@@ -119,12 +120,12 @@ struct SoftmaxBlockBackward {
 
 namespace detail_::attending {
 
-/// A softmax under way: what its keys so far add up to. Lives in scratch.
+/// The state of a streamed softmax: sums over the keys so far. It is in scratch.
 template <class T, class B>
 struct Sums {
-  View<T, 1, B> top, total;  // [N] of rows: largest score, sum of the weights relative to it
-  View<T, 2, B> sums;        // [N, E] of rows: weighted sum of the values
-  View<T, 1, B> scored{};  // [N] of rows: what the entropy of the weights is made of (functor::SoftmaxBlock); or empty
+  View<T, 1, B> top, total;  // [N] of each row: largest score, sum of the weights relative to it
+  View<T, 2, B> sums;        // [N, E] of each row: weighted sum of the values
+  View<T, 1, B> scored{};    // [N] of each row: Σ t e^t for the entropy (functor::SoftmaxBlock); or empty
 
   template <class C>
   Sums(C& ctx, View<T, 2, B> out, bool with_entropy = false)
@@ -139,13 +140,13 @@ struct Sums {
   }
 };
 
-/// Keys of places in the window of a mask, beside those of items (attention/places.hpp).
+/// Keys of the places in the window of a mask, in addition to the keys of items (attention/places.hpp).
 template <class T, class B>
 struct Places {
-  View<const T, 2, B> keys{};  // [width, F]; empty: none
-  View<T, 2, B> of_each{};     // [sequences · width, F] their adjoint, of each sequence its own
+  View<const T, 2, B> keys{};  // [width, F]; empty: no keys of places
+  View<T, 2, B> of_each{};     // [sequences · width, F] their gradient, separate for each sequence
 
-  /// Add what the places say to the scores of a block.
+  /// Adds the scores of the places to the scores of a block.
   template <class C>
   void add(C& ctx, const Block& block, const Mask<T, B>& mask, View<const T, 2, B> queries, View<T, 2, B> score) const {
     if (keys.empty()) return;
@@ -165,8 +166,8 @@ struct Places {
   }
 };
 
-/// Add keys to a softmax under way.
-/// @order keys in ascending order; with a causal mask, an item's numbers do not depend on later items in any bit
+/// Adds keys to a streamed softmax.
+/// @order keys in ascending order; with a causal mask, no bit of an item's results depends on later items
 template <class C, class T, class B>
 void add_keys(C& ctx, View<const T, 2, B> queries, View<const T, 2, B> keys, double scale, const Mask<T, B>& mask,
               View<const T, 2, B> values, const Sums<T, B>& to, const Places<T, B>& places = {}) {
@@ -181,8 +182,8 @@ void add_keys(C& ctx, View<const T, 2, B> queries, View<const T, 2, B> keys, dou
         Products<T, B>(own, block, mask.in_use).add(own, w, values, to.sums);
       });
 }
-/// The adjoint of these keys, given that of the weighted sums: adds to dvalues, dqueries, dkeys.
-/// @param mean  [N] of rows, what the softmax takes off ⟨dsums_i, values_j⟩
+/// Backward of add_keys. Given the gradient of the weighted sums, adds to dvalues, dqueries and dkeys.
+/// @param mean  [N] of each row, the value that the softmax subtracts from ⟨dsums_i, values_j⟩
 template <class C, class T, class B>
 void add_keys_backward(C& ctx, View<const T, 2, B> queries, View<const T, 2, B> keys, double scale,
                        const Mask<T, B>& mask, View<const T, 2, B> values, View<const T, 1, B> log_sum_exp,

@@ -4,35 +4,36 @@
 #include "gatefold/core/config.hpp"
 #include "gatefold/core/types.hpp"
 
-/// Attention to a window of the past: which keys an item sees, and in which blocks.
+/// Attention to a window of the past: the keys that an item sees, and the blocks that contain them.
 namespace gatefold::detail_::attending {
 
-/// The keys that items of a segment see: those at most so many places back, in the segment itself or among the items
-/// remembered from before it, whose keys stand first.
+/// The window of each item: the last `width` keys up to the item. They are in the segment itself or among the items
+/// that are remembered from before it. The keys of remembered items come first.
 ///
 ///     item t sees the keys  first(t) + o,  o = 0 … width − 1,  first(t) = past + t − width + [itself],   (1)
 ///
-/// of those that there are: 0 … past + length − 1.
+/// of the keys 0 … past + length − 1 that exist.
 struct Window {
   Index length;        // items of each sequence
-  Index past;          // items remembered before them
-  Index width;         // keys seen at most
-  bool itself = true;  // whether an item is the last of its own keys, else the one before it is
+  Index past;          // remembered items before them
+  Index width;         // the largest number of keys that an item sees
+  bool itself = true;  // whether the last key of an item is the item itself; otherwise it is the item before
 
   GATEFOLD_HD Index keys() const { return past + length; }
-  /// The place, among the keys of its sequence, where the window of item t begins; before the first key it is negative.
+  /// Returns the index, among the keys of the sequence, at which the window of item t begins. It is negative if the
+  /// window begins before the first key.
   GATEFOLD_HD Index first(Index t) const { return past + t - width + (itself ? 1 : 0); }
-  /// The row of item n, the t-th of its sequence, among the keys of all sequences.
+  /// Returns the row of the key of item n among the keys of all sequences.
   GATEFOLD_HD Index own(Index n) const { return n / length * keys() + past + n % length; }
-  /// How many items are worth remembering.
+  /// Returns the largest number of items that are useful to remember.
   GATEFOLD_HD Index most() const { return itself ? width - 1 : width; }
-  /// How many of them there are after this segment.
+  /// Returns the number of items to remember after this segment.
   GATEFOLD_HD Index remembered() const { return keys() < most() ? keys() : most(); }
 
-  /// Whether item t sees the key at a place among those of its sequence.
+  /// Returns whether item t sees a key, given by its index among the keys of the sequence.
   GATEFOLD_HD bool sees(Index t, Index key) const { return first(t) <= key && key < first(t) + width; }
 
-  /// The columns of a block that an item of its rows sees, and the place in its window of the first of them.
+  /// The columns of a block that an item of its rows sees, and the place in the item's window of the first of them.
   struct Seen {
     Index first, count, place;
   };
@@ -43,13 +44,15 @@ struct Window {
   }
 };
 
-/// How many keys of a block a product on the CPU sums in one chain (Tile::depth there). A sum over so many has the same
-/// bits in any block, a longer one in blocks that begin with the same key.
+/// The number of keys of a block that a product on the CPU sums in one chain (Tile::depth there). A sum over at most so
+/// many keys has the same bits in any block. A longer sum has the same bits only in blocks that begin with the same
+/// key.
 inline constexpr Index keys_of_a_chain = 256;
 
-/// Call f(block) for blocks that cover the rows of `sequences` sequences, one after the other, each with all keys that
-/// a row of it sees: several short sequences, or rows of a long one. An item's block begins with the same key however
-/// many items follow; if its window and the rows of a block fit in one chain, no bit depends on that key either.
+/// Calls f(block) for blocks that cover the rows of `sequences` sequences, in order. A block has all keys that its rows
+/// see. It consists of several short sequences, or of rows of a long one. The first key of an item's block does not
+/// depend on the number of later items. If the item's window and the rows of a block fit in one chain, no bit depends
+/// on the first key either.
 template <class F>
 void for_each_window_block(const Window& window, Index sequences, const F& f) {
   constexpr BlockSize size;

@@ -16,19 +16,21 @@
 #include "gatefold/backend/lanes.hpp"
 #include "gatefold/core/types.hpp"
 
-/// The grouped products of floats that are rounded to bfloat16 first: items by one pass over them, weights by one for
-/// each product, or before, where copies are in use; what is between two products of a pair is never a float in memory.
+/// The grouped products of floats that are rounded to bfloat16 first. Items are rounded in one pass over them. Weights
+/// are rounded in one pass for each product, or once in advance if packed copies are in use. The hidden values between
+/// the two products of a pair are never stored as floats.
 namespace gatefold::detail_::device {
 
-/// Whether Hopper's kernel sums a product whose slots are rows: where most of its large tiles would be used. Bits are
-/// the same either way.
+/// Returns whether a product whose slots are rows uses Hopper's kernel. It does if most of the kernel's large tiles
+/// would be full. The bits are the same either way.
 template <class Context, class B>
 bool uses_hopper(Context& ctx, const Groups<B>& g, Index columns) {
   return columns >= HopperTile::columns / 2 && bf16_tile_rows(g.slots, g.experts()) == Bf16ManyRows::rows &&
          ctx.has_hopper_code();
 }
 
-/// Where rounded rows of slots may stand: in scratch, or in rows that are written after these have been read.
+/// Memory for the rounded rows of slots: in scratch, or in rows of an output that is written only after these have been
+/// read.
 struct RoomForRows {
   Bfloat16* data;
   Index stride;
@@ -42,7 +44,7 @@ RoomForRows room_for_rows(Context& ctx, Index slots, Index columns, View<C, 2, B
   return {ctx.template scratch<Bfloat16>(slots, stride).data(), stride};
 }
 
-/// Whether two views share memory.
+/// Returns whether two views share memory.
 template <class A, class C, class B>
 bool overlap(View<A, 2, B> a, View<C, 2, B> c) {
   const auto begin = [](const auto& v) { return reinterpret_cast<std::uintptr_t>(v.data()); };
@@ -50,11 +52,11 @@ bool overlap(View<A, 2, B> a, View<C, 2, B> c) {
   return begin(a) < end(c) && begin(c) < end(a);
 }
 
-/// a, rounded, in the order of its rows or of the slots: of those the ones in use alone. What is rounded already, in
-/// whole units and in the right order, is read where it is.
+/// Returns a, rounded, in the order of its rows or of the slots. In slot order, only the slots in use are rounded. If a
+/// is rounded already, has whole units and is in the right order, no copy is made.
 /// @tparam A    float or Bfloat16
-/// @param room  what stands in slot order may stand there, each slot in its row, if that is long enough and a is
-///              elsewhere; else in scratch
+/// @param room  rows for the result if it is in slot order, one for each slot. They are used if they are long enough
+///              and do not overlap a; otherwise the result is in scratch
 template <class A, class Context, class B, class C>
 Bf16Matrix rounded_rows(Context& ctx, const Groups<B>& g, View<const A, 2, B> a, const Index* rows, bool in_slot_order,
                         View<C, 2, B> room) {
@@ -79,7 +81,7 @@ Bf16Matrix rounded_rows(Context& ctx, const Groups<B>& g, View<const A, 2, B> a,
   return rounded_rows(ctx, g, a, rows, in_slot_order, View<float, 2, B>{});
 }
 
-/// f(lanes, n, sum) of a row's sum
+/// Calls f(lanes, n, sum) with the sum of a row.
 template <class F>
 struct SumOfRow {
   F f;
@@ -91,16 +93,18 @@ struct SumOfRow {
   }
 };
 
-/// Round the rows of a that slots read for all products that read them while what it returns lives.
+/// Rounds the rows of a that the slots read. All products that read them use the rounded rows while the returned object
+/// lives.
 /// @param room  as rounded_rows
 template <class Context, class B, class C>
 [[nodiscard]] auto round_for_products(Context& ctx, const Groups<B>& g, View<const float, 2, B> a, View<C, 2, B> room) {
-  const bool in_slot_order = ctx.has_hopper_code();  // as its kernel needs them, and others take them
+  const bool in_slot_order = ctx.has_hopper_code();  // required by Hopper's kernel, and accepted by the others
   const Bf16Matrix rounded = rounded_rows(ctx, g, a, g.rows.data(), in_slot_order, room);
   return ctx.share(a.data(), a.extent(1), g.rows.data(), rounded);
 }
 
-/// Weights as they were packed, or those of experts that have slots, rounded in scratch.
+/// Returns the packed weights if there are any; otherwise the weights of the experts that have slots, rounded in
+/// scratch.
 template <class Context, class B, std::size_t M>
 EachBf16<static_cast<int>(M)> rounded_weights(Context& ctx, const Groups<B>& g,
                                               const std::array<View<const float, 3, B>, M>& w) {
@@ -121,7 +125,8 @@ EachBf16<static_cast<int>(M)> rounded_weights(Context& ctx, const Groups<B>& g,
   return each;
 }
 
-/// f(whether weights are transposed), as a constant: kernels of both are compiled where that is not known before.
+/// Calls f with `transpose` as a compile-time constant. If it is not known at compile time, the kernels of both cases
+/// are compiled.
 template <bool Transpose, class F>
 void with_constant(std::bool_constant<Transpose> transpose, const F& f) {
   f(transpose);
@@ -135,11 +140,11 @@ void with_constant(bool transpose, const F& f) {
   }
 }
 
-/// c[s] = epilogue(a[row(s)] op(w_0[e]), …), or of several a epilogue(Σ_t a_t[row(s)] op(w_t[e]))
-/// @tparam Rows      of a: gathered, or in slot order for certain
+/// c[s] = epilogue(a[row(s)] op(w_0[e]), …), or, for several a, epilogue(Σ_t a_t[row(s)] op(w_t[e])).
+/// @tparam Rows      of a: gathered or not, or always in slot order
 /// @param a          rounded, [.., depth]
-/// @param hopper     by Hopper's kernel, for which a is in slot order
-/// @param transpose  a bool, or transposed or as_stored
+/// @param hopper     whether to use Hopper's kernel; a is then in slot order
+/// @param transpose  a bool, as_transposed or as_stored
 /// @param c          rows of `stride` values
 template <RowsOfA Rows = RowsOfA::any, int Terms, class Transpose, class C, class Context, class B, std::size_t M,
           class E>
@@ -171,7 +176,7 @@ void bf16_gemm(Context& ctx, const Groups<B>& g, const std::array<View<const A, 
   bf16_product(ctx, hopper, g, factors, a[0].extent(1), w, transpose, c.extent(1), c.data(), c.extent(1), epilogue);
 }
 
-/// f(lanes, s, sum) for slots in use, the sum over columns j of epilogue(a[row(s)] op(w[e]))[j]
+/// Calls f(lanes, s, sum) for the slots in use, with the sum over columns j of epilogue(a[row(s)] op(w[e]))[j].
 /// @order  each kSumColumns columns as finish_column_sum, these sums as sum_elements
 template <class A, class Transpose, class Context, class B, class E, class F>
 void bf16_gemm_sum(Context& ctx, const Groups<B>& g, View<const A, 2, B> a, View<const float, 3, B> w,
@@ -204,7 +209,7 @@ void bf16_pair(Context& ctx, const Groups<B>& g, View<const float, 2, B> a,
                                        as_stored, c.extent(1), c.data(), c.extent(1), last);
 }
 
-/// dw[e] (+)= Σ_s a[row(s)]ᵀ dc[s], or dc[dc_rows[s]] where these are given
+/// dw[e] (+)= Σ_s a[row(s)]ᵀ dc[s], with dc[dc_rows[s]] for dc[s] if dc_rows is given.
 template <class A, class D, class Context, class B>
 void bf16_outer(Context& ctx, const Groups<B>& g, View<const A, 2, B> a, View<const D, 2, B> dc,
                 View<const Index, 1, B> dc_rows, bool accumulate, View<float, 3, B> dw) {

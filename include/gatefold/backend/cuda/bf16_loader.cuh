@@ -10,40 +10,42 @@
 
 namespace gatefold::detail_::device {
 
-/// A tile of bfloat16 in shared memory: rows of 128 bytes, whose 16-byte units change places by the row, so that
-/// neither its copies nor ldmatrix (nor wgmma, whose swizzle of 128 bytes this is) meet a bank twice.
+/// The places of values in a tile of bfloat16 in shared memory. The tile has rows of 128 bytes, whose 16-byte units are
+/// permuted depending on the row. Copies and ldmatrix therefore have no bank conflicts. It is also the 128-byte swizzle
+/// of wgmma.
 ///
-/// Lines that lie along the depth: row r holds 64 values of line r. Depth along the lines: rows of 64 lines, those of
-/// depth 0 to 63 for the first 64 lines, then for the next. Of a tile of 32 lines, a row holds them at depths r and
-/// r + 32.
+/// along_depth: row r holds 64 values of line r. along_lines: row k holds the values of 64 lines at depth k; the rows
+/// for the first 64 lines come before those for the next 64. In a tile of only 32 lines, row r holds the values at
+/// depths r and r + 32.
 struct Bf16Place {
   static constexpr int depth = 64, row_bytes = 128, units = 8;
-  /// Where unit `unit` of a row stands, from the beginning of the tile.
+  /// Returns the offset in bytes of unit `unit` of a row from the beginning of the tile.
   GATEFOLD_HD static constexpr int at(int row, int unit) { return row * row_bytes + ((unit ^ (row & 7)) << 4); }
-  /// along_lines: where the unit that holds `line` at depth k stands in a tile of Lines lines.
+  /// along_lines: returns the offset of the unit that holds `line` at depth k, in a tile of Lines lines.
   template <int Lines>
   GATEFOLD_HD static constexpr int of_line(int line, int k) {
     return Lines == 32 ? at(k % 32, line / 8 | k / 32 * 4) : at(line / 64 * 64 + k, line % 64 / 8);
   }
 };
 
-/// One thread's share of copying tiles of an operand, `Lines` × Bf16Place::depth values, to shared memory,
-/// asynchronously; zeros for what does not exist.
-/// @tparam Gathers  whether rows of the matrix are looked up
+/// One thread's share of copying tiles of an operand, `Lines` × Bf16Place::depth values, to shared memory. The copies
+/// are asynchronous; values outside of the matrix become 0.
+/// @tparam Gathers  whether rows of the matrix are looked up in its `rows`
 template <Layout L, bool Gathers, int Lines, int Threads>
 class Bf16Loader {
   static constexpr int D = Bf16Place::depth, row_step = Threads / Bf16Place::units;
-  static constexpr int each = Lines / row_step;                              // along_depth: my lines
-  static constexpr int width = Lines < 64 ? Lines : 64, across = width / 8;  // along_lines: lines of a row, their units
-  static constexpr int each_depth = width / row_step;                        // my rows of these
+  static constexpr int each = Lines / row_step;  // along_depth: lines of a thread
+  // along_lines: lines of a row of the tile, and their units
+  static constexpr int width = Lines < 64 ? Lines : 64, across = width / 8;
+  static constexpr int each_depth = width / row_step;  // along_lines: rows of a thread
   static constexpr int looked_up = L == Layout::along_depth ? each : each_depth;
   static_assert(L == Layout::along_depth ? Lines % row_step == 0 : width % row_step == 0,
                 "gatefold: every thread must copy as many units");
   static_assert(L == Layout::along_depth || Lines == 32 || Lines % 64 == 0, "gatefold: rows of 64 lines, or of 32");
 
  public:
-  /// Lines [first, …) of `lines` in all.
-  /// @param depth  along_depth: of whole units
+  /// Begins at line `first` of `lines`.
+  /// @param depth  along_depth: a whole number of units
   __device__ void begin(const Bf16Matrix& from, Index first, Index lines, Index depth) {
     stride_ = static_cast<int>(from.stride);
     left_ = static_cast<int>(depth);
@@ -65,7 +67,7 @@ class Bf16Loader {
     }
   }
 
-  /// Ask for the next tile.
+  /// Starts the copies of the next tile.
   __device__ void load(unsigned char* to) {
     if constexpr (L == Layout::along_depth) {
       const bool inside = unit() * static_cast<int>(kBf16Unit) < left_;
@@ -86,14 +88,14 @@ class Bf16Loader {
       if constexpr (!Gathers) from_ += Index(D) * stride_;
     }
     left_ -= D;
-    if constexpr (L == Layout::along_lines && Gathers) look_up();  // loading the next will not wait for them
+    if constexpr (L == Layout::along_lines && Gathers) look_up();  // early: the next load does not wait for them
   }
 
  private:
   __device__ static int unit() { return static_cast<int>(threadIdx.x) % Bf16Place::units; }
   __device__ static int row(int i) { return static_cast<int>(threadIdx.x) / Bf16Place::units + i * row_step; }
 
-  /// along_lines: the first line of my units, and their depth in a tile.
+  /// along_lines: the first line of this thread's units, and the depth of the i-th unit in a tile.
   __device__ static int line() { return unit() % across * static_cast<int>(kBf16Unit); }
   __device__ static int depth(int i) { return row(i) + unit() / across * width; }
 
@@ -106,11 +108,11 @@ class Bf16Loader {
     rows_ += D;
   }
 
-  const Bfloat16* from_;  // my unit of the first row of the next tile
-  const Index* rows_;     // along_lines, gathered: those of the tile after the next
+  const Bfloat16* from_;  // this thread's unit of the first row of the next tile
+  const Index* rows_;     // along_lines, gathered: row numbers of the tile after the next
   Index row_[Gathers ? looked_up : 1];
-  int stride_, left_;  // depth from the next tile on
-  int lines_;          // that exist, of the tile
+  int stride_, left_;  // left_: depth from the next tile on
+  int lines_;          // lines of the tile that exist
 };
 
 }  // namespace gatefold::detail_::device

@@ -7,32 +7,32 @@
 #include "gatefold/core/bfloat16.hpp"
 #include "gatefold/core/types.hpp"
 
-/// Matrices as tensor cores read them: floats rounded to bfloat16, in rows that begin at multiples of 16 bytes.
+/// Matrices for tensor cores: floats rounded to bfloat16, in rows that begin at multiples of 16 bytes.
 namespace gatefold::detail_::device {
 
-/// Values of bfloat16 that are copied at once.
+/// A unit: the number of bfloat16 values that are copied at once, 16 bytes.
 inline constexpr Index kBf16Unit = 8;
-/// What `columns` values take in a row of whole units.
+/// Returns the length of a row of `columns` values, rounded up to whole units.
 GATEFOLD_HD constexpr Index bf16_stride(Index columns) { return divide_up(columns, kBf16Unit) * kBf16Unit; }
 
-/// Rows of bfloat16, whole units of them: 0 stands behind the last column.
+/// A matrix of bfloat16 whose rows are whole units. Values after the last column are 0.
 struct Bf16Matrix {
   const Bfloat16* data = nullptr;
-  Index stride = 0;             // of a row, in values
-  const Index* rows = nullptr;  // which stored row is row i; null: itself
+  Index stride = 0;             // values from one row to the next
+  const Index* rows = nullptr;  // rows[i]: the stored row that is row i; null: row i itself
 
-  /// Without the first `count` rows.
+  /// Returns the matrix without its first `count` rows.
   __device__ Bf16Matrix skip(Index count) const {
     return rows ? Bf16Matrix{data, stride, rows + count} : Bf16Matrix{data + count * stride, stride, nullptr};
   }
 };
 
-/// Which rows are rounded: all, or those from range[0] to range[last] alone; and from which stored ones. Or, of `each`
-/// rows for every expert, those of experts that have slots: offsets[e] < offsets[e + 1].
+/// The rows that are rounded. Without range and offsets: all rows. With range: rows range[0] to range[last] − 1. With
+/// offsets: of `each` rows for every expert, those of the experts that have slots, offsets[e] < offsets[e + 1].
 struct RoundedRows {
   const Index* range = nullptr;
   Index last = 0;
-  const Index* rows = nullptr;  // null: each from itself
+  const Index* rows = nullptr;  // rows[i]: the stored row that becomes row i; null: row i itself
   const Index* offsets = nullptr;
   Index each = 1;
 
@@ -42,8 +42,8 @@ struct RoundedRows {
   }
 };
 
-/// to[i] = from[row(i)], rounded.
-/// @tparam T  float, or Bfloat16: then it is a copy into whole units
+/// to[i] = from[row(i)], rounded to bfloat16.
+/// @tparam T  float, or Bfloat16 for a plain copy into whole units
 template <class T>
 struct RoundRow {
   static constexpr int columns_at_once = kBf16Unit;
@@ -51,7 +51,7 @@ struct RoundRow {
   Index columns;
   Bfloat16* to;
   Index stride;
-  bool whole;  // whether a row's units of floats are whole and aligned
+  bool whole;  // whether all units of `from` are whole and aligned
   RoundedRows which;
 
   template <class Lanes>
@@ -86,29 +86,29 @@ struct RoundRow {
   GATEFOLD_HD Index independent_columns() const { return bf16_stride(columns); }
 };
 
-/// `rows` rows, rounded into `to`, whose rows are `stride` values apart.
-/// @param multiprocessors  that should be busy
+/// Rounds `rows` rows of `from` into `to`, whose rows are `stride` values apart.
+/// @param multiprocessors  the number of multiprocessors to keep busy
 template <class T>
 void round_rows(cudaStream_t stream, Index rows, Index columns, const T* from, Bfloat16* to, Index stride,
                 const RoundedRows& which = {}, int multiprocessors = 1) {
   const bool whole = columns % kBf16Unit == 0 && reinterpret_cast<std::uintptr_t>(from) % 16 == 0;
   if (columns > 0) for_rows(stream, rows, RoundRow<T>{from, columns, to, stride, whole, which}, multiprocessors);
 }
-/// Into [rows, bf16_stride(columns)].
+/// Rounds into `to` [rows, bf16_stride(columns)].
 template <class T>
 void round_rows(cudaStream_t stream, Index rows, Index columns, const T* from, Bfloat16* to,
                 const RoundedRows& which = {}, int multiprocessors = 1) {
   round_rows(stream, rows, columns, from, to, bf16_stride(columns), which, multiprocessors);
 }
 
-/// Rows of floats of which products read a rounded form that was made before: where these are `from`, looked up by
-/// `rows`. In slot order unless `rounded` has rows.
+/// Rows of floats that have been rounded already. A product whose factor is `from` with the row numbers `rows` reads
+/// `rounded` instead. `rounded` is in slot order, unless it has its own row numbers.
 struct SharedRows {
   const void* from;
   Index columns;
   const Index* rows;
   Bf16Matrix rounded;
-  const SharedRows* before;  // others
+  const SharedRows* before;  // the list of the other shared rows
 
   const Bf16Matrix* find(const void* a, Index of_columns, const Index* of_rows) const {
     for (const SharedRows* s = this; s; s = s->before)

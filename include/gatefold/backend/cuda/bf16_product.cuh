@@ -13,23 +13,24 @@
 #include "gatefold/backend/cuda/status.cuh"
 #include "gatefold/core/types.hpp"
 
-/// The grouped products of bfloat16 by tensor cores. As those of floats (product.cuh) they read the routing on the
-/// device and gather rows while they copy them.
+/// The grouped products of bfloat16 on tensor cores. Like the products of floats (product.cuh), they read the routing
+/// on the device and gather rows while they copy them.
 namespace gatefold::detail_::device {
 
-/// Some matrices of bfloat16, of the same shape.
+/// `Count` matrices of bfloat16 of the same shape.
 template <int Count>
 struct EachBf16 {
   Bf16Matrix of[Count];
 };
 
-/// How many second factors a product has side by side: one or two of one first factor, or one of each.
+/// The number of matrices that a product computes next to each other: one or two second factors for one first factor,
+/// or one second factor for each of several first factors.
 template <int Terms, int Count>
 inline constexpr int matrices_of = Count / Terms;
 
-/// c[s] = epilogue(a[row(s)] op(b_e), …), or epilogue(Σ_t a_t[row(s)] op(b_te)): one block for each tile.
-/// @param b_step  values of b from expert to expert
-/// @param stride  of a row of c
+/// c[s] = epilogue(a[row(s)] op(b_e), …), or epilogue(Σ_t a_t[row(s)] op(b_te)). There is one block for each tile.
+/// @param b_step  values of b from one expert to the next
+/// @param stride  values in a row of c
 template <class Shape, Layout OfB, bool Gathers, int Terms, int Count, class C, class E>
 static __global__ void __launch_bounds__(GATEFOLD_TENSOR_CORES ? Shape::threads : kNoCode, Shape::blocks)
     bf16_rows_kernel(EachBf16<Terms> a, EachBf16<Count> b, Index b_step, const Index* offsets, Index experts,
@@ -37,7 +38,7 @@ static __global__ void __launch_bounds__(GATEFOLD_TENSOR_CORES ? Shape::threads 
   extern __shared__ __align__(128) unsigned char bf16_ring[];
   constexpr int Matrices = matrices_of<Terms, Count>, tile_columns = Shape::columns / Matrices;
   const Index column_tiles = divide_up(stride, tile_columns);
-  __shared__ Bf16TilePlace place;  // registers are for the sums
+  __shared__ Bf16TilePlace place;  // in shared memory, to leave the registers to the sums
   if (threadIdx.x < 32) {
     const RowTile tile = find_row_tile(offsets, experts, Shape::rows, blockIdx.x / column_tiles);
     const Index first = tile.expert < 0 ? 0 : offsets[tile.expert];
@@ -55,7 +56,7 @@ static __global__ void __launch_bounds__(GATEFOLD_TENSOR_CORES ? Shape::threads 
   sums.finish(bf16_ring, place, c + place.first * row_elements<C>(stride), stride, epilogue);
 }
 
-/// Launch a kernel whose blocks have more shared memory than a launch may ask for without saying so first.
+/// Launches a kernel whose blocks need more dynamic shared memory than the default limit. It raises the limit first.
 template <class... P, class... Q>
 void launch_with_ring(cudaStream_t stream, void (*kernel)(P...), Index blocks, int threads, int bytes,
                       Q&&... arguments) {
@@ -64,27 +65,27 @@ void launch_with_ring(cudaStream_t stream, void (*kernel)(P...), Index blocks, i
   kernel<<<grid(blocks), threads, static_cast<std::size_t>(bytes), stream>>>(arguments...);
 }
 
-/// Rows of the tiles that so many slots are summed in: few enough that most of a tile is used.
+/// Returns the rows of the tiles for `slots` slots: few enough that most of a tile is used.
 inline int bf16_tile_rows(Index slots, Index experts) {
-  const Index some = experts < slots ? experts : slots;  // that have rows, at most
+  const Index some = experts < slots ? experts : slots;  // upper bound of the experts that have rows
   if (slots <= some * Bf16Skinny::rows) return Bf16Skinny::rows;
   return slots <= some * Bf16SomeRows::rows ? Bf16SomeRows::rows : Bf16ManyRows::rows;
 }
 
-/// Columns of skinny tiles: of so many experts all at once, and no more than keep the device busy.
+/// Returns the columns of skinny tiles: narrower ones if wider tiles would be too few to keep the device busy.
 inline int bf16_skinny_columns(Index experts, Index columns, int multiprocessors) {
   if (experts * blocks(columns, Bf16Skinny::columns) >= multiprocessors) return Bf16Skinny::columns;
   const bool few = 2 * experts * blocks(columns, Bf16SkinnyNarrow::columns) <= multiprocessors;
   return few ? Bf16SkinnyNarrowest::columns : Bf16SkinnyNarrow::columns;
 }
 
-/// What is known of the rows of a first factor when its kernels are compiled.
+/// Facts about the rows of a first factor that its kernels can rely on at compile time.
 enum class RowsOfA { any, in_slot_order };
 
-/// c[s] = epilogue(a[row(s)] op(b_e), …), or of several a epilogue(Σ_t a_t[row(s)] op(b_te)).
-/// @param a        each [.., depth], gathered where they have rows: all or none
-/// @param b        each [experts, depth, columns], or with OfB along_depth [experts, columns, depth]
-/// @param slots    how many there may be
+/// c[s] = epilogue(a[row(s)] op(b_e), …), or, for several a, epilogue(Σ_t a_t[row(s)] op(b_te)).
+/// @param a        each [.., depth]. Either all have row numbers and are gathered, or none has
+/// @param b        each [experts, depth, columns], or, if OfB is along_depth, [experts, columns, depth]
+/// @param slots    upper bound of the number of slots
 /// @param c        [slots, columns], rows of `stride` values
 template <Layout OfB, RowsOfA Rows = RowsOfA::any, int Terms, int Count, class C, class Context, class E>
 void bf16_slots_are_rows(Context& ctx, const EachBf16<Terms>& a, const EachBf16<Count>& b, Index b_step,
@@ -92,7 +93,7 @@ void bf16_slots_are_rows(Context& ctx, const EachBf16<Terms>& a, const EachBf16<
                          Index stride, const E& epilogue) {
   constexpr int Matrices = matrices_of<Terms, Count>;
   if (experts == 0 || slots == 0 || columns == 0) return;
-  const Index some = experts < slots ? experts : slots;  // that have rows, at most
+  const Index some = experts < slots ? experts : slots;  // upper bound of the experts that have rows
   const auto run_gathered = [&]<class Shape, bool Gathers>(Shape, std::bool_constant<Gathers>) {
     const Index tiles = (slots / Shape::rows + some) * blocks(stride, Shape::columns / Matrices);
     launch_with_ring(ctx.product_stream(), bf16_rows_kernel<Shape, OfB, Gathers, Terms, Count, C, E>, tiles,
@@ -127,8 +128,8 @@ void bf16_slots_are_rows(Context& ctx, const EachBf16<Terms>& a, const EachBf16<
   expect_launched("Cuda::grouped_gemm");
 }
 
-/// dw[e] (+)= Σ_s a[row(s)]ᵀ b[row(s)] over the slots of expert e, each with rows of its own: one block for each tile
-/// of dw[e].
+/// dw[e] (+)= Σ_s a[row(s)]ᵀ b[row(s)] over the slots of expert e. a and b each have their own row numbers. There is
+/// one block for each tile of dw[e].
 template <class Shape, bool GathersA, bool GathersB>
 static __global__ void __launch_bounds__(GATEFOLD_TENSOR_CORES ? Shape::threads : kNoCode, Shape::blocks)
     bf16_depth_kernel(Bf16Matrix a, EachBf16<1> b, const Index* offsets, Index rows, Index columns, bool accumulate,
@@ -155,8 +156,8 @@ static __global__ void __launch_bounds__(GATEFOLD_TENSOR_CORES ? Shape::threads 
               AddOrStore<float>{accumulate ? dw : nullptr, columns});
 }
 
-/// dw[e] += Σ_s a[row(s)]ᵀ b[row(s)], each with rows of its own; without `accumulate` it is stored, and 0 for an expert
-/// without slots.
+/// dw[e] += Σ_s a[row(s)]ᵀ b[row(s)]. a and b each have their own row numbers. Without `accumulate` the sum is stored,
+/// and it is 0 for an expert without slots.
 template <class Context>
 void bf16_slots_are_depth(Context& ctx, const Bf16Matrix& a, const Bf16Matrix& b, const Index* offsets, Index experts,
                           Index rows, Index columns, bool accumulate, float* dw) {

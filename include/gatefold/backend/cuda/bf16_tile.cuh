@@ -9,35 +9,38 @@
 #include "gatefold/backend/cuda/tensor_core.cuh"
 #include "gatefold/core/types.hpp"
 
-/// A tile of a product of bfloat16, summed in floats by the tensor cores of one block.
+/// A tile of a product of bfloat16. The tensor cores of one block sum it in floats.
 namespace gatefold::detail_::device {
 
-/// A block computes rows × columns of c (of each matrix, columns / Matrices), a warp warp_rows × warp_columns.
+/// Tile sizes. A block computes rows × columns of c (columns / Matrices of each matrix), a warp warp_rows ×
+/// warp_columns.
 template <int Rows, int Columns, int WarpRows, int WarpColumns, int Stages, int Blocks>
 struct Bf16Shape {
   static constexpr int rows = Rows, columns = Columns, warp_rows = WarpRows, warp_columns = WarpColumns;
-  static constexpr int stages = Stages, blocks = Blocks;  // tiles in the ring; blocks that fit a multiprocessor
+  // stages: tiles in the ring; blocks: blocks that fit a multiprocessor.
+  static constexpr int stages = Stages, blocks = Blocks;
   static constexpr int warps_across = columns / warp_columns, threads = rows / warp_rows * warps_across * 32;
 };
 using Bf16ManyRows = Bf16Shape<128, 128, 64, 64, 3, 2>;
 using Bf16SomeRows = Bf16Shape<64, 128, 32, 64, 3, 2>;
 using Bf16Skinny = Bf16Shape<16, 128, 16, 32, 4, 3>;
-// Of one matrix, where wider ones would be few:
+// For one matrix, if wider tiles would be too few to keep the device busy:
 using Bf16SkinnyNarrow = Bf16Shape<16, 64, 16, 16, 8, 2>;
 using Bf16SkinnyNarrowest = Bf16Shape<16, 32, 16, 16, 16, 2>;
 
-/// Where a block's tile lies in c.
+/// The position of a block's tile in c.
 struct Bf16TilePlace {
-  Index expert, first;  // and what its row 0 is to the epilogue
-  Index rows, columns;  // of the expert's part of c
-  Index row, column;    // where the tile begins
+  Index expert, first;  // first: the row number of the expert's row 0 for the epilogue
+  Index rows, columns;  // extents of the expert's part of c
+  Index row, column;    // the tile's first row and column in that part
 };
 
-/// @tparam OfA, OfB  how the operands lie
+/// The sums of a tile of a block.
+/// @tparam OfA, OfB  layouts of the operands
 template <class Shape, Layout OfA, Layout OfB, int Matrices>
 class Bf16Tile {
   static constexpr int D = Bf16Place::depth, stages = Shape::stages;
-  static constexpr int columns = Shape::columns / Matrices;  // of one matrix
+  static constexpr int columns = Shape::columns / Matrices;  // columns of one matrix
   static constexpr int warp_columns = Shape::warp_columns / Matrices;
   static constexpr int down = Shape::warp_rows / 16, across = warp_columns / 8;
   static constexpr int a_bytes = Shape::rows * Bf16Place::row_bytes, b_bytes = columns * Bf16Place::row_bytes;
@@ -46,14 +49,14 @@ class Bf16Tile {
   static_assert(warp_columns % 16 == 0, "gatefold: ldmatrix brings 16 columns");
 
  public:
-  /// Of the shared memory that a block needs.
+  /// Bytes of shared memory that a block needs.
   static constexpr int bytes = stages * stage_bytes;
   static_assert(Matrices * pass_rows * pitch * 4 <= bytes);
 
-  /// Add a bᵀ to the sums.
-  /// @param b  of each matrix
-  /// @order  groups of 16 products over k, ascending from 0, each added to a float by the tensor core: the same for
-  ///         every shape, so that an element depends on its own row and column alone
+  /// Adds a bᵀ to the sums.
+  /// @param b  one for each matrix
+  /// @order  groups of 16 products over k, ascending from 0, each added to a float by the tensor core. It is the same
+  ///         for every shape, so that an element depends only on its own row and column
   template <bool GathersA, bool GathersB>
   __device__ void sum(unsigned char* ring, const Bf16TilePlace& place, const Bf16Matrix& a, const Bf16Matrix* b,
                       Index depth) {
@@ -87,8 +90,9 @@ class Bf16Tile {
     __syncthreads();  // the ring has been read
   }
 
-  /// Store what the epilogue makes of the sums, through shared memory: neighbours in c are written by neighbours, and
-  /// the epilogue is compiled once. Behind the last column of bfloat16 stands 0 up to the row's end.
+  /// Stores the results of the epilogue. The sums go through shared memory, so that neighbouring threads write
+  /// neighbouring values of c and the epilogue is compiled only once. For bfloat16, values from the last column up to
+  /// the end of the row become 0.
   /// @param c  of the expert, rows of `stride` values
   template <class C, class E>
   __device__ void finish(unsigned char* ring, const Bf16TilePlace& place, C* c, Index stride, const E& epilogue) const {
@@ -121,7 +125,8 @@ class Bf16Tile {
         for (int m = 0; m < Matrices; ++m) sums[m] = ElementsAccess<run>{}.load(staged + m * matrix + y * pitch + x);
         C* const of_row = c + r * row_elements<C>(stride);
         if constexpr (std::is_same_v<C, ColumnSum>) {
-          static_assert(pass_rows * runs % Shape::threads == 0 && runs % 4 == 0);  // whole warps, and lanes of a sum
+          // All lanes of a warp, and of a sum, take part.
+          static_assert(pass_rows * runs % Shape::threads == 0 && runs % 4 == 0);
           finish_column_sum<Matrices>(epilogue, exists, place.expert, place.first + r, j, place.columns, sums, of_row);
         } else {
           finish_row_part<Matrices>(epilogue, place.expert, place.first + r, j, place.columns, sums, of_row, stride);
@@ -132,7 +137,7 @@ class Bf16Tile {
   }
 
  private:
-  /// Where in the tile my warp's part begins.
+  /// The first row and column of this warp's part of the tile.
   __device__ static int warp_row() {
     return static_cast<int>(threadIdx.x) / 32 / Shape::warps_across * Shape::warp_rows;
   }
@@ -141,8 +146,8 @@ class Bf16Tile {
   }
   /// @param from  a stage of the ring
   __device__ void multiply(std::uint32_t from) {
-    // Which row, and which unit of it, of 16 × 16 values this lane names to ldmatrix. Its matrices 0 to 3 are the
-    // quarters: of a by rows first, of b by depth first.
+    // The row, and the unit in it, of 16 × 16 values whose address this lane passes to ldmatrix. Matrices 0 to 3 of
+    // ldmatrix are the quarters: of a in order of rows first, of b in order of depth first.
     const int lane = static_cast<int>(threadIdx.x) % 32, low = lane % 8, second = lane / 8 % 2, third = lane / 16;
 #pragma unroll
     for (int k = 0; k < D; k += 16) {

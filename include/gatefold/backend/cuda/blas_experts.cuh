@@ -15,20 +15,22 @@
 #include "gatefold/core/config.hpp"
 #include "gatefold/core/types.hpp"
 
-/// The grouped products by cuBLAS, for contexts that ask for it. Its sizes are host arrays, while groups are known on
-/// the device: a product copies E + 1 offsets to the host and waits for them, unless it belongs to a backward and they
-/// are those of the product just before it (OffsetsOnHost), and cannot be captured in a graph.
+/// The grouped products by cuBLAS, for contexts with Options::blas_experts. cuBLAS reads the sizes from host arrays,
+/// but the groups are known only on the device. A product therefore copies E + 1 offsets to the host and waits for
+/// them. It skips the copy if it belongs to a backward and has the same offsets as the product just before it
+/// (OffsetsOnHost). These products cannot be captured in a graph.
 namespace gatefold::detail_::device {
 
-/// The offsets of the latest grouped product of a context, for the products of a backward that follow it. Whatever
-/// could write others (any other primitive, and what asks the context for its stream or handle) makes it forget;
-/// products write no offsets, as epilogues store elements of T. A product that is not transposed asks anew: one context
-/// may run the forward of many plans that others write, with nothing in between, but a backward has the plan of its
-/// forward.
+/// The offsets of the latest grouped product of a context, cached for the products of a backward that follow it.
+///
+/// Everything that could write other offsets clears the cache: any other primitive, and code that gets the stream or
+/// the handle of the context. Products do not clear it, because epilogues store elements of T and never offsets. A
+/// product with untransposed weights always reads the offsets again, because one context can run the forwards of many
+/// plans that other contexts write. A backward has the same plan as its forward.
 class OffsetsOnHost {
  public:
   void forget() { known_ = nullptr; }
-  /// The values of `offsets`, where they are not known by a copy on `stream`, which is waited for.
+  /// Returns the values of `offsets`. If they are not cached, copies them on `stream` and waits for the copy.
   template <class B>
   const std::vector<Index>& of(cudaStream_t stream, View<const Index, 1, B> offsets) {
     if (known_ == offsets.data() && static_cast<Index>(values_.size()) == offsets.size()) {
@@ -57,15 +59,16 @@ class OffsetsOnHost {
   std::vector<Index> values_;
 };
 
-/// to[i] = pointers[i]: they reach the device as arguments of a launch, so that no copy is waited for.
+/// to[i] = pointers[i]. The pointers reach the device as arguments of a launch, so that the host need not wait for a
+/// copy.
 struct StorePointers {
-  static constexpr std::size_t most = 480;  // a launch takes 4096 bytes
+  static constexpr std::size_t most = 480;  // because the arguments of a launch have at most 4096 bytes
   const void** to;
   const void* pointers[most];
   __device__ void operator()(Index i) const { to[i] = pointers[i]; }
 };
 
-/// to[s, :] = from[row(s), :] for the slots in use
+/// to[s, :] = from[row(s), :] for the slots in use.
 template <class T, class B>
 struct GatherSlots {
   Groups<B> groups;
@@ -79,12 +82,12 @@ struct GatherSlots {
     for (Index j = lanes.lane; j < columns; j += lanes.size) to[s * columns + j] = row[j];
   }
 };
-/// c[s, :] = epilogue(v_0[s, :], …) for the slots in use
+/// c[s, :] = epilogue(v_0[s, :], …) for the slots in use.
 template <class T, class B, int Matrices, class E>
 struct FinishSlots {
   Groups<B> groups;
   Index columns;
-  const T* v[Matrices];  // null: sums of nothing
+  const T* v[Matrices];  // null: all sums are 0
   T* c;
   E epilogue;
   template <class Lanes>
@@ -101,7 +104,7 @@ struct FinishSlots {
   __device__ T value(int m, Index at) const { return v[m] ? v[m][at] : T(0); }
 };
 
-/// One call for all products of experts that have slots: c_e (+)= op(a_e) op(b_e), counted by columns.
+/// One cuBLAS call for the products of all experts that have slots: c_e (+)= op(a_e) op(b_e), in column-major order.
 template <class T>
 class BlasGroups {
  public:
@@ -153,7 +156,7 @@ class BlasGroups {
   std::array<std::vector<const void*>, 3> pointers_;
 };
 
-/// Rows in slot order: a itself, or a copy in scratch.
+/// Returns the rows of a in slot order: a itself, or a copy in scratch.
 template <class T, class Context, class B>
 const T* rows_of_slots(Context& ctx, const Groups<B>& g, View<const T, 2, B> a) {
   if (!g.rows.data()) return a.data();
@@ -162,8 +165,8 @@ const T* rows_of_slots(Context& ctx, const Groups<B>& g, View<const T, 2, B> a) 
   return gathered.data();
 }
 
-/// c[s] = epilogue(a[row(s)] op(w_0[e]), …)
-/// @order  cuBLAS's own
+/// c[s] = epilogue(a[row(s)] op(w_0[e]), …).
+/// @order  chosen by cuBLAS
 template <class T, class Context, class B, std::size_t M, class E>
 void blas_slots_are_rows(Context& ctx, const Groups<B>& g, View<const T, 2, B> a,
                          const std::array<View<const T, 3, B>, M>& w, bool transpose, View<T, 2, B> c,
@@ -175,7 +178,7 @@ void blas_slots_are_rows(Context& ctx, const Groups<B>& g, View<const T, 2, B> a
   FinishSlots<T, B, static_cast<int>(M), E> finish{g, columns, {}, c.data(), epilogue};
   BlasGroups<T> groups(transpose ? CUBLAS_OP_T : CUBLAS_OP_N, CUBLAS_OP_N, false, blas_compute<T>(ctx));
   for (std::size_t m = 0; m < M && depth > 0; ++m) {
-    T* v = ctx.template scratch<T>(g.slots, columns).data();  // not c, which the epilogue may read
+    T* v = ctx.template scratch<T>(g.slots, columns).data();  // not c, because the epilogue may read c
     finish.v[m] = v;
     for (std::size_t e = 0; e + 1 < offsets.size(); ++e)
       if (const Index first = offsets[e], count = offsets[e + 1] - first; count > 0 && columns > 0)
@@ -186,8 +189,8 @@ void blas_slots_are_rows(Context& ctx, const Groups<B>& g, View<const T, 2, B> a
   for_rows(ctx.product_stream(), g.slots, finish);
 }
 
-/// dw[e] += Σ_s a[row(s)]ᵀ dc[dc_rows[s]], or dc[s] without these; without `accumulate` it is stored
-/// @order  cuBLAS's own
+/// dw[e] += Σ_s a[row(s)]ᵀ dc[dc_rows[s]], with dc[s] if dc_rows is empty. Without `accumulate` the sum is stored.
+/// @order  chosen by cuBLAS
 template <class T, class Context, class B>
 void blas_slots_are_depth(Context& ctx, const Groups<B>& g, View<const T, 2, B> a, View<const T, 2, B> dc,
                           View<const Index, 1, B> dc_rows, bool accumulate, View<T, 3, B> dw) {

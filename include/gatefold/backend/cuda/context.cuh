@@ -16,18 +16,18 @@
 
 namespace gatefold::detail_::device {
 
-/// Stream, handles and memory of one caller, on one device: that of its stream. Primitives, scratch memory, layers
-/// and trainers work there, whichever device is current. Tensors that a caller makes, and what policies keep that are
-/// called without a layer, are where `here` says.
+/// Stream, handles and memory of one caller, on the device of the stream. Primitives, scratch memory, layers and
+/// trainers use that device, whichever device is current. The exceptions are tensors that a caller creates, and memory
+/// of policies that are called without a layer: they use the current device, unless `here` is active.
 template <class B>
 class BasicContext : public Scratch<B>, public ObjectPool {
  public:
   using Backend = B;
-  /// A stream of its own, on the current device.
+  /// Creates a stream on the current device.
   /// @throws DeviceError if there is no device
   explicit BasicContext(Options options = {}) : options_(options), flags_(stream_), blas_(stream_) { check(); }
-  /// Somebody's stream, which must outlive the context. Debug builds need one that waits for the legacy stream, as
-  /// they overwrite memory that was given back.
+  /// Uses the caller's stream, which must outlive the context. In debug builds, the stream must wait for the legacy
+  /// default stream, because memory that is given back is overwritten there.
   explicit BasicContext(cudaStream_t stream, Options options = {})
       : options_(options), stream_(stream), flags_(stream_), blas_(stream_) {
     check();
@@ -35,8 +35,8 @@ class BasicContext : public Scratch<B>, public ObjectPool {
 
   const Options& options() const { return options_; }
   int device() const { return stream_.device(); }
-  /// While the returned object lives, other threads are refused, and the device of the context is the current one of
-  /// this thread: what it allocates and launches is there.
+  /// Returns a scope. While it lives, other threads are refused, and the device of the context is the current device of
+  /// this thread, so allocations and launches happen there.
   [[nodiscard]] auto here() {
     struct Here {
       OneThread::Scope alone;
@@ -49,7 +49,8 @@ class BasicContext : public Scratch<B>, public ObjectPool {
     const auto here = this->here();
     return Scratch<B>::template scratch<T>(extents...);
   }
-  /// An object of the pool. A graph uses its memory: once a pass has been captured, what outgrows it stays.
+  /// Returns an object of the pool. Once a pass has been captured, buffers that the object outgrows are kept, because a
+  /// graph uses their addresses.
   template <class S>
   [[nodiscard]] auto acquire() {
     struct Object {
@@ -60,7 +61,8 @@ class BasicContext : public Scratch<B>, public ObjectPool {
     };
     return Object{ObjectPool::acquire<S>(), Retired::Scope(is_captured() ? &retired_ : nullptr)};
   }
-  /// To be asked for again by what is launched on it between primitives.
+  /// Returns the stream. Call it again before each launch of your own between primitives, because the call clears the
+  /// cached offsets (OffsetsOnHost).
   cudaStream_t stream() const {
     offsets_.forget();
     return stream_.get();
@@ -71,18 +73,19 @@ class BasicContext : public Scratch<B>, public ObjectPool {
   }
   int multiprocessors() const { return stream_.multiprocessors(); }
   int* flags() { return flags_.get(); }
-  /// How many of its blocks of so many threads a multiprocessor of the device has room for.
+  /// Returns the number of blocks of `threads` threads of a kernel that fit a multiprocessor at a time.
   template <class Kernel>
   int fitting_blocks(Kernel* kernel, int threads) {
     return occupancy_.of(kernel, threads);
   }
-  /// Whether its device runs code compiled for sm_90a.
+  /// Returns whether the device runs code compiled for sm_90a.
   bool has_hopper_code() const { return code_ == DeviceCode::hopper; }
-  /// Wait until everything asked of this context is done.
+  /// Waits until all work of this context is complete.
   void synchronize() { expect_success(cudaStreamSynchronize(stream()), "cudaStreamSynchronize"); }
 
-  /// While the returned object lives, grouped products all of whose weights `packed` holds read them there; transposed
-  /// ones and cuBLAS's read the plain ones. Those that round their factors read there each matrix that it holds.
+  /// Returns a scope in which grouped products read the packed weights. A product that multiplies plain floats does so
+  /// only if all of its weights are in `packed`; transposed products and those by cuBLAS read the plain weights. A
+  /// product that rounds its factors reads each matrix from `packed` that is there.
   [[nodiscard]] auto use(const PackedWeights& packed) {
     struct Use {
       OneThread::Scope alone;
@@ -93,11 +96,11 @@ class BasicContext : public Scratch<B>, public ObjectPool {
     return Use{OneThread::Scope(*this), *this, std::exchange(packed_, &packed)};
   }
   void use(PackedWeights&&) = delete;
-  /// The rounded form of weights in use that have so many columns, or null.
+  /// Returns the rounded copy of weights w in use that has that number of columns, or null.
   const Bfloat16* packed(const void* w, Index columns) const { return packed_ ? packed_->find(w, columns) : nullptr; }
 
-  /// While the returned object lives, grouped products that round their factors and read the rows of `from` that `rows`
-  /// looks up take them from `rounded` (SharedRows).
+  /// Returns a scope in which grouped products that round their factors read `rounded` (SharedRows) instead of rounding
+  /// the rows of `from` with the row numbers `rows`.
   [[nodiscard]] auto share(const void* from, Index columns, const Index* rows, const Bf16Matrix& rounded) {
     struct Scope {
       BasicContext& ctx;
@@ -109,12 +112,13 @@ class BasicContext : public Scratch<B>, public ObjectPool {
     };
     return Scope(*this, {from, columns, rows, rounded, shared_});
   }
-  /// The rounded form of these rows, or null.
+  /// Returns the rounded form of these rows, or null.
   const Bf16Matrix* shared(const void* from, Index columns, const Index* rows) const {
     return shared_ ? shared_->find(from, columns, rows) : nullptr;
   }
 
-  /// For grouped products by cuBLAS (OffsetsOnHost): these write no offsets, and ask here.
+  /// Stream, handle and offsets for grouped products by cuBLAS (OffsetsOnHost). They do not clear the cached offsets,
+  /// because these products write no offsets.
   cudaStream_t product_stream() const { return stream_.get(); }
   cublasHandle_t product_blas() { return blas_.get(); }
   const std::vector<Index>& on_host(View<const Index, 1, B> offsets) { return offsets_.of(stream_.get(), offsets); }
@@ -130,7 +134,7 @@ class BasicContext : public Scratch<B>, public ObjectPool {
     if constexpr (B::least_capability >= 80) expect_tensor_cores(code_);
   }
 
-  /// Whether anything of it is captured now, or was.
+  /// Returns whether the stream is being captured, or was when this was called before.
   bool is_captured() {
     cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
     if (!captured_ && cudaStreamIsCapturing(stream_.get(), &status) != cudaSuccess) cudaGetLastError();

@@ -3,8 +3,8 @@
 #include "gatefold/backend/cuda/status.cuh"
 #include "gatefold/core/error.hpp"
 
-/// What the code of a program that its device runs was compiled for: a newer device also runs, or has its driver
-/// compile, code for older ones.
+/// The architecture for which the device code of a program was compiled. It can be older than the device, because a
+/// newer device runs older code, or its driver compiles that code.
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 #define GATEFOLD_SM_90A 1
 #else
@@ -18,23 +18,26 @@
 
 namespace gatefold::detail_::device {
 
-/// The bound of a kernel whose file is compiled for devices that it has no code for: no launch fits, and the error says
-/// so, where a context was made in a file that has the code.
+/// Launch bound of a kernel whose file is compiled for devices that it has no code for. It is smaller than the kernel's
+/// blocks, so that a launch fails with an error. This happens if the context was created in another file that has the
+/// code.
 inline constexpr int kNoCode = 32;
 
-enum class DeviceCode { plain = 32, tensor_cores = 64, hopper = 96 };  // below 8.0; from there on; for sm_90a
+/// Kinds of device code: for a compute capability below 8.0, for 8.0 or newer, and for sm_90a.
+enum class DeviceCode { plain = 32, tensor_cores = 64, hopper = 96 };
 
-/// Never launched: its largest block is a DeviceCode.
+/// A kernel that is never launched. The runtime's value for its largest block is the DeviceCode of the code.
 static __global__ void __launch_bounds__(GATEFOLD_SM_90A ? 96 : GATEFOLD_TENSOR_CORES ? 64 : 32) device_code_kernel() {}
 
-/// That of the current device.
+/// Returns the DeviceCode of the code that the current device runs.
 inline DeviceCode device_code() {
   cudaFuncAttributes attributes{};
   expect_success(cudaFuncGetAttributes(&attributes, device_code_kernel), "cudaFuncGetAttributes");
   return static_cast<DeviceCode>(attributes.maxThreadsPerBlock);
 }
 
-/// @throws DeviceError if code for tensor cores is asked for and the program has none
+/// Checks that the program has code for tensor cores.
+/// @throws DeviceError if it has not
 inline void expect_tensor_cores(DeviceCode code) {
   if (code == DeviceCode::plain)
     throw DeviceError(

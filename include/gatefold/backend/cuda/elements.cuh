@@ -7,12 +7,13 @@
 #include "gatefold/core/config.hpp"
 #include "gatefold/core/types.hpp"
 
-/// Neighbouring columns, which a thread reads and writes as 16 bytes: what registers are on the CPU (cpu/register.hpp).
-/// exp and reciprocal are the device's own instructions, off by some units in the last place (PTX ISA, ex2 and rcp),
-/// and 0 for denormals: what follows a product of bfloat16 has fewer digits.
+/// Neighbouring columns, which a thread reads and writes as 16 bytes. They correspond to registers on the CPU
+/// (cpu/register.hpp). exp and reciprocal use the device's approximate instructions (PTX ISA, ex2 and rcp). These are
+/// off by some units in the last place, and treat denormals as 0. That is accurate enough, because the results follow a
+/// product of bfloat16, which has fewer digits.
 namespace gatefold::detail_::device {
 
-/// Neighbouring values, with the arithmetic of epilogues, activations and steps.
+/// Neighbouring values, with the arithmetic that epilogues, activations and steps use.
 template <int Size>
 struct Elements {
   static constexpr int size = Size;
@@ -23,7 +24,7 @@ struct Elements {
 #pragma unroll
     for (float& x : v) x = value;
   }
-  /// f(i) for each.
+  /// Returns the values f(i).
   template <class F>
   __device__ static Elements each(const F& f) {
     Elements result;
@@ -77,14 +78,14 @@ struct Elements {
   }
 };
 
-/// Access to the first `count` of some elements: the `at` of an epilogue (epilogue.hpp), or of a loop over columns
-/// (warp.cuh). Those past them are neither read nor written; their values are 0.
+/// Loads and stores the first `count` of `Size` elements: the `at` of an epilogue (epilogue.hpp), or of a loop over
+/// columns (warp.cuh). Elements after them are neither read nor written; their values are 0.
 template <int Size>
 struct ElementsAccess {
   using Value = Elements<Size>;
   int count = Size;
 
-  /// To the first of so many that are left.
+  /// Returns access to min(left, Size) elements.
   GATEFOLD_HD static constexpr ElementsAccess of_left(Index left) {
     return {left < Size ? static_cast<int>(left) : Size};
   }
@@ -99,7 +100,7 @@ struct ElementsAccess {
   }
 
  private:
-  /// What is read or written at once.
+  /// Elements that are read or written at once, at most 16 bytes.
   template <class T>
   struct alignas(Size * sizeof(T) < 16 ? Size * sizeof(T) : 16) Part {
     static constexpr int size = (Size * sizeof(T) < 16 ? Size * sizeof(T) : 16) / sizeof(T);

@@ -6,10 +6,11 @@
 #include "gatefold/backend/cuda/operand.cuh"
 #include "gatefold/core/types.hpp"
 
-/// Epilogues on neighbouring columns (elements.cuh), eight at a time.
+/// Applies epilogues to neighbouring columns (elements.cuh), eight at a time.
 namespace gatefold::detail_::device {
 
-/// An epilogue of one sum, or of two, that runs on Elements: not one that says `scalar_only`, or takes values alone.
+/// An epilogue of one or two sums that runs on Elements. Excluded are epilogues with `scalar_only`, and those that take
+/// only single values.
 template <class E, class... V>
 inline constexpr bool takes_elements =
     std::is_invocable_r_v<Elements<8>, const E&, const ElementsAccess<8>&, Index, Index, Index, V...>;
@@ -19,7 +20,7 @@ concept ElementsEpilogue = !requires {
 }
 &&(Matrices == 1 ? takes_elements<E, Elements<8>> : takes_elements<E, Elements<8>, Elements<8>>);
 
-/// What an epilogue makes of columns [j, j + at.count) of slot s.
+/// Returns the results of an epilogue for columns [j, j + at.count) of slot s.
 template <int Matrices, int Size, class E>
 __device__ Elements<Size> finished_elements(const E& epilogue, const ElementsAccess<Size>& at, Index expert, Index s,
                                             Index j, const Elements<Size> (&sum)[Matrices]) {
@@ -37,8 +38,8 @@ __device__ Elements<Size> finished_elements(const E& epilogue, const ElementsAcc
   }
 }
 
-/// Store what an epilogue makes of some columns of slot s, from j on, of a row of `columns`; behind the last stands 0
-/// up to the row's end.
+/// Stores the results of an epilogue for some columns of slot s, from j on, in a row of `columns`. Values after the
+/// last column become 0 up to the end of the row.
 /// @param row  of `stride` values
 template <int Matrices, int Size, class C, class E>
 __device__ void finish_row_part(const E& epilogue, Index expert, Index s, Index j, Index columns,
@@ -48,21 +49,21 @@ __device__ void finish_row_part(const E& epilogue, Index expert, Index s, Index 
   for (int k = at.count; k < Size && j + k < stride; ++k) row[j + k] = C{};
 }
 
-/// Neighbouring columns whose values become one sum.
+/// The number of neighbouring columns whose values are added to one sum.
 inline constexpr int kSumColumns = 32;
-/// The element of a c whose rows hold, for each kSumColumns columns, the sum of what an epilogue makes of them.
+/// Element type of a c that holds, for each kSumColumns columns, the sum of the epilogue's results.
 struct ColumnSum {
   float value;
 };
-/// Elements of a row of c that belong to so many columns.
+/// Returns the number of elements of a row of c for `columns` columns.
 template <class C>
 GATEFOLD_HD constexpr Index row_elements(Index columns) {
   return std::is_same_v<C, ColumnSum> ? divide_up(columns, kSumColumns) : columns;
 }
 
-/// Store the sum of what an epilogue makes of kSumColumns columns of slot s, of which each of four neighbouring lanes
-/// has eight, from j on. By all lanes of a warp.
-/// @param exists  whether there is a column j of such a slot
+/// Stores the sum of the epilogue's results for kSumColumns columns of slot s. Each of four neighbouring lanes has
+/// eight of the columns, from j on. All lanes of a warp call it together.
+/// @param exists  whether the slot and column j exist
 /// @order  eight by ascending column, then pairs of lanes, then both pairs
 template <int Matrices, class E>
 __device__ void finish_column_sum(const E& epilogue, bool exists, Index expert, Index s, Index j, Index columns,
@@ -71,7 +72,7 @@ __device__ void finish_column_sum(const E& epilogue, bool exists, Index expert, 
   float total = 0;
   if (exists) {
 #pragma unroll
-    for (int half = 0; half < 8; half += 4) {  // fewer registers
+    for (int half = 0; half < 8; half += 4) {  // in two halves, to use fewer registers
       const Index left = columns - j - half;
       const auto at = ElementsAccess<4>::of_left(left < 0 ? 0 : left);
       Elements<4> part[Matrices];

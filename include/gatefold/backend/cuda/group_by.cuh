@@ -13,7 +13,7 @@
 
 namespace gatefold::detail_::device {
 
-/// keys[i] as an unsigned number, those left out as `groups`; and i itself.
+/// key[i] = keys[i] as an unsigned number, or `groups` if keys[i] is not in [0, groups); position[i] = i.
 struct SortKey {
   const Index* keys;
   Index groups;
@@ -26,7 +26,8 @@ struct SortKey {
   }
 };
 
-/// offsets[g] = how many sorted keys are less than g: each key writes those of the groups that begin at it
+/// offsets[g] = the number of sorted keys that are less than g. Each key writes the offsets of the groups that begin at
+/// it.
 struct GroupsFrom {
   const std::uint32_t* sorted;
   Index n, groups;
@@ -36,7 +37,7 @@ struct GroupsFrom {
     for (Index g = i == 0 ? 0 : static_cast<Index>(sorted[i - 1]) + 1; g <= last; ++g) offsets[g] = i;
   }
 };
-/// The same by bisection, one group each: for more groups than a key should write
+/// The same offsets by bisection, one group for each thread: used if one key could have to write too many groups.
 struct FirstOfGroup {
   const std::uint32_t* sorted;
   Index n;
@@ -54,7 +55,8 @@ struct FirstOfGroup {
   }
 };
 
-/// One of CUB's device algorithms: f(storage, bytes) is called to ask for its memory, and again to run.
+/// Runs one of CUB's device algorithms. f(storage, bytes) is called twice: first to query the size of its memory, then
+/// to run with memory from scratch.
 template <class Context, class F>
 void run_in_scratch(Context& ctx, const char* call, const F& f) {
   std::size_t bytes = 0;
@@ -63,9 +65,9 @@ void run_in_scratch(Context& ctx, const char* call, const F& f) {
   expect_success(f(ctx.template scratch<std::byte>(static_cast<Index>(bytes) + 1).data(), bytes), call);
 }
 
-/// Stable sort of positions by key: a radix sort over as many bits as `groups` has.
+/// Sorts positions by key with a stable radix sort over as many bits as `groups` has.
 /// @param offsets  [groups + 1] out
-/// @param order    [n] out  positions of keys in [0, groups); any other key is left out
+/// @param order    [n] out: the positions of the keys in [0, groups), followed by the positions of all other keys
 /// @throws ArgumentError unless n < 2³¹ and groups < 2³¹ − 1
 template <class Context>
 void group_by(Context& ctx, Index n, const Index* keys, Index groups, Index* offsets, Index* order) {

@@ -12,28 +12,29 @@
 #include "gatefold/core/error.hpp"
 #include "gatefold/core/types.hpp"
 
-/// The plan of a table of keys by counting: a stable sort that reads the keys twice, or once where one block holds all.
+/// Builds the plan of a table of keys by counting. It is a stable sort that reads the keys twice, or only once if one
+/// block holds all of them.
 namespace gatefold::detail_::device {
 
-/// A block takes `positions` keys, a warp `warp_positions` of them that follow each other.
+/// Tile sizes. A block processes `positions` keys, a warp `warp_positions` consecutive ones of them.
 struct TableTile {
   static constexpr int threads = 256, warps = threads / 32, steps = 8;
   static constexpr int warp_positions = 32 * steps, positions = warps * warp_positions;
-  static constexpr Index most_groups = 1024;  // whose counts for each warp fit a block
-  static constexpr Index most_each = 64;      // keys of a row, each compared with each
+  static constexpr Index most_groups = 1024;  // counts for each warp fit the shared memory of a block
+  static constexpr Index most_each = 64;      // keys of a row, because each is compared with each
   static constexpr std::size_t bytes(Index groups) {
     return sizeof(int) * (static_cast<std::size_t>(groups) * warps + positions);
   }
 };
 
-/// What a plan of n = rows · each keys is written to.
+/// The keys of a table, n = rows · each, and the outputs of the plan.
 struct Table {
   const Index* keys;
-  int n, each, groups, tile;  // positions; of a row; in a tile: whole rows
+  int n, each, groups, tile;  // n: keys; each: keys of a row; tile: keys of a tile, whole rows
   Index *offsets, *order, *rows, *row_offsets, *row_slots;
 };
 
-/// counts[g · blocks + b] = how many keys of tile b are g
+/// counts[g · blocks + b] = the number of keys of tile b that are g.
 static __global__ void __launch_bounds__(TableTile::threads) table_counts_kernel(Table t, int* counts) {
   extern __shared__ int count[];
   for (int g = static_cast<int>(threadIdx.x); g < t.groups; g += TableTile::threads) count[g] = 0;
@@ -48,7 +49,7 @@ static __global__ void __launch_bounds__(TableTile::threads) table_counts_kernel
     counts[static_cast<std::size_t>(g) * gridDim.x + blockIdx.x] = count[g];
 }
 
-/// x[i] ← Σ_{j < i} x[j], by one block
+/// x[i] ← Σ_{j < i} x[j]. One block computes it.
 static __global__ void __launch_bounds__(TableTile::threads) table_sums_kernel(int* x, Index n) {
   constexpr int each = 8;
   using Scan = cub::BlockScan<int, TableTile::threads>;
@@ -66,21 +67,22 @@ static __global__ void __launch_bounds__(TableTile::threads) table_sums_kernel(i
   }
 }
 
-/// The slot of every key of a tile: those of smaller keys come first, of the same key those of smaller positions.
-/// @param before  [groups · blocks] how many come before the first of a group in a tile; null where one tile is all
+/// Computes the slot of every key of a tile. Smaller keys come first; equal keys are in the order of their positions.
+/// @param before  [groups · blocks] for each group and tile, the number of keys before the group's first key in the
+///                tile; null if there is only one tile
 static __global__ void __launch_bounds__(TableTile::threads) table_slots_kernel(Table t, const int* before) {
   constexpr int warps = TableTile::warps, steps = TableTile::steps;
   constexpr unsigned all = 0xffffffffu;
   using Scan = cub::BlockScan<int, TableTile::threads>;
   __shared__ typename Scan::TempStorage scan;
-  extern __shared__ int slot_of[];              // [positions] of the tile
+  extern __shared__ int slot_of[];              // [positions] slot of each key of the tile
   int* count = slot_of + TableTile::positions;  // [groups][warps]
   const int thread = static_cast<int>(threadIdx.x), warp = thread / 32, lane = thread % 32;
   const int begin = static_cast<int>(blockIdx.x) * t.tile, size = t.n - begin < t.tile ? t.n - begin : t.tile;
   for (int i = thread; i < t.groups * warps; i += TableTile::threads) count[i] = 0;
   __syncthreads();
 
-  int key[steps], rank[steps];  // among those of its warp
+  int key[steps], rank[steps];  // rank: among the equal keys of its warp
   const int bits = 32 - __clz(t.groups - 1);
 #pragma unroll
   for (int step = 0; step < steps; ++step) {
@@ -103,7 +105,7 @@ static __global__ void __launch_bounds__(TableTile::threads) table_slots_kernel(
   }
   __syncthreads();
 
-  int first_slot = 0;  // of the groups of a round
+  int first_slot = 0;  // first slot of the groups of a round
   for (int round = 0; round < t.groups; round += TableTile::threads) {
     const int g = round + thread;
     int total = 0, slot = 0;
@@ -149,17 +151,18 @@ static __global__ void __launch_bounds__(TableTile::threads) table_slots_kernel(
   t.row_offsets[t.n / t.each] = t.n;
 }
 
-/// Whether a table of so many groups, and keys of a row, is one for group_table.
+/// Returns whether group_table supports so many keys, keys of a row, and groups.
 inline bool fits_table(Index n, Index each, Index groups) {
-  constexpr Index most = INT32_MAX - TableTile::threads;  // a thread counts on past the end
+  constexpr Index most = INT32_MAX - TableTile::threads;  // with a margin, because a thread's index passes the end
   return 1 <= groups && groups <= TableTile::most_groups && 1 <= each && each <= TableTile::most_each && n <= most;
 }
 
-/// @param n       keys in all, in rows of `each`
-/// @param groups  what fits_table says
-/// @cost   keys read once or, in more tiles than one, twice; n · each comparisons; one block sums the counts of groups
-///         · tiles
-/// @order  by counting, the same whatever the tiles are
+/// Writes the plan of a table of keys (backend.hpp, group_table).
+/// @param n       number of keys, in rows of `each`
+/// @param groups  a number for which fits_table returns true
+/// @cost   keys read once, or twice if there is more than one tile; n · each comparisons; one block sums the counts of
+///         groups · tiles
+/// @order  by counting; the result does not depend on the tiles
 template <class Context>
 void group_table(Context& ctx, Index n, Index each, const Index* keys, Index groups, Index* offsets, Index* order,
                  Index* rows, Index* row_offsets, Index* row_slots) {

@@ -8,23 +8,23 @@
 #include "gatefold/backend/cuda/status.cuh"
 #include "gatefold/core/types.hpp"
 
-/// Sums over the slots of each expert, the gradients of biases: in two levels, so that the slots of one expert, or of a
-/// router that has but one, are summed by many blocks.
+/// Sums over the slots of each expert, for example the gradients of biases. There are two levels, so that many blocks
+/// share the slots of one expert. This also helps a router, which has only one group.
 namespace gatefold::detail_::device {
 
-/// Slots that one block sums: few steps for each thread, and few sums that are left.
+/// The number of slots that one block sums. It gives each thread few steps, and leaves few partial sums.
 inline constexpr Index kSumSlots = 256;
 
-/// A block's threads take `width` columns, as few as hold a narrow matrix and at most a warp, and for each column
-/// kThreads / width chains.
+/// Returns the number of columns of a block: as few as hold a narrow matrix, and at most a warp. The threads of a block
+/// form kThreads / width chains for each column.
 inline int sum_width(Index columns) {
   return static_cast<int>(std::bit_ceil(static_cast<std::uint64_t>(columns < Warp::size ? columns : Warp::size)));
 }
 
-/// Where a block's thread is in a matrix of so many columns.
+/// The position of a thread in a matrix of `columns` columns.
 struct SumPlace {
   int chain;
-  Index strip, column;  // strip: which of the blocks that share their columns, block by block
+  Index strip, column;  // strip: index of the block among those with the same columns
   __device__ SumPlace(Index columns, int width) {
     const Index strips = divide_up(columns, width);
     chain = static_cast<int>(threadIdx.x) / width;
@@ -33,7 +33,7 @@ struct SumPlace {
   }
 };
 
-/// What slots have to sum: slot s row rows[s] of dc (null: row s), times weight[s] (null: 1).
+/// The values that are summed: slot s has row rows[s] of dc (null: row s), times weight[s] (null: 1).
 template <class T>
 struct SlotValues {
   const T* dc;
@@ -46,7 +46,7 @@ struct SlotValues {
   }
 };
 
-/// Σ_i from(i, my column) over `count` rows i from `first` on, in the threads of chain 0.
+/// Returns Σ_i from(i, my.column) over `count` rows i from `first` on, in the threads of chain 0.
 /// @order  rows in kThreads / width interleaved chains; then the second half of the chains is added to the first, until
 ///         one is left
 template <class T>
@@ -64,7 +64,7 @@ __device__ T sum_of_rows(const SlotValues<T>& from, Index first, Index count, in
   return sum;
 }
 
-/// partial[t] = Σ of tile t: up to kSumSlots slots of an expert, counted expert by expert.
+/// partial[t] = the sum of tile t: up to kSumSlots slots of an expert. Tiles are numbered expert by expert.
 template <class T>
 static __global__ void __launch_bounds__(kThreads)
     partial_grouped_sums_kernel(const Index* offsets, Index experts, SlotValues<T> from, int width, T* partial) {
@@ -76,7 +76,7 @@ static __global__ void __launch_bounds__(kThreads)
   if (my.chain == 0 && my.column < from.columns) partial[my.strip * from.columns + my.column] = sum;
 }
 
-/// db[e] (+)= Σ of the expert's rows of `from`: its slots, or their partial sums
+/// db[e] (+)= the sum of the expert's rows of `from`, which are its slots or their partial sums.
 template <class T>
 static __global__ void __launch_bounds__(kThreads)
     grouped_sum_kernel(const Index* offsets, SlotValues<T> from, bool partial, int width, bool accumulate, T* db) {
@@ -91,10 +91,10 @@ static __global__ void __launch_bounds__(kThreads)
   to = accumulate ? to + sum : sum;
 }
 
-/// db[e] += Σ_s of what slots have, or without `accumulate` db[e] = that.
-/// @param slots  how many there may be
-/// @order  kSumSlots slots of an expert after the other, each as in sum_of_rows, and their sums likewise: the same bits
-///         for the same slots and columns, whatever the other experts have
+/// db[e] += Σ_s of the values of the expert's slots; without `accumulate` the sum is stored.
+/// @param slots  upper bound of the number of slots
+/// @order  the slots of an expert in groups of kSumSlots, each group as in sum_of_rows, and their sums likewise. The
+///         same slots and columns give the same bits, whatever the other experts have
 /// @cost   dc read once; a thread's longest chain has kSumSlots / 8 terms, or slots / (8 · kSumSlots) if that is more
 template <class T, class Context>
 void grouped_sum(Context& ctx, const Index* offsets, Index experts, Index slots, SlotValues<T> from, bool accumulate,
@@ -106,7 +106,7 @@ void grouped_sum(Context& ctx, const Index* offsets, Index experts, Index slots,
   const auto mark = ctx.mark();
   const bool two_levels = slots > kSumSlots;
   if (two_levels) {
-    const Index tiles = slots / kSumSlots + (experts < slots ? experts : slots);  // at most
+    const Index tiles = slots / kSumSlots + (experts < slots ? experts : slots);  // upper bound
     T* const partial = ctx.template scratch<T>(tiles, columns).data();
     partial_grouped_sums_kernel<<<grid(strips * tiles), kThreads, 0, ctx.product_stream()>>>(offsets, experts, from,
                                                                                              width, partial);

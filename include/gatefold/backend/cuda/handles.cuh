@@ -5,27 +5,29 @@
 
 #include "gatefold/backend/cuda/status.cuh"
 
-/// What a context owns of CUDA, released with it.
+/// The CUDA objects that a context owns: stream, flags, cuBLAS handle. The destructors release them.
 namespace gatefold::detail_::device {
 
-/// What a context may trade.
+/// Options of a context that trade speed for other properties.
 struct Options {
   bool blas_experts = false;  // grouped products by cuBLAS: the host waits for their sizes (blas_experts.cuh)
   bool tf32 = false;          // let cuBLAS round the factors of float products to 10 bits of mantissa
 };
 
-/// @throws DeviceError if there is no device, or no driver
+/// Checks that there is a CUDA device.
+/// @throws DeviceError if there is no device or no driver
 inline void expect_device() {
   int count = 0;
   const cudaError_t status = cudaGetDeviceCount(&count);
   if (status == cudaSuccess && count > 0) return;
-  cudaGetLastError();  // it would be reported again by the next launch
+  cudaGetLastError();  // clears the error, which the check of the next launch would report again
   throw DeviceError(std::string("Cuda::Context: no CUDA device: ") +
                     (status == cudaSuccess ? "the driver lists none" : cudaGetErrorString(status)));
 }
 
-/// @param least  compute capability, 10 major + minor
-/// @throws DeviceError if a device has less
+/// Checks the compute capability of a device.
+/// @param least  smallest compute capability, 10 · major + minor
+/// @throws DeviceError if the device has a smaller one
 inline void expect_capability(int device, int least) {
   int major = 0, minor = 0;
   expect_success(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device), "cudaDeviceGetAttribute");
@@ -36,8 +38,8 @@ inline void expect_capability(int device, int least) {
                     std::to_string(minor));
 }
 
-/// While it lives, a device is the current one of this thread, where memory is taken and kernels run.
-/// @cost  asks which one is current; changes it only where that is another
+/// Scope in which `device` is the current device of this thread, on which memory is allocated and kernels are launched.
+/// @cost  one query of the current device; it is set only if it differs
 class OnDevice {
  public:
   explicit OnDevice(int device) : device_(device) {
@@ -54,8 +56,8 @@ class OnDevice {
   int device_, before_ = 0;
 };
 
-/// A stream of one's own, or somebody else's, and its device: for a stream of one's own, and for a default stream, the
-/// one that is current when this is made.
+/// A CUDA stream and its device. The default constructor creates a stream on the current device; the other one borrows
+/// the stream of the caller. The device of a default stream is the device that is current during construction.
 class Stream {
  public:
   Stream() : Stream(nullptr) {
@@ -83,7 +85,7 @@ class Stream {
   int device_ = 0, multiprocessors_ = 0;
 };
 
-/// How many blocks of a kernel a multiprocessor has room for, asked once for each kernel.
+/// The number of blocks of a kernel that fit a multiprocessor at a time. The runtime is queried once for each kernel.
 class Occupancy {
  public:
   template <class Kernel>
@@ -100,10 +102,11 @@ class Occupancy {
   std::map<const void*, int> blocks_;
 };
 
-/// Flags that blocks raise for each other, all 0 between launches; made at their first use.
+/// Flags by which the blocks of a launch signal each other. All are 0 between launches. They are allocated on first
+/// use.
 class Flags {
  public:
-  static constexpr int each = 8;  // for each multiprocessor: the most blocks of a launch that raise any
+  static constexpr int each = 8;  // flags for each multiprocessor: the most resident blocks of a launch that signal
 
   explicit Flags(const Stream& stream) : stream_(stream) {}
   Flags(const Flags&) = delete;
@@ -119,7 +122,7 @@ class Flags {
     expect_success(cudaMemsetAsync(flags_, 0, bytes, stream_.get()), "cudaMemsetAsync");
     cudaStreamCaptureStatus capturing;
     expect_success(cudaStreamIsCapturing(stream_.get(), &capturing), "cudaStreamIsCapturing");
-    ready_ = capturing == cudaStreamCaptureStatusNone;  // else they are cleared where the graph is launched
+    ready_ = capturing == cudaStreamCaptureStatusNone;  // else each launch of the graph clears them
     return flags_;
   }
 
@@ -129,7 +132,7 @@ class Flags {
   bool ready_ = false;
 };
 
-/// A cuBLAS handle on a stream, made at its first use, with a workspace of its own so that its calls can be captured.
+/// A cuBLAS handle on a stream, created on first use. It has its own workspace, so that its calls can be captured.
 class Blas {
  public:
   explicit Blas(const Stream& stream) : stream_(stream) {}
@@ -141,7 +144,7 @@ class Blas {
       const OnDevice here(stream_.device());
       cublasDestroy(handle_);
       if (workspace_) cudaFree(workspace_);
-    } catch (const DeviceError&) {  // at the end of a program the runtime may be gone, and the handle with it
+    } catch (const DeviceError&) {  // at the end of a program the runtime may have shut down, with the handle
     }
   }
   cublasHandle_t get() {

@@ -20,32 +20,34 @@
 #include "gatefold/backend/cuda/warpgroup.cuh"
 #include "gatefold/core/types.hpp"
 
-/// The grouped products of bfloat16 on Hopper: blocks that stay, in which one warp has boxes of both operands copied to
-/// a ring of tiles, while two warpgroups multiply what has come. The bits are those of bf16_product.cuh.
+/// The grouped products of bfloat16 on Hopper. Blocks stay resident. In each block, one warp starts copies of boxes of
+/// both operands into a ring of tiles, and two warpgroups multiply the tiles that have arrived. The results have the
+/// same bits as those of bf16_product.cuh.
 namespace gatefold::detail_::device {
 
 struct HopperMaps {
   CUtensorMap a[2], b[2];
 };
 
-/// Whether an epilogue adds floats of c's shape.
+/// Whether an epilogue adds float values from a matrix of c's shape.
 template <class E>
 inline constexpr bool kAddsTo = false;
 template <class B>
 inline constexpr bool kAddsTo<functor::AddTo<float, B>> = true;
 
-/// c[s] = epilogue(a[s] op(b_e), …), or epilogue(Σ_t a_t[s] op(b_te)), or, where slots are depth, of expert e
-/// c = epilogue(Σ_s a[s]ᵀ b[s]).
-/// @tparam OfB  how b lies: slots are rows: along_lines, or along_depth for transposed weights
-/// @param stride  of a row of c
+/// c[s] = epilogue(a[s] op(b_e), …), or epilogue(Σ_t a_t[s] op(b_te)). If the slots are the depth, c = epilogue(Σ_s
+/// a[s]ᵀ b[s]) for each expert e.
+/// @tparam OfB  layout of b. If slots are rows: along_lines, or along_depth for transposed weights
+/// @param stride  values in a row of c
 /// @order  as bf16_product.cuh
 template <bool SlotsAreDepth, Layout OfB, int Matrices, class C, class E>
 class HopperProduct {
   using T = HopperTile;
   static constexpr Layout kA = SlotsAreDepth ? Layout::along_lines : Layout::along_depth;
-  /// Whether sums become floats that are added to others, or to nothing.
+  /// Whether the epilogue stores floats, and at most adds other floats to them before.
   static constexpr bool kAdds = std::is_same_v<C, float> && (std::is_same_v<E, AddOrStore<float>> || kAddsTo<E>);
-  /// Whether sums are stored, or added, as they are: then whole rows of a tile go from their registers.
+  /// Whether sums are stored, or added, without any other change. Whole rows of a tile then go from registers to c
+  /// directly.
   static constexpr bool kAsTheyAre = Matrices == 1 && (std::is_same_v<E, functor::Store> || kAdds);
 
  public:
@@ -56,7 +58,7 @@ class HopperProduct {
   Index stride;
   const E& epilogue;
 
-  /// By one warp: have all tiles copied.
+  /// Starts the copies of all tiles. One warp runs it.
   __device__ void fill(std::uint32_t shared) const {
     HopperRing ring(shared);
     for (int n = static_cast<int>(blockIdx.x);; n += static_cast<int>(gridDim.x)) {
@@ -81,7 +83,7 @@ class HopperProduct {
     }
   }
 
-  /// By a warpgroup: multiply what has come, and finish.
+  /// Multiplies the tiles that have arrived, and finishes the sums. Each multiplying warpgroup runs it.
   __device__ void multiply(std::uint32_t shared, float* staged, int group) const {
     HopperRing ring(shared);
     const int lane = static_cast<int>(threadIdx.x) % 32;
@@ -112,7 +114,7 @@ class HopperProduct {
         before = ring.stage();
         ring.next();
       }
-      next = tiles.work(n += static_cast<int>(gridDim.x));  // while the last products are summed
+      next = tiles.work(n += static_cast<int>(gridDim.x));  // while the tensor cores still compute the last products
       wait_for_sums(sum);
       if (before >= 0 && lane == 0) ring.empty(before).arrive();
       if (SlotsAreDepth && work.depth == 0) {
@@ -126,7 +128,7 @@ class HopperProduct {
   }
 
  private:
-  /// What sums are added to; null: nothing.
+  /// Returns the values that the sums are added to, or null if there are none.
   __device__ const float* addend() const {
     if constexpr (!kAdds) {
       return nullptr;
@@ -136,7 +138,7 @@ class HopperProduct {
       return epilogue.before;
     }
   }
-  /// Have a warpgroup's rows of what is added to brought to the second-level cache.
+  /// Prefetches the addend of a warpgroup's rows to the second-level cache.
   __device__ void prefetch_tile(const HopperWork& work, int group) const {
     constexpr int line = 128 / sizeof(float), lines = T::columns / line;
     for (int i = static_cast<int>(threadIdx.x) % 128; i < T::group_rows * lines; i += 128) {
@@ -157,15 +159,16 @@ class HopperProduct {
       copy_box(to, map, line, depth, matrix, full);
     }
   }
-  /// From 64 lines to the next, where they are contiguous.
+  /// Bytes from 64 lines to the next 64, if lines are contiguous.
   template <Layout L>
   static constexpr std::uint32_t block_bytes = L == Layout::along_lines ? kBoxBytes : 16;
-  /// What a descriptor gains for the depth d of a tile, in 16 bytes.
+  /// Returns how much the address in a descriptor grows for depth d of a tile, in units of 16 bytes.
   template <Layout L>
   __device__ static constexpr int deeper(int d) {
     return (L == Layout::along_depth ? d * 2 : d * 128) / 16;
   }
-  /// Zeros from depth `left` of a tile on, for other experts' slots are there, or nobody's. By both warpgroups.
+  /// Writes zeros from depth `left` of a tile on, because the rows copied there belong to slots of other experts or to
+  /// no slot. Both warpgroups call it together.
   __device__ static void clear(std::uint32_t tile, int left) {
     const int units = (T::depth - left) * 8;
     for (int box = 0; box < T::a_boxes + T::b_boxes; ++box)
@@ -177,8 +180,9 @@ class HopperProduct {
     asm volatile("bar.sync 1, %0;" ::"n"(T::groups * 128) : "memory");
   }
 
-  /// Store the sums of a warp's 16 rows, or add them to what stands there, where all of these and whole units of all
-  /// columns exist: without a branch, as two warps on each scheduler hide little.
+  /// Stores the sums of a warp's 16 rows, or adds them to the addend, if all 16 rows and all columns of the tile exist
+  /// and are aligned. Returns whether it did. The loop has no branches, because a scheduler has only two warps and so
+  /// hides little latency.
   __device__ bool store_whole_rows(const HopperWork& work, float (&sum)[128], int group) const {
     const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) % 128 / 32;
     const int row = group * T::group_rows + warp * 16;
@@ -187,7 +191,7 @@ class HopperProduct {
     if (!__all_sync(0xffffffffu, row + 16 <= work.rows && work.column + T::columns <= tiles.columns && aligned))
       return false;
     C* const to = c + (work.first + row + lane / 4) * stride + work.column;
-    constexpr int at_once = std::is_same_v<C, float> ? 8 : 4;  // blocks of eight columns
+    constexpr int at_once = std::is_same_v<C, float> ? 8 : 4;  // blocks of eight columns at a time
 #pragma unroll
     for (int block = 0; block < T::columns / 8; block += at_once)
 #pragma unroll
@@ -205,10 +209,11 @@ class HopperProduct {
       }
     return true;
   }
-  /// Four lanes write 32 bytes of a row at a time.
+  /// Stores pairs of floats. Four lanes write 32 bytes of a row at a time.
   template <int Count, class F>
   __device__ void store_pairs(float* to, const F& pair) const {
-    float2 v[Count];  // all before the first is stored: the compiler keeps loads behind stores
+    // All values are loaded before the first is stored, because the compiler does not move loads before stores.
+    float2 v[Count];
 #pragma unroll
     for (int i = 0; i < Count; ++i) {
       v[i] = pair(i);
@@ -220,7 +225,8 @@ class HopperProduct {
 #pragma unroll
     for (int i = 0; i < Count; ++i) *reinterpret_cast<float2*>(to + 8 * i) = v[i];
   }
-  /// Four lanes write 64: each 16, which it has from all of them.
+  /// Stores pairs rounded to bfloat16. Four lanes write 64 bytes of a row at a time: they exchange values, so that each
+  /// lane writes 16 neighbouring bytes.
   template <class F>
   __device__ static void store_pairs(Bfloat16* to, const F& pair) {
     std::uint32_t v[4];
@@ -230,8 +236,8 @@ class HopperProduct {
     transpose_of_four(v);
     *reinterpret_cast<uint4*>(to) = {v[0], v[1], v[2], v[3]};
   }
-  /// Store what the epilogue makes of a warp's 16 rows: eight rows of 64 columns at a time through shared memory, so
-  /// that a lane has eight neighbours and the epilogue is compiled once.
+  /// Stores the results of the epilogue for a warp's 16 rows. Eight rows of 64 columns at a time go through shared
+  /// memory, so that a lane has eight neighbours and the epilogue is compiled only once.
   __device__ void finish_through_shared(const HopperWork& work, const float (&sum)[128], float* staged,
                                         int group) const {
     constexpr int run_size = 8, each = T::run_columns / Matrices, lanes = each / run_size, at_once = 32 / lanes;
@@ -269,7 +275,8 @@ class HopperProduct {
       }
     }
   }
-  /// Run `run` of the sums: which of a thread's registers those are the compiler must know.
+  /// Writes run `run` of the sums to shared memory. The run is a template argument of stage_run, because the compiler
+  /// must know which registers to read.
   __device__ static void stage(int run, const float (&sum)[128], float* to) {
     [&]<int... R>(std::integer_sequence<int, R...>) { (..., (run == R ? stage_run<R>(sum, to) : void())); }
     (std::make_integer_sequence<int, 8>{});
@@ -287,7 +294,8 @@ class HopperProduct {
   }
 };
 
-/// Where it has no code its bound lets no launch through (device_code.cuh).
+/// The kernel of HopperProduct. If this file is compiled without code for sm_90a, the launch bound makes every launch
+/// fail (device_code.cuh).
 template <bool SlotsAreDepth, Layout OfB, int Matrices, class C, class E>
 static __global__ void __launch_bounds__(GATEFOLD_SM_90A ? HopperTile::threads : kNoCode, 1)
     hopper_kernel(const __grid_constant__ HopperMaps maps, HopperTiles<SlotsAreDepth, Matrices> tiles, C* c,
@@ -301,7 +309,8 @@ static __global__ void __launch_bounds__(GATEFOLD_SM_90A ? HopperTile::threads :
   const HopperProduct<SlotsAreDepth, OfB, Matrices, C, E> product{maps.a, maps.b, tiles, c, stride, epilogue};
   const int group = static_cast<int>(threadIdx.x) / 128;
   if (group == HopperTile::groups) {
-    constexpr int given = 65536 / HopperTile::threads / 8 * 8 * HopperTile::threads;  // else the others wait for ever
+    // Registers that the block gets. If the warpgroups needed more, set_registers<224, true> would wait for ever.
+    constexpr int given = 65536 / HopperTile::threads / 8 * 8 * HopperTile::threads;
     static_assert(128 * 56 + 128 * HopperTile::groups * 224 <= given);
     set_registers<56, false>();
     if (threadIdx.x % 128 < 32) product.fill(shared);
@@ -320,7 +329,7 @@ void launch_hopper(Context& ctx, const HopperMaps& maps, const HopperTiles<Slots
                    HopperTile::threads, HopperTile::bytes, maps, tiles, c, stride, epilogue);
 }
 
-/// c[s] = epilogue(a[s] op(b_e), …), as bf16_slots_are_rows, of rows in slot order.
+/// Computes c[s] = epilogue(a[s] op(b_e), …) as bf16_slots_are_rows does. The rows of a are in slot order.
 template <Layout OfB, int Terms, int Count, class C, class Context, class E>
 void hopper_slots_are_rows(Context& ctx, const EachBf16<Terms>& a, const EachBf16<Count>& b, Index b_step,
                            const Index* offsets, Index experts, Index slots, Index columns, Index depth, C* c,
@@ -346,7 +355,7 @@ void hopper_slots_are_rows(Context& ctx, const EachBf16<Terms>& a, const EachBf1
   expect_launched("Cuda::grouped_gemm");
 }
 
-/// dw[e] (+)= Σ_s a[s]ᵀ b[s], as bf16_slots_are_depth, of rows in slot order.
+/// Computes dw[e] (+)= Σ_s a[s]ᵀ b[s] as bf16_slots_are_depth does. The rows of a and b are in slot order.
 template <class Context>
 void hopper_slots_are_depth(Context& ctx, const Bf16Matrix& a, const Bf16Matrix& b, const Index* offsets, Index experts,
                             Index slots, Index rows, Index columns, bool accumulate, float* dw) {

@@ -7,38 +7,42 @@
 #include "gatefold/backend/cuda/warpgroup.cuh"
 #include "gatefold/core/types.hpp"
 
-/// What a block of Hopper's kernel (hopper_product.cuh) works on: tiles, in which order, and its ring of them.
+/// The tiles that a block of Hopper's kernel (hopper_product.cuh) computes, their order, and the ring in shared memory.
 namespace gatefold::detail_::device {
 
-/// A block computes 128 × 256 sums at a time: 256 columns of one matrix, or 128 of each of two.
+/// Tile sizes. A block computes 128 × 256 sums at a time: 256 columns of one matrix, or 128 columns of each of two.
 struct HopperTile {
   static constexpr int rows = 128, columns = 256, depth = 64, stages = 4;
   static constexpr int groups = 2, group_rows = rows / groups, threads = (groups + 1) * 128;
   static constexpr int a_boxes = rows / kBoxRows, b_boxes = columns / kBoxRows;
   static constexpr int stage_bytes = (a_boxes + b_boxes) * kBoxBytes;
-  // Sums on their way to the epilogue: eight rows of 64 columns at a time for each warp, in rows that meet other banks.
+  // Staging of sums for the epilogue: eight rows of 64 columns at a time for each warp. The padding of the rows avoids
+  // bank conflicts.
   static constexpr int run_columns = 64, run_pitch = run_columns + 8, run_values = 8 * run_pitch;
   static constexpr int ring = 0, staged = ring + stages * stage_bytes, barriers = staged + groups * 4 * run_values * 4;
   static constexpr int bytes = barriers + 2 * stages * 8 + 1024;  // the ring begins at a multiple of 1024
   static_assert(bytes <= 227 * 1024, "gatefold: more shared memory than a block has");
 };
 
-/// What a block sums next.
+/// The tile that a block computes next.
 struct HopperWork {
-  int expert;        // −1: nothing more
-  int first, rows;   // row 0 to the epilogue, rows from there on; both of c's part
-  int column;        // where it begins in c
-  int a_row, b_row;  // coordinates of the operands, less the depth
-  int depth;         // of the sums
-  int depth_row;     // slots are depth: the first of them
+  int expert;  // −1: no tile is left
+  // first: the tile's first row, as the epilogue and c number rows; rows: rows from there to the end of the expert's
+  // part.
+  int first, rows;
+  int column;        // first column in c
+  int a_row, b_row;  // coordinates of the tile in the operands, other than the depth
+  int depth;         // depth of the sums
+  int depth_row;     // if slots are the depth: the first slot
 };
 
-/// Where the n-th tile lies. By all lanes of a warp.
+/// Finds the n-th tile. All lanes of a warp call `work` together.
 template <bool SlotsAreDepth, int Matrices>
 struct HopperTiles {
   const Index* offsets;
-  int experts, rows, columns;     // slots are rows: rows is not read
-  int depth = 0, depth_each = 1;  // of the sums, and of each term of them, in whole tiles; slots are depth: not read
+  int experts, rows, columns;  // if slots are rows, rows is not read
+  // Depth of the sums, and depth of each of their terms, rounded up to whole tiles. Not read if slots are the depth.
+  int depth = 0, depth_each = 1;
 
   __device__ HopperWork work(int n) const {
     constexpr int columns_each = HopperTile::columns / Matrices;
@@ -66,12 +70,12 @@ struct HopperTiles {
   }
 };
 
-/// The ring of a block, as one thread goes round it.
+/// The ring of a block, with the current stage and phase of one thread.
 class HopperRing {
  public:
   __device__ explicit HopperRing(std::uint32_t shared) : shared_(shared) {}
 
-  /// By one thread.
+  /// Initialises the barriers. One thread calls it.
   __device__ static void init(std::uint32_t shared) {
     for (int s = 0; s < HopperTile::stages; ++s) {
       Barrier{shared + HopperTile::barriers + 8 * s}.init(1);

@@ -16,13 +16,14 @@
 /// Loops and sums of the CUDA backend.
 namespace gatefold::detail_::device {
 
-inline constexpr int kThreads = 256;  // of a block
+inline constexpr int kThreads = 256;  // threads of a block
 inline constexpr int kRows = kThreads / Warp::size;
-inline constexpr int kRowBlocks = 4;      // on a multiprocessor: many warps, and registers enough not to spill
+inline constexpr int kRowBlocks = 4;      // blocks on a multiprocessor: many warps, and enough registers not to spill
 inline constexpr Index kSumBlock = 4096;  // terms summed by one block
 
 inline Index blocks(Index n, Index each) { return divide_up(n, each); }
-/// @throws ArgumentError for more blocks than a launch may have
+/// Returns the size of a grid of `blocks` blocks.
+/// @throws ArgumentError if there are more blocks than a launch can have
 inline unsigned grid(Index blocks) {
   constexpr Index most = INT32_MAX;
   expect(blocks <= most, "Cuda", "blocks of a launch", Joined{"at most ", most}, blocks);
@@ -40,11 +41,11 @@ static __global__ void __launch_bounds__(kThreads) each_kernel(Index n, F f) {
   }
 }
 
-/// Blocks of rows of F on a multiprocessor.
+/// The number of blocks of rows_kernel<F> on a multiprocessor.
 template <class F>
 inline constexpr int row_blocks = kRowBlocks;
 template <class Rows, class Step>
-inline constexpr int row_blocks<functor::ElementWithStep<Rows, Step, double>> = 3;  // 4: Adam's spills on sm_120
+inline constexpr int row_blocks<functor::ElementWithStep<Rows, Step, double>> = 3;  // with 4, Adam spills on sm_120
 
 template <class F>
 static __global__ void __launch_bounds__(kThreads, row_blocks<F>) rows_kernel(Index n, F f) {
@@ -58,22 +59,23 @@ static __global__ void __launch_bounds__(kThreads, row_blocks<F>) rows_kernel(In
   }
 }
 
-/// Columns of F that a lane takes at a time (of doubles, which are for checks, one: a lane takes more turns).
+/// The number of columns of F that a lane processes at a time. For doubles, which are meant for checks, a lane
+/// processes one column at a time and repeats more often.
 template <class F>
 inline constexpr int columns_at_once = WarpOfRow::columns_at_once;
 template <class F>
 requires requires { F::columns_at_once; }
 inline constexpr int columns_at_once<F> = F::columns_at_once;
 
-/// How many warps share a row: several where rows are too few to keep a device busy, as long as each has something for
-/// every lane.
-/// @param parts  of a row, for a lane each
+/// Returns the number of warps that share a row. It is more than one if there are too few rows to keep a device busy,
+/// as long as every lane of each warp has work.
+/// @param parts  the number of parts of a row; a lane processes one part at a time
 inline unsigned warps_of_row(Index rows, Index parts, int multiprocessors) {
   const Index room = Index(multiprocessors) * kRowBlocks / blocks(rows, kRows), most = parts / Warp::size;
   return static_cast<unsigned>(std::max(Index(1), std::min(room, most)));
 }
 
-/// The sum of terms [block · kSumBlock, …), the same on thread 0 whatever the device.
+/// Returns, on thread 0, the sum of the block's terms from block · kSumBlock on. Its bits do not depend on the device.
 template <class T, class F>
 __device__ T block_sum(Index n, const F& f) {
   using Sum = cub::BlockReduce<T, kThreads>;
@@ -94,7 +96,7 @@ static __global__ void __launch_bounds__(kThreads) add_sum_kernel(Index n, F f, 
   if (threadIdx.x == 0) *out += sum;
 }
 
-/// f(i) for i < n, one thread each.
+/// Calls f(i) for i < n, with one thread each.
 template <class F>
 void for_each(cudaStream_t stream, Index n, const F& f) {
   if (n == 0) return;
@@ -102,8 +104,8 @@ void for_each(cudaStream_t stream, Index n, const F& f) {
   expect_launched("Cuda::for_each");
 }
 
-/// f(lanes, row) for row < n: one warp each, or several for IndependentColumns.
-/// @param multiprocessors  that should be busy
+/// Calls f(lanes, row) for row < n, with one warp each, or several for IndependentColumns.
+/// @param multiprocessors  the number of multiprocessors to keep busy
 template <class F>
 void for_rows(cudaStream_t stream, Index n, const F& f, int multiprocessors = 1) {
   if (n == 0) return;
@@ -121,7 +123,7 @@ struct PartialSum {
 };
 
 /// *out += Σ_i f(i).
-/// @order  blocks of kSumBlock terms, each summed by 256 threads and a fixed tree; their sums likewise, until one
+/// @order  blocks of kSumBlock terms, each summed by 256 threads and a fixed tree; their sums likewise, until only one
 ///         is left
 template <class T, class Context, class F>
 void reduce(Context& ctx, Index n, const F& f, T* out) {

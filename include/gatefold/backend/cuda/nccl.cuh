@@ -12,7 +12,8 @@
 
 namespace gatefold::detail_::device {
 
-/// @throws DeviceError with the call and NCCL's own sentences, unless it succeeded or is under way
+/// Checks the result of a call of NCCL.
+/// @throws DeviceError with the name of the call and NCCL's messages, unless the call succeeded or is in progress
 inline void expect_success(ncclResult_t result, const char* call, ncclComm_t comm = nullptr) {
   if (result == ncclSuccess || result == ncclInProgress) return;
   const char* const latest = ncclGetLastError(comm);
@@ -21,13 +22,13 @@ inline void expect_success(ncclResult_t result, const char* call, ncclComm_t com
   throw DeviceError(sentence);
 }
 
-/// A rank among others that NCCL connects: one device each, the one that is current when this is made. None of its
-/// calls waits for other ranks: `done` says whether what was begun is done.
+/// A rank of an NCCL communicator. Each rank has one device: the one that is current when the communicator is created.
+/// No call waits for other ranks; `done` returns whether the operation that was begun is complete.
 class NcclCommunicator {
  public:
   using Id = ncclUniqueId;
 
-  /// What all ranks of a communicator are made with, from one of them.
+  /// Returns an id. One rank makes it and sends it to all others, because all ranks construct the communicator with it.
   static Id make_id() {
     Id id;
     expect_success(ncclGetUniqueId(&id), "ncclGetUniqueId");
@@ -42,7 +43,8 @@ class NcclCommunicator {
   NcclCommunicator& operator=(const NcclCommunicator&) = delete;
   ~NcclCommunicator() { abort(); }
 
-  /// @throws DeviceError on what went wrong since it was begun, here or on another rank
+  /// Returns whether the operation that was begun is complete.
+  /// @throws DeviceError if it failed, here or on another rank
   bool done() {
     ncclResult_t state = ncclSuccess;
     expect_success(ncclCommGetAsyncError(comm_, &state), "ncclCommGetAsyncError", comm_);
@@ -50,15 +52,16 @@ class NcclCommunicator {
     if (state == ncclInProgress) return false;
     const cudaError_t left = cudaStreamQuery(stream_.get());
     if (left == cudaErrorNotReady) {
-      cudaGetLastError();  // it is no error
+      cudaGetLastError();  // clears cudaErrorNotReady, which is not an error here
       return false;
     }
     expect_success(left, "cudaStreamQuery");
     return true;
   }
-  /// Send and receive bytes in memory of this device: messages have the `rank` of the other side, `data` and `bytes`.
-  /// Those from one rank to another are in the order of both lists. What is sent was written before.
-  /// @throws ArgumentError where they are on another device; nothing is sent
+  /// Begins to send and receive bytes in memory of this device. A message has the `rank` of the other side, `data` and
+  /// `bytes`. Messages from one rank to another are matched by their order in both lists. The bytes to send must
+  /// already be written.
+  /// @throws ArgumentError if a message is in memory of another device or of the host; nothing is sent then
   template <class Outgoing, class Incoming>
   void begin(std::span<const Outgoing> outgoing, std::span<const Incoming> incoming) {
     for (const Outgoing& message : outgoing) expect_here(message.data);
@@ -76,10 +79,10 @@ class NcclCommunicator {
     }
     expect_success(ncclGroupEnd(), "ncclGroupEnd", comm_);
   }
-  /// Begin to leave the others, and, once that is done, leave.
+  /// Begins to leave the communicator. Call destroy once `done` returns true.
   void finalize() { expect_success(ncclCommFinalize(comm_), "ncclCommFinalize", comm_); }
   void destroy() { expect_success(ncclCommDestroy(std::exchange(comm_, nullptr)), "ncclCommDestroy"); }
-  /// Give up what was begun; the others find an error.
+  /// Cancels the operation that was begun. The other ranks get an error.
   void abort() noexcept {
     if (comm_) ncclCommAbort(std::exchange(comm_, nullptr));
   }

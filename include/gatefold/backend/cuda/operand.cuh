@@ -6,31 +6,31 @@
 #include "gatefold/backend/epilogue.hpp"
 #include "gatefold/core/types.hpp"
 
-/// Matrices as the kernels of products see them.
+/// The operands of the kernels of products.
 namespace gatefold::detail_::device {
 
-/// Four neighbours, read at once where their address allows it.
+/// A group of four neighbouring values, read at once if its address allows it.
 template <class W>
 struct alignas(4 * sizeof(W) < 16 ? 4 * sizeof(W) : 16) Four {
   W v[4];
 };
-/// How a matrix of lines (rows of a, columns of b) lies in memory; the sum runs along its depth.
+/// The layout of a matrix of lines (rows of a, columns of b) in memory. The sums run along its depth.
 enum class Layout {
-  along_depth,  // depth is contiguous
-  along_lines,  // lines are
+  along_depth,  // the depth is contiguous
+  along_lines,  // lines are contiguous
   rounded       // along_lines, in bfloat16
 };
 
-/// A matrix of which a tile takes some lines.
+/// A matrix, of which a tile reads some lines.
 template <class T>
 struct Operand {
   const char* data;   // T, or Bfloat16
-  Index stride;       // bytes from line to line (along_depth), or from depth to depth
-  const Index* rows;  // which stored row is line i, or depth k (along_lines); null: itself
+  Index stride;       // bytes from line to line (along_depth), otherwise from depth k to depth k + 1
+  const Index* rows;  // stored row of line i, or of depth k (along_lines); null: i or k itself
   Layout layout;
-  bool aligned;  // whether every four begins at a multiple of its alignment
+  bool aligned;  // whether every group of four begins at a multiple of its alignment
 
-  /// Without the first `count` stored rows.
+  /// Returns the operand without its first `count` rows.
   __device__ Operand skip(Index count) const {
     Operand rest = *this;
     if (rows)
@@ -46,7 +46,7 @@ Operand<T> operand(Layout layout, const W* data, Index stride, const Index* rows
   return {reinterpret_cast<const char*>(data), stride * static_cast<Index>(sizeof(W)), rows, layout, aligned};
 }
 
-/// What an epilogue makes of one sum, or of two.
+/// Returns the result of an epilogue for one sum, or for two.
 template <int Matrices, class T, class E>
 __device__ T finished(const E& epilogue, Index expert, Index s, Index j, T first, T second) {
   if constexpr (Matrices == 1) {

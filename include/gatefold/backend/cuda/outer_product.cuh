@@ -7,7 +7,8 @@
 /// The gradients of weights: products whose depth is the slots of an expert.
 namespace gatefold::detail_::device {
 
-/// v, added to what stands there unless `before` is null. Rows are counted over all experts.
+/// Returns v plus the value at (row, j) of `before`, or v plus 0 if `before` is null. Rows are numbered over all
+/// experts.
 template <class T>
 struct AddOrStore {
   const T* before;
@@ -15,13 +16,14 @@ struct AddOrStore {
   template <class A>
   __device__ typename A::Value operator()(const A& at, Index, Index row, Index j, typename A::Value v) const {
     using V = typename A::Value;
-    return (before ? at.load(before + row * columns + j) : V(0)) + v;  // 0 + -0 is 0, stored or added to zeros
+    // Adding V(0) turns -0 into 0, so that storing gives the same bits as adding to zeros.
+    return (before ? at.load(before + row * columns + j) : V(0)) + v;
   }
 };
 
-/// dw[e] (+)= Σ_s a[row(s)]ᵀ b[row(s)] over the slots of expert e, each with rows of its own: one block for each tile
-/// of dw[e].
-/// @tparam Gathers  whether rows of b are: the largest tile has no registers left for them
+/// dw[e] (+)= Σ_s a[row(s)]ᵀ b[row(s)] over the slots of expert e. a and b each have their own row numbers. There is
+/// one block for each tile of dw[e].
+/// @tparam Gathers  whether b has row numbers; the largest tile has no registers left for them
 template <class Shape, bool Gathers, class T>
 static __global__ void __launch_bounds__(Shape::threads, promised_blocks<Shape, 1, false>())
     slots_are_depth_kernel(Operand<T> a, Each<T, 1> b, const Index* offsets, Index rows, Index columns, bool accumulate,
@@ -51,8 +53,8 @@ static __global__ void __launch_bounds__(Shape::threads, promised_blocks<Shape, 
   tile.finish(shared, place, of_expert, AddOrStore<T>{accumulate ? dw : nullptr, columns});
 }
 
-/// dw[e] += Σ_s a[row(s)]ᵀ b[row(s)], each with rows of its own; without `accumulate` it is stored, and 0 for an expert
-/// without slots.
+/// dw[e] += Σ_s a[row(s)]ᵀ b[row(s)]. a and b each have their own row numbers. Without `accumulate` the sum is stored,
+/// and it is 0 for an expert without slots.
 template <class T, class Context>
 void slots_are_depth(Context& ctx, const Operand<T>& a, const Operand<T>& b, const Index* offsets, Index experts,
                      Index rows, Index columns, bool accumulate, T* dw) {

@@ -15,8 +15,8 @@
 
 namespace gatefold::detail_::device {
 
-/// Weights rounded to bfloat16, found by the address of the plain ones and in their order, in rows of whole units
-/// (bf16_matrix.cuh).
+/// Copies of weights rounded to bfloat16. A copy is found by the address of the original weights. It has their order,
+/// in rows of whole units (bf16_matrix.cuh).
 class PackedWeights {
   struct Free {
     void operator()(Bfloat16* p) const { cudaFree(p); }
@@ -27,13 +27,13 @@ class PackedWeights {
   };
 
  public:
-  /// Round `rows` rows of weights, finished on return.
+  /// Rounds `rows` rows of weights into a copy, and waits until it is complete.
   void add(cudaStream_t stream, const float* w, Index rows, Index columns) {
     round(stream, w, rows, columns);
-    expect_success(cudaStreamSynchronize(stream), "cudaStreamSynchronize");  // other streams will read it
+    expect_success(cudaStreamSynchronize(stream), "cudaStreamSynchronize");  // because other streams will read it
   }
-  /// The same in the order of a stream: the first time into new memory, and into that again, so that a graph may repeat
-  /// it.
+  /// Rounds the weights in the order of a stream, without waiting. The first call allocates the copy. Later calls write
+  /// to the same memory, so that a graph can repeat them.
   void round(cudaStream_t stream, const float* w, Index rows, Index columns) {
     const Index count = rows * bf16_stride(columns);
     if (count == 0) return;
@@ -46,19 +46,19 @@ class PackedWeights {
     }
     round_rows(stream, rows, columns, w, copy.values.get());
   }
-  /// The rounded form of weights that have so many columns, or null.
+  /// Returns the rounded copy of w if it has that number of columns, or null.
   const Bfloat16* find(const void* w, Index columns) const {
     const auto found = copies_.find(w);
     return found == copies_.end() || found->second.columns != columns ? nullptr : found->second.values.get();
   }
-  /// How many matrices of experts it holds.
+  /// Returns the number of copies.
   std::size_t size() const { return copies_.size(); }
 
  private:
   std::map<const void*, Copy> copies_;
 };
 
-/// 1 where a copy is not what rounding gives now.
+/// Returns 1 for an element whose copy differs from the rounded current weight, otherwise 0.
 struct DiffersFromRounded {
   const float* from;
   const Bfloat16* copy;
@@ -69,9 +69,9 @@ struct DiffersFromRounded {
   }
 };
 
-/// In builds with assertions, and outside of a capture: that a copy is that of the weights as they are.
-/// @throws ArgumentError unless it is
-/// @cost  one pass over the weights, and the host waits for the device; nothing where NDEBUG is defined
+/// Checks, in builds with assertions and outside of a capture, that a copy matches the current weights.
+/// @throws ArgumentError if it does not
+/// @cost  one pass over the weights, and the host waits for the device; no cost if NDEBUG is defined
 template <class Context>
 void expect_rounded([[maybe_unused]] Context& ctx, [[maybe_unused]] const float* w, [[maybe_unused]] Index rows,
                     [[maybe_unused]] Index columns, [[maybe_unused]] const Bfloat16* copy) {

@@ -9,10 +9,10 @@
 #include "gatefold/core/error.hpp"
 #include "gatefold/core/types.hpp"
 
-/// The plain product, by cuBLAS.
+/// The product of two matrices, by cuBLAS.
 namespace gatefold::detail_::device {
 
-/// c = epilogue(c, …), where the product is not ours
+/// c = epilogue(c, …), applied in a second pass because cuBLAS does not run epilogues.
 template <class T, class E>
 struct ApplyEpilogue {
   T* c;
@@ -25,20 +25,22 @@ struct ApplyEpilogue {
 
 template <class T>
 inline constexpr cudaDataType_t blas_type = std::is_same_v<T, double> ? CUDA_R_64F : CUDA_R_32F;
-/// In what precision a context lets cuBLAS multiply.
+/// Returns the precision in which a context lets cuBLAS multiply.
 template <class T, class Context>
 cublasComputeType_t blas_compute(const Context& ctx) {
   if (std::is_same_v<T, double>) return CUBLAS_COMPUTE_64F;
   return ctx.options().tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
 }
-/// cuBLAS counts in int, and our kernels their depth.
+/// Checks that an extent fits an int, because cuBLAS counts in int, and the kernels of this folder count their depth in
+/// int.
+/// @throws ArgumentError if the extent is larger than INT_MAX
 inline void expect_int(const char* where, Index extent) {
   expect(extent <= INT_MAX, where, "extent", Joined{"at most ", INT_MAX}, extent);
 }
 
-/// c (+)= op(a) op(b), row by row. cuBLAS counts by columns, so it is asked for cᵀ (+)= op(b)ᵀ op(a)ᵀ.
-/// @param m, n, k  c is m × n, the sums have k products
-/// @order  cuBLAS's own, the same for the same sizes on the same device; no TF32 unless the context asks for it
+/// c (+)= op(a) op(b) for row-major matrices. Because cuBLAS is column-major, it computes cᵀ (+)= op(b)ᵀ op(a)ᵀ.
+/// @param m, n, k  c is m × n, each sum has k products
+/// @order  chosen by cuBLAS, the same for the same sizes on the same device; TF32 only with Options::tf32
 template <class T, class Context>
 void gemm(Context& ctx, Index m, Index n, Index k, const T* a, bool ta, Index a_stride, const T* b, bool tb,
           Index b_stride, bool accumulate, T* c) {

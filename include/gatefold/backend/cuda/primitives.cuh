@@ -26,11 +26,12 @@
 
 namespace gatefold::detail_::device {
 
-/// What names the memory of a device, for views of its backends (tensor/view.hpp).
+/// Tag type of device memory, for views of the backends that use it (tensor/view.hpp).
 struct DeviceMemory;
 
 /// The primitives (backend.hpp) of a backend B on a CUDA device.
-/// @param Operands  what grouped products multiply: Operands::Of<T> is T or what T is rounded to (operands.hpp)
+/// @tparam Operands  factor types of grouped products: Operands::Of<T> is T or the type that T is rounded to
+///                   (operands.hpp)
 template <class B, class Operands>
 struct Primitives {
   static constexpr bool is_host = false;
@@ -38,14 +39,15 @@ struct Primitives {
   using Options = detail_::device::Options;
   using Context = BasicContext<B>;
 
-  /// Whether grouped products of T round it.
+  /// Whether grouped products of T round their factors.
   template <class T>
   static constexpr bool rounds = !std::is_same_v<typename Operands::template Of<T>, T>;
 
-  static constexpr int least_capability = rounds<float> ? 80 : 75;  // of its device
+  static constexpr int least_capability = rounds<float> ? 80 : 75;  // compute capability that the device must have
 
   using PackedWeights = detail_::device::PackedWeights;
-  /// Add w [E, depth, columns] to the packed weights, where `round` asks for bfloat16. Plain ones need no packing.
+  /// Adds w [E, depth, columns] to the packed weights, if `round` is true. Weights that are not rounded need no
+  /// packing.
   template <class T>
   static void pack(Context& ctx, View<const T, 3, B> w, bool round, PackedWeights& packed) {
     const auto here = ctx.here();
@@ -53,7 +55,7 @@ struct Primitives {
       if (round) packed.add(ctx.stream(), w.data(), w.extent(0) * w.extent(1), w.extent(2));
   }
 
-  /// Round w into its copy again, in the order of ctx, where products of T round.
+  /// Rounds w into its copy again, in the order of ctx, if products of T round.
   template <class T>
   static void refresh(Context& ctx, View<const T, 3, B> w, PackedWeights& packed) requires rounds<float> {
     const auto here = ctx.here();
@@ -66,14 +68,16 @@ struct Primitives {
     return p;
   }
   static void release(void* p) {
-    if (cudaFree(p) != cudaSuccess) cudaGetLastError();  // nobody to tell: not a fault of the next launch
+    // Clears the error, because it cannot be thrown here and is not an error of the next launch.
+    if (cudaFree(p) != cudaSuccess) cudaGetLastError();
   }
-  /// What a tensor has outgrown.
+  /// Gives up a buffer that a tensor has outgrown (Retired).
   static void retire(void* p) {
     if (!detail_::device::Retired::keep(p)) release(p);
   }
-  /// On the device of p. Not while a stream is being captured: it would become part of the graph. A device that has
-  /// failed is left to the next launch, which says so: here an error may be on its way already.
+  /// Overwrites memory on the device of p, to make reads after release visible. Skipped while a stream is being
+  /// captured, because it would become part of the graph. Errors are cleared and not thrown, because another exception
+  /// may already be active; if the device has failed, the next launch reports it.
   static void poison(void* p, std::size_t bytes) noexcept {
     int before = 0;
     cudaPointerAttributes of_p{};
@@ -100,7 +104,8 @@ struct Primitives {
   static void from_host(Context& ctx, Index n, const T* from, T* to) {
     transfer(ctx, n, from, to, cudaMemcpyHostToDevice);
   }
-  /// Between devices too, by way of the host where they do not reach each other's memory.
+  /// Copies bytes, also between devices. If the devices cannot access each other's memory, the driver copies through
+  /// the host.
   static void copy_bytes(Context& ctx, std::size_t bytes, const void* from, void* to) {
     const auto here = ctx.here();
     if (bytes == 0) return;
@@ -133,7 +138,7 @@ struct Primitives {
     detail_::device::group_by(ctx, keys.size(), keys.data(), offsets.extent(0) - 1, offsets.data(), order.data());
   }
 
-  /// By counting, for up to TableTile::most_groups groups and TableTile::most_each keys of a row.
+  /// Uses counting for up to TableTile::most_groups groups and TableTile::most_each keys of a row, otherwise sorting.
   static void group_table(Context& ctx, View<const Index, 2, B> keys, View<Index, 1, B> offsets,
                           View<Index, 1, B> order, View<Index, 1, B> rows, View<Index, 1, B> row_offsets,
                           View<Index, 1, B> row_slots) {
@@ -161,8 +166,8 @@ struct Primitives {
       for_each(ctx, c.size(), detail_::device::ApplyEpilogue<T, E>{c.data(), c.extent(1), epilogue});
   }
 
-  /// Rows of up to MostColumns::columns values are finished in shared memory by the kernel that sums them, longer ones
-  /// by another that reads them once.
+  /// Rows of up to MostColumns::columns values are processed in shared memory by the kernel that sums them. Longer rows
+  /// are processed by a second kernel, which reads them once.
   template <class T, class E, class F>
   static void gemm_rows(Context& ctx, View<const T, 2, B> a, View<const T, 2, B> b, bool tb, View<T, 2, B> c,
                         const E& epilogue, const F& f) {
@@ -173,15 +178,15 @@ struct Primitives {
       return gemm_then_rows(ctx, a, b, tb, c, epilogue, f);
     if (columns > detail_::device::MostColumns::columns)
       return gemm_then(ctx, a, b, tb, c, functor::Store{}, [&](View<T, 2, B> sums) {
-        T* const kept =
-            std::is_same_v<E, functor::Store> ? nullptr : c.data();  // sums that stay as they are stand there
+        T* const kept = std::is_same_v<E, functor::Store> ? nullptr : c.data();  // with Store, c holds the sums already
         detail_::device::copied_rows(ctx.stream(), sums.extent(0), columns, sums.data(), kept, epilogue, f);
       });
     detail_::device::product_rows(ctx.stream(), ctx.multiprocessors(), c.extent(0), columns, depth, a.data(), b.data(),
                                   tb, c.data(), epilogue, f);
   }
 
-  /// @param transpose  a bool, or `transposed` or `as_stored`, for which kernels of one kind are compiled; and below
+  /// @param transpose  a bool, or `as_transposed` or `as_stored`, for which only the kernels of that case are compiled;
+  ///                   also in the functions below
   template <class T, class Transpose, class E>
   static void grouped_gemm(Context& ctx, Groups<B> g, View<const T, 2, B> a, View<const T, 3, B> w, Transpose transpose,
                            View<T, 2, B> c, const E& epilogue) {
@@ -192,14 +197,14 @@ struct Primitives {
     grouped(ctx, g, a, std::array{w}, transpose, c, epilogue);
   }
 
-  /// Of what was rounded for it before (backend.hpp, Multiplied).
+  /// The same for a factor that is rounded already (backend.hpp, Multiplied).
   template <class C, class Transpose, class E>
   static void grouped_gemm(Context& ctx, Groups<B> g, View<const Bfloat16, 2, B> a, View<const float, 3, B> w,
                            Transpose transpose, View<C, 2, B> c, const E& epilogue) requires rounds<float> {
     const auto here = ctx.here();
     detail_::device::bf16_gemm(ctx, g, std::array{a}, std::array{w}, transpose, c, epilogue);
   }
-  /// c[s] = Σ_t a_t[row(s)] op(w_t[e]), a sum of float.
+  /// c[s] = Σ_t a_t[row(s)] op(w_t[e]), summed in float.
   template <class C, class Transpose, std::size_t Terms>
   static void grouped_gemms(Context& ctx, Groups<B> g, const std::array<View<const Bfloat16, 2, B>, Terms>& a,
                             const std::array<View<const float, 3, B>, Terms>& w, Transpose transpose,
@@ -207,8 +212,8 @@ struct Primitives {
     const auto here = ctx.here();
     detail_::device::bf16_gemm(ctx, g, a, w, transpose, c, functor::Store{});
   }
-  /// c = a[row(s)] op(w[e]), of `columns` columns, is not kept: f(lanes, s, sum) for slots in use, where the sum is
-  /// that of what the epilogue makes of a row, the same on every lane.
+  /// Calls f(lanes, s, sum) for the slots in use. `sum`, the same on every lane, is the sum of the epilogue's results
+  /// for a row of c = a[row(s)] op(w[e]), which has `columns` columns and is not stored.
   template <class Transpose, class E, class F>
   static void grouped_gemm_sum(Context& ctx, Groups<B> g, View<const float, 2, B> a, View<const float, 3, B> w,
                                Transpose transpose, Index columns, const E& epilogue,
@@ -216,8 +221,10 @@ struct Primitives {
     const auto here = ctx.here();
     detail_::device::bf16_gemm_sum(ctx, g, a, w, transpose, columns, epilogue, f);
   }
-  /// While what it returns lives, products that round what they multiply find these rows of a rounded.
-  /// @param room  rows that nobody reads before, or writes while it lives: they may stand there
+  /// Rounds the rows of a once. While the returned object lives, products that round their factors read the rounded
+  /// rows.
+  /// @param room  rows that are not needed before, and that no other code writes while the object lives; the rounded
+  ///              rows can be stored there
   template <class C>
   [[nodiscard]] static auto rounded_once(Context& ctx, const Groups<B>& g, View<const float, 2, B> a,
                                          View<C, 2, B> room) requires rounds<float> {
@@ -247,7 +254,7 @@ struct Primitives {
     grouped(ctx, g.in_slot_order(), View<const T, 2, B>(hidden), std::array{down}, false, c, last);
   }
 
-  /// With a c that is stored rounded (backend.hpp, SlotValue).
+  /// The same with a c that is stored rounded (backend.hpp, SlotValue).
   template <std::size_t M, class E, class L>
   static void grouped_pair(Context& ctx, Groups<B> g, View<const float, 2, B> a,
                            const std::array<View<const float, 3, B>, M>& up, const E& middle,
@@ -256,7 +263,8 @@ struct Primitives {
     detail_::device::bf16_pair(ctx, g, a, up, middle, down, c, last);
   }
 
-  /// Without `accumulate` both are stored, not added: what stands there is not read, and an expert without slots has 0.
+  /// Without `accumulate`, grouped_outer and grouped_sum store their sums instead of adding them. The old values are
+  /// not read, and an expert without slots gets 0.
   template <class T>
   static void grouped_outer(Context& ctx, Groups<B> g, View<const T, 2, B> a, View<const T, 2, B> dc, View<T, 3, B> dw,
                             bool accumulate = true, View<const Index, 1, B> dc_rows = {}) {
@@ -301,8 +309,8 @@ struct Primitives {
     ctx.synchronize();
   }
 
-  /// c[s] = epilogue(a[row(s)] op(w_0[e]), …), with weights rounded to bfloat16 where all of them are packed: not where
-  /// these are the products in full precision of a backend that rounds.
+  /// c[s] = epilogue(a[row(s)] op(w_0[e]), …). If all weights are packed, the copies rounded to bfloat16 are used. The
+  /// exception is the full-precision products of a backend that rounds, which read the original weights.
   template <class T, std::size_t M, class E>
   static void grouped(Context& ctx, Groups<B> g, View<const T, 2, B> a, const std::array<View<const T, 3, B>, M>& w,
                       bool transpose, View<T, 2, B> c, const E& epilogue) {

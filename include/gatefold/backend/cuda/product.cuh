@@ -14,12 +14,11 @@
 #include "gatefold/backend/epilogue.hpp"
 #include "gatefold/core/types.hpp"
 
-/// The grouped products: kernels that find their expert and their rows in offsets on the device, so that the host never
-/// waits for routing, gather rows while they read them, and hand finished sums to an epilogue.
+/// The grouped products of float and double. The kernels read the offsets of the experts on the device, so that the
+/// host never waits for the routing. They gather rows while they read them, and pass complete sums to an epilogue.
 namespace gatefold::detail_::device {
 
-/// The shared memory of a block: a ring of tiles of both operands while it sums, then sums on their way to the
-/// epilogue.
+/// The shared memory of a block: a ring of tiles of both operands during the sums, then sums for the epilogue.
 template <class Shape, int Matrices, class T>
 struct alignas(16) Staging {
   struct Operands {
@@ -28,42 +27,43 @@ struct alignas(16) Staging {
   };
   static constexpr int fitting = 49152 / static_cast<int>(sizeof(Operands)), stages = fitting < 4 ? fitting : 4;
   static_assert(stages >= 2, "gatefold: one tile is read while another comes");
-  static constexpr int pass_parts = Shape::column_parts < 2 ? 1 : 2;  // column parts at a time
+  static constexpr int pass_parts = Shape::column_parts < 2 ? 1 : 2;  // column parts that are staged at a time
   static constexpr int pass_rows = Shape::rows / Shape::row_parts;
   static constexpr int pass_columns = Shape::columns / Shape::column_parts * pass_parts;
   union {
     Operands ring[stages];
     T sums[Matrices][pass_rows][pass_columns];
   };
-  /// Where column x of a pass's row stands: fours are permuted, so that a warp's writes meet all banks.
+  /// Returns the place of column x in a row of a pass. Groups of four columns are permuted, so that the writes of a
+  /// warp use all banks.
   __device__ static int column(int row, int x) {
     constexpr int fours = pass_columns / 4;
     return ((x / 4) ^ (row / 4 * 4 % fours)) * 4 + x % 4;
   }
 };
 
-/// Where a block's tile of c lies, for all its threads in shared memory.
+/// The position of a block's tile of c, in shared memory for all of its threads.
 struct Place {
-  Index expert, first;  // and what its row 0 is to the epilogue
-  Index rows, columns;  // of the expert's part of c
-  Index row, column;    // where the tile begins
+  Index expert, first;  // first: the row number of the expert's row 0 for the epilogue
+  Index rows, columns;  // extents of the expert's part of c
+  Index row, column;    // the tile's first row and column in that part
   TilePart part;
 };
 
-/// A tile of c = op(a) op(b_m): one thread's part of its sums.
-/// @tparam Stays  whether its block stays for other tiles: then the epilogue has fewer registers
+/// One thread's part of the sums of a tile of c = op(a) op(b_m).
+/// @tparam Stays  whether the block continues with other tiles. The epilogue then has fewer registers
 template <class Shape, int Matrices, bool Stays, class T>
 class Tile {
   using Shared = Staging<Shape, Matrices, T>;
   static constexpr int patch = Shape::patch, D = Shape::depth, stages = Shared::stages;
   static constexpr int row_step = patch * Shape::lane_rows,
-                       column_step = patch * Shape::lane_columns;  // patch to patch
+                       column_step = patch * Shape::lane_columns;  // distance from patch to patch
   static constexpr int my_rows = Shape::row_parts * patch, my_columns = Shape::column_parts * patch;
 
  public:
-  /// Go on with the sums: steps [begin, end) of Shape::depth products each.
-  /// @order  one chain of fused multiply-adds over k, ascending from 0: the same for every shape, so that an element
-  ///         depends on its own row and column alone
+  /// Continues the sums: steps [begin, end) of place.part, each of Shape::depth products.
+  /// @order  one chain of fused multiply-adds over k, ascending from 0. It is the same for every shape, so that an
+  ///         element depends only on its own row and column
   __device__ void sum(Shared& shared, const Place& place, const Operand<T>& a, const Each<T, Matrices>& b,
                       Index depth) {
     const int begin = place.part.begin, steps = place.part.end - begin;
@@ -99,17 +99,16 @@ class Tile {
       stage = stage + 1 < stages ? stage + 1 : 0;
     }
     __pipeline_wait_prior(0);
-    __syncthreads();  // the ring has been read
+    __syncthreads();  // all threads have read the ring, whose memory is used again
   }
 
-  /// Store what the epilogue makes of the sums: through shared memory, so that neighbours in c are written by
-  /// neighbours and the epilogue is compiled once.
+  /// Stores the results of the epilogue. The sums go through shared memory, so that neighbouring threads write
+  /// neighbouring values of c and the epilogue is compiled only once.
   template <class E>
   __device__ void finish(Shared& shared, const Place& place, T* c, const E& epilogue) const {
     constexpr int parts = Shared::pass_parts, pass_warp = parts * column_step;  // a warp's columns of a pass
     int thread = static_cast<int>(threadIdx.x);
-    asm volatile(""
-                 : "+r"(thread));  // or what follows from it would be computed early and keep registers from the sums
+    asm volatile("" : "+r"(thread));  // else values derived from it are computed early and take registers from the sums
     const int to_row = thread / 32 / Shape::warps_across * row_step + thread % 32 / Shape::lane_columns * patch;
     const int to_column = thread / 32 % Shape::warps_across * pass_warp + thread % Shape::lane_columns * patch;
 #pragma unroll
@@ -148,7 +147,7 @@ class Tile {
   }
 
  private:
-  /// Where in the tile my warp's part begins, and in that mine.
+  /// The first row and column of this warp's part of the tile.
   __device__ static int warp_row() {
     return static_cast<int>(threadIdx.x) / 32 / Shape::warps_across * Shape::warp_rows;
   }
@@ -175,7 +174,7 @@ class Tile {
       }
     }
   }
-  /// f(i, sum) for each of my sums
+  /// Calls f(i, sum) for each sum of this thread.
   template <class F>
   __device__ void each(const F& f) {
 #pragma unroll
@@ -189,13 +188,13 @@ class Tile {
   T sum_[Matrices][my_rows][my_columns] = {};
 };
 
-/// Where a block leaves the sums of a tile that the block after it ends.
+/// The memory by which a block passes the unfinished sums of a tile to the next block.
 template <class T>
 struct HandOver {
   T* sums;     // [blocks][Tile::size]
-  int* ready;  // [blocks] 1 while sums wait, else 0
+  int* ready;  // [blocks] 1 while sums are ready and not yet taken, else 0
 
-  /// By all threads of a block.
+  /// Passes the sums to the next block, or takes those of the previous block. All threads of a block call it.
   template <class Tile>
   __device__ void give(Tile& tile) const {
     tile.save(sums + Index(blockIdx.x) * Tile::size);
@@ -217,10 +216,11 @@ struct HandOver {
 };
 
 /// c[s] = epilogue(a[row(s)] op(b_e), …).
-/// @tparam Stay  whether blocks stay and tiles are dealt to them (Schedule); else there is one for each tile. Blocks
-///               that stay have fewer registers for the sums, which costs more than one round of many that is not full
-/// @param b_step  bytes of b from expert to expert
-/// @param above  experts of more rows alone
+/// @tparam Stay  whether blocks stay resident and get tiles from a Schedule; otherwise there is one block for each
+///               tile. Resident blocks have fewer registers for the sums. With many rounds of tiles this costs more
+///               than a last round that is not full
+/// @param b_step  bytes of b from one expert to the next
+/// @param above  only experts with more rows than this
 template <class Shape, bool Stay, int Matrices, class T, class E>
 static __global__ void __launch_bounds__(Shape::threads, promised_blocks<Shape, Matrices, Stay>())
     slots_are_rows_kernel(Operand<T> a, Each<T, Matrices> b, Index b_step, const Index* offsets, Index experts,
@@ -228,7 +228,7 @@ static __global__ void __launch_bounds__(Shape::threads, promised_blocks<Shape, 
   __shared__ Staging<Shape, Matrices, T> shared;
   __shared__ Place place;
   const int steps = depth > Shape::depth ? static_cast<int>(divide_up(depth, Shape::depth)) : 1;
-  a.layout = Layout::along_depth;  // it always is: now the compiler knows
+  a.layout = Layout::along_depth;  // it always is; the assignment tells the compiler
   for (Operand<T>& matrix : b.of) matrix.rows = nullptr;
   for (int n = 0;; ++n) {
     if (threadIdx.x < 32) {
@@ -264,15 +264,16 @@ static __global__ void __launch_bounds__(Shape::threads, promised_blocks<Shape, 
   }
 }
 
-/// Experts of up to kSkinnyRows rows go to one kernel and the others to another, each of which leaves the other's
-/// alone: how many rows an expert has is known on the device. One that is sure to have nothing to do is not launched.
-/// @param slots  how many there may be
+/// Runs the grouped product with up to two kernels: one for the experts of up to kSkinnyRows rows, and one for the
+/// others. Each kernel skips the experts of the other one, because the number of rows of an expert is known only on the
+/// device. A kernel that cannot have work is not launched.
+/// @param slots  upper bound of the number of slots
 template <int Matrices, class T, class Context, class E>
 void slots_are_rows(Context& ctx, const Operand<T>& a, const Each<T, Matrices>& b, Index b_step, const Index* offsets,
                     Index experts, Index slots, Index columns, Index depth, T* c, const E& epilogue) {
   if (experts == 0 || slots == 0 || columns == 0) return;
-  const Index some = experts < slots ? experts : slots;                    // that have rows, at most
-  const auto row_tiles = [&](Index rows) { return slots / rows + some; };  // at most
+  const Index some = experts < slots ? experts : slots;                    // upper bound of the experts that have rows
+  const auto row_tiles = [&](Index rows) { return slots / rows + some; };  // upper bound
   bool whole = columns % 4 == 0 && depth % 4 == 0 && a.aligned;
   for (const Operand<T>& matrix : b.of) whole = whole && matrix.aligned;
   const bool strips = whole && b.of[0].layout != Layout::along_depth;
@@ -297,7 +298,7 @@ void slots_are_rows(Context& ctx, const Operand<T>& a, const Each<T, Matrices>& 
     const auto kernel = slots_are_rows_kernel<Shape, Stay, Matrices, T, E>;
     const Index tiles = row_tiles(Shape::rows) * blocks(columns, Shape::columns);
     Index count = tiles;
-    if constexpr (Stay) {  // as many as run at the same time
+    if constexpr (Stay) {  // as many blocks as run at the same time
       const int fitting = ctx.fitting_blocks(kernel, Shape::threads);
       const Index at_once = Index(fitting < Shape::blocks ? fitting : Shape::blocks) * ctx.multiprocessors();
       if (0 < at_once && at_once < tiles) count = at_once;

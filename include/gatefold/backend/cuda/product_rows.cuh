@@ -11,26 +11,27 @@
 #include "gatefold/backend/epilogue.hpp"
 #include "gatefold/core/types.hpp"
 
-/// A product whose rows are finished where they are summed, scores of few experts that are routed in shared memory; and
-/// longer rows, which are brought there.
+/// A product that also processes each complete row of its result, for example the scores of a router. Rows of few
+/// columns are processed in shared memory by the kernel that sums them. Longer rows are copied to shared memory first.
 namespace gatefold::detail_::device {
 
-/// N values read at once where 16 bytes allow it.
+/// N values that are read at once if they fit 16 bytes.
 template <class T, int N>
 struct alignas(N * sizeof(T) < 16 ? N * sizeof(T) : 16) Several {
   T v[N];
 };
 
-/// A block sums `rows` whole rows of up to `columns` columns, a thread row_patch × column_patch of them. Then Size
-/// lanes share a row: few, so that a warp does several rows at once and what all lanes of a row do is done less often.
+/// Tile sizes. A block sums `rows` whole rows of up to `columns` columns, a thread row_patch × column_patch of them.
+/// Then `Size` lanes share a row. `Size` is small, so that a warp processes several rows at once and work that all
+/// lanes of a row repeat costs less.
 template <int Rows, int Columns, int RowPatch, int ColumnPatch, int Size>
 struct RowsShape {
   using Lanes = WarpPart<Size>;
   static constexpr int rows = Rows, columns = Columns, row_patch = RowPatch, column_patch = ColumnPatch;
   static constexpr int across = columns / column_patch, threads = rows / row_patch * across;
 };
-// b is read for every block, so its share of what is read is columns / rows: at most a quarter, but for blocks of fewer
-// rows where a device would not have one block for each multiprocessor.
+// Every block reads all of b, so b's share of the reads is about columns / rows: at most a quarter. The exceptions are
+// the skinny shapes with fewer rows, for products that would not give each multiprocessor a block.
 using FewColumns = RowsShape<64, 8, 2, 2, 2>;
 using SkinnyOfFewColumns = RowsShape<8, 8, 1, 1, 2>;
 using SeveralColumns = RowsShape<64, 16, 2, 4, 4>;
@@ -40,23 +41,23 @@ using SkinnyOfSomeColumns = RowsShape<32, 32, 2, 4, 4>;
 using MostColumns = RowsShape<256, 64, 8, 8, 4>;
 using SkinnyOfMostColumns = RowsShape<32, 64, 4, 4, 4>;
 
-/// The shared memory of a block: a ring of tiles of both operands while it sums, then `kept` rows at a time.
+/// The shared memory of a block: a ring of tiles of both operands during the sums, then `kept` rows at a time.
 template <class Shape, class T>
 struct alignas(16) RowsStaging {
   static constexpr int most_values = 49152 / sizeof(T);
-  static constexpr int unit = 16 / sizeof(T);  // values that are copied at once
+  static constexpr int unit = 16 / sizeof(T);  // values that are copied at once: 16 bytes
   static constexpr int values_of(int depth) { return Shape::rows * (depth + unit) + depth * Shape::columns; }
-  /// The deepest tile, up to `units` of a, of which the ring holds four (two of 8 units will do): few rows have deep
-  /// tiles, whose bytes they wait for together.
+  /// Returns the depth of the deepest tile, at most `units` units, of which four fit the ring (two are enough for 8
+  /// units). Blocks of few rows have deep tiles, because they wait for all bytes of a tile together.
   static constexpr int depth_of(int units) {
     return units == 4 || (units == 8 ? 2 : 4) * values_of(units * unit) <= most_values ? units * unit
                                                                                        : depth_of(units / 2);
   }
-  static constexpr int depth = depth_of(32);  // of a tile
-  static constexpr int pitch = depth + unit;  // rows of a that are read together meet other banks
+  static constexpr int depth = depth_of(32);  // depth of a tile
+  static constexpr int pitch = depth + unit;  // padded against bank conflicts of rows of a that are read together
   static constexpr int fitting = most_values / values_of(depth);
   static constexpr int stages = fitting < 4 ? fitting : 4;
-  static constexpr int row_pitch = Shape::columns + Shape::Lanes::size;  // rows of a warp meet other banks
+  static constexpr int row_pitch = Shape::columns + Shape::Lanes::size;  // padded against bank conflicts
   static constexpr int fitting_rows(int rows) {
     return rows * row_pitch <= stages * values_of(depth) ? rows : fitting_rows(rows / 2);
   }
@@ -72,7 +73,8 @@ struct alignas(16) RowsStaging {
   };
 };
 
-/// A matrix with a step between lines and one along the depth; `whole` if units of 16 bytes are aligned.
+/// A matrix with a step from line to line and one along the depth. `whole`: all units of 16 bytes are whole and
+/// aligned.
 template <class T>
 struct Strided {
   const T* data;
@@ -80,8 +82,9 @@ struct Strided {
   bool whole;
 };
 
-/// Copy 16 bytes from global to shared memory, asynchronously; zeros from the count-th value on.
-/// @param step  from value to value; a whole unit has 1, and exists or not
+/// Copies 16 bytes from global to shared memory, asynchronously. Values from the count-th on become 0.
+/// @param step   distance from value to value
+/// @param whole  whether to copy all 16 bytes at once; step is then 1, and either all values exist or none
 template <class T>
 __device__ void copy_unit(T* to, const T* from, Index step, int count, bool whole) {
   if (whole) {
@@ -138,14 +141,15 @@ class RingFiller {
   __device__ static int b_depth(int i) { return static_cast<int>(threadIdx.x) / b_across + i * (threads / b_across); }
   __device__ static int b_column() { return static_cast<int>(threadIdx.x) % b_across * unit; }
 
-  const T *a_[a_units], *b_;  // my units of the next tile; of b the first
+  const T *a_[a_units], *b_;  // this thread's units of the next tile; b_: only the first unit
   Index b_line_step_, b_step_;
-  int a_rows_, b_columns_, left_;  // of the block; from my first column on; depth from the next tile on
+  // Rows of the block; columns from this thread's first column on; depth that is left from the next tile on.
+  int a_rows_, b_columns_, left_;
   bool a_whole_, b_whole_;
 };
 
-/// c = epilogue(a b), and f(lanes, n, row) for each of its rows: one block for each Shape::rows of them.
-/// @param c  null: not kept
+/// Computes c = epilogue(a b), and calls f(lanes, n, row) for each row. There is one block for each Shape::rows rows.
+/// @param c  null: c is not stored
 /// @order  one chain of fused multiply-adds over k, ascending from 0, as in product.cuh
 template <class Shape, class T, class E, class F>
 static __global__ void __launch_bounds__(Shape::threads, 1)
@@ -190,12 +194,12 @@ static __global__ void __launch_bounds__(Shape::threads, 1)
     stage = stage + 1 < stages ? stage + 1 : 0;
   }
   __pipeline_wait_prior(0);
-  __syncthreads();  // the ring has been read
+  __syncthreads();  // all threads have read the ring, whose memory is used again
 
   const int my_rows =
       lines - first - my_row < Shape::row_patch ? static_cast<int>(lines - first) - my_row : Shape::row_patch;
   for (int begin = 0; begin < Shape::rows; begin += Staging::kept) {
-    if (begin > 0) __syncthreads();  // the rows before have been read
+    if (begin > 0) __syncthreads();  // all threads have read the previous rows
     if (Staging::kept == Shape::rows || my_row / Staging::kept * Staging::kept == begin) {
 #pragma unroll
       for (int j = 0; j < Shape::column_patch; ++j) {
@@ -218,15 +222,16 @@ static __global__ void __launch_bounds__(Shape::threads, 1)
   }
 }
 
-/// Whether so many rows have a block of Shape for each multiprocessor.
+/// Returns whether `lines` rows give each multiprocessor a block of Shape.
 template <class Shape>
 bool rows_for_each(Index lines, int multiprocessors) {
   return blocks(lines, Shape::rows) >= multiprocessors;
 }
 
+/// Computes c = epilogue(a b), and calls f(lanes, n, row) for each row, with the fitting shape of product_rows_kernel.
 /// @param a  [lines, depth]
 /// @param b  [depth, columns], or [columns, depth] with tb; 1 <= columns <= MostColumns::columns
-/// @param multiprocessors  each of which should have a block
+/// @param multiprocessors  the number of multiprocessors, each of which should have a block
 template <class T, class E, class F>
 void product_rows(cudaStream_t stream, int multiprocessors, Index lines, Index columns, Index depth, const T* a,
                   const T* b, bool tb, T* c, const E& epilogue, const F& f) {
@@ -258,8 +263,9 @@ void product_rows(cudaStream_t stream, int multiprocessors, Index lines, Index c
   expect_launched("Cuda::gemm_rows");
 }
 
-/// c = epilogue(sums), and f(lanes, n, row) for each of its rows [lines, columns], one warp each.
-/// @param c  null: not kept
+/// Computes c = epilogue(sums), and calls f(lanes, n, row) for each row of [lines, columns]. There is one warp for each
+/// row.
+/// @param c  null: c is not stored
 template <class T, class E, class F>
 static __global__ void __launch_bounds__(kThreads, kRowBlocks)
     copied_rows_kernel(Index lines, int columns, const T* sums, T* c, E epilogue, F f) {
@@ -277,7 +283,7 @@ static __global__ void __launch_bounds__(kThreads, kRowBlocks)
   f(Warp{lane}, n, row);
 }
 
-/// The longest rows of which a block can hold one for each warp.
+/// The largest number of columns for which a block can hold one row for each warp.
 template <class T>
 inline constexpr Index most_copied_columns = 49152 / kRows / static_cast<int>(sizeof(T));
 

@@ -9,7 +9,8 @@
 
 namespace gatefold::detail_::device {
 
-/// Device memory that graphs may use and the objects of a pool have outgrown: it stays until the context ends.
+/// Buffers that the pooled objects of a context have outgrown. They are freed only when the context ends, because a
+/// captured CUDA graph may still use their addresses.
 class Retired {
  public:
   Retired() = default;
@@ -20,7 +21,7 @@ class Retired {
       if (cudaFree(p) != cudaSuccess) cudaGetLastError();
   }
 
-  /// While it lives, what tensors outgrow on this thread is kept by `by`; by nobody if it is null.
+  /// Scope in which `by` keeps the buffers that tensors outgrow on this thread. With nullptr they are freed.
   class Scope {
    public:
     explicit Scope(Retired* by) : before_(std::exchange(current_, by)) {}
@@ -31,7 +32,7 @@ class Retired {
    private:
     Retired* before_;
   };
-  /// Whether somebody keeps p now.
+  /// Keeps p if a scope with an owner is active on this thread. Returns whether it did; otherwise the caller frees p.
   static bool keep(void* p) {
     if (current_) current_->kept_.push_back(p);
     return current_ != nullptr;

@@ -6,7 +6,7 @@
 
 namespace gatefold::detail_::device {
 
-/// The experts that a kernel takes, by their rows: more than `above`, and at most `up_to`.
+/// The experts that a kernel processes, by their number of rows: more than `above`, and at most `up_to`.
 struct RowRange {
   Index above = 0, up_to = INT64_MAX;
   __device__ Index tiles(Index count, Index rows) const {
@@ -14,12 +14,12 @@ struct RowRange {
   }
 };
 
-/// Where a tile of rows lies among those of all experts.
+/// The position of a tile of rows: its expert, and its first row among the rows of the expert.
 struct RowTile {
   Index expert = -1, row = 0;
 };
-/// The tile-th tile of `rows` rows, counting expert by expert of those in range; expert −1 past the last. Every warp
-/// finds it for itself.
+/// Returns tile number `tile` of `rows` rows, numbered expert by expert over the experts in range. After the last tile
+/// the expert is −1. Every warp finds it independently.
 __device__ inline RowTile find_row_tile(const Index* offsets, Index experts, Index rows, Index tile,
                                         const RowRange& range = {}) {
   constexpr unsigned all = 0xffffffffu;
@@ -27,7 +27,7 @@ __device__ inline RowTile find_row_tile(const Index* offsets, Index experts, Ind
   for (Index first = 0; first < experts; first += 32) {
     const Index e = first + lane;
     const Index tiles = e < experts ? range.tiles(offsets[e + 1] - offsets[e], rows) : 0;
-    Index up_to = tiles;  // and with this expert
+    Index up_to = tiles;  // tiles up to and with this expert
     for (int distance = 1; distance < 32; distance *= 2) {
       const Index before = __shfl_up_sync(all, up_to, distance);
       if (lane >= distance) up_to += before;
@@ -42,7 +42,7 @@ __device__ inline RowTile find_row_tile(const Index* offsets, Index experts, Ind
   return {};
 }
 
-/// How many such tiles there are. Every warp counts for itself.
+/// Returns the number of tiles of all experts in range. Every warp counts independently.
 __device__ inline Index count_row_tiles(const Index* offsets, Index experts, Index rows, const RowRange& range = {}) {
   Index tiles = 0;
   for (Index e = threadIdx.x % 32; e < experts; e += 32) tiles += range.tiles(offsets[e + 1] - offsets[e], rows);

@@ -3,20 +3,22 @@
 #include "gatefold/core/config.hpp"
 #include "gatefold/core/types.hpp"
 
-/// How the tiles of a product are dealt to blocks that stay until all is done.
+/// The assignment of the tiles of a product to blocks that stay resident until all tiles are done.
 namespace gatefold::detail_::device {
 
-/// Steps [begin, end) of a tile's sums: all of them, the first, or the last.
+/// Steps [begin, end) of the sums of a tile: all of them, the first ones, or the last ones.
 struct TilePart {
   Index tile = -1;
   int begin = 0, end = 0;
 };
 
-/// What one block computes of `tiles` tiles of `steps` steps each: whole tiles round by round, and at the end, where
-/// there is less than two tiles for each block, equal shares of what is left (McNaughton's wrap-around rule, 1959:
-/// preemptive scheduling without idle time). A tile that two blocks share is begun by the one before, as the first
-/// thing of its share, and ended by the other, as its last: the chain of each sum stays in order, and who waits, waits
-/// for a block that began earlier.
+/// The parts that each block computes of `tiles` tiles with `steps` steps each. Whole tiles are assigned round by
+/// round. The last tiles, fewer than two for each block, are divided into equal shares of steps (McNaughton's
+/// wrap-around rule, 1959: preemptive scheduling without idle time).
+///
+/// If two blocks share a tile, the block with the lower index computes its first steps, before the rest of its own
+/// share. The next block computes the remaining steps, after the rest of its share. So the order of each sum is kept,
+/// and a block waits only for a block that began earlier.
 /// @cost  the busiest block has max(steps, ⌈tiles · steps / blocks⌉) steps, rounded up to a whole step in each part
 class Schedule {
  public:
@@ -27,10 +29,10 @@ class Schedule {
     share_ = fair > steps ? fair : steps;
   }
 
-  /// The n-th part of a block; tile −1 after the last.
+  /// Returns the n-th part of a block; its tile is −1 after the last part.
   GATEFOLD_HD TilePart part(Index block, Index n) const {
     if (n < rounds_) return {n * blocks_ + block, 0, steps_};
-    // Its share of the steps of the rest, the last tile of it first.
+    // The share [begin, end) of this block among the steps of the last tiles. The last tile of the share comes first.
     const Index begin = block * share_, end = begin + share_ < rest_ ? begin + share_ : rest_;
     const Index tile = (end - 1) / steps_ - (n - rounds_), first = tile * steps_;
     if (begin >= end || first + steps_ <= begin) return {};
@@ -39,7 +41,7 @@ class Schedule {
   }
 
  private:
-  Index blocks_, rounds_, rest_, share_;  // rest_: steps of the tiles after the rounds
+  Index blocks_, rounds_, rest_, share_;  // rest_: steps of the tiles after the whole rounds
   int steps_;
 };
 

@@ -10,44 +10,47 @@
 #include "gatefold/core/bfloat16.hpp"
 #include "gatefold/core/types.hpp"
 
-/// The grouped product where experts have few rows, as in decoding: its time is that of reading the weights once. A
-/// ring of tiles in shared memory keeps many bytes under way, while the threads sum what has come.
+/// The grouped product for experts with few rows, as in decoding. It takes about as long as reading the weights once.
+/// Asynchronous copies into a ring of tiles in shared memory keep many bytes in flight, while the threads sum the tiles
+/// that have arrived.
 namespace gatefold::detail_::device {
 
-/// Rows of one expert and columns of a block, and depth of a tile of the ring. A thread has one column.
+/// Tile sizes: the rows of one expert and the columns that a block computes, and the depth of a tile of the ring. A
+/// thread computes one column.
 template <int Columns, int Depth>
 struct Strip {
   static constexpr int rows = 16, columns = Columns, threads = 128, depth = Depth;
-  static constexpr int row_step = threads / columns;  // threads of a column
-  static constexpr int blocks = 4;                    // that fit a multiprocessor
+  static constexpr int row_step = threads / columns;  // threads that share a column
+  static constexpr int blocks = 4;                    // blocks that fit a multiprocessor
 };
 using WideStrip = Strip<32, 32>;
-using NarrowStrip = Strip<16, 64>;  // where there would be too few blocks to keep the memory busy
+using NarrowStrip = Strip<16, 64>;  // if WideStrip would give too few blocks to keep the memory busy
 
 template <class Strip, class T, int Matrices>
 struct Ring {
   static constexpr int stages =
       49152 / static_cast<int>((Strip::rows + Matrices * Strip::columns) * Strip::depth * sizeof(T));
   T a[stages][Strip::rows][Strip::depth];
-  T b[stages][Matrices][Strip::depth][Strip::columns];  // or Bfloat16, in the first half
+  // If b is rounded, Bfloat16 values that fill the first half.
+  T b[stages][Matrices][Strip::depth][Strip::columns];
 };
 
-/// What a block of skinny_kernel sums.
+/// The inputs of one block of skinny_kernel, and its sums.
 template <class T, int Matrices>
 struct SkinnyBlock {
   Operand<T> a;
   Each<T, Matrices> b;
-  Index first, row, column, columns, depth;  // first slot of the expert; where the block begins in c; extents
-  int rows;                                  // of the block
+  Index first, row, column, columns, depth;  // first slot of the expert; start of the block in its c; extents
+  int rows;                                  // rows of the block, at most Strip::rows
 
-  /// c of my column and each of my rows: row threadIdx.x / columns of the block, and every row_step-th after it.
-  /// @order  one chain of fused multiply-adds over k, ascending from 0, as in product.cuh
+  /// Computes c of this thread's column for each of its rows: row threadIdx.x / columns of the block, and every
+  /// row_step-th row after it.
   template <class W, int MyRows, class Strip>
   __device__ void sum(Ring<Strip, T, Matrices>& ring, T (&sum)[Matrices][MyRows]) const {
     constexpr int stages = Ring<Strip, T, Matrices>::stages, D = Strip::depth;
     const int thread = static_cast<int>(threadIdx.x), my_row = thread / Strip::columns,
               my_column = thread % Strip::columns;
-    // my fours of a, and of b: four columns of some rows of each matrix
+    // The groups of four values that this thread copies: of a, and of b four columns of some rows of each matrix.
     constexpr int a_across = D / 4, a_step = Strip::threads / a_across;
     constexpr int a_fours = divide_up(Strip::rows, a_step);
     constexpr int b_across = Strip::columns / 4, b_step = Strip::threads / b_across;
@@ -108,7 +111,7 @@ struct SkinnyBlock {
     __pipeline_wait_prior(0);
   }
 
-  /// Sum and store up to MyRows rows of a thread.
+  /// Sums and stores up to MyRows rows of each thread.
   template <int MyRows, class Strip, class E>
   __device__ void run(Ring<Strip, T, Matrices>& ring, Index expert, T* c, const E& epilogue) const {
     T v[Matrices][MyRows] = {};
@@ -127,12 +130,12 @@ struct SkinnyBlock {
   }
 };
 
-/// Rows of an expert up to which reading its weights is what takes time.
+/// The number of rows of an expert up to which the time is mostly that of reading the weights.
 inline constexpr Index kSkinnyRows = 32;
 
-/// c[s] = epilogue(a[row(s)] b_e, …) for the experts of few rows: one block for each strip of columns and each
-/// Strip::rows rows of an expert.
-/// @param b  along_lines or rounded, whole fours
+/// c[s] = epilogue(a[row(s)] b_e, …) for the experts with few rows. There is one block for each strip of columns and
+/// each Strip::rows rows of an expert.
+/// @param b  along_lines or rounded; all groups of four are whole and aligned
 template <class Strip, int Matrices, class T, class E>
 static __global__ void __launch_bounds__(Strip::threads)
     skinny_kernel(Operand<T> a, Each<T, Matrices> b, Index b_step, const Index* offsets, Index experts, Index columns,
@@ -146,7 +149,7 @@ static __global__ void __launch_bounds__(Strip::threads)
   const int rows = left < Strip::rows ? static_cast<int>(left) : Strip::rows;
   const SkinnyBlock<T, Matrices> few{a.skip(first), b,     first, tile.row, blockIdx.x % strips * Strip::columns,
                                      columns,       depth, rows};
-  // As few sums as the rows ask for, or their instructions would take longer than the weights.
+  // Computes no more sums than there are rows, because more multiply-adds would take longer than reading the weights.
   constexpr int most = Strip::rows / Strip::row_step;
   if (rows <= Strip::row_step) {
     few.template run<1>(ring, tile.expert, c, epilogue);

@@ -9,10 +9,11 @@
 
 namespace gatefold::detail_::device {
 
-/// @throws DeviceError with the call and CUDA's own sentence, unless it succeeded
+/// Checks the status of a call of CUDA or cuBLAS.
+/// @throws DeviceError with the name of the call and CUDA's message, if the call failed
 inline void expect_success(cudaError_t status, const char* call) {
   if (status == cudaSuccess) return;
-  cudaGetLastError();  // it would be found again after the next launch
+  cudaGetLastError();  // clears the error, which the next expect_launched would report again
   throw DeviceError(std::string(call) + ": " + cudaGetErrorName(status) + ": " + cudaGetErrorString(status));
 }
 inline void expect_success(cublasStatus_t status, const char* call) {
@@ -20,7 +21,8 @@ inline void expect_success(cublasStatus_t status, const char* call) {
     throw DeviceError(std::string(call) + ": " + cublasGetStatusName(status) + ": " + cublasGetStatusString(status));
 }
 
-/// To be called after every launch, which reports bad configurations this way alone.
+/// Checks for an error of a kernel launch. Call it after every launch: only this reports a bad launch configuration.
+/// @throws DeviceError if the launch failed
 inline void expect_launched(const char* primitive) { expect_success(cudaGetLastError(), primitive); }
 
 }  // namespace gatefold::detail_::device

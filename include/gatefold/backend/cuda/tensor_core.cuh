@@ -5,14 +5,14 @@
 #include "gatefold/backend/cuda/device_code.cuh"
 
 /// The instructions of tensor cores that multiply bfloat16 (PTX ISA, "Warp Level Matrix Multiply-Accumulate
-/// Instructions"), from compute capability 8.0 on. All lanes of a warp call them together.
+/// Instructions"), from compute capability 8.0 on. All lanes of a warp must call them together.
 namespace gatefold::detail_::device {
 
 __device__ inline std::uint32_t shared_address(const void* p) {
   return static_cast<std::uint32_t>(__cvta_generic_to_shared(p));
 }
 
-/// Wait for the copies of all groups but the last `left`; __pipeline_wait_prior leaves 8 at most.
+/// Waits until at most the last `left` groups of copies are pending. __pipeline_wait_prior allows at most 8.
 template <int left>
 __device__ void wait_for_copies() {
 #if GATEFOLD_TENSOR_CORES
@@ -20,9 +20,9 @@ __device__ void wait_for_copies() {
 #endif
 }
 
-/// Four matrices of 8 × 8 values; lanes 8 m to 8 m + 7 name the rows of the m-th, 16 bytes each in shared memory. A
-/// lane gets values 2 (lane % 4) and the next of row lane / 4 of each.
-/// @tparam Transpose  of the matrices as they are stored
+/// Loads four matrices of 8 × 8 values from shared memory. Lanes 8 m to 8 m + 7 pass the addresses of the rows of the
+/// m-th matrix, 16 bytes each. A lane gets values 2 (lane % 4) and the next one of row lane / 4 of each matrix.
+/// @tparam Transpose  whether the stored matrices are transposed
 template <bool Transpose>
 __device__ void load_matrices(std::uint32_t (&to)[4], std::uint32_t row) {
 #if GATEFOLD_TENSOR_CORES
@@ -38,8 +38,8 @@ __device__ void load_matrices(std::uint32_t (&to)[4], std::uint32_t row) {
 #endif
 }
 
-/// sum += a b for a of 16 × 16, b of 16 × 8 values: a lane has sums (lane / 4, 2 (lane % 4) + {0, 1}) and those 8 rows
-/// below.
+/// sum += a b for a of 16 × 16 and b of 16 × 8 values. A lane has the sums (lane / 4, 2 (lane % 4) + {0, 1}) and those
+/// 8 rows below.
 __device__ inline void multiply_add(float (&sum)[4], const std::uint32_t (&a)[4], std::uint32_t b0, std::uint32_t b1) {
 #if GATEFOLD_TENSOR_CORES
   asm volatile(

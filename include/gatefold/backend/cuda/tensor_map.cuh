@@ -7,14 +7,16 @@
 #include "gatefold/core/error.hpp"
 #include "gatefold/core/types.hpp"
 
-/// Descriptions of matrices by which Hopper's tensor memory accelerator copies boxes of them to shared memory.
+/// Tensor maps: descriptors of matrices in global memory. Hopper's tensor memory accelerator uses them to copy boxes
+/// (parts of a matrix) to shared memory.
 namespace gatefold::detail_::device {
 
-/// Rows and columns of a box: 64 values are the 128 bytes that its swizzle permutes (Bf16Place).
+/// Rows, columns and bytes of a box. A row of 64 bfloat16 values has 128 bytes, the width of the swizzle (Bf16Place).
 inline constexpr int kBoxRows = 64, kBoxColumns = 64, kBoxBytes = kBoxRows * kBoxColumns * 2;
 
-/// The driver's cuTensorMapEncodeTiled, found through the runtime: programs link no driver library.
-/// @throws DeviceError where the driver has none
+/// Returns the driver's function cuTensorMapEncodeTiled. The runtime looks it up, so that programs need not link the
+/// driver library.
+/// @throws DeviceError if the driver does not have it
 inline decltype(&cuTensorMapEncodeTiled) encode_tiled() {
   static const auto function = [] {
     void* address = nullptr;
@@ -29,9 +31,13 @@ inline decltype(&cuTensorMapEncodeTiled) encode_tiled() {
   return function;
 }
 
-/// `matrices` matrices of `rows` rows, `step` values apart; coordinates of a box are (column, row, matrix). What is
-/// outside is 0.
-/// @param data  whole units (bf16_matrix.cuh), `columns` values of them, in rows that are `stride` values apart
+/// Returns the tensor map of `matrices` matrices of `rows` rows. The coordinates of a box are (column, row, matrix).
+/// Elements outside of the matrices read as 0.
+/// @param data     first value of the first matrix; a whole number of units in each row (bf16_matrix.cuh)
+/// @param columns  values in a row
+/// @param stride   values from one row to the next
+/// @param step     values from one matrix to the next
+/// @throws DeviceError if the driver refuses the arguments
 inline CUtensorMap tensor_map(const Bfloat16* data, Index columns, Index stride, Index rows, Index matrices,
                               Index step) {
   const auto number = [](Index n) { return static_cast<cuuint64_t>(n); };
@@ -47,7 +53,7 @@ inline CUtensorMap tensor_map(const Bfloat16* data, Index columns, Index stride,
     throw DeviceError("cuTensorMapEncodeTiled: error " + std::to_string(static_cast<int>(status)));
   return map;
 }
-/// Of one matrix, of any columns.
+/// Returns the tensor map of one matrix. `columns` need not be a whole number of units; it is rounded up.
 inline CUtensorMap tensor_map(const Bf16Matrix& a, Index columns, Index rows) {
   return tensor_map(a.data, bf16_stride(columns), a.stride, rows, 1, rows * a.stride);
 }

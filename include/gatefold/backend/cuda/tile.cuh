@@ -4,20 +4,21 @@
 
 #include "gatefold/core/types.hpp"
 
-/// How the tiled product is cut: plain compile-time values, which change speed and never a result.
+/// Tile sizes of the products of float and double. These compile-time values change the speed and never a result.
 namespace gatefold::detail_::device {
 
-/// A block of threads computes rows × columns of c, `depth` products of every sum at a time; a warp 8 × 4 threads of
-/// it, a thread row_parts × column_parts patches of 4 × 4.
-/// @tparam Whole   whether it is for operands all of whose fours are whole and aligned
-/// @tparam Blocks  how many blocks should fit a multiprocessor: bounds the registers of a thread
+/// Tile sizes. A block computes rows × columns of c, with `depth` products of every sum at a time. A warp has 8 × 4
+/// threads. A thread has row_parts × column_parts patches of 4 × 4 values.
+/// @tparam Whole   whether all groups of four values of the operands must be whole and aligned
+/// @tparam Blocks  the number of blocks that should fit a multiprocessor; it bounds the registers of a thread
 template <int Rows, int Columns, int Depth, int RowParts, int ColumnParts, bool Whole, int Blocks>
 struct TileShape {
   using Shape = TileShape;
   static constexpr int rows = Rows, columns = Columns, depth = Depth;
   static constexpr int row_parts = RowParts, column_parts = ColumnParts, blocks = Blocks;
   static constexpr bool whole = Whole;
-  static constexpr int tenths = blocks > 2 ? 5 : 9;  // of the blocks a device has room for, that are enough
+  // How many tenths of the blocks that fit a device are enough to keep it busy.
+  static constexpr int tenths = blocks > 2 ? 5 : 9;
   static constexpr int patch = 4, lane_rows = 8, lane_columns = 4;
   static constexpr int warp_rows = row_parts * patch * lane_rows, warp_columns = column_parts * patch * lane_columns;
   static constexpr int warps_down = rows / warp_rows, warps_across = columns / warp_columns;
@@ -26,8 +27,8 @@ struct TileShape {
   static_assert(rows % warp_rows == 0 && columns % warp_columns == 0, "gatefold: warps must tile the block");
 };
 
-/// For many tiles, for some, and for few or any operands. With two first matrices (a gated unit) a thread keeps both
-/// sums.
+/// Shapes for many tiles, for some tiles, and for few tiles or operands that are not whole. With two first matrices (a
+/// gated unit) a thread keeps the sums of both.
 template <class T, int Matrices>
 struct ManyTiles;
 template <>
@@ -49,9 +50,10 @@ struct ManyTiles<double, Matrices> : SomeTiles<double, Matrices> {};
 template <class T, int Matrices>
 struct FewTiles : TileShape<32, 64, 16, 1, 1, false, sizeof(T) == 4 ? 4 : 2> {};
 
-/// Blocks that a kernel promises to leave room for: one fewer where ptxas needs more registers than are left to it, and
-/// would spill. It does for blocks that stay, on sm_90 only where they keep the sums of two matrices, and from
-/// Blackwell on for the others too. Turing's shared memory holds fewer in any case.
+/// Returns the number of blocks for which a kernel must leave room on a multiprocessor. It is one less than
+/// Shape::blocks if ptxas would otherwise spill registers. That is the case for blocks that stay resident. On sm_90
+/// it is only the case if they keep the sums of two matrices, and from Blackwell on also for other blocks. The shared
+/// memory of Turing has room for fewer blocks anyway.
 template <class Shape, int Matrices, bool Stay>
 constexpr int promised_blocks() {
   constexpr int fewer = Shape::blocks > 1 ? Shape::blocks - 1 : 1;
@@ -66,16 +68,16 @@ constexpr int promised_blocks() {
 #endif
 }
 
-/// How many blocks of a shape a device of its kind has room for at a time.
+/// Returns the number of blocks of a shape that a device has room for at a time.
 template <class Shape>
 constexpr Index blocks_at_once(int multiprocessors) {
   return Index(Shape::blocks) * multiprocessors;
 }
 
-/// Rounds of blocks from which on a last one that is not full is a small part.
+/// The number of rounds of blocks from which a last round that is not full costs little.
 inline constexpr Index kManyRounds = 12;
 
-/// Whether so many tiles keep most of a device busy; where not, smaller ones do.
+/// Returns whether `tiles` tiles keep most of a device busy. If not, smaller tiles do.
 template <class Shape>
 constexpr bool fills_device(Index tiles, int multiprocessors) {
   return tiles * 10 >= blocks_at_once<Shape>(multiprocessors) * Shape::tenths;

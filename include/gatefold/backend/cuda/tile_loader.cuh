@@ -11,9 +11,9 @@
 
 namespace gatefold::detail_::device {
 
-inline constexpr int kPadding = 4;  // of rows in shared memory: lines that are written along depth meet other banks
+inline constexpr int kPadding = 4;  // of rows in shared memory, against bank conflicts of writes along the depth
 
-/// Copy a four from global to shared memory, asynchronously; zeros where it does not exist.
+/// Copies four neighbouring values from global to shared memory, asynchronously. Writes zeros if they do not exist.
 template <class W>
 __device__ void copy_four(void* to, const void* from, bool exists) {
   constexpr std::size_t size = sizeof(Four<W>), step = size < 16 ? size : 16;
@@ -22,24 +22,24 @@ __device__ void copy_four(void* to, const void* from, bool exists) {
     __pipeline_memcpy_async(static_cast<char*>(to) + i, static_cast<const char*>(from) + i, step, exists ? 0 : step);
 }
 
-/// One thread's share of moving `Lines` lines of an operand to shared memory, [depth][lines]: fours, a tile of `Depth`
-/// at a time. Contiguous lines are copied asynchronously; others are held from load to store, where they are turned,
-/// and so are rounded weights, which are widened.
+/// One thread's share of moving `Lines` lines of an operand to shared memory, [depth][lines]. A thread moves groups of
+/// four values, one tile of depth `Depth` at a time. Lines that are contiguous are copied asynchronously. Others are
+/// held in registers from load to store, which transposes them. Rounded weights are held too, because they are widened.
 ///
-/// Past the last line it reads the last ones again, whose sums nobody stores; past the depth it gives 0.
-/// @tparam Whole  whether every four of the operand is known to be whole and aligned
+/// Past the last line it reads the last lines again; the sums of those are never stored. Past the depth it writes 0.
+/// @tparam Whole  whether all groups of four of the operand are known to be whole and aligned
 template <class T, bool Whole, int Lines, int Depth, int Threads>
 class TileLoader {
-  static constexpr int kAcross = Depth / 4, kLineStep = Threads / kAcross;  // along_depth: fours of a line
-  static constexpr int kWidth = Lines / 4, kRowStep = Threads / kWidth;     // along_lines: fours of a row
-  static constexpr int kFours = divide_up(Lines * kAcross, Threads);        // mine
-  static constexpr bool kAll = Lines * kAcross % Threads == 0;              // whether all threads have as many
+  static constexpr int kAcross = Depth / 4, kLineStep = Threads / kAcross;  // along_depth: groups of four of a line
+  static constexpr int kWidth = Lines / 4, kRowStep = Threads / kWidth;     // along_lines: groups of four of a row
+  static constexpr int kFours = divide_up(Lines * kAcross, Threads);        // groups of four of a thread
+  static constexpr bool kAll = Lines * kAcross % Threads == 0;              // whether all threads have the same number
   static_assert(Threads % kAcross == 0 && Threads % kWidth == 0, "gatefold: a thread must keep its column of fours");
 
  public:
   using Shared = T[Depth][Lines + kPadding];
 
-  /// Lines [first, …) of `lines` in all, from place `begin` of their depth on.
+  /// Begins at line `first` of `lines`, at position `begin` of their depth.
   __device__ void begin(const Operand<T>& from, Index first, Index lines, Index depth, Index begin) {
     layout_ = from.layout;
     left_ = static_cast<int>(depth - begin);
@@ -67,7 +67,7 @@ class TileLoader {
     }
   }
 
-  /// Read the next tile: what is copied goes there at once.
+  /// Reads the next tile. Asynchronous copies write to `shared`; other values are held until store.
   __device__ void load(Shared& shared) {
     if (layout_ == Layout::along_depth) {
 #pragma unroll
@@ -93,9 +93,9 @@ class TileLoader {
           [&](int i, const char* from, bool inside) { held_[i] = load_four<Bfloat16>(from, inside ? width_ : 0); });
     }
     left_ -= Depth;
-    if (rows_) read_rows();  // of the tile after: loading it will not wait for them
+    if (rows_) read_rows();  // for the tile after it, so that its load does not wait
   }
-  /// Bring there what is held of the tile that was loaded last.
+  /// Writes the held values of the tile that was loaded last to `shared`.
   __device__ void store(Shared& shared) const {
     if (layout_ == Layout::along_lines) return;
 #pragma unroll
@@ -112,14 +112,15 @@ class TileLoader {
   }
 
  private:
-  /// along_depth: the place of my fours in their lines, and the line of the i-th.
+  /// along_depth: the position of this thread's groups of four in their lines, and the line of the i-th group.
   __device__ static int place() { return static_cast<int>(threadIdx.x) % kAcross * 4; }
   __device__ static int line(int i) { return static_cast<int>(threadIdx.x) / kAcross + i * kLineStep; }
-  /// Else the first line of my fours, and the depth of the i-th in a tile.
+  /// Otherwise: the first line of this thread's groups of four, and the depth of the i-th group in a tile.
   __device__ static int four() { return static_cast<int>(threadIdx.x) % kWidth * 4; }
   __device__ static int row(int i) { return static_cast<int>(threadIdx.x) / kWidth + i * kRowStep; }
 
-  /// @param count  how many of the four exist; the others are 0
+  /// Loads four neighbouring values and converts them to T.
+  /// @param count  the number of values that exist; the others become 0
   template <class W>
   __device__ Four<T> load_four(const char* from, int count) const {
     Four<T> four{};
@@ -138,7 +139,7 @@ class TileLoader {
     for (int i = 0; i < kFours; ++i) row_[i] = row(i) < left_ ? rows_[i * kRowStep] : 0;
     rows_ += Depth;
   }
-  /// f(i, from, whether it is inside the depth) for my fours
+  /// Calls f(i, from, inside) for this thread's groups of four; `inside`: whether the group is inside the depth.
   template <class F>
   __device__ void each_row(const F& f) {
 #pragma unroll
@@ -150,12 +151,14 @@ class TileLoader {
     if (!rows_) from_[0] += Depth * stride_;
   }
 
-  const char* from_[kFours];  // my fours of the next tile; not along_depth the first alone, with rows_ of row 0
-  const Index* rows_;         // along_lines: of my first four in the tile after the next, or null
-  Index row_[kFours];         // and of the next
+  // This thread's groups of four of the next tile. Unless along_depth only the first is used; with rows_ it points into
+  // row 0 of the matrix.
+  const char* from_[kFours];
+  const Index* rows_;  // along_lines: row number of the first group in the tile after the next; or null
+  Index row_[kFours];  // row numbers of the next tile
   Index stride_;
-  int left_;   // depth from the next tile on
-  int width_;  // along_lines: lines from mine on, up to 4
+  int left_;   // depth that is left from the next tile on
+  int width_;  // along_lines: lines from this thread's first line on, at most 4
   bool whole_;
   Layout layout_;
   Four<T> held_[kFours];

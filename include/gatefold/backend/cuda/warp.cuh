@@ -12,11 +12,12 @@
 namespace gatefold::detail_::device {
 
 /// The lanes of a row on a device: a warp, or an aligned part of one (backend/lanes.hpp). Sums and maxima are exchanged
-/// in a butterfly, so that every lane computes the same bits (maxima: up to the sign of zero, and without NaN). What a
-/// lane wrote to memory before, the others may read after.
+/// in a butterfly, so every lane computes the same bits. Exceptions are maxima with NaN and the sign of a maximum of
+/// zero. Each of these functions also orders memory: afterwards a lane can read values that the others wrote before.
 ///
-/// Callable from host code, where it would be wrong: functors are compiled for both sides and called on one.
-/// @tparam Size  a power of two up to 32; parts of a warp do not wait for each other
+/// The functions compile for the host too, because functors are compiled for both sides, but must only run on the
+/// device.
+/// @tparam Size  a power of two up to 32; different parts of a warp do not wait for each other
 template <int Size>
 struct WarpPart {
   static_assert(0 < Size && Size <= 32 && (Size & (Size - 1)) == 0, "gatefold: a warp is cut into powers of two");
@@ -27,7 +28,7 @@ struct WarpPart {
   GATEFOLD_HD T sum(T v) const {
 #ifdef __CUDA_ARCH__
     const unsigned mine = mask();
-    __syncwarp(mine);  // shuffles alone do not order memory
+    __syncwarp(mine);  // because shuffles do not order memory accesses
     for (int distance = size / 2; distance > 0; distance /= 2) v += __shfl_xor_sync(mine, v, distance);
 #endif
     return v;
@@ -36,7 +37,7 @@ struct WarpPart {
   GATEFOLD_HD T max(T v) const {
 #ifdef __CUDA_ARCH__
     const unsigned mine = mask();
-    __syncwarp(mine);  // shuffles alone do not order memory
+    __syncwarp(mine);  // because shuffles do not order memory accesses
     for (int distance = size / 2; distance > 0; distance /= 2) {
       const T other = __shfl_xor_sync(mine, v, distance);
       v = other > v ? other : v;
@@ -44,12 +45,12 @@ struct WarpPart {
 #endif
     return v;
   }
-  /// What the first lane has: a number, or a struct of whole words.
+  /// Returns the value of the first lane: a number, or a struct of whole 32-bit words.
   template <class T>
   GATEFOLD_HD T of_first(T v) const {
 #ifdef __CUDA_ARCH__
     const unsigned mine = mask();
-    __syncwarp(mine);  // shuffles alone do not order memory
+    __syncwarp(mine);  // because shuffles do not order memory accesses
     if constexpr (std::is_arithmetic_v<T>) {
       return __shfl_sync(mine, v, 0, size);
     } else {
@@ -67,7 +68,7 @@ struct WarpPart {
 
  private:
 #ifdef __CUDA_ARCH__
-  /// My part of the warp; rows are dealt to neighbouring threads of a block.
+  /// Returns the mask of the lanes of this part of the warp. Neighbouring threads of a block share a row.
   __device__ static unsigned mask() {
     if constexpr (size == 32) {
       return 0xffffffffu;
@@ -79,8 +80,8 @@ struct WarpPart {
 };
 using Warp = WarpPart<32>;
 
-/// A matrix of 4 × 4 that four neighbouring lanes hold by rows, transposed: what lane i had at j, lane j has at i. By
-/// all lanes of a warp.
+/// Transposes a 4 × 4 matrix of which each of four neighbouring lanes holds a row: afterwards v[i] of lane j is the
+/// former v[j] of lane i. All lanes of a warp must call it.
 __device__ inline void transpose_of_four(std::uint32_t (&v)[4]) {
 #pragma unroll
   for (int distance = 1; distance <= 2; distance *= 2) {
@@ -94,13 +95,13 @@ __device__ inline void transpose_of_four(std::uint32_t (&v)[4]) {
   }
 }
 
-/// One of the warps that share out the columns of a row (lanes.hpp, IndependentColumns).
+/// One of several warps that divide the columns of a row between them (lanes.hpp, IndependentColumns).
 struct WarpOfRow : Warp {
-  /// Of floats, that a lane has at a time: 16 bytes.
+  /// Neighbouring columns of float that a lane processes at once: 16 bytes.
   static constexpr int columns_at_once = 4;
   int part, parts;
 
-  /// f(i) for this lane's share of i < n.
+  /// Calls f(i) for this lane's share of i < n.
   template <class F>
   GATEFOLD_HD void share(Index n, const F& f) const {
     for (Index i = part * size + lane; i < n; i += parts * size) f(i);

@@ -5,14 +5,14 @@
 #include "gatefold/backend/cuda/device_code.cuh"
 
 /// The instructions of Hopper's asynchronous products and copies (PTX ISA: mbarrier, cp.async.bulk.tensor,
-/// wgmma.mma_async), for code compiled for sm_90a; elsewhere these functions do nothing, and nothing calls them.
+/// wgmma.mma_async), for code compiled for sm_90a. In other code these functions are empty and never called.
 namespace gatefold::detail_::device {
 
-/// An mbarrier in shared memory, named by its address there.
+/// An mbarrier, identified by its address in shared memory.
 struct Barrier {
   std::uint32_t address;
 
-  /// By one thread, before all others are let in.
+  /// Initialises the barrier. One thread calls it, before any other thread uses the barrier.
   __device__ void init(int arrivals) const {
 #if GATEFOLD_SM_90A
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(address), "r"(arrivals) : "memory");
@@ -23,13 +23,13 @@ struct Barrier {
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(address) : "memory");
 #endif
   }
-  /// Arrive, for copies of so many bytes in all, which the phase waits for too.
+  /// Arrives, and makes the phase also wait for copies of `bytes` bytes in total.
   __device__ void arrive_and_expect(int bytes) const {
 #if GATEFOLD_SM_90A
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(address), "r"(bytes) : "memory");
 #endif
   }
-  /// Until the phase of that parity is over.
+  /// Waits until the phase of that parity is complete.
   __device__ void wait(int parity) const {
 #if GATEFOLD_SM_90A
     std::uint32_t over = 0;
@@ -41,14 +41,14 @@ struct Barrier {
 #endif
   }
 };
-/// After the last init: what copies and other threads see.
+/// Makes the initialised barriers visible to copies and other threads. Call it after the last init.
 __device__ inline void fence_barrier_init() {
 #if GATEFOLD_SM_90A
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 #endif
 }
 
-/// Copy the box at (column, row, matrix) of a tensor map to shared memory; its bytes count for `full`.
+/// Copies the box at (column, row, matrix) of a tensor map to shared memory. Its bytes count for `full`.
 __device__ inline void copy_box(std::uint32_t to, const void* map, int column, int row, int matrix, Barrier full) {
 #if GATEFOLD_SM_90A
   asm volatile(
@@ -59,14 +59,14 @@ __device__ inline void copy_box(std::uint32_t to, const void* map, int column, i
 #endif
 }
 
-/// What this thread wrote to shared memory is there for products that are asked for later.
+/// Makes this thread's writes to shared memory visible to the products that start later.
 __device__ inline void fence_before_products() {
 #if GATEFOLD_SM_90A
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 #endif
 }
 
-/// Registers of every thread of a warpgroup from here on.
+/// Sets the number of registers of every thread of the warpgroup from here on.
 template <int Count, bool More>
 __device__ void set_registers() {
 #if GATEFOLD_SM_90A
@@ -78,26 +78,28 @@ __device__ void set_registers() {
 #endif
 }
 
-/// A matrix in shared memory as wgmma reads it: 128 bytes swizzled, 1024 from eight rows to the next eight.
-/// @param block_bytes  along_lines: from 64 lines to the next
+/// Returns the wgmma descriptor of a matrix in shared memory: 128-byte swizzle, 1024 bytes from eight rows to the next
+/// eight.
+/// @param block_bytes  along_lines: bytes from 64 lines to the next 64
 __device__ inline std::uint64_t matrix_descriptor(std::uint32_t address, std::uint32_t block_bytes) {
   return std::uint64_t(((address & 0x3ffff) >> 4) | (block_bytes >> 4 << 16)) |
          (std::uint64_t((1u << 30) | (1024 >> 4)) << 32);
 }
 
-/// The sums, or what products read, may have been written by other instructions.
+/// Orders earlier writes of the sums and the operands in registers before the products that follow. Required if other
+/// instructions wrote them.
 __device__ inline void begin_products() {
 #if GATEFOLD_SM_90A
   asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 #endif
 }
-/// Those asked for since the last commit are one group.
+/// Makes one group of the products started since the last commit.
 __device__ inline void commit_products() {
 #if GATEFOLD_SM_90A
   asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 #endif
 }
-/// Until all but the last `Pending` groups are done.
+/// Waits until all but the last `Pending` groups are complete.
 template <int Pending>
 __device__ void wait_products() {
 #if GATEFOLD_SM_90A
@@ -105,17 +107,17 @@ __device__ void wait_products() {
 #endif
 }
 
-/// Until all are done. No instruction that reads the sums can be moved before it: the compiler does not know that their
-/// registers are written later than the products stand in the code.
+/// Waits until all products are complete. The empty assembly keeps the compiler from moving reads of the sums before
+/// the wait: it does not know that the registers are written after the products' place in the code.
 __device__ inline void wait_for_sums(float (&sum)[128]) {
   wait_products<0>();
 #pragma unroll
   for (int i = 0; i < 128; ++i) asm volatile("" : "+f"(sum[i])::"memory");
 }
 
-/// sum (+)= a b for 64 × 16 and 16 × 256 values of bfloat16 in shared memory, by the four warps of a warpgroup: a lane
-/// has sums (16 warp + lane / 4 + 8 i, 8 j + 2 (lane % 4) + {0, 1}) in sum[4 j + 2 i + {0, 1}].
-/// @tparam AAlongLines, BAlongLines  whether a, b lie with lines, not depth, contiguous
+/// sum (+)= a b for 64 × 16 and 16 × 256 values of bfloat16 in shared memory. The four warps of a warpgroup call it
+/// together. A lane has the sums (16 warp + lane / 4 + 8 i, 8 j + 2 (lane % 4) + {0, 1}) in sum[4 j + 2 i + {0, 1}].
+/// @tparam AAlongLines, BAlongLines  whether in a, b the lines are contiguous, not the depth
 template <bool AAlongLines, bool BAlongLines>
 __device__ void add_product(float (&sum)[128], std::uint64_t a, std::uint64_t b, bool add) {
 #if GATEFOLD_SM_90A
