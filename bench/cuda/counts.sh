@@ -3,7 +3,7 @@
 # with --renew, write the output into that page.
 # Exit code 1 if a number differs or the program fails, 77 if the tables are those of another nvcc: its PTX may differ.
 set -euo pipefail
-page=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)/docs/gpu_speed.md
+page=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)/docs/explanation/gpu_speed.md
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
