@@ -5,14 +5,16 @@
 #include <cstring>
 #include <new>
 
+#include "gatefold/backend/one_thread.hpp"
 #include "gatefold/core/types.hpp"
 
 namespace fuzz {
 
 /// The least that tensors and files ask of a backend: memory of the host, and copies.
 struct Host {
-  struct Context {
+  struct Context : gatefold::OneThread {
     using Backend = Host;
+    Scope here() { return Scope(*this); }
   };
   static constexpr bool is_host = true;
 
