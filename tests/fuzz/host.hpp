@@ -14,6 +14,7 @@ namespace fuzz {
 struct Host {
   struct Context : gatefold::OneThread {
     using Backend = Host;
+    Context() : OneThread() {}
     Scope here() { return Scope(*this); }
   };
   static constexpr bool is_host = true;
