@@ -18,7 +18,7 @@ TEST_CASE("Cpu: copies between host and backend") {
   Cpu::to_host<double>(ctx, 0, nullptr, nullptr);
 }
 
-TEST_CASE("Cpu: memory is aligned to cache lines and can be poisoned") {
+TEST_CASE("Cpu: memory is aligned to a cache line, poison works") {
   void* p = Cpu::allocate(100);
   CHECK(reinterpret_cast<std::uintptr_t>(p) % 64 == 0);
   Cpu::poison(p, 100);
