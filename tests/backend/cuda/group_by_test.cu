@@ -88,7 +88,7 @@ TEST_CASE("cuda: group_by: numbers of groups around powers of two") {
   CHECK(difference_of_groups({69999, 65536, 65535, 0, 69999, 70000}, 70000) == "");
 }
 
-TEST_CASE("cuda: group_by: more than 31 bits throw before writing") {
+TEST_CASE("cuda: group_by: sizes beyond 31 bits throw before writing") {
   Cuda::Context ctx;
   const auto error_of = [&](Index keys, Index groups) {
     try {
