@@ -89,7 +89,7 @@ TEST_CASE("grouped_pair: requests AMX permission if it is called first" * doctes
 }
 #endif
 
-TEST_CASE("AMX stand-in: invalid configurations and unconfigured tiles fault" * doctest::skip(refuses)) {
+TEST_CASE("AMX unit: invalid configurations and unconfigured tiles fault" * doctest::skip(refuses)) {
   cpu::AmxTiles<Bfloat16>::permit();
   Unit unit;
   const auto loading = [&](const Bytes& bytes) { return fault([&] { unit.load_configuration(bytes.c); }); };
