@@ -35,7 +35,7 @@ TEST_CASE("Batch with slots as rows: each expert has its operands") {
   CHECK(batch.most_depth() == 4);
 }
 
-TEST_CASE("Batch with slots as depth: empty experts keep or clear sums") {
+TEST_CASE("Batch, slots as depth: empty experts leave or clear sums") {
   const std::vector<Index> offsets{0, 3, 3};
   std::vector<float> a(1), b(1), c(1);
   Batch<float> batch{.all = {.a = {a.data(), 4, false},

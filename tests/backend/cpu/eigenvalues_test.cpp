@@ -47,7 +47,7 @@ double determinant(View<const double, 2, Cpu> a, Complex sigma) {
 
 }  // namespace
 
-TEST_CASE("eigenvalues (1): roots of the characteristic polynomial, with the trace as their sum") {
+TEST_CASE("eigenvalues (1): roots of the characteristic polynomial, sum is trace") {
   for (const Index n : {1, 2, 3, 5, 12, 40}) {
     const Square<double> square{naive::random_vector<double>(n * n, 12)};
     const auto a = square.view();

@@ -8,7 +8,7 @@
 using namespace gatefold;
 using namespace gatefold::detail_::device;
 
-TEST_CASE("cuda: device_code: a program knows its compiled code") {
+TEST_CASE("cuda: device_code: is not plain") {
   // These tests are compiled for 8.0 and newer; only those named after Hopper for sm_90a, unless on hardware all are.
   CHECK(device_code() != DeviceCode::plain);
 }
