@@ -80,7 +80,7 @@ struct Plain {
 
 }  // namespace
 
-TEST_CASE("checkpoint: initial file is the same for any number of shards") {
+TEST_CASE("checkpoint: initial file does not depend on number of shards") {
   const support::TempDirectory folder;
   Plain plain;
   save_checkpoint(folder.path / "plain", plain.trainer, {{"note", "kept"}});

@@ -46,7 +46,7 @@ TEST_CASE("Staged: device data arrive in this and other processes") {
     }
 }
 
-TEST_CASE("Staged: a failing device read ends the run on all shards") {
+TEST_CASE("Staged: a failing device read ends all shards") {
   dist::Alone world;
   CHECK_THROWS_WITH_AS(dist::run(world, 3,
                                  [&](auto& shard) {

@@ -120,7 +120,7 @@ TEST_CASE("SyncNorm (1): values and gradients match one process within rounding"
   }
 }
 
-TEST_CASE("SyncNorm (1): norm over all shards by hand, empty shards too") {
+TEST_CASE("SyncNorm (1): norm over all shards, also without items") {
   // u(x) = x: z = x − ρ x/‖x‖, y = x + γ z.
   dist::Alone world;
   std::vector<Numbers> parts(4);
