@@ -168,7 +168,7 @@ TEST_CASE("reduction: some lanes wait for the block, the others of their warp fo
   expect_report<barrier_against_warp>(BlockSum{}, R"(^deadlock: of 64 threads 48 wait at a barrier and 16 in a warp)"
                                                   R"( for lanes that do not come \(mask 0xffffffff\))");
 }
-TEST_CASE("reduction: one past the end of shared memory") {
+TEST_CASE("reduction: lanes wait mutually at barrier and warp barrier") {
   expect_report<one_too_far>(BlockSum{}, R"(^out of bounds shared load of 4 bytes at 0x100 \(.*256 bytes\))");
 }
 
@@ -205,7 +205,7 @@ TEST_CASE("exchange: no barrier between the lanes of a warp") {
   expect_report<missing_warp_barrier>(Exchange{}, race_in("shared", "exchange"));
 }
 
-TEST_CASE("exchange: half of a warp waits at one barrier, half at another") {
+TEST_CASE("exchange: halves of a warp wait at different barriers") {
   expect_report<barrier_in_each_branch>(
       Exchange{}, "^divergent barrier: threads of one warp wait at different instructions: .*thread \\(16,0,0\\)$");
 }
