@@ -6,7 +6,7 @@
 
 using namespace gatefold;
 
-TEST_CASE("what is poisoned is so until it is not, to the byte, where the sanitizer is; elsewhere nothing happens") {
+TEST_CASE("address_sanitizer: poison marks bytes exactly until unpoison") {
   alignas(8) char memory[64] = {};
   detail_::address_sanitizer::poison(memory, sizeof memory);
   CHECK(support::poisoned(memory) == support::address_sanitized);

@@ -70,7 +70,7 @@ struct Set {
 
 }  // namespace
 
-TEST_CASE("the contract holds for Cpu and not for what lacks a part") {
+TEST_CASE("Backend: Cpu satisfies the concept, incomplete types do not") {
   static_assert(Backend<Cpu>);
   static_assert(!Backend<Bare> && !detail_::backend::Memory<Bare>);
   static_assert(!Backend<NoContext>);
@@ -95,7 +95,7 @@ TEST_CASE("for_each and for_rows visit every index once") {
   }
 }
 
-TEST_CASE("for_tasks runs every task once, with scratch of its own; what a task throws arrives") {
+TEST_CASE("for_tasks: runs each task once with its scratch, rethrows exceptions") {
   for (const int threads : {1, 2, 3})
     for (const bool eager : {false, true}) {
       Cpu::Context ctx(threads, eager);
@@ -166,14 +166,14 @@ TEST_CASE("group_by is a stable sort that leaves negative keys out") {
   }
 }
 
-TEST_CASE("group_by of nothing but negative keys") {
+TEST_CASE("group_by: with only negative keys every group is empty") {
   Cpu::Context ctx(1);
   std::vector<Index> keys(5, -1), offsets(4, 9), order(5);
   B::group_by(ctx, keys, offsets, order);
   CHECK(offsets == std::vector<Index>{0, 0, 0, 0});
 }
 
-TEST_CASE("group_by refuses a key of no group") {
+TEST_CASE("group_by: throws if a key exceeds the last group") {
   Cpu::Context ctx(1);
   const std::vector<Index> keys{0, 3, 1};
   std::vector<Index> offsets(4), order(3);
@@ -209,7 +209,7 @@ TEST_CASE_TEMPLATE("gemm: c (+)= op(a) op(b), then the epilogue", T, float, doub
         }
 }
 
-TEST_CASE_TEMPLATE("grouped_gemm, grouped_outer and grouped_sum", T, float, double) {
+TEST_CASE_TEMPLATE("grouped_gemm, grouped_outer and grouped_sum: equal naive loops", T, float, double) {
   const Index items = 13, inner = 10, outer = 7;
   for (const std::vector<Index>& counts :
        {std::vector<Index>{4}, {0, 3, 0, 20, 1, 0}, {0, 0, 0}, {40, 0, 0, 0}, std::vector<Index>(257, 1)}) {
@@ -269,7 +269,7 @@ TEST_CASE_TEMPLATE("grouped_gemm, grouped_outer and grouped_sum", T, float, doub
   }
 }
 
-TEST_CASE("an epilogue is told expert, slot and column") {
+TEST_CASE("epilogue: receives expert, slot and column") {
   Cpu::Context ctx(1);
   const std::vector<Index> offsets{0, 2, 2, 5};
   const auto a = matrix<double>(5, 3, 1);
@@ -289,7 +289,7 @@ TEST_CASE("an epilogue is told expert, slot and column") {
   }
 }
 
-TEST_CASE("copies to and from the backend are finished on return") {
+TEST_CASE("from_host and to_host: copies are complete on return") {
   Cpu::Context ctx(1);
   const auto from = random_vector<float>(100, 1);
   Tensor<float, 1, B> there(100);

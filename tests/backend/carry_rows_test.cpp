@@ -53,7 +53,7 @@ float by_hand(float v) {
 
 }  // namespace
 
-TEST_CASE("rows are carried as they are, or rounded to nearest even, to where they belong and nowhere else") {
+TEST_CASE("CarryRows: copies or rounds rows to their targets only") {
   for (const Index width : {1, 3, 8, 16, 37}) {
     CAPTURE(width);
     CHECK(differences<float, Cpu>(width, [](float v) { return v; }) == 0);
@@ -62,7 +62,7 @@ TEST_CASE("rows are carried as they are, or rounded to nearest even, to where th
   }
 }
 
-TEST_CASE("rows that are bfloat16 already are carried bit by bit") {
+TEST_CASE("CarryRows: copies bfloat16 rows bit by bit") {
   Cpu::Context ctx(1);
   const Index width = 37;
   Tensor<Bfloat16, 2, Cpu> from(3, width), to(2, width);

@@ -33,8 +33,7 @@ void expect_share(Index n, double chance, F&& share) {
 
 }  // namespace
 
-TEST_CASE_TEMPLATE("drop: element (n, d) goes by number n·D + d of the stream, on 1, 2, 3, 8 threads", T, float,
-                   double) {
+TEST_CASE_TEMPLATE("drop: element (n, d) uses random number n·D + d", T, float, double) {
   const Random random{Seed{9}, 4};
   for (const double rate : {0.1, 0.5, 0.9})
     for (const Index columns : {1, 7, 16, 45}) {
@@ -60,7 +59,7 @@ struct Triple {
 
 }  // namespace
 
-TEST_CASE_TEMPLATE("drop: handed on element by element, as devices run a step, values are the same", T, float, double) {
+TEST_CASE_TEMPLATE("drop: device-style calls for single elements give equal values", T, float, double) {
   const Random random{Seed{9}, 4};
   Cpu::Context ctx(2, true);
   const auto expected = dropped<T>(random, 0.4, 11, 45);
@@ -75,8 +74,7 @@ TEST_CASE_TEMPLATE("drop: handed on element by element, as devices run a step, v
   }
 }
 
-TEST_CASE_TEMPLATE("drop: as many as the binomial law says, of all, of a row, of a column, and of two streams", T,
-                   float, double) {
+TEST_CASE_TEMPLATE("drop: counts of dropped elements follow the binomial law", T, float, double) {
   const Index rows = 400, columns = 250;
   const Random random{Seed{2}, 1};
   for (const double rate : {0.1, 0.3, 0.7}) {

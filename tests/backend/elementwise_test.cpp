@@ -38,7 +38,7 @@ struct Pack {
 
 }  // namespace
 
-TEST_CASE_TEMPLATE("fill, copy, copy_scaled, add, add_scaled on every element and no other", T, float, double) {
+TEST_CASE_TEMPLATE("fill, copy and add functions: write every element, no other", T, float, double) {
   for (const Index n : {0, 1, 7, 64, 1000, 20000}) {
     Cpu::Context ctx(2);
     const auto a = random_vector<T>(n + 1, 1), b = random_vector<T>(n + 1, 2);
@@ -65,7 +65,7 @@ TEST_CASE_TEMPLATE("fill, copy, copy_scaled, add, add_scaled on every element an
   }
 }
 
-TEST_CASE("add may take its own output") {
+TEST_CASE("add: works in place") {
   Cpu::Context ctx(1);
   Vector<double> x = tensor<double>({1, -2, 3});
   add(ctx, x.view(), x.view());
@@ -74,7 +74,7 @@ TEST_CASE("add may take its own output") {
   CHECK(x(2) == 6);
 }
 
-TEST_CASE("the functors compute what their comments say") {
+TEST_CASE("elementwise functors: compute their documented formulas") {
   const std::vector<double> a{1, 2, 3}, b{10, 20, 30};
   std::vector<double> x{5, 6, 7}, y(3);
   const OneElement<double> at;
@@ -95,7 +95,7 @@ TEST_CASE("the functors compute what their comments say") {
   CHECK(y == std::vector<double>{-1, 20, 93});
 }
 
-TEST_CASE("packs: set_zero, zeros_like, copy_pack") {
+TEST_CASE("set_zero, zeros_like and copy_pack: handle packs of tensors") {
   Cpu::Context ctx(1);
   Pack p;
   p.parts.push_back(tensor<float>({1, 2}));
@@ -141,7 +141,7 @@ TEST_CASE("packs: set_zero, zeros_like, copy_pack") {
   set_zero(ctx, nothing);
 }
 
-TEST_CASE_TEMPLATE("for_rows: rows first, then every step in turn on every element; NoStep none", T, float, double) {
+TEST_CASE_TEMPLATE("for_rows: runs steps in order on each finished row", T, float, double) {
   for (const int threads : {1, 3})
     for (const Index columns : {1, 7, 64, 65}) {
       const Index items = 40;

@@ -25,7 +25,7 @@ struct TwoElements {
 
 }  // namespace
 
-TEST_CASE("OneElement reads and writes one value") {
+TEST_CASE("OneElement: reads and writes one value") {
   float x[2] = {1, 2};
   const OneElement<float> at;
   CHECK(at.load(x + 1) == 2);
@@ -40,7 +40,7 @@ TEST_CASE("Store: c = v") {
   CHECK(v.v[1] == 2);
 }
 
-TEST_CASE("AddBias: c = v + bias[e, j], whatever the row") {
+TEST_CASE("AddBias: c = v + bias[e, j] for any row") {
   const std::vector<double> bias{1, 2, 3, 10, 20, 30};
   const functor::AddBias<double, Cpu> add{Matrix(bias.data(), 2, 3)};
   for (Index e = 0; e < 2; ++e)
@@ -52,7 +52,7 @@ TEST_CASE("AddBias: c = v + bias[e, j], whatever the row") {
   CHECK(v.v[1] == 230);
 }
 
-TEST_CASE("AddTo: c = v + addend[s, j], whatever the expert") {
+TEST_CASE("AddTo: c = v + addend[s, j] for any expert") {
   const std::vector<double> addend{1, 2, 3, 10, 20, 30};
   const functor::AddTo<double, Cpu> add{Matrix(addend.data(), 2, 3)};
   for (Index s = 0; s < 2; ++s)

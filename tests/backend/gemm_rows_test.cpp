@@ -95,12 +95,12 @@ void check_grouped(typename B::Context&& ctx) {
 
 }  // namespace
 
-TEST_CASE("a grouped product hands out the rows of slots in use") {
+TEST_CASE("grouped_gemm_rows: passes each row of used slots to the functor") {
   for (const int threads : {1, 3}) check_grouped<Cpu>(Cpu::Context(threads, threads > 1));
   check_grouped<test::Naive>({});
 }
-TEST_CASE("a product hands out its rows, kept or not: Cpu") {
+TEST_CASE("gemm_rows on Cpu: passes each row, kept or not") {
   for (const int threads : {1, 3})
     for (const bool eager : {false, true}) check_all<Cpu>(Cpu::Context(threads, eager));
 }
-TEST_CASE("a product hands out its rows, kept or not: the naive backend") { check_all<test::Naive>({}); }
+TEST_CASE("gemm_rows on Naive: passes each row, kept or not") { check_all<test::Naive>({}); }

@@ -27,7 +27,7 @@ TablePlan plan_of(const KeyTable& t) {
 
 }  // namespace
 
-TEST_CASE("a table of keys is grouped, and its slots found back") {
+TEST_CASE("group_table: equals its definition and finds each key's slot") {
   for (const KeyTable& t : tables()) {
     CAPTURE(t.rows);
     CAPTURE(t.columns);

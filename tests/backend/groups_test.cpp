@@ -25,7 +25,7 @@ std::vector<Index> offsets_of(const std::vector<Index>& counts) {
 
 }  // namespace
 
-TEST_CASE("the expert of every slot, empty experts anywhere") {
+TEST_CASE("Groups: expert of every slot, with empty experts anywhere") {
   std::vector<Index> many(257, 2);
   many[0] = many[100] = many[101] = many[256] = 0;
   for (const std::vector<Index>& counts :
@@ -41,14 +41,14 @@ TEST_CASE("the expert of every slot, empty experts anywhere") {
   }
 }
 
-TEST_CASE("no experts at all") {
+TEST_CASE("Groups: works without experts") {
   const std::vector<Index> offsets{0};
   const Groups<Cpu> groups{offsets, {}, 0};
   CHECK(groups.experts() == 0);
   CHECK(groups.expert(0) == -1);
 }
 
-TEST_CASE("slots read the rows they are told, or their own") {
+TEST_CASE("Groups: slots read listed rows or their own") {
   const std::vector<Index> offsets{0, 2, 3}, rows{7, 4, 7};
   const Groups<Cpu> groups{offsets, rows, 3};
   CHECK(groups.row(0) == 7);
@@ -61,7 +61,7 @@ TEST_CASE("slots read the rows they are told, or their own") {
   CHECK(own.offsets.data() == offsets.data());
 }
 
-TEST_CASE("a range of experts keeps slot numbers") {
+TEST_CASE("Groups: a range of experts keeps slot numbers") {
   const std::vector<Index> offsets = offsets_of({2, 0, 3, 1});
   const std::vector<Index> rows{10, 11, 12, 13, 14, 15};
   const Groups<Cpu> groups{offsets, rows, 6};
@@ -78,7 +78,7 @@ TEST_CASE("a range of experts keeps slot numbers") {
   CHECK(groups.experts(3, 0).experts() == 0);
 }
 
-TEST_CASE("a part of the experts has no slots of the others, before it or after it") {
+TEST_CASE("Groups: a range of experts excludes slots of other experts") {
   const std::vector<Index> offsets{0, 2, 2, 5, 7};
   const Groups<Cpu> all{View<const Index, 1, Cpu>(offsets.data(), 5), {}, 7};
   const Groups<Cpu> part = all.experts(1, 2);  // experts 1 (empty) and 2: slots 2, 3, 4

@@ -30,7 +30,7 @@ std::vector<Index> shuffled(Index count, unsigned seed) {
 
 }  // namespace
 
-TEST_CASE("heap_sort: any length, any order, as std::sort") {
+TEST_CASE("heap_sort: equals std::sort for any length and order") {
   for (const Index count : {0, 1, 2, 3, 4, 7, 8, 100, 257})
     for (unsigned seed = 0; seed < 5; ++seed) {
       const auto value = values_with_ties(count, seed);
@@ -41,7 +41,7 @@ TEST_CASE("heap_sort: any length, any order, as std::sort") {
     }
 }
 
-TEST_CASE("offer: the list keeps the first of all it was offered, whatever their order") {
+TEST_CASE("offer: keeps the first candidates, in any order of offers") {
   for (const Index count : {0, 1, 5, 60})
     for (const Index room : {0, 1, 4, 60, 100})
       for (unsigned seed = 0; seed < 5; ++seed) {

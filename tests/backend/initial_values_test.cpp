@@ -21,7 +21,7 @@ double largest(const std::vector<double>& x) {
 
 }  // namespace
 
-TEST_CASE("Initial (1): weights and biases are U(±scale/√in), number i of the stream") {
+TEST_CASE("Initial (1): weights and biases are U(±scale/√in) from the stream") {
   Cpu::Context ctx(2);
   const auto w = initial_weights<double>(ctx, Initial{}, Seed{3}, 5, 16, 40);
   static_assert(std::is_same_v<decltype(w), const Tensor<double, 3, Cpu>>);
@@ -38,7 +38,7 @@ TEST_CASE("Initial (1): weights and biases are U(±scale/√in), number i of the
   CHECK(largest(small) > 0.000249);
 }
 
-TEST_CASE("Initial (2): the reference's weights are U(±1/√(in·out)), its biases 0") {
+TEST_CASE("Initial (2): reference weights are U(±1/√(in·out)), biases are 0") {
   Cpu::Context ctx(1);
   const Initial reference = Initial::reference();
   const auto w = values(initial_weights<double>(ctx, reference, Seed{3}, 30, 16, 64));
@@ -74,7 +74,7 @@ TEST_CASE("Initial (5): zero") {
   CHECK(values(initial_biases<float>(ctx, Initial::zero(), Seed{3}, 5, 4)) == std::vector<double>(4, 0.0));
 }
 
-TEST_CASE("Initial: shared experts all begin as the first one") {
+TEST_CASE("Initial: shared experts all equal the first expert") {
   Cpu::Context ctx(2);
   const Initial initial{.shared = true};
   const auto one = values(initial_weights<double>(ctx, Initial{}, Seed{3}, 1, 6, 7));
@@ -88,7 +88,7 @@ TEST_CASE("Initial: shared experts all begin as the first one") {
   CHECK(initial_weights<double>(ctx, initial, Seed{3}, 0, 6, 7).size() == 0);
 }
 
-TEST_CASE("repeat_first: parts inside blocks") {
+TEST_CASE("repeat_first: copies the first part within each block") {
   Cpu::Context ctx(2);
   auto x = uniform_tensor<double>(ctx, Seed{5}, 1, 3, 4, 5);  // 3 blocks of 4 parts of 5
   const auto before = values(x);
@@ -100,7 +100,7 @@ TEST_CASE("repeat_first: parts inside blocks") {
   CHECK(wrong == 0);
 }
 
-TEST_CASE("Initial: options that do not fit say so") {
+TEST_CASE("Initial: invalid options throw") {
   Cpu::Context ctx(1);
   CHECK(message_of([&] { (void)initial_weights<float>(ctx, Initial::normal(-1), {}, 2, 3, 4); }) ==
         "Initial: scale: expected a finite number, at least 0, got -1");

@@ -99,7 +99,7 @@ using Out2 = View<double, 2, Cpu>;
 
 }  // namespace
 
-TEST_CASE("one lane does the whole row and shares with itself") {
+TEST_CASE("OneLane: computes a whole row, reductions return their argument") {
   static_assert(OneLane::size == 1 && OneLane::lane == 0);
   CHECK(OneLane{}.sum(2.5) == 2.5);
   CHECK(OneLane{}.max(-3.0f) == -3.0f);
@@ -112,14 +112,14 @@ TEST_CASE("one lane does the whole row and shares with itself") {
   CHECK(max[1] == -1);
 }
 
-TEST_CASE("columns of a row are zeroed, and none beyond") {
+TEST_CASE("zero_columns: writes zeros to the columns of a row only") {
   std::vector<double> x(6, -1);
   zero_columns(OneLane{}, x.data() + 1, 4);
   zero_columns(OneLane{}, x.data(), 0);
   CHECK(x == std::vector<double>{-1, 0, 0, 0, 0, -1});
 }
 
-TEST_CASE("row functors mean the same on several lanes as on one") {
+TEST_CASE("row functors: several lanes give the results of one lane") {
   const Index rows = 5;
   for (const Index columns : {1, 3, 8, 37})
     for (const int lanes : {2, 4}) {
@@ -208,7 +208,7 @@ TEST_CASE("row functors mean the same on several lanes as on one") {
     }
 }
 
-TEST_CASE("what the first lane reads is the same on every lane, and read once") {
+TEST_CASE("from_first: reads once and gives every lane the same value") {
   for (const int size : {1, 2, 5}) {
     std::vector<int> calls(static_cast<std::size_t>(size));
     std::vector<double> got(calls.size());

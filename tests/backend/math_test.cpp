@@ -16,7 +16,7 @@ constexpr T not_a_number = std::numeric_limits<T>::quiet_NaN();
 
 }  // namespace
 
-TEST_CASE_TEMPLATE("scalar functions are those of the standard library", T, float, double) {
+TEST_CASE_TEMPLATE("functor::math: scalar functions equal the standard library", T, float, double) {
   for (T v = -20; v <= 20; v += T(0.37)) {
     CHECK(functor::math::exp(v) == std::exp(v));
     CHECK(functor::math::erf(v) == std::erf(v));
@@ -27,7 +27,7 @@ TEST_CASE_TEMPLATE("scalar functions are those of the standard library", T, floa
   }
 }
 
-TEST_CASE_TEMPLATE("where_positive takes its second value for zero, minus zero and NaN", T, float, double) {
+TEST_CASE_TEMPLATE("where_positive: zero, minus zero and NaN select the second value", T, float, double) {
   CHECK(functor::math::where_positive(T(1), T(2), T(3)) == 2);
   CHECK(functor::math::where_positive(T(-1), T(2), T(3)) == 3);
   CHECK(functor::math::where_positive(T(0), T(2), T(3)) == 3);
@@ -36,7 +36,7 @@ TEST_CASE_TEMPLATE("where_positive takes its second value for zero, minus zero a
   CHECK(functor::math::where_positive(infinity<T>, T(2), T(3)) == 2);
 }
 
-TEST_CASE_TEMPLATE("sigmoid and softplus against extended precision", T, float, double) {
+TEST_CASE_TEMPLATE("sigmoid and softplus: match extended precision", T, float, double) {
   const double epsilon = std::numeric_limits<T>::epsilon();
   for (T v = -30; v <= 30; v += T(0.173)) {
     const long double x = v;
@@ -48,7 +48,7 @@ TEST_CASE_TEMPLATE("sigmoid and softplus against extended precision", T, float, 
   }
 }
 
-TEST_CASE_TEMPLATE("sigmoid and softplus far out", T, float, double) {
+TEST_CASE_TEMPLATE("sigmoid and softplus: large and infinite arguments", T, float, double) {
   CHECK(functor::math::sigmoid(T(0)) == T(0.5));
   CHECK(functor::math::sigmoid(T(1000)) == 1);
   CHECK(functor::math::sigmoid(T(-1000)) == 0);

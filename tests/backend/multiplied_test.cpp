@@ -51,7 +51,7 @@ struct Rounding {
 
 }  // namespace
 
-TEST_CASE("the sum of two products, by their definition") {
+TEST_CASE("sum of two grouped products: equals its definition") {
   Cpu::Context ctx(1);
   const Index slots = 7, depth = 5, columns = 3;
   const std::vector<Index> offsets{1, 4, 4, 6};
@@ -74,7 +74,7 @@ TEST_CASE("the sum of two products, by their definition") {
     for (Index j = 0; j < columns; ++j) CHECK(c(s, j) == -77);
 }
 
-TEST_CASE("nothing is rounded where a backend multiplies what it is given") {
+TEST_CASE("rounded_once: makes no copy on a backend without rounding") {
   Cpu::Context ctx(1);
   Tensor<float, 2, Cpu> a(2, 3), room = constant_tensor<float>(ctx, 5.f, 2, 3);
   const std::vector<Index> offsets{0, 2};
@@ -85,7 +85,7 @@ TEST_CASE("nothing is rounded where a backend multiplies what it is given") {
   for (Index i = 0; i < 6; ++i) CHECK(room.data()[i] == 5);
 }
 
-TEST_CASE("a backend that names Multiplied is asked to round, and to sum what was rounded") {
+TEST_CASE("rounded_once: calls the backend that defines Multiplied") {
   Rounding::Context ctx;
   float rows[2] = {}, room[2] = {}, w[1] = {}, v[1] = {};
   Bfloat16 a[2] = {}, b[2] = {};

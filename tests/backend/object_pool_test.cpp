@@ -6,7 +6,7 @@
 
 using gatefold::ObjectPool;
 
-TEST_CASE("what was lent is lent again, with its memory") {
+TEST_CASE("ObjectPool: a returned object is lent again with its memory") {
   ObjectPool lender;
   const double* first;
   {
@@ -22,7 +22,7 @@ TEST_CASE("what was lent is lent again, with its memory") {
   CHECK(other->empty());
 }
 
-TEST_CASE("objects are destroyed with their lender") {
+TEST_CASE("ObjectPool: destroys its objects") {
   static int alive = 0;
   struct Counted {
     Counted() { ++alive; }

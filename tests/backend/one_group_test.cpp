@@ -6,7 +6,7 @@
 
 using namespace gatefold;
 
-TEST_CASE("all rows are the slots of expert 0, in their own order") {
+TEST_CASE("one_group: all rows are slots of expert 0 in order") {
   Cpu::Context ctx(1);
   for (const Index rows : {0, 1, 257}) {
     const auto mark = ctx.mark();
@@ -25,7 +25,7 @@ TEST_CASE("all rows are the slots of expert 0, in their own order") {
   }
 }
 
-TEST_CASE("even offsets") {
+TEST_CASE("EvenOffsets: expert e begins at e times the group size") {
   Index offsets[4] = {};
   const functor::EvenOffsets<Cpu> even{5, View<Index, 1, Cpu>(offsets, 4)};
   for (Index e = 0; e < 4; ++e) even(e);

@@ -49,7 +49,7 @@ struct InRows {
 
 }  // namespace
 
-TEST_CASE("scopes nest in one thread; another thread waits its turn or is refused") {
+TEST_CASE("OneThread: scopes nest in one thread, a second thread throws") {
   OneThread object;
   {
     const OneThread::Scope one(object), two(object);
@@ -61,7 +61,7 @@ TEST_CASE("scopes nest in one thread; another thread waits its turn or is refuse
   const OneThread::Scope again(object);
 }
 
-TEST_CASE("a scope that ends with an exception is over") {
+TEST_CASE("OneThread: a scope ends with an exception") {
   OneThread object;
   const auto fail = [&] {
     const OneThread::Scope scope(object);
@@ -71,7 +71,7 @@ TEST_CASE("a scope that ends with an exception is over") {
   CHECK(elsewhere([&] { const OneThread::Scope scope(object); }) == "");
 }
 
-TEST_CASE("one context in two threads is found, by its marks and by its loops") {
+TEST_CASE("OneThread: using one context in two threads throws") {
   Cpu::Context ctx(2);
   {
     const auto mark = ctx.mark();
@@ -101,7 +101,7 @@ TEST_CASE("one context in two threads is found, by its marks and by its loops") 
   CHECK(said == refused);
 }
 
-TEST_CASE("tasks use the contexts they are given, and the outer one in the calling thread alone") {
+TEST_CASE("for_tasks: only the calling thread may use the outer context") {
   Cpu::Context ctx(3, true);
   std::atomic<int> done = 0;
   Cpu::for_tasks(ctx, 12, [&](Cpu::Context& own, Index, Index count) {

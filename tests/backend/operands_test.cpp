@@ -6,7 +6,7 @@
 
 using namespace gatefold;
 
-TEST_CASE("floats are rounded, and nothing else") {
+TEST_CASE("RoundedFloats: rounds float to bfloat16 and keeps double") {
   CHECK(std::is_same_v<AsTheyAre::Of<float>, float>);
   CHECK(std::is_same_v<AsTheyAre::Of<double>, double>);
   CHECK(std::is_same_v<RoundedFloats::Of<float>, Bfloat16>);

@@ -33,7 +33,7 @@ std::vector<std::vector<T>> ascending() {
 
 }  // namespace
 
-TEST_CASE_TEMPLATE("order keys order numbers, NaN below all", T, float, double) {
+TEST_CASE_TEMPLATE("order_key: keeps the order of numbers, NaN is lowest", T, float, double) {
   const auto classes = ascending<T>();
   for (std::size_t a = 0; a < classes.size(); ++a)
     for (std::size_t b = 0; b < classes.size(); ++b)
@@ -47,7 +47,7 @@ TEST_CASE_TEMPLATE("order keys order numbers, NaN below all", T, float, double) 
         }
 }
 
-TEST_CASE_TEMPLATE("is_finite and the magnitude are read from bits", T, float, double) {
+TEST_CASE_TEMPLATE("is_finite and magnitude_bits: read the bits of the number", T, float, double) {
   for (const auto& equals : ascending<T>())
     for (const T v : equals) {
       CHECK(functor::is_finite(v) == std::isfinite(v));

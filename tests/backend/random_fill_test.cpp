@@ -9,7 +9,7 @@
 
 using namespace gatefold;
 
-TEST_CASE_TEMPLATE("element i is number i of the stream, on any number of threads", T, float, double) {
+TEST_CASE_TEMPLATE("fill_uniform, fill_normal: element i is number i of the stream", T, float, double) {
   for (const int threads : {1, 2}) {
     Cpu::Context ctx(threads);
     Tensor<T, 2, Cpu> u(300, 70), n(300, 70);
@@ -26,7 +26,7 @@ TEST_CASE_TEMPLATE("element i is number i of the stream, on any number of thread
   }
 }
 
-TEST_CASE_TEMPLATE("mean and variance of filled tensors", T, float, double) {
+TEST_CASE_TEMPLATE("fill_uniform, fill_normal: mean and variance are right", T, float, double) {
   Cpu::Context ctx(1);
   const Index count = 100000;
   const double n = static_cast<double>(count);
@@ -50,7 +50,7 @@ TEST_CASE_TEMPLATE("mean and variance of filled tensors", T, float, double) {
   CHECK(std::abs(normal_variance - 0.01) < 5 * 0.01 * std::sqrt(2 / n));
 }
 
-TEST_CASE("new tensors have the extents and values asked for") {
+TEST_CASE("uniform_tensor: has the given extents and values of the stream") {
   Cpu::Context ctx(1);
   const auto u = uniform_tensor<double>(ctx, Seed{4}, 0.25, 3, 5, 7);
   static_assert(std::is_same_v<decltype(u), const Tensor<double, 3, Cpu>>);
@@ -75,7 +75,7 @@ TEST_CASE("new tensors have the extents and values asked for") {
   CHECK(uniform_tensor<float>(ctx, Seed{}, 1, 0, 8).size() == 0);
 }
 
-TEST_CASE("seeds differ") {
+TEST_CASE("uniform_tensor: different seeds give different values") {
   Cpu::Context ctx(1);
   const auto a = uniform_tensor<double>(ctx, Seed{1}, 1, 100), b = uniform_tensor<double>(ctx, Seed{2}, 1, 100);
   Index equal = 0;

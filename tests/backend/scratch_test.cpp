@@ -42,12 +42,12 @@ constexpr Index kMegabyte = Index(1) << 20;
 
 }  // namespace
 
-TEST_CASE("an arena belongs to one context") {
+TEST_CASE("Arena: cannot be copied") {
   static_assert(!std::is_copy_constructible_v<Arena> && !std::is_copy_assignable_v<Arena>);
   static_assert(!std::is_copy_constructible_v<Arena::Mark>);
 }
 
-TEST_CASE("views have the extents asked for and do not overlap") {
+TEST_CASE("Arena: views have the given extents and do not overlap") {
   Arena arena;
   const auto mark = arena.mark();
   const View<double, 2, Counting> a = arena.scratch<double>(3, 5);
@@ -63,7 +63,7 @@ TEST_CASE("views have the extents asked for and do not overlap") {
   CHECK(b(0) == 2);
 }
 
-TEST_CASE("views are 256 bytes apart, and as well aligned as the backend's memory") {
+TEST_CASE("Arena: views are aligned to 256 bytes and backend alignment") {
   Arena arena;
   const auto mark = arena.mark();
   for (const Index bytes : {1, 255, 256, 257, 0, 3}) CHECK(address(arena.scratch<char>(bytes).data()) % 256 == 0);
@@ -73,7 +73,7 @@ TEST_CASE("views are 256 bytes apart, and as well aligned as the backend's memor
   for (const Index bytes : {1, 255, 256, 257, 5000000}) CHECK(address(ctx.scratch<char>(bytes).data()) % 64 == 0);
 }
 
-TEST_CASE("marks nest: each gives back what was taken since") {
+TEST_CASE("Arena: nested marks release the scratch taken since") {
   Arena arena;
   const auto outer = arena.mark();
   double* const first = arena.scratch<double>(10).data();
@@ -94,7 +94,7 @@ TEST_CASE("marks nest: each gives back what was taken since") {
   CHECK(second != third);
 }
 
-TEST_CASE("the address sanitizer knows, to the byte, what is taken") {
+TEST_CASE("Arena: the address sanitizer sees exactly the bytes in use") {
   using support::poisoned;
   const bool reported = support::address_sanitized;
   Arena arena;
@@ -118,7 +118,7 @@ TEST_CASE("the address sanitizer knows, to the byte, what is taken") {
   CHECK(!poisoned(arena.scratch<char>(5 * kMegabyte).data()));
 }
 
-TEST_CASE("nothing is allocated before it is needed, and later steps run in the memory of the first") {
+TEST_CASE("Arena: allocates on first use, later steps reuse the memory") {
   const int allocations = Counting::allocations, releases = Counting::releases;
   {
     Arena arena;
@@ -146,7 +146,7 @@ TEST_CASE("nothing is allocated before it is needed, and later steps run in the 
   CHECK(Counting::releases - releases == Counting::allocations - allocations);
 }
 
-TEST_CASE("chunks do not move while the arena grows") {
+TEST_CASE("Arena: chunks do not move while it grows") {
   Arena arena;
   const auto mark = arena.mark();
   const View<Index, 1, Counting> early = arena.scratch<Index>(100);
@@ -155,7 +155,7 @@ TEST_CASE("chunks do not move while the arena grows") {
   for (Index i = 0; i < 100; ++i) CHECK(early(i) == i);
 }
 
-TEST_CASE("a mark taken before the arena grew gives back the new chunks too") {
+TEST_CASE("Arena: an older mark also releases new chunks") {
   Arena arena;
   {
     const auto mark = arena.mark();
@@ -170,7 +170,7 @@ TEST_CASE("a mark taken before the arena grew gives back the new chunks too") {
   CHECK(arena.capacity() == held);
 }
 
-TEST_CASE("what is small does not stand in the way of what is large") {
+TEST_CASE("Arena: small requests do not block space for large ones") {
   Arena arena;
   const auto outer = arena.mark();
   const char* const early = arena.scratch<char>(1).data();
@@ -189,7 +189,7 @@ TEST_CASE("what is small does not stand in the way of what is large") {
   CHECK(arena.capacity() == held);
 }
 
-TEST_CASE("the second time the same is taken nothing grows, whatever is taken and given back between") {
+TEST_CASE("Arena: repeating the same requests does not grow it") {
   for (unsigned walk = 0; walk < 50; ++walk) {
     Arena arena;
     const auto never_joined = arena.mark();
@@ -215,7 +215,7 @@ TEST_CASE("the second time the same is taken nothing grows, whatever is taken an
   }
 }
 
-TEST_CASE("chunks become one when nothing is taken, not before; where memory is short, with the next that asks") {
+TEST_CASE("Arena: joins chunks when empty, later if memory is short") {
   const int allocations = Counting::allocations, releases = Counting::releases;
   {
     Arena arena;
@@ -241,7 +241,7 @@ TEST_CASE("chunks become one when nothing is taken, not before; where memory is 
   CHECK(Counting::releases - releases == Counting::allocations - allocations);
 }
 
-TEST_CASE("small requests share a chunk, empty ones are fine") {
+TEST_CASE("Arena: small requests share a chunk, empty requests work") {
   Arena arena;
   const auto mark = arena.mark();
   for (int i = 0; i < 1000; ++i) arena.scratch<double>(8);
@@ -251,7 +251,7 @@ TEST_CASE("small requests share a chunk, empty ones are fine") {
   CHECK(arena.capacity() == static_cast<std::size_t>(kMegabyte));
 }
 
-TEST_CASE("an arena survives a failed allocation") {
+TEST_CASE("Arena: stays usable after a failed allocation") {
   const int allocations = Counting::allocations, releases = Counting::releases;
   {
     Arena arena;
@@ -268,7 +268,7 @@ TEST_CASE("an arena survives a failed allocation") {
 }
 
 #ifndef NDEBUG
-TEST_CASE("debug builds poison what a mark gives back, and nothing else") {
+TEST_CASE("Arena: debug builds poison only the memory that marks release") {
   Arena arena;
   const auto outer = arena.mark();
   const View<double, 1, Counting> kept = arena.scratch<double>(4);
@@ -293,7 +293,7 @@ TEST_CASE("debug builds poison what a mark gives back, and nothing else") {
 #endif
 
 #ifndef NDEBUG
-TEST_CASE("memory that nobody wrote reads as NaN: fresh, given back, and after the chunks were joined") {
+TEST_CASE("Arena: unwritten memory reads as NaN in debug builds") {
   Arena arena;
   for (int step = 0; step < 3; ++step) {
     const auto mark = arena.mark();

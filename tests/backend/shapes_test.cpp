@@ -7,7 +7,7 @@
 
 using namespace gatefold;
 
-TEST_CASE("tensors of shapes have extents of any size and take no memory") {
+TEST_CASE("Shapes: tensors have extents of any size without memory") {
   Shapes::Context ctx;
   const auto x = uniform_tensor<double>(ctx, Seed{1}, 1.0, Index(1) << 20, Index(1) << 36);
   CHECK(x.extent(0) == Index(1) << 20);

@@ -27,7 +27,7 @@ std::vector<T> softmax(const std::vector<T>& z, Index rows) {
 
 }  // namespace
 
-TEST_CASE_TEMPLATE("softmax of rows", T, float, double) {
+TEST_CASE_TEMPLATE("softmax: rows equal the definition", T, float, double) {
   for (const Index columns : {1, 2, 7, 8, 16, 21, 257}) {
     const Index rows = 4;
     const auto z = random_vector<T>(rows * columns, 1);
@@ -46,7 +46,7 @@ TEST_CASE_TEMPLATE("softmax of rows", T, float, double) {
   }
 }
 
-TEST_CASE_TEMPLATE("softmax of equal, huge and infinite logits", T, float, double) {
+TEST_CASE_TEMPLATE("softmax: equal, huge and infinite logits", T, float, double) {
   const T inf = std::numeric_limits<T>::infinity();
   for (const T v : softmax<T>({5, 5, 5, 5}, 1)) CHECK(v == T(0.25));
   CHECK(softmax<T>({1000, -1000, 0}, 1) == std::vector<T>{1, 0, 0});
@@ -56,7 +56,7 @@ TEST_CASE_TEMPLATE("softmax of equal, huge and infinite logits", T, float, doubl
   for (const T v : softmax<T>({1, std::numeric_limits<T>::quiet_NaN(), 2}, 1)) CHECK(std::isnan(v));
 }
 
-TEST_CASE_TEMPLATE("softmax: a NaN in any column is the NaN of its row alone", T, float, double) {
+TEST_CASE_TEMPLATE("softmax: a NaN affects only its own row", T, float, double) {
   for (const Index columns : {1, 8, 16, 19, 64})
     for (Index at = 0; at < columns; ++at) {
       auto z = random_vector<T>(2 * columns, 3);
@@ -72,7 +72,7 @@ TEST_CASE_TEMPLATE("softmax: a NaN in any column is the NaN of its row alone", T
     }
 }
 
-TEST_CASE_TEMPLATE("the logarithm of softmax, of numbers as large as they come", T, float, double) {
+TEST_CASE_TEMPLATE("log-softmax: accurate for very large logits", T, float, double) {
   Cpu::Context ctx(1);
   const double epsilon = std::numeric_limits<T>::epsilon();
   for (const Index columns : {1, 2, 8, 19, 64})
@@ -101,7 +101,7 @@ TEST_CASE_TEMPLATE("the logarithm of softmax, of numbers as large as they come",
     }
 }
 
-TEST_CASE("softmax may be taken in place") {
+TEST_CASE("softmax: works in place") {
   Cpu::Context ctx(1);
   std::vector<double> z{1, 2, 3};
   const auto expected = softmax(z, 1);
@@ -111,7 +111,7 @@ TEST_CASE("softmax may be taken in place") {
   CHECK(z == expected);
 }
 
-TEST_CASE("the adjoint of softmax against central differences") {
+TEST_CASE("softmax backward: equals central differences") {
   const Index rows = 3;
   for (const Index columns : {2, 5, 257}) {
     Cpu::Context ctx(1);
@@ -140,7 +140,7 @@ TEST_CASE("the adjoint of softmax against central differences") {
   }
 }
 
-TEST_CASE("a softmax of one column has no gradient") {
+TEST_CASE("softmax backward: one column has gradient 0") {
   Cpu::Context ctx(1);
   const double p = 1, dp = 3;
   double dz = 7;

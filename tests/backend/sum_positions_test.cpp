@@ -9,8 +9,7 @@
 
 using namespace gatefold;
 
-TEST_CASE_TEMPLATE("the first positions of items are summed in order, then scaled; their adjoint is added", T, float,
-                   double) {
+TEST_CASE_TEMPLATE("SumPositions: sums positions in order and scales, backward adds", T, float, double) {
   Cpu::Context ctx(2);
   constexpr Index items = 5, length = 4;
   for (const Index dim : {1, 7, 16, 37})

@@ -53,7 +53,7 @@ bool untouched_are_nan(const Table<T, Cpu>& g) {
 
 }  // namespace
 
-TEST_CASE_TEMPLATE("zero writes touched rows, and then none is touched", T, float, double) {
+TEST_CASE_TEMPLATE("zero: clears touched rows and their marks", T, float, double) {
   for (const int threads : {1, 3}) {
     Cpu::Context ctx(threads, true);
     auto g = gradient<T>(ctx);
@@ -70,7 +70,7 @@ TEST_CASE_TEMPLATE("zero writes touched rows, and then none is touched", T, floa
   }
 }
 
-TEST_CASE_TEMPLATE("norms and verdicts are those of touched rows, whose numbers alone are read", T, float, double) {
+TEST_CASE_TEMPLATE("sum_of_squares and all_finite: read only touched rows", T, float, double) {
   Cpu::Context ctx(2, true);
   const auto sparse = gradient<T>(ctx), with_zeros = gradient<T>(ctx, 0);
   double squares = 0, expected = 0;
@@ -86,8 +86,7 @@ TEST_CASE_TEMPLATE("norms and verdicts are those of touched rows, whose numbers 
   CHECK(!all_finite(ctx, all));
 }
 
-TEST_CASE_TEMPLATE("AdamW and Sgd, clipped too, step touched rows as they step a matrix, and leave the others", T,
-                   float, double) {
+TEST_CASE_TEMPLATE("AdamW, Sgd: update touched rows like a matrix, skip others", T, float, double) {
   const auto check = [](const auto& optimizer) {
     Cpu::Context ctx(2, true);
     auto g = gradient<T>(ctx);
@@ -120,7 +119,7 @@ TEST_CASE_TEMPLATE("AdamW and Sgd, clipped too, step touched rows as they step a
   check(optim::Clipped{optim::AdamW{.lr = 0.1}, 0.5});
 }
 
-TEST_CASE("an optimizer that knows of no tables reads zeros, and leaves the marks") {
+TEST_CASE("NormalizedGd: reads untouched rows as zeros and keeps marks") {
   Cpu::Context ctx(1);
   auto g = gradient<double>(ctx, 0);
   auto p = random_table<double>(ctx, 5);
@@ -137,7 +136,7 @@ TEST_CASE("an optimizer that knows of no tables reads zeros, and leaves the mark
   CHECK(!g.all_touched());
 }
 
-TEST_CASE("parts: those of a tensor, of a table, of neither any element") {
+TEST_CASE("parts_of: parts of tensors, of tables and of empty ones") {
   Cpu::Context ctx(1);
   const auto tensor = uniform_tensor<float>(ctx, Seed{1}, 1, 5, 2);
   CHECK(parts_of(FlatTensor(tensor), 4).count() == 3);

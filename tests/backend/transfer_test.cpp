@@ -37,7 +37,7 @@ Pair<B> numbered() {
 
 }  // namespace
 
-TEST_CASE("a pack travels to a backend and back") {
+TEST_CASE("transfer: a pack copied there and back is unchanged") {
   Cpu::Context ctx;
   const Pair<Naive> from = numbered<Naive>();
   Pair<Cpu> there;
@@ -52,7 +52,7 @@ TEST_CASE("a pack travels to a backend and back") {
   for (Index i = 0; i < 4; ++i) CHECK(back.counts[1](i) == from.counts[1](i));
 }
 
-TEST_CASE("views of other shapes are refused before anything is written") {
+TEST_CASE("transfer: throws before writing if shapes differ") {
   Cpu::Context ctx;
   const Tensor<double, 2, Naive> from(2, 3);
   Tensor<double, 2, Cpu> to(3, 2);
@@ -62,7 +62,7 @@ TEST_CASE("views of other shapes are refused before anything is written") {
   CHECK(to(0, 0) == 7);
 }
 
-TEST_CASE("plain memory of the host travels too") {
+TEST_CASE("transfer: accepts plain host memory") {
   Cpu::Context ctx;
   const std::vector<double> from{1, 2, 3, 4, 5, 6};
   std::vector<double> back(6);

@@ -6,9 +6,7 @@
 using namespace gatefold;
 using namespace gatefold::test;
 
-TEST_CASE("CpuBf16: experts give what loops give that round as docs/explanation/bfloat16.md says") {
+TEST_CASE("CpuBf16: experts round as docs/explanation/bfloat16.md defines") {
   by_hand::check_experts<float, CpuBf16>();
 }
-TEST_CASE("what other tests take for expected rounds like that too") {
-  by_hand::check_experts<double, RoundedDouble>();
-}
+TEST_CASE("RoundedDouble: rounds like CpuBf16") { by_hand::check_experts<double, RoundedDouble>(); }

@@ -6,7 +6,7 @@
 using namespace gatefold;
 using namespace gatefold::test;
 
-TEST_CASE("CpuBf16: layers of several parts, beside those in double that round the same values") {
+TEST_CASE("CpuBf16: deep layers match double layers that round equally") {
   for_each_deep_layer<RoundedDouble>([](const auto& rounded) {
     CpuBf16::Context one(1), two(2, true);
     const auto outcome = test::outcome(rounded.template run<float, CpuBf16>(one));

@@ -17,12 +17,10 @@ constexpr Index dim = 20;
 
 }  // namespace
 
-TEST_CASE("cuda: experts give what loops give that round as docs/explanation/bfloat16.md says") {
-  by_hand::check_experts<float, CudaBf16>();
-}
+TEST_CASE("cuda: experts round as docs/explanation/bfloat16.md defines") { by_hand::check_experts<float, CudaBf16>(); }
 
 #ifdef GATEFOLD_CPU_BESIDE
-TEST_CASE("cuda: CudaBf16 and CpuBf16 are as far apart as the errors of both") {
+TEST_CASE("cuda: CudaBf16 and CpuBf16 agree within the errors of both") {
   const auto on_device = [](const auto& layer) {
     CudaBf16::Context ctx;
     return outcome(layer.template run<float, CudaBf16>(ctx));
@@ -36,13 +34,13 @@ TEST_CASE("cuda: CudaBf16 and CpuBf16 are as far apart as the errors of both") {
 #endif
 
 #ifdef GATEFOLD_SLOW_TESTS
-TEST_CASE("cuda: layers of several parts, beside those in double that round the same values") {
+TEST_CASE("cuda: deep layers match double layers that round equally") {
   for_each_deep_layer<RoundedSlots>([](const auto& rounded) {
     CudaBf16::Context ctx;
     rounded.expect(outcome(rounded.template run<float, CudaBf16>(ctx)));
   });
 }
-TEST_CASE("cuda: layers whose experts multiply bfloat16, beside plain loops that round the same factors") {
+TEST_CASE("cuda: bfloat16 experts match loops that round the same factors") {
   const auto check = [](const auto& expert, Index items = 40) {
     const Mixture mixture{SoftmaxTopK{.scores = {.experts = 3}, .selection = {.k = 2}}, expert};
     check_bf16_layer(Residual{update::HeavyBall{}, mixture}, items, dim);
@@ -51,7 +49,7 @@ TEST_CASE("cuda: layers whose experts multiply bfloat16, beside plain loops that
   SUBCASE("Mlp, odd, without bias") { check(Mlp<Relu>{.model_dim = dim, .hidden_dim = 13, .bias = false}); }
   SUBCASE("GatedMlp, odd, many items") { check(GatedMlp<Silu>{.model_dim = dim, .hidden_dim = 13}, 200); }
 }
-TEST_CASE("cuda: doubles of CudaBf16 are those of Cuda") {
+TEST_CASE("cuda: CudaBf16 computes doubles like Cuda") {
   const Residual layer{update::HeavyBall{}, Mixture{SoftmaxTopK{.scores = {.experts = 3}, .selection = {.k = 2}},
                                                     Mlp<Gelu>{.model_dim = dim, .hidden_dim = 13}}};
   const auto run = [&]<class B>(std::type_identity<B>) {
@@ -70,7 +68,7 @@ TEST_CASE("cuda: doubles of CudaBf16 are those of Cuda") {
 }
 #endif
 
-TEST_CASE("cuda: frozen weights change no bit, and a pass can be captured in a graph") {
+TEST_CASE("cuda: frozen weights change no bit, passes can be captured") {
   const Residual layer{update::Plain{}, Mixture{SoftmaxTopK{.scores = {.experts = 3}, .selection = {.k = 2}},
                                                 Mlp<Gelu>{.model_dim = dim, .hidden_dim = 24}}};
   constexpr Index items = 50;

@@ -33,7 +33,7 @@ void check() {
 
 }  // namespace
 
-TEST_CASE("cuda: images are corrupted as on the host") { check<double>(); }
+TEST_CASE("cuda: corrupted images equal the naive backend") { check<double>(); }
 #ifdef GATEFOLD_SLOW_TESTS
-TEST_CASE("cuda: images are corrupted as on the host, float") { check<float>(); }
+TEST_CASE("cuda: corrupted images equal the naive backend, float") { check<float>(); }
 #endif

@@ -65,7 +65,7 @@ std::vector<float> alone(std::uint64_t seed, int steps) {
 
 }  // namespace
 
-TEST_CASE("a context made on one device trains there, while another one is current") {
+TEST_CASE("Context: trains on its device while another one is current") {
   const std::vector<float> expected = alone(1, 2);
   cuda_emulator::options().devices = 2;
   make_current(1);
@@ -88,7 +88,7 @@ TEST_CASE("a context made on one device trains there, while another one is curre
   CHECK(current() == 0);
 }
 
-TEST_CASE("two contexts on two devices, step by step in one thread") {
+TEST_CASE("Context: two devices alternate step by step in one thread") {
   const std::vector<float> expected[] = {alone(1, 3), alone(7, 3)};
   cuda_emulator::options().devices = 2;
   Cuda::Context first;
@@ -104,7 +104,7 @@ TEST_CASE("two contexts on two devices, step by step in one thread") {
   for (int i : {0, 1}) CHECK(run[i].parameters() == expected[i]);
 }
 
-TEST_CASE("layers called by hand, from a stream of another device") {
+TEST_CASE("layers: direct calls with a stream of another device") {
   cuda_emulator::options().devices = 2;
   make_current(1);
   cudaStream_t stream = nullptr;

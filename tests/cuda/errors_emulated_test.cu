@@ -109,7 +109,7 @@ long failures_of(const F& f) {
 
 }  // namespace
 
-TEST_CASE("cuda: memory that is given back while an error is on its way is left to the device") {
+TEST_CASE("cuda: poison: does not throw or leave errors on failure") {
   const Cuda::Context ctx;
   void* const p = Cuda::allocate(16);
   for (const char* call : {"cudaGetDevice", "cudaPointerGetAttributes", "cudaSetDevice", "cudaMemsetAsync"}) {
@@ -121,23 +121,23 @@ TEST_CASE("cuda: memory that is given back while an error is on its way is left 
   Cuda::release(p);
 }
 
-TEST_CASE("cuda: an allocation fails, and everything is freed") {
+TEST_CASE("cuda: a failed allocation in a layer frees all memory") {
   const auto first_step = [](detail_::device::Options options) {
     Run run{.ctx = Cuda::Context(options)};
     run.forward();
     run.backward();
   };
   // Parameters, gradients, plan, what is kept, scratch, cuBLAS.
-  SUBCASE("experts by our own kernels") {
+  SUBCASE("experts with own kernels") {
     CHECK(failures_of([&] { first_step({}); }) > 20);
   }
-  SUBCASE("experts by cuBLAS") {
+  SUBCASE("experts with cuBLAS") {
     CHECK(failures_of([&] { first_step({.blas_experts = true}); }) > 20);
   }
 }
 
 #ifdef GATEFOLD_SLOW_TESTS
-TEST_CASE("cuda: an allocation of a trainer fails, and everything is freed") {
+TEST_CASE("cuda: a failed allocation in a trainer frees all memory") {
   const Residual attention{update::Plain{}, PreNorm{LayerNorm{}, Attention{.model_dim = 4, .heads = 2}}};
   const AttentionAware<SoftmaxTopK> gate{.scores = {.experts = 3}, .selection = {.k = 2}};
   const Block block{attention, Residual{update::HeavyBall{}, Mixture{gate, Linear{.model_dim = 4}}}};
@@ -150,7 +150,7 @@ TEST_CASE("cuda: an allocation of a trainer fails, and everything is freed") {
   CHECK(failures > 60);  // four times the parameters: 6 of attention, 4 of the mixture, 2 of the norm
 }
 
-TEST_CASE("cuda: an allocation fails while weights are rounded and served, and everything is freed") {
+TEST_CASE("cuda: a failed allocation with frozen weights frees all memory") {
   const long failures = failures_of([] {
     Cuda::Context ctx;
     const auto frozen = freeze(ctx, init_params<float, Cuda>(model, ctx, Seed{1}), {.bfloat16 = true});
@@ -164,7 +164,7 @@ TEST_CASE("cuda: an allocation fails while weights are rounded and served, and e
 }
 #endif
 
-TEST_CASE("cuda: a step whose allocation failed can be tried again") {
+TEST_CASE("cuda: a step can be repeated after a failed allocation") {
   Run untroubled;
   untroubled.forward();
   untroubled.backward();
@@ -182,7 +182,7 @@ TEST_CASE("cuda: a step whose allocation failed can be tried again") {
   CHECK(same_bits(run.numbers(run.grads), grads));
 }
 
-TEST_CASE("cuda: a launch fails") {
+TEST_CASE("cuda: a failed launch throws DeviceError, a retry works") {
   Run run;
   run.forward();
   run.backward();
@@ -217,7 +217,7 @@ TEST_CASE("cuda: a launch fails") {
     CHECK_MESSAGE(std::find(primitives.begin(), primitives.end(), primitive) != primitives.end(), primitive);
 }
 
-TEST_CASE("cuda: cuBLAS fails") {
+TEST_CASE("cuda: a failed cuBLAS call throws DeviceError") {
   Run run;
   run.forward();
   cuda_emulator::fail("cublasCreate", 0, cudaErrorMemoryAllocation);
@@ -230,7 +230,7 @@ TEST_CASE("cuda: cuBLAS fails") {
   CHECK(message_of([&] { run.backward(); }) == "");
 }
 
-TEST_CASE("cuda: a copy fails, or waiting for one") {
+TEST_CASE("cuda: a failed copy or synchronization throws DeviceError") {
   Run run;
   std::vector<double> host(items * dim);
   const auto copy = [&] { Cuda::to_host(run.ctx, run.x.size(), std::as_const(run.x).data(), host.data()); };
@@ -241,7 +241,7 @@ TEST_CASE("cuda: a copy fails, or waiting for one") {
   CHECK(message_of(copy) == "");
 }
 
-TEST_CASE("cuda: no device") {
+TEST_CASE("cuda: Context: throws without a device") {
   cuda_emulator::options().devices = 0;
   CHECK(message_of([] { Cuda::Context ctx; }) == "Cuda::Context: no CUDA device: no CUDA-capable device is detected");
   CHECK(message_of([] { Cuda::Context ctx(cudaStreamLegacy); }) ==
@@ -250,7 +250,7 @@ TEST_CASE("cuda: no device") {
   CHECK(message_of([] { Cuda::Context ctx; }) == "");  // the failure is not reported again
 }
 
-TEST_CASE("cuda: no stream") {
+TEST_CASE("cuda: Context: throws if the stream cannot be created") {
   cuda_emulator::fail("cudaStreamCreate", 0, cudaErrorMemoryAllocation);
   CHECK(message_of([] { Cuda::Context ctx; }) == "cudaStreamCreate: cudaErrorMemoryAllocation: out of memory");
 }

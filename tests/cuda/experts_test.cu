@@ -42,31 +42,31 @@ Slots many_experts() {
 }  // namespace
 
 // What the rows of tests/descriptors show too is behind GATEFOLD_SLOW_TESTS.
-TEST_CASE_TEMPLATE("cuda: experts", T, double, float) {
+TEST_CASE_TEMPLATE("cuda: experts match the naive backend", T, double, float) {
   SUBCASE("Linear") { check<T>(Linear{.model_dim = 37, .output_dim = 11}); }
   SUBCASE("Mlp, GELU") { check<T>(Mlp<Gelu>{.model_dim = 7, .hidden_dim = 13}); }
   SUBCASE("GatedMlp, SiLU") { check<T>(GatedMlp<Silu>{.model_dim = 7, .hidden_dim = 13}); }
   SUBCASE("LayerNorm") { check<T>(LayerNorm{.model_dim = 37}); }
 }
 
-TEST_CASE("cuda: experts without bias, and of two kinds") {
+TEST_CASE("cuda: experts without bias or of two kinds match") {
   SUBCASE("Linear without bias") { check<double>(Linear{.model_dim = 8, .output_dim = 5, .bias = false}); }
   SUBCASE("Mlp without bias") { check<double>(Mlp<Gelu>{.model_dim = 7, .hidden_dim = 13, .bias = false}); }
   SUBCASE("Experts of two kinds") { check_two_kinds<double>(); }
 }
 
 #ifdef GATEFOLD_SLOW_TESTS
-TEST_CASE_TEMPLATE("cuda: experts of every activation", T, double, float) {
+TEST_CASE_TEMPLATE("cuda: experts of every activation match the naive backend", T, double, float) {
   SUBCASE("identity") { check<T>(Mlp<Identity>{.model_dim = 7, .hidden_dim = 13}); }
   SUBCASE("ReLU") { check<T>(Mlp<Relu>{.model_dim = 7, .hidden_dim = 13}); }
   SUBCASE("tanh GELU") { check<T>(Mlp<GeluTanh>{.model_dim = 7, .hidden_dim = 13}); }
   SUBCASE("SiLU") { check<T>(Mlp<Silu>{.model_dim = 7, .hidden_dim = 13}); }
   SUBCASE("cubic") { check<T>(Mlp<Cubic>{.model_dim = 7, .hidden_dim = 13}); }
 }
-TEST_CASE("cuda: experts of two kinds, float") { check_two_kinds<float>(); }
+TEST_CASE("cuda: experts of two kinds match the naive backend, float") { check_two_kinds<float>(); }
 #endif
 
-TEST_CASE("cuda: experts, one with everything and more experts than lanes") {
+TEST_CASE("cuda: experts: one with all slots, more experts than lanes") {
   for (const Slots& slots : {one_takes_all, many_experts()}) {
     Backends on;
     CAPTURE(slots.counts.size());
@@ -76,7 +76,7 @@ TEST_CASE("cuda: experts, one with everything and more experts than lanes") {
   }
 }
 
-TEST_CASE("cuda: experts without a slot write nothing") {
+TEST_CASE("cuda: experts without slots write no output") {
   for (const Slots& slots : {Slots{{0, 0, 0}, 4}, Slots{{0, 0, 0}, 0}}) {
     CAPTURE(slots.spare);
     Backends on;

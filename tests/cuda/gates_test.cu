@@ -77,122 +77,154 @@ AllLosses with_loss(const LossT& loss, Index k = 2) {
 
 }  // namespace
 
-TEST_CASE("SoftmaxTopK") { expect_same_everywhere(SoftmaxTopK{}); }
-TEST_CASE("SoftmaxTopK, float") { expect_same_everywhere<float>(SoftmaxTopK{}); }
-TEST_CASE("SoftmaxTopK with the probabilities of all experts") {
+TEST_CASE("SoftmaxTopK: matches the naive backend") { expect_same_everywhere(SoftmaxTopK{}); }
+TEST_CASE("SoftmaxTopK, float: matches the naive backend") { expect_same_everywhere<float>(SoftmaxTopK{}); }
+TEST_CASE("SoftmaxTopK, not renormalised: matches the naive backend") {
   expect_same_everywhere(SoftmaxTopK{.selection = {.k = 3, .renormalise = false}});
 }
-TEST_CASE("SoftmaxTopK at the edges") { expect_same_at_edges(SoftmaxTopK{}); }
-TEST_CASE("SoftmaxDense") { expect_same_everywhere(SoftmaxDense{}); }
-TEST_CASE("SoftmaxNoisyTop1") { expect_same_everywhere(SoftmaxNoisyTop1{}); }
-TEST_CASE("SoftmaxNoisyTop1 weighted by the noisy value") {
+TEST_CASE("SoftmaxTopK, edge cases: matches the naive backend") { expect_same_at_edges(SoftmaxTopK{}); }
+TEST_CASE("SoftmaxDense: matches the naive backend") { expect_same_everywhere(SoftmaxDense{}); }
+TEST_CASE("SoftmaxNoisyTop1: matches the naive backend") { expect_same_everywhere(SoftmaxNoisyTop1{}); }
+TEST_CASE("SoftmaxNoisyTop1, noisy weights: matches the naive backend") {
   expect_same_everywhere(SoftmaxNoisyTop1{.selection = NoisyTop1<>::reference()});
 }
-TEST_CASE("PatchNoisyTop1") { expect_same_everywhere(PatchNoisyTop1{.scores = {.length = 3}}, {}, 6); }
-TEST_CASE("SoftmaxNoisyTopK") { expect_same_everywhere(SoftmaxNoisyTopK{}); }
-TEST_CASE("SoftmaxNoisyTopK without noise") {
+TEST_CASE("PatchNoisyTop1: matches the naive backend") {
+  expect_same_everywhere(PatchNoisyTop1{.scores = {.length = 3}}, {}, 6);
+}
+TEST_CASE("SoftmaxNoisyTopK: matches the naive backend") { expect_same_everywhere(SoftmaxNoisyTopK{}); }
+TEST_CASE("SoftmaxNoisyTopK, no noise: matches the naive backend") {
   Backends on;
   expect_same_gate<double>(on, SoftmaxNoisyTopK{.scores = {.experts = 5}}, 4,
                            {.noise = false, .expected = {.zeros = {"grads.selection"}}});
 }
-TEST_CASE("SoftmaxNoisyTopK at the edges") {
+TEST_CASE("SoftmaxNoisyTopK, edge cases: matches the naive backend") {
   expect_same_at_edges(SoftmaxNoisyTopK{}, {.one_expert = {"dx", "grads", "saved.4"}});
 }
-TEST_CASE("SoftmaxNoisyTopK, published") { expect_same_everywhere(published::shazeer({.experts = 0, .k = 3})); }
-TEST_CASE("the losses are left out of further evaluations") {
+TEST_CASE("SoftmaxNoisyTopK, published: matches the naive backend") {
+  expect_same_everywhere(published::shazeer({.experts = 0, .k = 3}));
+}
+TEST_CASE("auxiliary losses: later evaluations omit them") {
   Backends on;
   expect_same_gate<double>(on, SoftmaxNoisyTopK{.scores = {.experts = 5}}, 4, {.auxiliary = false});
 }
-TEST_CASE("VMoe") { expect_same_everywhere(VMoe{}); }
-TEST_CASE("VMoe, float") { expect_same_everywhere<float>(VMoe{}); }
-TEST_CASE("VMoe, published") {
+TEST_CASE("VMoe: matches the naive backend") { expect_same_everywhere(VMoe{}); }
+TEST_CASE("VMoe, float: matches the naive backend") { expect_same_everywhere<float>(VMoe{}); }
+TEST_CASE("VMoe, published: matches the naive backend") {
   expect_same_everywhere(published::vmoe({.experts = 0, .k = 2, .factor = 1.05, .group = 8}));
 }
-TEST_CASE("VMoe at the edges") { expect_same_at_edges(VMoe{}, {.one_expert = {"dx", "grads", "saved.4"}}); }
-TEST_CASE("Switch") { expect_same_everywhere(Switch{}); }
-TEST_CASE("Switch, published") { expect_same_everywhere(published::switch_transformer({.experts = 0})); }
-TEST_CASE("Switch without jitter") {
+TEST_CASE("VMoe, edge cases: matches the naive backend") {
+  expect_same_at_edges(VMoe{}, {.one_expert = {"dx", "grads", "saved.4"}});
+}
+TEST_CASE("Switch: matches the naive backend") { expect_same_everywhere(Switch{}); }
+TEST_CASE("Switch, published: matches the naive backend") {
+  expect_same_everywhere(published::switch_transformer({.experts = 0}));
+}
+TEST_CASE("Switch, no jitter: matches the naive backend") {
   Backends on;
   expect_same_gate<double>(on, Switch{.scores = {.scores = {.experts = 5}}}, 4, {.noise = false});
 }
-TEST_CASE("GShardTop2") { expect_same_everywhere(GShardTop2{}); }
-TEST_CASE("GShardTop2, published") { expect_same_everywhere(published::gshard({.experts = 0})); }
-TEST_CASE("XMoe") { expect_same_everywhere(XMoe{}); }
-TEST_CASE("XMoe without temperature and lengths of items") {
+TEST_CASE("GShardTop2: matches the naive backend") { expect_same_everywhere(GShardTop2{}); }
+TEST_CASE("GShardTop2, published: matches the naive backend") {
+  expect_same_everywhere(published::gshard({.experts = 0}));
+}
+TEST_CASE("XMoe: matches the naive backend") { expect_same_everywhere(XMoe{}); }
+TEST_CASE("XMoe, reference scores: matches the naive backend") {
   expect_same_everywhere(XMoe{.scores = CosineScores::reference()});
 }
-TEST_CASE("SmoeDropout") { expect_same_everywhere(SmoeDropout{}, {.zeros = {"grads.scores"}}); }
-TEST_CASE("SmoeDropout of more experts in one call") {
+TEST_CASE("SmoeDropout: matches the naive backend") {
+  expect_same_everywhere(SmoeDropout{}, {.zeros = {"grads.scores"}});
+}
+TEST_CASE("SmoeDropout, k per call: matches the naive backend") {
   Backends on;
   expect_same_gate<double>(on, with_experts(SmoeDropout{}, 5), 4, {.k = 4, .expected = {.zeros = {"grads.scores"}}});
 }
-TEST_CASE("SigmoidTopK") { expect_same_everywhere(SigmoidTopK{}, {.zeros = {"grads.selection.speed"}}); }
-TEST_CASE("SigmoidTopK, float") { expect_same_everywhere<float>(SigmoidTopK{}, {.zeros = {"grads.selection.speed"}}); }
-TEST_CASE("SigmoidTopK, published") {
+TEST_CASE("SigmoidTopK: matches the naive backend") {
+  expect_same_everywhere(SigmoidTopK{}, {.zeros = {"grads.selection.speed"}});
+}
+TEST_CASE("SigmoidTopK, float: matches the naive backend") {
+  expect_same_everywhere<float>(SigmoidTopK{}, {.zeros = {"grads.selection.speed"}});
+}
+TEST_CASE("SigmoidTopK, published: matches the naive backend") {
   expect_same_everywhere(published::aux_loss_free({.experts = 0, .k = 3}), {.zeros = {"grads.selection.speed"}});
 }
-TEST_CASE("SigmoidTopK, published with scaled weights") {
+TEST_CASE("SigmoidTopK, published, scaled weights: matches the naive backend") {
   expect_same_everywhere(published::deepseek_v3({.experts = 0, .k = 3, .groups = 1, .top_groups = 1}),
                          {.zeros = {"grads.selection.speed"}});
 }
-TEST_CASE("SigmoidTopK of the experts of the best groups") {
+TEST_CASE("SigmoidTopK, best groups: matches the naive backend") {
   Backends on;
   expect_same_gate<double>(
       on, with_experts(published::deepseek_v3({.experts = 0, .k = 3, .groups = 4, .top_groups = 2}), 12), 4,
       {.k = 3, .expected = {.zeros = {"grads.selection.speed"}}});
 }
-TEST_CASE("SigmoidTopK at the edges") {
+TEST_CASE("SigmoidTopK, edge cases: matches the naive backend") {
   expect_same_at_edges(SigmoidTopK{}, {.always = {"grads.selection.speed"}, .all_experts = {"grads.selection"}});
 }
-TEST_CASE("SoftmaxExpertChoice") { expect_same_everywhere(SoftmaxExpertChoice{}); }
-TEST_CASE("SoftmaxExpertChoice of sequences") {
+TEST_CASE("SoftmaxExpertChoice: matches the naive backend") { expect_same_everywhere(SoftmaxExpertChoice{}); }
+TEST_CASE("SoftmaxExpertChoice, sequences: matches the naive backend") {
   Backends on;
   expect_same_gate<double>(on, SoftmaxExpertChoice{.scores = {.experts = 5}}, 4,
                            {.items = 36, .length = 12, .padding = true});
 }
-TEST_CASE("SoftmaxExpertChoice at the edges") { expect_same_at_edges(SoftmaxExpertChoice{}); }
-TEST_CASE("HashGate") { expect_same_everywhere(HashGate{.k = 3}, {.zeros = {"dx"}}); }
-TEST_CASE("SoftMoe") { expect_same_everywhere(SoftMoe{.slots = 2}); }
-TEST_CASE("SoftMoe, float") { expect_same_everywhere<float>(SoftMoe{.slots = 2}); }
-TEST_CASE("SoftMoe of sequences and unit items") {
+TEST_CASE("SoftmaxExpertChoice, edge cases: matches the naive backend") { expect_same_at_edges(SoftmaxExpertChoice{}); }
+TEST_CASE("HashGate: matches the naive backend") { expect_same_everywhere(HashGate{.k = 3}, {.zeros = {"dx"}}); }
+TEST_CASE("SoftMoe: matches the naive backend") { expect_same_everywhere(SoftMoe{.slots = 2}); }
+TEST_CASE("SoftMoe, float: matches the naive backend") { expect_same_everywhere<float>(SoftMoe{.slots = 2}); }
+TEST_CASE("SoftMoe, sequences, unit items: matches the naive backend") {
   Backends on;
   for (const SoftMoe& gate : {SoftMoe::vmoe(), SoftMoe::reference()})
     expect_same_gate<double>(on, with_experts(gate, 5), 4, {.items = 36, .length = 12, .padding = true});
 }
 
-TEST_CASE("LinearScores of sequences, without bias") {
+TEST_CASE("LinearScores, sequences, no bias: matches the naive backend") {
   expect_same_everywhere(SoftmaxTopK{.scores = {.length = 3, .bias = false}}, {}, 6);
 }
-TEST_CASE("Jitter of frozen cosine scores") {
+TEST_CASE("Jitter, frozen cosine scores: matches the naive backend") {
   expect_same_everywhere(ComposedGate<Jitter<Fixed<CosineScores>>, Independent, TopK>{}, {.zeros = {"grads.scores"}});
 }
 
-TEST_CASE("Balance") { expect_same_everywhere(with_loss(Balance{.weight = 1})); }
-TEST_CASE("Balance of picks") { expect_same_everywhere(with_loss(Balance{.weight = 1, .per_pick = true}, 3)); }
-TEST_CASE("ZLoss") { expect_same_everywhere(with_loss(ZLoss{.weight = 1})); }
-TEST_CASE("GShard") { expect_same_everywhere(with_loss(GShard{.weight = 1}, 3)); }
-TEST_CASE("Importance") { expect_same_everywhere(with_loss(Importance{.weight = 1})); }
-TEST_CASE("Importance with unbiased variance") {
+TEST_CASE("Balance: matches the naive backend") { expect_same_everywhere(with_loss(Balance{.weight = 1})); }
+TEST_CASE("Balance, per pick: matches the naive backend") {
+  expect_same_everywhere(with_loss(Balance{.weight = 1, .per_pick = true}, 3));
+}
+TEST_CASE("ZLoss: matches the naive backend") { expect_same_everywhere(with_loss(ZLoss{.weight = 1})); }
+TEST_CASE("GShard: matches the naive backend") { expect_same_everywhere(with_loss(GShard{.weight = 1}, 3)); }
+TEST_CASE("Importance: matches the naive backend") { expect_same_everywhere(with_loss(Importance{.weight = 1})); }
+TEST_CASE("Importance, unbiased variance: matches the naive backend") {
   expect_same_everywhere(with_loss(Importance{.weight = 1, .cv = CvSquared::fastmoe()}));
 }
-TEST_CASE("Load") { expect_same_everywhere(with_loss(Load{.weight = 1})); }
-TEST_CASE("Load against the other experts") { expect_same_everywhere(with_loss(Load::shazeer({.weight = 1}))); }
+TEST_CASE("Load: matches the naive backend") { expect_same_everywhere(with_loss(Load{.weight = 1})); }
+TEST_CASE("Load, Shazeer's form: matches the naive backend") {
+  expect_same_everywhere(with_loss(Load::shazeer({.weight = 1})));
+}
 
 #ifdef GATEFOLD_SLOW_TESTS
-TEST_CASE_TEMPLATE("gates, float", G, SoftmaxDense, SoftmaxNoisyTop1, SoftmaxNoisyTopK, Switch, GShardTop2, XMoe,
-                   SoftmaxExpertChoice) {
+TEST_CASE_TEMPLATE("gates, float: match the naive backend", G, SoftmaxDense, SoftmaxNoisyTop1, SoftmaxNoisyTopK, Switch,
+                   GShardTop2, XMoe, SoftmaxExpertChoice) {
   expect_same_everywhere<float>(G{});
 }
-TEST_CASE("PatchNoisyTop1, float") { expect_same_everywhere<float>(PatchNoisyTop1{.scores = {.length = 3}}, {}, 6); }
-TEST_CASE("SmoeDropout, float") { expect_same_everywhere<float>(SmoeDropout{}, {.zeros = {"grads.scores"}}); }
-TEST_CASE("HashGate, float") { expect_same_everywhere<float>(HashGate{.k = 3}, {.zeros = {"dx"}}); }
-TEST_CASE("Jitter of frozen cosine scores, float") {
+TEST_CASE("PatchNoisyTop1, float: matches the naive backend") {
+  expect_same_everywhere<float>(PatchNoisyTop1{.scores = {.length = 3}}, {}, 6);
+}
+TEST_CASE("SmoeDropout, float: matches the naive backend") {
+  expect_same_everywhere<float>(SmoeDropout{}, {.zeros = {"grads.scores"}});
+}
+TEST_CASE("HashGate, float: matches the naive backend") {
+  expect_same_everywhere<float>(HashGate{.k = 3}, {.zeros = {"dx"}});
+}
+TEST_CASE("Jitter, frozen cosine scores, float: matches the naive backend") {
   expect_same_everywhere<float>(ComposedGate<Jitter<Fixed<CosineScores>>, Independent, TopK>{},
                                 {.zeros = {"grads.scores"}});
 }
-TEST_CASE("Balance, float") { expect_same_everywhere<float>(with_loss(Balance{.weight = 1})); }
-TEST_CASE("ZLoss, float") { expect_same_everywhere<float>(with_loss(ZLoss{.weight = 1})); }
-TEST_CASE("GShard, float") { expect_same_everywhere<float>(with_loss(GShard{.weight = 1}, 3)); }
-TEST_CASE("Importance, float") { expect_same_everywhere<float>(with_loss(Importance{.weight = 1})); }
-TEST_CASE("Load, float") { expect_same_everywhere<float>(with_loss(Load{.weight = 1})); }
+TEST_CASE("Balance, float: matches the naive backend") {
+  expect_same_everywhere<float>(with_loss(Balance{.weight = 1}));
+}
+TEST_CASE("ZLoss, float: matches the naive backend") { expect_same_everywhere<float>(with_loss(ZLoss{.weight = 1})); }
+TEST_CASE("GShard, float: matches the naive backend") {
+  expect_same_everywhere<float>(with_loss(GShard{.weight = 1}, 3));
+}
+TEST_CASE("Importance, float: matches the naive backend") {
+  expect_same_everywhere<float>(with_loss(Importance{.weight = 1}));
+}
+TEST_CASE("Load, float: matches the naive backend") { expect_same_everywhere<float>(with_loss(Load{.weight = 1})); }
 #endif

@@ -92,12 +92,12 @@ struct Step {
 
 }  // namespace
 
-TEST_CASE("a graph of a small batch gives what it gave, after a larger one of its context") {
+TEST_CASE("graph: inference replays unchanged after a larger batch") {
   check_inference<Cuda>();
   check_inference<CudaBf16>();
 }
 
-TEST_CASE("a graph of a step that computes again gives what it gave, after a larger one and one of fewer layers") {
+TEST_CASE("graph: a Recompute step replays unchanged after other steps") {
   Cuda::Context ctx;
   const Residual layer{update::HeavyBall{}, mixture};
   Step deep(ctx, Recompute{Stack{layer, 3}}, few), large(ctx, deep.layer, many),

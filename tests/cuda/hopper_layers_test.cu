@@ -61,15 +61,14 @@ std::vector<float> outcome_with(const E& expert, bool copies) {
 
 }  // namespace
 
-TEST_CASE(
-    "cuda: Hopper's kernel reads copies of rounded weights, transposed too, with the bits of products that round") {
+TEST_CASE("cuda: Hopper kernel: packed weights, also transposed, change no bit") {
   const Mlp<Gelu> expert{.model_dim = dim, .hidden_dim = 130};
   const auto without = outcome_with(expert, false), with = outcome_with(expert, true);
   REQUIRE(with.size() == without.size());
   CHECK(std::memcmp(with.data(), without.data(), with.size() * sizeof(float)) == 0);
 }
 
-TEST_CASE("cuda: memory of a layer of gated experts: beside what is kept, a bfloat16 for each value of slots") {
+TEST_CASE("cuda: gated experts: memory is one bfloat16 per slot value") {
   constexpr Index in = 128, hidden = 32, many = 8192, picks = 2, slots = many * picks;
   constexpr std::size_t megabyte = std::size_t(1) << 20, rest = 3 * megabyte;  // routing, and ends of chunks
   const Mixture layer{SoftmaxTopK{.scores = {.experts = 4}, .selection = {.k = picks}},
@@ -93,7 +92,7 @@ TEST_CASE("cuda: memory of a layer of gated experts: beside what is kept, a bflo
   CHECK(ctx.capacity() <= slots * (of_slot + 3 * of_hidden) + rest);
 }
 
-TEST_CASE("cuda: layers by Hopper's kernel") {
+TEST_CASE("cuda: layers with the Hopper kernel match rounded loops") {
   SUBCASE("Mlp") { check(Mlp<Gelu>{.model_dim = dim, .hidden_dim = 130}); }
   SUBCASE("GatedMlp") { check(GatedMlp<Silu>{.model_dim = dim, .hidden_dim = 136}); }
 }

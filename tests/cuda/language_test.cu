@@ -96,18 +96,18 @@ void check_training(const LossT& loss, bool sparse) {
 
 }  // namespace
 
-TEST_CASE("cuda: an embedding, a linear layer and a streamed loss learn as on the host") {
+TEST_CASE("cuda: Embedding, Linear and StreamedCrossEntropy train like the naive backend") {
   const StreamedCrossEntropy loss{.vocabulary = vocabulary, .model_dim = dim, .ignore = -1};
-  SUBCASE("a sparse gradient") { check_training<double>(loss, true); }
-  SUBCASE("a dense one") { check_training<double>(loss, false); }
-  SUBCASE("tied") {
+  SUBCASE("sparse gradient") { check_training<double>(loss, true); }
+  SUBCASE("dense gradient") { check_training<double>(loss, false); }
+  SUBCASE("tied weights") {
     check_training<double>(
         StreamedCrossEntropy{.vocabulary = vocabulary, .model_dim = dim, .bias = false, .tied = true, .ignore = -1},
         true);
   }
 }
 
-TEST_CASE("cuda: a loss over the seam of two blocks of the vocabulary, and what to sample from") {
+TEST_CASE("cuda: StreamedCrossEntropy: loss and samples across two vocabulary blocks") {
   using T = float;
   const Index many = StreamedCrossEntropy::Blocks::columns + 6, count = 4;
   const StreamedCrossEntropy loss{.vocabulary = many, .model_dim = 3, .ignore = 7};
@@ -144,7 +144,7 @@ TEST_CASE("cuda: a loss over the seam of two blocks of the vocabulary, and what 
   }
 }
 
-TEST_CASE("cuda: CrossEntropy ignores labels as on the host") {
+TEST_CASE("cuda: CrossEntropy: ignores labels like the naive backend") {
   Backends on;
   const CrossEntropy loss{.ignore = -1};
   const Batch batch(1);

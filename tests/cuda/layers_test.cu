@@ -25,19 +25,19 @@ double alike(Index, Index d, double) { return 0.1 * static_cast<double>(d) - 0.3
 
 }  // namespace
 
-TEST_CASE("cuda: a mixture") {
+TEST_CASE("cuda: Mixture matches the naive backend") {
   SUBCASE("double") { check<double>(mixture); }
   SUBCASE("float") { check<float>(mixture); }
   SUBCASE("one item") { check<double>(mixture, {.items = 1}); }
   SUBCASE("no item") { check<double>(mixture, {.items = 0, .expected = {.zeros = {"grads", "saved"}}}); }
-  SUBCASE("of items that are alike") { check<double>(mixture, {.items = 21, .edit = alike}); }
-  SUBCASE("of soft slots") {
+  SUBCASE("equal items") { check<double>(mixture, {.items = 21, .edit = alike}); }
+  SUBCASE("soft slots") {
     check<double>(Mixture{SoftMoe{.count = 3, .slots = 2}, Linear{.model_dim = dim, .output_dim = 5}},
                   {.items = 12, .length = 4});
   }
 }
 
-TEST_CASE("cuda: layers of one branch") {
+TEST_CASE("cuda: layers with one branch match the naive backend") {
   const Residual residual{update::HeavyBall{}, mixture};
   SUBCASE("LayerNorm, wider than a warp") { check<double>(OneExpert{LayerNorm{.model_dim = 45}}); }
   SUBCASE("LayerNorm, float") { check<float>(OneExpert{LayerNorm{.model_dim = 45}}); }
@@ -47,7 +47,7 @@ TEST_CASE("cuda: layers of one branch") {
   SUBCASE("NoResidual") { check<double>(NoResidual{OneExpert{Linear{.model_dim = dim, .output_dim = 3}}}); }
   SUBCASE("Dropout") { check<double>(Residual{update::HeavyBall{}, Dropout{0.4, mixture}}); }
   SUBCASE("HiddenDropout") { check<double>(Mixture{mixture.gate, HiddenDropout{0.4, mlp}}); }
-  SUBCASE("HiddenDropout, gated, of soft slots") {
+  SUBCASE("HiddenDropout, GatedMlp, soft slots") {
     check<double>(
         Mixture{SoftMoe{.count = 3, .slots = 2}, HiddenDropout{0.4, GatedMlp<Silu>{.model_dim = dim, .hidden_dim = 7}}},
         {.items = 12, .length = 4});
@@ -71,28 +71,26 @@ TEST_CASE("cuda: layers of one branch") {
   }
 }
 
-TEST_CASE("cuda: attention") {
+TEST_CASE("cuda: attention matches the naive backend") {
   const Attention attention{.model_dim = dim, .heads = 2};
   SUBCASE("causal") { check<double>(attention, {.items = 24, .length = 8}); }
   SUBCASE("padding") { check<double>(attention, {.items = 24, .length = 8, .padding = true}); }
-  SUBCASE("both ways, all items one sequence") {
+  SUBCASE("not causal, all items one sequence") {
     check<double>(Attention{.model_dim = dim, .heads = 3, .causal = false}, {.items = 19});
   }
   SUBCASE("more than a block of keys") { check<double>(Attention{.model_dim = 4}, {.items = 140}); }
   SUBCASE("float") { check<float>(attention, {.items = 24, .length = 8}); }
 }
 
-TEST_CASE("cuda: attention to a window") {
+TEST_CASE("cuda: window attention matches the naive backend") {
   RelativeAttention attention{.model_dim = dim, .heads = 2, .window = 5};
   const auto with_keys = [&] { return RelativeKeys{attention.window, dim / 2, NoResidual{attention}}; };
   SUBCASE("sequences") { check<double>(with_keys(), {.items = 24, .length = 8}); }
-  SUBCASE("items remembered; an item does not see itself") {
+  SUBCASE("past items, no attention to itself") {
     attention.itself = false;
     check<double>(with_keys(), {.items = 24, .length = 8, .past = 3});
   }
-  SUBCASE("padding, items remembered") {
-    check<double>(with_keys(), {.items = 24, .length = 8, .padding = true, .past = 3});
-  }
+  SUBCASE("padding, past items") { check<double>(with_keys(), {.items = 24, .length = 8, .padding = true, .past = 3}); }
   SUBCASE("dropout") {
     attention.dropout = 0.4;
     check<double>(with_keys(), {.items = 24, .length = 8});
@@ -106,12 +104,12 @@ TEST_CASE("cuda: attention to a window") {
     return RelativeKeys{attention.window, dim / 2,
                         Block{Residual{update::Plain{}, attention}, Residual{update::Plain{}, Mixture{gate, mlp}}}};
   };
-  SUBCASE("a gate follows it") { check<double>(followed({}), {.items = 24, .length = 8, .past = 3}); }
-  SUBCASE("a gate follows every head") {
+  SUBCASE("gate that follows the attention") { check<double>(followed({}), {.items = 24, .length = 8, .past = 3}); }
+  SUBCASE("gate that follows every head") {
     attention.itself = false;
     check<double>(followed(FollowedHead::every), {.items = 24, .length = 8});
   }
-  SUBCASE("a gate follows it across blocks") {
+  SUBCASE("gate that follows the attention across blocks") {
     attention.window = 90;
     check<double>(followed({}), {.items = 150});
   }

@@ -57,7 +57,7 @@ template <class T>
 void check_losses() {
   const Expected no_items{.zeros = {"value"}};
   SUBCASE("MeanSquaredError") { check_loss<T>(MeanSquaredError{}, 21, 37, numbers_of<T>(21, 37)); }
-  SUBCASE("Logistic, more items than one block sums") { check_loss<T>(Logistic{}, 5000, 1, signs_of<T>(5000)); }
+  SUBCASE("Logistic, more items than one block") { check_loss<T>(Logistic{}, 5000, 1, signs_of<T>(5000)); }
   SUBCASE("CrossEntropy") { check_loss<T>(CrossEntropy{}, 21, 37, labels_of(21, 37)); }
   SUBCASE("MultiTask") {
     Backends on;
@@ -80,7 +80,7 @@ void check_losses() {
     expect_same(on, "value", value, cuda_value, {});
     expect_same(on, "dy", dy, cuda_dy, {});
   }
-  SUBCASE("of no items") {
+  SUBCASE("no items") {
     check_loss<T>(MeanSquaredError{}, 0, 3, numbers_of<T>(0, 3), no_items);
     check_loss<T>(Logistic{}, 0, 1, signs_of<T>(0), no_items);
     check_loss<T>(CrossEntropy{}, 0, 3, labels_of(0, 3), no_items);
@@ -89,9 +89,9 @@ void check_losses() {
 
 }  // namespace
 
-TEST_CASE("cuda: losses, double") { check_losses<double>(); }
+TEST_CASE("cuda: losses match the naive backend, double") { check_losses<double>(); }
 #ifdef GATEFOLD_SLOW_TESTS
-TEST_CASE("cuda: losses, float") { check_losses<float>(); }
+TEST_CASE("cuda: losses match the naive backend, float") { check_losses<float>(); }
 #endif
 
 namespace {
@@ -234,11 +234,11 @@ void check_metrics_of_experts() {
 
 }  // namespace
 
-TEST_CASE("cuda: metrics of outputs") { check_metrics_of_outputs<double>(); }
-TEST_CASE("cuda: metrics of the routing") { check_metrics_of_routing<double>(); }
-TEST_CASE("cuda: metrics of the experts") { check_metrics_of_experts<double>(); }
+TEST_CASE("cuda: metrics of outputs match the naive backend") { check_metrics_of_outputs<double>(); }
+TEST_CASE("cuda: metrics of routing match the naive backend") { check_metrics_of_routing<double>(); }
+TEST_CASE("cuda: metrics of experts match the naive backend") { check_metrics_of_experts<double>(); }
 #ifdef GATEFOLD_SLOW_TESTS
-TEST_CASE("cuda: metrics of outputs, float") { check_metrics_of_outputs<float>(); }
-TEST_CASE("cuda: metrics of the routing, float") { check_metrics_of_routing<float>(); }
-TEST_CASE("cuda: metrics of the experts, float") { check_metrics_of_experts<float>(); }
+TEST_CASE("cuda: metrics of outputs match the naive backend, float") { check_metrics_of_outputs<float>(); }
+TEST_CASE("cuda: metrics of routing match the naive backend, float") { check_metrics_of_routing<float>(); }
+TEST_CASE("cuda: metrics of experts match the naive backend, float") { check_metrics_of_experts<float>(); }
 #endif

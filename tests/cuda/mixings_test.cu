@@ -43,10 +43,12 @@ void expect_same_attentive(const AttentionPosterior& mixing, bool causal = true)
 
 }  // namespace
 
-TEST_CASE("TokenSimilarity") { expect_same_similar({}); }
-TEST_CASE("TokenSimilarity, float") { expect_same_similar<float>({}); }
-TEST_CASE("TokenSimilarity of items that see later ones, sharp") { expect_same_similar({.tau = 0.2, .causal = false}); }
-TEST_CASE("TokenSimilarity of a temperature of the call's own") {
+TEST_CASE("TokenSimilarity: matches the naive backend") { expect_same_similar({}); }
+TEST_CASE("TokenSimilarity, float: matches the naive backend") { expect_same_similar<float>({}); }
+TEST_CASE("TokenSimilarity, not causal, small tau: matches the naive backend") {
+  expect_same_similar({.tau = 0.2, .causal = false});
+}
+TEST_CASE("TokenSimilarity, tau per call: matches the naive backend") {
   Backends on;
   expect_same_gate<double>(on, Similar{.scores = {.experts = 5}}, 6,
                            {.items = 33, .tau = 0.2, .expected = {.scale = 20}});
@@ -61,19 +63,25 @@ TEST_CASE("TokenSimilarity of a temperature of the call's own") {
   for (std::size_t i = 5; i < probabilities.size(); ++i)
     CHECK(probabilities[i] == doctest::Approx(probabilities[i % 5]).epsilon(1e-7));
 }
-TEST_CASE("TokenSimilarity with a learned metric") { expect_same_similar({.learned_metric = true}); }
-TEST_CASE("TokenSimilarity that listens to the confident alone") { expect_same_similar({.only_confident = true}); }
-TEST_CASE("AttentionPosterior") { expect_same_attentive({}); }
-TEST_CASE("AttentionPosterior, float") { expect_same_attentive<float>({}); }
-TEST_CASE("AttentionPosterior of the sequence's head") {
+TEST_CASE("TokenSimilarity, learned metric: matches the naive backend") {
+  expect_same_similar({.learned_metric = true});
+}
+TEST_CASE("TokenSimilarity, only_confident: matches the naive backend") {
+  expect_same_similar({.only_confident = true});
+}
+TEST_CASE("AttentionPosterior: matches the naive backend") { expect_same_attentive({}); }
+TEST_CASE("AttentionPosterior, float: matches the naive backend") { expect_same_attentive<float>({}); }
+TEST_CASE("AttentionPosterior, one head per sequence: matches the naive backend") {
   expect_same_attentive({.head = FollowedHead::lowest_entropy_of_sequence});
 }
-TEST_CASE("AttentionPosterior of every head") {
+TEST_CASE("AttentionPosterior, every head: matches the naive backend") {
   expect_same_attentive({.sigma = 0.7, .head = FollowedHead::every, .mean_of_heads = false});
 }
-TEST_CASE("AttentionPosterior of attention that sees later items") { expect_same_attentive({}, false); }
-TEST_CASE("AttentionPosterior that listens to the confident alone") { expect_same_attentive({.only_confident = true}); }
-TEST_CASE("a sequence of more rows than a block has") {
+TEST_CASE("AttentionPosterior, not causal: matches the naive backend") { expect_same_attentive({}, false); }
+TEST_CASE("AttentionPosterior, only_confident: matches the naive backend") {
+  expect_same_attentive({.only_confident = true});
+}
+TEST_CASE("mixings: a sequence with more rows than a block") {
   Backends on;
   static_assert(detail_::attending::BlockSize{}.rows < 131);
   expect_same_gate<double>(on, Similar{.scores = {.experts = 3}, .mixing = {.causal = false}}, 2,

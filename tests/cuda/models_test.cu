@@ -33,14 +33,14 @@ auto block_of(const AttentionPosterior& mixing) {
 
 }  // namespace
 
-TEST_CASE("cuda: models without attention") {
+TEST_CASE("cuda: models without attention match the naive backend") {
   const Residual layer{update::HeavyBall{}, PreNorm{LayerNorm{}, mixture}};
   SUBCASE("Stack") { check<double>(Stack{layer, 3}); }
 #ifdef GATEFOLD_SLOW_TESTS
   SUBCASE("Stack, float") { check<float>(Stack{layer, 3}); }
   SUBCASE("Chain, float") { check<float>(Chain{Stack{layer, 2}, Linear{.model_dim = dim, .output_dim = 5}}); }
 #endif
-  SUBCASE("Chain of unlike layers") {
+  SUBCASE("Chain of different layers") {
     check<double>(
         Chain{Stack{layer, 2}, Residual{update::Plain{}, mixture}, Linear{.model_dim = dim, .output_dim = 5}});
   }
@@ -49,7 +49,7 @@ TEST_CASE("cuda: models without attention") {
   }
 }
 
-TEST_CASE("cuda: blocks of attention and a gate that looks at it") {
+TEST_CASE("cuda: attention blocks with AttentionAware gates match the naive backend") {
   const Case sequences{.items = 24, .length = 8};
   SUBCASE("lowest entropy") { check<double>(block_of({}), sequences); }
   SUBCASE("every head") { check<double>(block_of({.head = FollowedHead::every}), sequences); }
@@ -98,16 +98,16 @@ void check_frozen(const E& expert, bool rounds) {
 
 }  // namespace
 
-TEST_CASE("cuda: frozen parameters") {
+TEST_CASE("cuda: frozen parameters match the naive backend") {
   for (const bool rounds : {false, true}) {
     CAPTURE(rounds);
     SUBCASE("Mlp, float") { check_frozen<float>(Mlp<Gelu>{.model_dim = dim, .hidden_dim = 7}, rounds); }
     SUBCASE("GatedMlp, float") { check_frozen<float>(GatedMlp<Silu>{.model_dim = dim, .hidden_dim = 8}, rounds); }
-    SUBCASE("double, which is never rounded") { check_frozen<double>(Linear{.model_dim = dim}, rounds); }
+    SUBCASE("double, not rounded") { check_frozen<double>(Linear{.model_dim = dim}, rounds); }
   }
 }
 
-TEST_CASE("cuda: what every expert answers, and the Jacobian of a mixture") {
+TEST_CASE("cuda: expert_outputs and the Jacobian match the naive backend") {
   Backends on;
   auto [params, cuda_params] = params_of<double>(on, mixture, {});
   const auto x = random_tensor<double>(on, Seed{2}, 1, 9, dim);

@@ -88,7 +88,7 @@ TEST_CASE("group_by: random keys, few and many groups") {
   expect_same_groups(random_keys(300, 0, 64), 64);
   expect_same_groups(random_keys(200, 0, 1000), 1000);
 }
-TEST_CASE("group_by: negative keys and keys past the last group are left out") {
+TEST_CASE("group_by: skips negative keys and keys past the last group") {
   expect_same_groups(random_keys(300, -4, 13), 5);
   expect_same_groups({-1, -2, std::numeric_limits<Index>::min(), 7, std::numeric_limits<Index>::max()}, 7);
   expect_same_groups({Index(1) << 32, (Index(1) << 32) + 1, 1, 0}, 2);
@@ -105,13 +105,13 @@ TEST_CASE("group_by: every key in one group of many") {
   expect_same_groups(std::vector<Index>(500, 3), 9);
   expect_same_groups(std::vector<Index>(500, 8), 9);
 }
-TEST_CASE("group_by is stable where the keys fill many tiles") { expect_same_groups(random_keys(9000, -1, 40), 38); }
-TEST_CASE("group_by without offsets does nothing") {
+TEST_CASE("group_by: is stable if keys fill many tiles") { expect_same_groups(random_keys(9000, -1, 40), 38); }
+TEST_CASE("group_by: without offsets has no effect") {
   Cuda::Context ctx;
   Tensor<Index, 1, Cuda> keys(3), offsets, order(3);
   CHECK_NOTHROW(Cuda::group_by(ctx, std::as_const(keys).view(), offsets.view(), order.view()));
 }
-TEST_CASE("group_by counts in 32 bits and says so before it touches anything") {
+TEST_CASE("group_by: sizes beyond 32 bits throw before any write") {
   Cuda::Context ctx;
   Index* const nowhere = nullptr;
   const Index many = Index(1) << 31;
@@ -120,7 +120,7 @@ TEST_CASE("group_by counts in 32 bits and says so before it touches anything") {
   CHECK_THROWS_AS(Cuda::group_by(ctx, order.rows(0, 1), order, order), ArgumentError);
 }
 
-TEST_CASE_TEMPLATE("SparsePlan: sorted, combined, and both adjoints", T, double, float) {
+TEST_CASE_TEMPLATE("SparsePlan: order, combine and both adjoints match naive backend", T, double, float) {
   Backends on;
   for (const Index columns : {1, 7, 45, 132}) {
     CAPTURE(columns);
@@ -138,7 +138,7 @@ TEST_CASE_TEMPLATE("SparsePlan: sorted, combined, and both adjoints", T, double,
     expect_same(on, "dx", naive.dx, cuda.dx, {});
   }
 }
-TEST_CASE_TEMPLATE("SparsePlan: a step at the end has the bits of a step afterwards", T, double, float) {
+TEST_CASE_TEMPLATE("SparsePlan: a fused step has the bits of separate steps", T, double, float) {
   Backends on;
   const Index items = 20, experts = 9, picks = 63;
   const Plans<T> plan(on, items, experts, picks);
@@ -170,8 +170,7 @@ TEST_CASE_TEMPLATE("SparsePlan: a step at the end has the bits of a step afterwa
     CHECK(afterwards[1] != std::vector<T>(afterwards[1].size(), T(0.5)));
   }
 }
-TEST_CASE_TEMPLATE("SparsePlan: items of no slot to ten, among few items and among many, have the same bits", T, double,
-                   float) {
+TEST_CASE_TEMPLATE("SparsePlan: an item's bits do not depend on other items", T, double, float) {
   Backends on;
   const Index few = 20, many = 8 * 4 * on.cuda.multiprocessors() + 3, each = 11;
   for (const Index columns : {5, 70, 200, 260}) {
@@ -228,7 +227,7 @@ TEST_CASE_TEMPLATE("SparsePlan: items of no slot to ten, among few items and amo
     for (const bool with_step : {false, true}) CHECK(combined(few, with_step) == combined(many, with_step));
   }
 }
-TEST_CASE("SparsePlan: slots stored as bfloat16 are combined, alone and with a step, to the bits of their values") {
+TEST_CASE("SparsePlan: bfloat16 slots combine exactly, also with a step") {
   Backends on;
   const Index items = 20, experts = 9, picks = 63;
   const Plans<float> plan(on, items, experts, picks);
@@ -257,7 +256,7 @@ TEST_CASE("SparsePlan: slots stored as bfloat16 are combined, alone and with a s
     for (const bool with_step : {false, true}) CHECK(combined(stored, with_step) == combined(values, with_step));
   }
 }
-TEST_CASE("SparsePlan by definition: an item is the weighted sum of its slots, and 0 without one") {
+TEST_CASE("SparsePlan: an item is the weighted sum of its slots") {
   Backends on;
   const Index items = 20, experts = 9, picks = 63, columns = 5;
   const Plans<double> plan(on, items, experts, picks);
@@ -284,14 +283,14 @@ TEST_CASE("SparsePlan by definition: an item is the weighted sum of its slots, a
   CHECK(out(items - 1, 0) == 0);
 }
 
-TEST_CASE_TEMPLATE("mixtures through a plan that drops, of sequences and of slots that are mixtures", G, VMoe,
-                   SoftmaxExpertChoice, SoftMoe) {
+TEST_CASE_TEMPLATE("mixtures: dropping, sequence and soft-slot plans match naive backend", G, VMoe, SoftmaxExpertChoice,
+                   SoftMoe) {
   Backends on;
   const Mixture layer{with_experts(G{}, 5), Linear{.model_dim = 6}};
   expect_same_layer<double>(on, layer, {.items = 30});
   expect_same_layer<double>(on, layer, {.items = 30, .length = 10, .padding = true});
 }
-TEST_CASE_TEMPLATE("mixtures of no item and of one", G, SoftmaxExpertChoice, SoftMoe) {
+TEST_CASE_TEMPLATE("mixtures: no item and one item match naive backend", G, SoftmaxExpertChoice, SoftMoe) {
   Backends on;
   const Mixture layer{with_experts(G{}, 5), Linear{.model_dim = 6}};
   expect_same_layer<double>(on, layer, {.items = 0, .expected = {.zeros = {"grads"}}});

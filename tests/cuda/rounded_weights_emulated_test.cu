@@ -47,7 +47,7 @@ Counts counts_of(bool keeps, bool recompute) {
 
 }  // namespace
 
-TEST_CASE("cuda: a step rounds each bank of weights once, a later part of it none") {
+TEST_CASE("cuda: RoundedWeights: a step rounds each weight bank once") {
   for (const bool recompute : {false, true}) {
     CAPTURE(recompute);
     const Counts without = counts_of(false, recompute), with = counts_of(true, recompute);
@@ -61,7 +61,7 @@ TEST_CASE("cuda: a step rounds each bank of weights once, a later part of it non
   }
 }
 
-TEST_CASE("cuda: after the first, a refresh asks for no memory and waits for nothing") {
+TEST_CASE("cuda: RoundedWeights: a later refresh neither allocates nor waits") {
   CudaBf16::Context ctx;
   const auto params = init_params<float, CudaBf16>(model(), ctx, Seed{1});
   RoundedWeights<CudaBf16> rounded;

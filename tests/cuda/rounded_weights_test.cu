@@ -47,7 +47,7 @@ struct Pass {
 
 }  // namespace
 
-TEST_CASE("cuda: training with copies of rounded weights has the bits of training without") {
+TEST_CASE("cuda: RoundedWeights: training has the same bits without copies") {
   const optim::AdamW adamw{.lr = 0.05};
   CHECK(same_with_copies<CudaBf16>(adamw, false, OneWeight{}));
   CHECK(same_with_copies<CudaBf16>(adamw, true, CopyBack{}));
@@ -56,7 +56,7 @@ TEST_CASE("cuda: training with copies of rounded weights has the bits of trainin
   CHECK(same_with_copies<CudaBf16>(frozen_weights(), true, OneWeight{}));
 }
 
-TEST_CASE("cuda: copies of one's own, refreshed after what writes parameters, and products that find them stale") {
+TEST_CASE("cuda: RoundedWeights: products detect stale copies until refresh") {
   CudaBf16::Context ctx;
   Pass pass{model(), ctx};
   pass.run();
@@ -81,7 +81,7 @@ TEST_CASE("cuda: copies of one's own, refreshed after what writes parameters, an
   CHECK(same_bits(pass.all(), refreshed));
 }
 
-TEST_CASE("cuda: a loop of one's own with copies has the bits of one without") {
+TEST_CASE("cuda: RoundedWeights: a user's loop has the same bits") {
   const auto run = [](bool keeps) {
     CudaBf16::Context ctx;
     Pass pass{model(), ctx};
@@ -105,7 +105,7 @@ TEST_CASE("cuda: a loop of one's own with copies has the bits of one without") {
   CHECK(same_bits(run(true), run(false)));
 }
 
-TEST_CASE("cuda: assertions find a copy of other weights, the last of them too") {
+TEST_CASE("cuda: RoundedWeights: assertions detect copies of other weights") {
   CudaBf16::Context ctx;
   for (const Index rows : {1, 3}) {
     auto w = uniform_tensor<float>(ctx, Seed{1}, 1, 1, rows, 13);
@@ -123,7 +123,7 @@ TEST_CASE("cuda: assertions find a copy of other weights, the last of them too")
   }
 }
 
-TEST_CASE("cuda: a view that is written through between the parts of a step is found by assertions") {
+TEST_CASE("cuda: RoundedWeights: assertions detect writes through an older view") {
   CudaBf16::Context ctx;
   Trainer trainer{ctx, model(), MeanSquaredError{}, optim::Sgd{}, Seed{1}};
   const auto x = uniform_tensor<float>(ctx, Seed{2}, 1, items, dim);
@@ -139,7 +139,7 @@ TEST_CASE("cuda: a view that is written through between the parts of a step is f
   CHECK_NOTHROW(trainer.step(x, x));
 }
 
-TEST_CASE("cuda: a graph that refreshes its copies follows the weights") {
+TEST_CASE("cuda: RoundedWeights: a captured refresh follows the weights") {
   CudaBf16::Context ctx;
   Pass pass{model(), ctx};
   RoundedWeights<CudaBf16> rounded;
@@ -159,7 +159,7 @@ TEST_CASE("cuda: a graph that refreshes its copies follows the weights") {
   }
 }
 
-TEST_CASE("cuda: a device backend that rounds nothing keeps no copies, and neither do doubles") {
+TEST_CASE("cuda: RoundedWeights: no copies on Cuda or for doubles") {
   CHECK(!RoundedWeights<Cuda>::exist);
   CHECK(RoundedWeights<CudaBf16>::exist);
   CudaBf16::Context ctx;
@@ -169,7 +169,7 @@ TEST_CASE("cuda: a device backend that rounds nothing keeps no copies, and neith
   CHECK(rounded.packed.size() == 0);
 }
 
-TEST_CASE("cuda: products in full precision read the weights themselves, whatever copies are in use") {
+TEST_CASE("cuda: full-precision products do not read rounded copies") {
   CudaBf16::Context ctx;
   const auto a = uniform_tensor<float>(ctx, Seed{1}, 1, 6, dim);
   const auto w = uniform_tensor<float>(ctx, Seed{2}, 1, 1, dim, 5);

@@ -56,7 +56,7 @@ void check_rules() {
 
 }  // namespace
 
-TEST_CASE("cuda: update rules, double") { check_rules<double>(); }
+TEST_CASE("cuda: update rules match the naive backend, double") { check_rules<double>(); }
 #ifdef GATEFOLD_SLOW_TESTS
-TEST_CASE("cuda: update rules, float") { check_rules<float>(); }
+TEST_CASE("cuda: update rules match the naive backend, float") { check_rules<float>(); }
 #endif

@@ -128,28 +128,38 @@ void expect_same_for_all_ranks(const S& policy, const std::vector<std::string>& 
 
 }  // namespace
 
-TEST_CASE("TopK") { expect_same_for_all_ranks(TopK{.k = 3}); }
-TEST_CASE("TopK, float") { expect_same_for_all_ranks<float>(TopK{.k = 3}); }
-TEST_CASE("TopK that is not renormalised") { expect_same_for_all_ranks(TopK{.k = 2, .renormalise = false}); }
-TEST_CASE("TopK of one expert renormalised has no gradient") {
+TEST_CASE("TopK: matches the naive backend") { expect_same_for_all_ranks(TopK{.k = 3}); }
+TEST_CASE("TopK, float: matches the naive backend") { expect_same_for_all_ranks<float>(TopK{.k = 3}); }
+TEST_CASE("TopK, not renormalised: matches the naive backend") {
+  expect_same_for_all_ranks(TopK{.k = 2, .renormalise = false});
+}
+TEST_CASE("TopK: one renormalised expert has no gradient") {
   expect_same_selection(TopK{.k = 1}, 12, 6, random_rank, {.expected = {.zeros = {"dcandidates"}}});
 }
-TEST_CASE("ScheduledTopK") { expect_same_for_all_ranks(ScheduledTopK{.k = 2}); }
-TEST_CASE("ScheduledTopK takes K from the call") {
+TEST_CASE("ScheduledTopK: matches the naive backend") { expect_same_for_all_ranks(ScheduledTopK{.k = 2}); }
+TEST_CASE("ScheduledTopK: takes k from the call") {
   for (const Index k : {3, 6}) expect_same_selection(ScheduledTopK{.k = 2}, 12, 6, random_rank, {.k = k});
   // One expert renormalised has no gradient, two have one.
   expect_same_selection(ScheduledTopK{.k = 2}, 12, 6, random_rank, {.k = 1, .expected = {.zeros = {"dcandidates"}}});
 }
-TEST_CASE("Dense") { expect_same_for_all_ranks(Dense{}); }
-TEST_CASE("NoisyTop1 with uniform noise") { expect_same_for_all_ranks(NoisyTop1<>{.scale = 3}); }
-TEST_CASE("NoisyTop1 with Gaussian noise") { expect_same_for_all_ranks(NoisyTop1<GaussianNoise>{}); }
-TEST_CASE("NoisyTop1 with Gumbel noise, whose value is the weight") {
+TEST_CASE("Dense: matches the naive backend") { expect_same_for_all_ranks(Dense{}); }
+TEST_CASE("NoisyTop1, uniform noise: matches the naive backend") { expect_same_for_all_ranks(NoisyTop1<>{.scale = 3}); }
+TEST_CASE("NoisyTop1, Gaussian noise: matches the naive backend") {
+  expect_same_for_all_ranks(NoisyTop1<GaussianNoise>{});
+}
+TEST_CASE("NoisyTop1, Gumbel noise as weight: matches the naive backend") {
   expect_same_for_all_ranks(NoisyTop1<GumbelNoise>::reference());
 }
-TEST_CASE("NoisyTopK") { expect_same_for_all_ranks(NoisyTopK<>::reference({.k = 3}), {}, {"grads.noise"}); }
-TEST_CASE("NoisyTopK with fixed noise") { expect_same_for_all_ranks(NoisyTopK<>::vmoe({.k = 3})); }
-TEST_CASE("SigmoidBias") { expect_same_for_all_ranks(SigmoidBias{.k = 3, .scale = 2.5}, {"grads.speed"}); }
-TEST_CASE("SigmoidBias adapts") {
+TEST_CASE("NoisyTopK: matches the naive backend") {
+  expect_same_for_all_ranks(NoisyTopK<>::reference({.k = 3}), {}, {"grads.noise"});
+}
+TEST_CASE("NoisyTopK, fixed noise: matches the naive backend") {
+  expect_same_for_all_ranks(NoisyTopK<>::vmoe({.k = 3}));
+}
+TEST_CASE("SigmoidBias: matches the naive backend") {
+  expect_same_for_all_ranks(SigmoidBias{.k = 3, .scale = 2.5}, {"grads.speed"});
+}
+TEST_CASE("SigmoidBias: adapts its bias like the naive backend") {
   Backends on;
   using P = SigmoidBias::Params<double, Naive>;
   P params{random_tensor<double>(on, {1}, 1, 40), constant_tensor<double>(on.naive, 0.25, 1)};
@@ -161,21 +171,23 @@ TEST_CASE("SigmoidBias adapts") {
   adapt_params(on.cuda, cuda, cuda_grads);
   expect_same(on, "params", params, cuda, {});
 }
-TEST_CASE("ExpertChoice") { expect_same_for_all_ranks(ExpertChoice{.factor = 1.5}); }
-TEST_CASE("ExpertChoice of sequences") {
+TEST_CASE("ExpertChoice: matches the naive backend") { expect_same_for_all_ranks(ExpertChoice{.factor = 1.5}); }
+TEST_CASE("ExpertChoice, sequences: matches the naive backend") {
   expect_same_selection(ExpertChoice{}, 36, 5, random_rank, {.length = 12, .padding = true});
 }
-TEST_CASE("Capacity drops what overflows") { expect_same_for_all_ranks(Capacity{TopK{.k = 2}, 0.8}); }
-TEST_CASE("Capacity in groups, one place each") {
+TEST_CASE("Capacity, drops overflow: matches the naive backend") {
+  expect_same_for_all_ranks(Capacity{TopK{.k = 2}, 0.8});
+}
+TEST_CASE("Capacity, groups of one place: matches the naive backend") {
   expect_same_for_all_ranks(Capacity<TopK>{.selection = {.k = 2}, .slots = 1, .group = 8});
 }
-TEST_CASE("Capacity places the surest first") {
+TEST_CASE("Capacity, most confident first: matches the naive backend") {
   expect_same_for_all_ranks(
       Capacity<NoisyTopK<>>{
           .selection = NoisyTopK<>::reference({.k = 2}), .factor = 0.6, .multiple_of = 1, .batch_priority = true},
       {}, {"grads.noise"});
 }
-TEST_CASE("no item, one item, one expert, all experts") {
+TEST_CASE("selections: no item, one item, one expert, all experts") {
   expect_same_selection(TopK{.k = 2}, 0, 5, random_rank);
   expect_same_selection(TopK{.k = 2}, 1, 5, random_rank);
   expect_same_selection(TopK{.k = 1, .renormalise = false}, 6, 1, random_rank);
@@ -189,7 +201,7 @@ TEST_CASE("no item, one item, one expert, all experts") {
   expect_same_selection(SigmoidBias{.k = 2}, 0, 5, random_rank, {.expected = {.zeros = {"grads"}}});
 }
 
-TEST_CASE("ties go to the lower expert, and picks are distinct whatever the ranks") {
+TEST_CASE("selections: ties go to the lower expert, picks are distinct") {
   Cuda::Context ctx;
   Naive::Context host;
   const double infinity = std::numeric_limits<double>::infinity(), nan = std::numeric_limits<double>::quiet_NaN();
@@ -217,15 +229,17 @@ TEST_CASE("ties go to the lower expert, and picks are distinct whatever the rank
 }
 
 #ifdef GATEFOLD_SLOW_TESTS
-TEST_CASE_TEMPLATE("selections, float", S, ScheduledTopK, Dense, NoisyTop1<>, NoisyTop1<GaussianNoise>, ExpertChoice,
-                   Capacity<TopK>) {
+TEST_CASE_TEMPLATE("selections, float: match the naive backend", S, ScheduledTopK, Dense, NoisyTop1<>,
+                   NoisyTop1<GaussianNoise>, ExpertChoice, Capacity<TopK>) {
   expect_same_for_all_ranks<float>(S{});
 }
-TEST_CASE("NoisyTop1 with Gumbel noise, float") {
+TEST_CASE("NoisyTop1, Gumbel noise, float: matches the naive backend") {
   expect_same_for_all_ranks<float>(NoisyTop1<GumbelNoise>::reference());
 }
-TEST_CASE("NoisyTopK, float") {
+TEST_CASE("NoisyTopK, float: matches the naive backend") {
   expect_same_for_all_ranks<float>(NoisyTopK<>::reference({.k = 3}), {}, {"grads.noise"});
 }
-TEST_CASE("SigmoidBias, float") { expect_same_for_all_ranks<float>(SigmoidBias{.k = 3}, {"grads.speed"}); }
+TEST_CASE("SigmoidBias, float: matches the naive backend") {
+  expect_same_for_all_ranks<float>(SigmoidBias{.k = 3}, {"grads.speed"});
+}
 #endif

@@ -23,11 +23,11 @@ void check(const E& expert) {
 
 }  // namespace
 
-TEST_CASE("cuda: experts of patches") {
+TEST_CASE("cuda: experts of patches match the naive backend") {
   const PatchMlp<Cubic> mlp{.model_dim = 5, .patches = length, .filters = 6, .outputs = 2};
   const PatchCnn<Gelu> cnn{.model_dim = 5, .patches = length, .filters = 6, .outputs = 2, .bias = true};
   SUBCASE("PatchMlp") { check<double>(mlp); }
-  SUBCASE("PatchMlp, patches of their own, bias") {
+  SUBCASE("PatchMlp, weights per patch, bias") {
     PatchMlp<Cubic> own = mlp;
     own.equal_patches = false;
     own.bias = true;
@@ -40,7 +40,7 @@ TEST_CASE("cuda: experts of patches") {
 #endif
 }
 
-TEST_CASE("cuda: experts of sequences") {
+TEST_CASE("cuda: experts of sequences match the naive backend") {
   const MultiHeadExpert heads{.model_dim = 6, .heads = 2, .length = length};
   SUBCASE("AttentionExpert") { check<double>(AttentionExpert{.model_dim = 7, .length = length, .outputs = 5}); }
   SUBCASE("MergedTransformer") {

@@ -97,22 +97,22 @@ void expect_one_process(const M& mixture, const Extra<M, T, B>& extra, Index len
 
 }  // namespace
 
-TEST_CASE("cuda: gates and experts of other kinds on shards give what they give in one process") {
+TEST_CASE("cuda: other gates and experts on shards match one process") {
   const Mlp<Gelu> mlp{.model_dim = test::run_dim, .hidden_dim = 5};
   const SoftmaxTopK top_k{.scores = {.experts = 5}, .selection = {.k = 2}};
   const auto check = [](const auto& mixture, const auto& extra, Index length = 1) {
     expect_one_process<double, Cuda>(mixture, extra, length, 1e-13);
   };
-  SUBCASE("a capacity") {
+  SUBCASE("Capacity") {
     const Mixture mixture{ComposedGate<LinearScores, Independent, Capacity<TopK>, Balance>{.scores = {.experts = 5}},
                           mlp};
     check(mixture, Extra<std::remove_const_t<decltype(mixture)>, double, Cuda>{});
   }
-  SUBCASE("a mixing whose sequences stay") {
+  SUBCASE("mixing within the sequences of a shard") {
     const Mixture mixture{SimilarityAware<SoftmaxTopK>{.scores = {.experts = 5}, .selection = {.k = 2}}, mlp};
     check(mixture, Extra<std::remove_const_t<decltype(mixture)>, double, Cuda>{.mixing = {.length = 3}}, 3);
   }
-  SUBCASE("biases: all items cross") {
+  SUBCASE("bias balancing: all items are exchanged") {
     const Mixture mixture{ComposedGate<LinearScores, Independent, SigmoidBias>{.scores = {.experts = 5}}, mlp};
     check(mixture, Extra<std::remove_const_t<decltype(mixture)>, double, Cuda>{});
   }
@@ -122,7 +122,7 @@ TEST_CASE("cuda: gates and experts of other kinds on shards give what they give 
                           Two{.kinds = {mlp, Linear{.model_dim = test::run_dim}}, .counts = {2, 3}}};
     check(mixture, Extra<std::remove_const_t<decltype(mixture)>, double, Cuda>{.length = 3}, 3);
   }
-  SUBCASE("experts that draw numbers") {
+  SUBCASE("experts with random numbers") {
     const Mixture mixture{top_k, HiddenDropout{0.5, mlp}};
     check(mixture, Extra<std::remove_const_t<decltype(mixture)>, double, Cuda>{.noise = {Random{Seed{3}, 1}}});
   }

@@ -54,7 +54,7 @@ std::vector<T> on_host(Cuda::Context& ctx, const T* from, Index n) {
 
 }  // namespace
 
-TEST_CASE("cuda: training on shards has the same bits on any number of devices and processes, wherever experts lie") {
+TEST_CASE("cuda: training on shards is bit-identical for devices and placements") {
   for (const Index shards : {1, 2, 3, 4}) {
     CAPTURE(shards);
     const int both = devices();
@@ -66,7 +66,7 @@ TEST_CASE("cuda: training on shards has the same bits on any number of devices a
 }
 
 #ifdef GATEFOLD_CPU_BESIDE
-TEST_CASE("cuda: training on shards follows that of the CPU backend") {
+TEST_CASE("cuda: training on shards matches the CPU backend") {
   for (const Index shards : {1, 3}) {
     CAPTURE(shards);
     const ShardRun cpu = test::shard_run_on_cpu(shards), cuda = run_on(shards, devices());
@@ -82,7 +82,7 @@ TEST_CASE("cuda: training on shards follows that of the CPU backend") {
 }
 #endif
 
-TEST_CASE("cuda: experts on shards give what they give in one process, bit for bit") {
+TEST_CASE("cuda: experts on shards have the bits of one process") {
   constexpr Index items = 23, dim = test::run_dim;
   const auto mixture = test::run_mixture();
   using M = std::remove_const_t<decltype(mixture)>;
@@ -142,7 +142,7 @@ TEST_CASE("cuda: experts on shards give what they give in one process, bit for b
   }
 }
 
-TEST_CASE("cuda: a gate on shards has the bits of one process, whatever lanes share a row of its scores") {
+TEST_CASE("cuda: gates on shards have the bits of one process") {
   constexpr Index items = 150, dim = 6;
   for (const Index experts : {5, 12, 40}) {  // two lanes, four, four; beyond 64 the product is cuBLAS's
     CAPTURE(experts);
@@ -174,7 +174,7 @@ TEST_CASE("cuda: a gate on shards has the bits of one process, whatever lanes sh
   }
 }
 
-TEST_CASE("cuda: items, results and their adjoints are rounded where they cross, and where they stay") {
+TEST_CASE("cuda: payload: items, results and adjoints are rounded on shards") {
   const test::PayloadCase c(false);
   const Linear linear{.model_dim = test::PayloadCase::dim, .output_dim = test::PayloadCase::out};
   for (const Index shards : {1, 3}) {
@@ -189,7 +189,7 @@ TEST_CASE("cuda: items, results and their adjoints are rounded where they cross,
   }
 }
 
-TEST_CASE("cuda: copies of experts that serve change no bit") {
+TEST_CASE("cuda: replicated experts change no bit") {
   constexpr Index items = 23, dim = test::run_dim;
   const int on_devices = devices();
   std::atomic<int> wrong = 0;
@@ -212,7 +212,7 @@ TEST_CASE("cuda: copies of experts that serve change no bit") {
   CHECK(wrong == 0);
 }
 
-TEST_CASE("cuda: norms over the batch, of a rule and of an optimizer, are those of one process") {
+TEST_CASE("cuda: batch norms of rules and optimizers match one process") {
   constexpr Index items = 11, dim = test::run_dim, steps = 3;
   const update::SharpnessAware rule{.rho = 0.4, .norm = update::Norm::batch};
   const optim::NormalizedGd gd{.lr = 0.1};
@@ -259,7 +259,7 @@ TEST_CASE("cuda: norms over the batch, of a rule and of an optimizer, are those 
   }
 }
 
-TEST_CASE("cuda: of a table the rows that any shard touched are added up") {
+TEST_CASE("cuda: all_reduce: sums table rows touched by any shard") {
   const int on_devices = devices();
   Processes alone(1);
   Processes::World world{&alone, 0};
@@ -290,7 +290,7 @@ TEST_CASE("cuda: of a table the rows that any shard touched are added up") {
 }
 
 #if __has_include(<nlohmann/json.hpp>)
-TEST_CASE("cuda: a run on shards goes on from what it wrote meanwhile, on other devices and processes") {
+TEST_CASE("cuda: checkpoint: shards continue on other devices and processes") {
   const support::TempDirectory folder;
   const auto path = [&](const char* name) { return folder.path / name; };
   const auto on = [](int processes, int on_devices, const auto& program) {
@@ -330,7 +330,7 @@ TEST_CASE("cuda: a run on shards goes on from what it wrote meanwhile, on other 
 #endif
 
 #ifdef CUDA_EMULATOR
-TEST_CASE("cuda: a copy that fails ends the run on all shards, with CUDA's sentence") {
+TEST_CASE("cuda: a failed copy ends all shards with CUDA's message") {
   const int on_devices = devices();
   for (const long nth : {3, 40, 90}) {
     cuda_emulator::fail("cudaMemcpyAsync", nth, cudaErrorECCUncorrectable);

@@ -87,11 +87,11 @@ void check_patches() {
 
 }  // namespace
 
-TEST_CASE("cuda: a signal mixture is drawn as on the host") { check_data<double>(); }
-TEST_CASE("cuda: transformers learn in three stages as on the host") { check_transformers<double>(); }
-TEST_CASE("cuda: patch experts learn by the norms of the reference as on the host") { check_patches<double>(); }
+TEST_CASE("cuda: SignalMixture equals the naive backend") { check_data<double>(); }
+TEST_CASE("cuda: three-stage transformers train like the naive backend") { check_transformers<double>(); }
+TEST_CASE("cuda: patch experts train like the naive backend") { check_patches<double>(); }
 #ifdef GATEFOLD_SLOW_TESTS
-TEST_CASE("cuda: a signal mixture, float") { check_data<float>(); }
-TEST_CASE("cuda: transformers in three stages, float") { check_transformers<float>(); }
-TEST_CASE("cuda: patch experts, float") { check_patches<float>(); }
+TEST_CASE("cuda: SignalMixture equals the naive backend, float") { check_data<float>(); }
+TEST_CASE("cuda: three-stage transformers train like the naive backend, float") { check_transformers<float>(); }
+TEST_CASE("cuda: patch experts train like the naive backend, float") { check_patches<float>(); }
 #endif

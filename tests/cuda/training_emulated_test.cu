@@ -177,19 +177,19 @@ bool graph_repeats(const L& model, const O& optimizer, int launches) {
 
 }  // namespace
 
-TEST_CASE("cuda: after the first, a training step asks for no memory and waits for nothing") {
+TEST_CASE("cuda: a later training step neither allocates nor waits") {
   SUBCASE("Stack of mixtures") { expect_no_allocation(Stack{mixture, 2}); }
   SUBCASE("Block of attention and mixture") { expect_no_allocation(Block{attention, follower}); }
 }
 
-TEST_CASE("cuda: with cuBLAS experts the host waits once for a mixture in each direction") {
+TEST_CASE("cuda: cuBLAS experts wait once per mixture and direction") {
   SUBCASE("Mlp") { expect_waits_of_blas_experts(Stack{mixture, 2}, 2); }
   SUBCASE("Linear") { expect_waits_of_blas_experts(linear, 1); }
 }
 
-TEST_CASE("cuda: a Trainer waits once in a step, whichever way it looks for gradients that are not finite") {
-  SUBCASE("by a reading of its own") { expect_one_wait(optim::AdamW{}); }
-  SUBCASE("by the norm") { expect_one_wait(optim::Clipped{optim::Sgd{}}); }
+TEST_CASE("cuda: Trainer: waits once per step to check gradients") {
+  SUBCASE("separate check") { expect_one_wait(optim::AdamW{}); }
+  SUBCASE("check by the norm") { expect_one_wait(optim::Clipped{optim::Sgd{}}); }
 }
 
 TEST_CASE("cuda: a graph of a training step repeats it") {
@@ -197,13 +197,13 @@ TEST_CASE("cuda: a graph of a training step repeats it") {
   SUBCASE("Block of attention and mixture") { CHECK(graph_repeats(Block{attention, follower}, optim::Sgd{}, 2)); }
 }
 
-TEST_CASE("cuda: a graph keeps what the host had counted when it was captured") {
+TEST_CASE("cuda: a graph keeps host counters from its capture") {
   const optim::AdamW adamw{.lr = 0.01};  // its bias corrections are those of step 2 in every launch
   CHECK(graph_repeats(mixture, adamw, 1));
   CHECK_FALSE(graph_repeats(mixture, adamw, 2));
 }
 
-TEST_CASE("cuda: a step that has never run cannot be captured, and says so") {
+TEST_CASE("cuda: capturing the first step throws") {
   Cuda::Context ctx;
   Training training{ctx, mixture, optim::Sgd{}};
   REQUIRE(cudaStreamBeginCapture(ctx.stream(), cudaStreamCaptureModeGlobal) == cudaSuccess);
@@ -294,7 +294,7 @@ struct LayerLaunches {
 }  // namespace
 
 // Each list is that of docs/explanation/gpu_speed.md.
-TEST_CASE("cuda: launches of a layer in training") {
+TEST_CASE("cuda: kernel launches of a layer in training") {
   const LayerLaunches one(mixture, 1), two(mixture, 2), three(mixture, 3);
   for (const auto& [less, more] : {std::pair{&one, &two}, {&two, &three}}) {
     CHECK(beyond(less->inference, more->inference) == "combine 1, dispatch 1, gating 1, product 4");
@@ -305,7 +305,7 @@ TEST_CASE("cuda: launches of a layer in training") {
   }
 }
 
-TEST_CASE("cuda: launches of a layer in inference") {
+TEST_CASE("cuda: kernel launches of a layer in inference") {
   const auto launches = [](Index experts, Index rows) {
     Residual layer = mixture;
     layer.branch.gate.scores.experts = experts;
@@ -326,7 +326,7 @@ TEST_CASE("cuda: launches of a layer in inference") {
   CHECK(launches(65, items) == "combine 1, cuBLAS 1, dispatch 1, gating 1, product 4");
 }
 
-TEST_CASE("cuda: u is stored once the update rule has taken its step, and not read back") {
+TEST_CASE("cuda: combine: applies the update rule without storing u") {
   const Residual layer = mixture;
   Cuda::Context ctx;
   const auto params = init_params<double, Cuda>(layer, ctx, Seed{1});

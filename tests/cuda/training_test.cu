@@ -56,8 +56,8 @@ void check_optimizers() {
   const optim::AdamW adamw{.lr = 0.01, .decay = 0.1};
   SUBCASE("Sgd") { check<T>(optim::Sgd{.lr = 0.1, .momentum = 0.9, .decay = 0.01}); }
   SUBCASE("AdamW") { check<T>(adamw); }
-  SUBCASE("NormalizedGd, expert by expert") { check<T>(optim::NormalizedGd{.lr = 0.1}); }
-  SUBCASE("NormalizedGd, all together") { check<T>(optim::NormalizedGd{.lr = 0.1, .per_expert = false}); }
+  SUBCASE("NormalizedGd, per expert") { check<T>(optim::NormalizedGd{.lr = 0.1}); }
+  SUBCASE("NormalizedGd, all experts together") { check<T>(optim::NormalizedGd{.lr = 0.1, .per_expert = false}); }
   SUBCASE("Clipped, large gradients") { check<T>(optim::Clipped{adamw, 0.1}); }
   SUBCASE("Clipped, small gradients") { check<T>(optim::Clipped{optim::Sgd{}, 1e6}); }
   SUBCASE("Averaged") {
@@ -84,15 +84,15 @@ void check_optimizers() {
     const auto is_up = [](const Name& name) { return name.part == "up"; };
     check<T>(InGroups{is_up, adamw, optim::Sgd{.lr = 0.1, .momentum = 0.9}});
   }
-  SUBCASE("Scheduled, warm-up alone") { check<T>(optim::Scheduled{adamw, optim::Warmup{.warmup = 2}}); }
+  SUBCASE("Scheduled, warm-up only") { check<T>(optim::Scheduled{adamw, optim::Warmup{.warmup = 2}}); }
   SUBCASE("Scheduled") { check<T>(optim::Scheduled{adamw, optim::WarmupCosine{.warmup = 2, .total = 9}}); }
 }
 
 }  // namespace
 
-TEST_CASE("cuda: optimizers, double") { check_optimizers<double>(); }
+TEST_CASE("cuda: optimizers match the naive backend, double") { check_optimizers<double>(); }
 #ifdef GATEFOLD_SLOW_TESTS
-TEST_CASE("cuda: optimizers, float") { check_optimizers<float>(); }
+TEST_CASE("cuda: optimizers match the naive backend, float") { check_optimizers<float>(); }
 #endif
 
 namespace {
@@ -172,27 +172,27 @@ void check_training(const L& model, Index length = 0, Cuda::Options options = {}
 
 }  // namespace
 
-TEST_CASE("cuda: a stack of mixtures learns as on the host") {
+TEST_CASE("cuda: a stack of mixtures trains like the naive backend") {
   const WithAuxiliary<SoftmaxTopK, Balance> gate{
       .scores = {.experts = 5}, .selection = {.k = 2}, .auxiliary = {Balance{.weight = 0.1}}};
   const Stack model{Residual{update::HeavyBall{}, Mixture{gate, Mlp<Gelu>{.model_dim = dim, .hidden_dim = 8}}}, 2};
-  SUBCASE("experts by our own kernels") { check_training(model); }
-  SUBCASE("experts by cuBLAS") { check_training(model, 0, {.blas_experts = true}); }
+  SUBCASE("experts with own kernels") { check_training(model); }
+  SUBCASE("experts with cuBLAS") { check_training(model, 0, {.blas_experts = true}); }
 }
 
-TEST_CASE("cuda: a gate balanced by a bias adapts as on the host") {
+TEST_CASE("cuda: SigmoidTopK: the bias adapts like the naive backend") {
   check_training(
       Mixture{SigmoidTopK{.scores = {.experts = 5}, .selection = {.k = 2, .speed = 0.1}}, Linear{.model_dim = dim}});
 }
 
-TEST_CASE("cuda: a block of attention and mixture learns as on the host") {
+TEST_CASE("cuda: attention with a mixture trains like the naive backend") {
   const AttentionAware<SoftmaxTopK> gate{.scores = {.experts = 5}, .selection = {.k = 2}};
   check_training(Block{Residual{update::Plain{}, PreNorm{LayerNorm{}, Attention{.model_dim = dim, .heads = 2}}},
                        Residual{update::HeavyBall{}, Mixture{gate, Linear{.model_dim = dim}}}},
                  8);
 }
 
-TEST_CASE("cuda: a batch in parts, some of whose targets do not count, learns as on the host") {
+TEST_CASE("cuda: partial batches with ignored targets train like naive backend") {
   Backends on;
   const Stack model{Recompute{Residual{update::HeavyBall{}, OneExpert{Linear{.model_dim = dim}}}}, 2};
   const CrossEntropy loss{.ignore = -1};

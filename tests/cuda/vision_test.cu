@@ -8,7 +8,7 @@
 using namespace gatefold;
 using namespace gatefold::test;
 
-TEST_CASE("cuda: a vision transformer in the form of the code: patches, places, look-ahead after the norm") {
+TEST_CASE("cuda: vision transformer (reference form) matches the naive backend") {
   const VisionSizes sizes{.side = 6,
                           .channels = 2,
                           .patch = 3,
@@ -52,7 +52,7 @@ Tensor<T, 2, B> attacked(typename B::Context& ctx, const Noise& start) {
 
 }  // namespace
 
-TEST_CASE("cuda: images are attacked as on the host, from themselves and from anywhere near") {
+TEST_CASE("cuda: attacked images equal the naive backend") {
   Backends on;
   for (const Noise& start : {Noise{}, Noise{Random{Seed{3}, 1}}})
     expect_same(on, "y", attacked<double, Naive>(on.naive, start), attacked<double, Cuda>(on.cuda, start), {});

@@ -27,7 +27,7 @@ u64 with_input(const std::string& body, const std::vector<T>& values) {
 
 }  // namespace
 
-TEST_CASE("loads narrower than their register extend by the sign of their type") {
+TEST_CASE("ld: narrow loads extend by the sign of their type") {
   const std::vector<std::uint8_t> bytes{0x80, 0xff, 0x7f, 0x01, 0x80, 0, 0, 0x80};
   CHECK(with_input("ld.global.u8 %h1, [%d1]; cvt.u64.u16 %d9, %h1;", bytes) == 0x80);
   CHECK(with_input("ld.global.s8 %h1, [%d1]; cvt.s64.s16 %d9, %h1;", bytes) == static_cast<u64>(-128));
@@ -40,7 +40,7 @@ TEST_CASE("loads narrower than their register extend by the sign of their type")
   CHECK(with_input("ld.global.b64 %d9, [%d1];", bytes) == 0x80000080017fff80);
 }
 
-TEST_CASE("addresses take offsets of both signs") {
+TEST_CASE("ld: addresses accept positive and negative offsets") {
   const std::vector<u64> values{10, 20, 30, 40};
   CHECK(with_input("ld.global.u64 %d9, [%d1+24];", values) == 40);
   CHECK(with_input("add.s64 %d3, %d1, 16; ld.global.u64 %d9, [%d3+-8];", values) == 20);
@@ -48,7 +48,7 @@ TEST_CASE("addresses take offsets of both signs") {
   CHECK(with_input("ld.u64 %d9, [%d1+16];", values) == 30);  // a generic address
 }
 
-TEST_CASE("caching hints and scopes do not change what is loaded") {
+TEST_CASE("ld: caching hints and scopes do not change the value") {
   const std::vector<u64> values{10, 20};
   for (const char* name : {"ld.global.nc.u64", "ld.global.ca.u64", "ld.global.cg.b64", "ld.volatile.global.u64",
                            "ld.relaxed.gpu.global.u64", "ld.acquire.sys.global.u64", "ld.weak.global.u64",
@@ -58,7 +58,7 @@ TEST_CASE("caching hints and scopes do not change what is loaded") {
   }
 }
 
-TEST_CASE("vectors of two, four and eight") {
+TEST_CASE("ld: vectors of two, four and eight") {
   const std::vector<u32> values{1, 2, 3, 4, 5, 6, 7, 8};
   CHECK(with_input("ld.global.v2.u32 {%r1, %r2}, [%d1+8]; mov.b64 %d9, {%r1, %r2};", values) == 0x0000000400000003);
   CHECK(with_input("ld.global.v4.f32 {%r1, %r2, %r3, %r4}, [%d1]; mov.b64 %d9, {%r4, %r2};", values) ==
@@ -77,13 +77,13 @@ TEST_CASE("vectors of two, four and eight") {
   CHECK(out.values() == std::vector<u32>{11, 12, 13, 14, 5, 0, 5, 0});
 }
 
-TEST_CASE("stores write the low bytes of their register and nothing beside them") {
+TEST_CASE("st: stores the low bytes of the register only") {
   DeviceArray<u64> out(1, ~u64{0});
   run_body("mov.u32 %r1, 0x12345678; st.global.u8 [%d0+1], %r1; st.global.b16 [%d0+4], %r1;", out.data);
   CHECK(out[0] == 0xffff5678ffff78ff);
 }
 
-TEST_CASE("shared memory, static and dynamic, by its own and by generic addresses") {
+TEST_CASE("shared memory: static and dynamic, own and generic addresses") {
   const std::string before = ".extern .shared .align 16 .b8 dynamic[];\n";
   const std::string body =
       ".shared .align 4 .b8 fixed[40];\n"
@@ -99,7 +99,7 @@ TEST_CASE("shared memory, static and dynamic, by its own and by generic addresse
   CHECK(out.values() == std::vector<u32>{7, 9, 9, 7, 48, 12, 4});  // dynamic memory follows the 40 bytes, aligned to 16
 }
 
-TEST_CASE("local memory belongs to the thread") {
+TEST_CASE("local memory: belongs to one thread") {
   const std::vector<u64> got = each_thread(
       ".local .align 8 .b8 depot[24];\n"
       "mov.u64 %d3, depot; cvta.local.u64 %d4, %d3; cvt.u64.u32 %d5, %r0; st.u64 [%d4+8], %d5;\n"
@@ -109,7 +109,7 @@ TEST_CASE("local memory belongs to the thread") {
   for (u64 t = 0; t < got.size(); ++t) CHECK(got[t] == t);
 }
 
-TEST_CASE("isspacep tells the spaces of generic addresses apart") {
+TEST_CASE("isspacep: distinguishes the spaces of generic addresses") {
   auto is = [](const std::string& space, const std::string& address) {
     return each_thread(".local .align 8 .b8 depot[8];\n.shared .align 8 .b8 s[8];\n" + address + " isspacep." + space +
                            " %p1, %d4; selp.u64 %d9, 1, 0, %p1;",
@@ -125,7 +125,7 @@ TEST_CASE("isspacep tells the spaces of generic addresses apart") {
   CHECK(is("global", shared) == 0);
 }
 
-TEST_CASE("constants, initialised variables and parameters") {
+TEST_CASE("variables: constants, initialised variables and parameters") {
   const std::string before = ".const .align 4 .u32 c[2] = {5, 6};\n.global .align 8 .u64 g = 77;\n";
   DeviceArray<u64> out(4, 0);
   run_module(kernel_text("ld.const.u32 %r1, [c+4]; cvt.u64.u32 %d3, %r1; mov.u64 %d4, g; ld.global.u64 %d5, [%d4];\n"
@@ -136,7 +136,7 @@ TEST_CASE("constants, initialised variables and parameters") {
   CHECK(out.values() == std::vector<u64>{6, 77, 77, 99});
 }
 
-TEST_CASE("variables keep what kernels store in them") {
+TEST_CASE("variables: keep values that kernels store") {
   const auto module = read(
       kernel_text("ld.global.u32 %r1, [g]; add.u32 %r1, %r1, 1; st.global.u32 [g], %r1;", ".global .u32 g = 40;\n"));
   Launch arguments{{}, {}, 0, std::vector<char>(16)};
@@ -145,7 +145,7 @@ TEST_CASE("variables keep what kernels store in them") {
   CHECK(*reinterpret_cast<const u32*>(module->variables.at("g").address) == 42);
 }
 
-TEST_CASE("atomics return the old value and leave the new one") {
+TEST_CASE("atom: returns the old value and stores the new one") {
   struct Case {
     const char* operation;
     u64 old, operand, expected;
@@ -194,7 +194,7 @@ TEST_CASE("atomics return the old value and leave the new one") {
   }
 }
 
-TEST_CASE("compare and swap, on 16, 32 and 64 bits") {
+TEST_CASE("atom.cas: compare and swap on 16, 32 and 64 bits") {
   DeviceArray<u64> out(2, 0);
   out[0] = 5;
   run_body("atom.global.cas.b64 %d3, [%d0], 5, 8; atom.global.cas.b64 %d4, [%d0], 5, 9; st.global.u64 [%d0+8], %d4;",
@@ -207,7 +207,7 @@ TEST_CASE("compare and swap, on 16, 32 and 64 bits") {
   CHECK(out[0] == 4);
 }
 
-TEST_CASE("all threads of many blocks meet in an atomic, in global and in shared memory") {
+TEST_CASE("atom: all threads of many blocks, global and shared memory") {
   DeviceArray<u32> out(2, 0);
   run_body(
       ".shared .u32 s;\nsetp.eq.u32 %p1, %r0, 0; @%p1 st.shared.u32 [s], 0; bar.sync 0; atom.shared.add.u32 %r1, [s], "
@@ -219,7 +219,7 @@ TEST_CASE("all threads of many blocks meet in an atomic, in global and in shared
   CHECK(out[1] == 6 * 140);
 }
 
-TEST_CASE("an access out of bounds is reported with all that is known of it") {
+TEST_CASE("out of bounds access: the report has all details") {
   DeviceArray<u32> out(100, 0);
   const std::string fault = fault_of([&] {
     run_body(
@@ -233,7 +233,7 @@ TEST_CASE("an access out of bounds is reported with all that is known of it") {
             "(3,0,0), thread (4,0,0)");
 }
 
-TEST_CASE("each kind of wrong access has its sentence") {
+TEST_CASE("invalid access: each kind has its own message") {
   DeviceArray<u32> out(4, 0);
   auto fault = [&](const std::string& body) { return fault_of([&] { run_body(body, out.data); }); };
   CHECK(mentions(fault("ld.global.u32 %r1, [%d0+16];"), "out of bounds global load of 4 bytes at"));
@@ -255,7 +255,7 @@ TEST_CASE("each kind of wrong access has its sentence") {
                  "out of bounds parameter load of 8 bytes at 0x10"));
 }
 
-TEST_CASE("generic addresses of local memory: the last place of each thread, and what is wrong in one lane alone") {
+TEST_CASE("local memory: generic addresses, faults of a single lane") {
   const std::string local = ".local .align 8 .b8 l[16];\nmov.u64 %d3, l; cvta.local.u64 %d4, %d3; ";
   const auto last = each_thread(local + "cvt.u64.u32 %d5, %r0; st.u64 [%d4+8], %d5; ld.u64 %d9, [%d4+8];", 64);
   for (std::size_t i = 0; i < last.size(); ++i) CHECK(last[i] == i);
@@ -273,7 +273,7 @@ TEST_CASE("generic addresses of local memory: the last place of each thread, and
   CHECK(mentions(fault(16, "ld.u32 %r1, [%d4];"), "(in no live allocation)"));  // its neighbour's
 }
 
-TEST_CASE("memory that was never written has the same strange contents every time") {
+TEST_CASE("uninitialised memory: always has the same poison") {
   CHECK(each_thread(".shared .align 8 .u64 s;\nld.shared.u64 %d9, [s];", 1)[0] == 0xcbcbcbcbcbcbcbcb);
   CHECK(each_thread(".local .align 8 .b8 l[8];\nld.local.u64 %d9, [l];", 1)[0] == 0xcbcbcbcbcbcbcbcb);
   CHECK(each_thread("", 1)[0] == 0xbabababababababa);  // a register

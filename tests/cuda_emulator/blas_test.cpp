@@ -100,7 +100,7 @@ void check_gemm_ex(cublasComputeType_t compute) {
   }
 }
 
-TEST_CASE("cublasGemmEx multiplies as defined, in every orientation, type and leading dimension") {
+TEST_CASE("cublasGemmEx: matches its definition for every layout and type") {
   check_gemm_ex<float, float, float>(CUBLAS_COMPUTE_32F);
   check_gemm_ex<float, float, float>(CUBLAS_COMPUTE_32F_FAST_TF32);
   check_gemm_ex<double, double, double>(CUBLAS_COMPUTE_64F);
@@ -110,7 +110,7 @@ TEST_CASE("cublasGemmEx multiplies as defined, in every orientation, type and le
   check_gemm_ex<__nv_bfloat16, float, float>(CUBLAS_COMPUTE_32F_PEDANTIC);
 }
 
-TEST_CASE("cublasSgemm and cublasDgemm multiply as defined") {
+TEST_CASE("cublasSgemm and cublasDgemm: match their definition") {
   const int m = 2, n = 3, k = 4;
   const Library library;
   const auto check = [&]<class T>(T, auto gemm, auto m_, auto n_, auto k_) {
@@ -129,7 +129,7 @@ TEST_CASE("cublasSgemm and cublasDgemm multiply as defined") {
   check(double{}, cublasDgemm_v2_64, std::int64_t{m}, std::int64_t{n}, std::int64_t{k});
 }
 
-TEST_CASE("double is not rounded to float on the way") {
+TEST_CASE("cublasDgemm: does not round double to float") {
   const double tiny = 1e-12;
   const Array<double> a({1 + tiny}), b({1 + tiny}), c({0.0});
   const Library library;
@@ -139,7 +139,7 @@ TEST_CASE("double is not rounded to float on the way") {
   CHECK(c.host()[0] == (1 + tiny) * (1 + tiny));
 }
 
-TEST_CASE("C is not read where beta is 0, and A and B are not where k is 0") {
+TEST_CASE("cublasSgemm: beta 0 skips C, k 0 skips A, B") {
   const float nan = std::numeric_limits<float>::quiet_NaN();
   const Array<float> a({2}), b({3}), c({nan});
   const Library library;
@@ -152,7 +152,7 @@ TEST_CASE("C is not read where beta is 0, and A and B are not where k is 0") {
   CHECK(c.host()[0] == 3);
 }
 
-TEST_CASE("scalars may be on the device, and then are read when the product runs") {
+TEST_CASE("cublasSgemm: reads device scalars when the product runs") {
   const Array<float> a({2}), b({3}), c({1}), scalars({10, 100});
   const Library library;
   REQUIRE(cublasSetPointerMode(library.handle, CUBLAS_POINTER_MODE_DEVICE) == CUBLAS_STATUS_SUCCESS);
@@ -171,7 +171,7 @@ TEST_CASE("scalars may be on the device, and then are read when the product runs
       Fault);
 }
 
-TEST_CASE("strided batches multiply as defined") {
+TEST_CASE("cublasSgemmStridedBatched: matches its definition") {
   const int m = 2, n = 2, k = 3, count = 3;
   const long long stride_a = 8, stride_b = 0, stride_c = 5;
   const auto a = integers<float>(24, 7), b = integers<float>(6, 8);
@@ -223,7 +223,7 @@ struct Grouped {
   }
 };
 
-TEST_CASE("grouped products multiply as defined, one of them empty") {
+TEST_CASE("cublasGemmGroupedBatchedEx: matches its definition, also with empty groups") {
   Grouped grouped;
   REQUIRE(grouped.run(grouped.size.data(), grouped.a.data) == CUBLAS_STATUS_SUCCESS);
   const auto y = grouped.y.host();
@@ -241,7 +241,7 @@ TEST_CASE("grouped products multiply as defined, one of them empty") {
   }
 }
 
-TEST_CASE("grouped products want sizes on the host, pointers on the device, and one type") {
+TEST_CASE("cublasGemmGroupedBatchedEx: needs host sizes, device pointers, one type") {
   Grouped grouped;
   const Array<int> sizes(grouped.size);
   CHECK_THROWS_WITH_AS(grouped.run(sizes.data, grouped.a.data),
@@ -260,7 +260,7 @@ TEST_CASE("grouped products want sizes on the host, pointers on the device, and 
   CHECK(grouped.run(grouped.size.data(), grouped.a.data) == CUBLAS_STATUS_INVALID_VALUE);
 }
 
-TEST_CASE("what cuBLAS refuses is refused with its status, and nothing is written") {
+TEST_CASE("cuBLAS: invalid arguments return its status and write no output") {
   const Array<float> a(std::vector<float>(6, 1)), b(std::vector<float>(6, 1)), c(std::vector<float>(4, 7));
   const Library library;
   const float one = 1;
@@ -280,7 +280,7 @@ TEST_CASE("what cuBLAS refuses is refused with its status, and nothing is writte
   CHECK(c.host() == std::vector<float>(4, 7));
 }
 
-TEST_CASE("a compute type that is not modelled is a fault that names it") {
+TEST_CASE("cuBLAS: an unsupported compute type faults with its name") {
   const Array<__half> a(integers<__half>(6, 1)), b(integers<__half>(6, 2)), c(integers<__half>(4, 3));
   const Library library;
   const __half one = 1.f;
@@ -293,7 +293,7 @@ TEST_CASE("a compute type that is not modelled is a fault that names it") {
   CHECK_THROWS_WITH_AS(gemm(CUBLAS_COMPUTE_32I), "cuBLAS: compute type 72 is not modelled", Fault);
 }
 
-TEST_CASE("what cuBLAS would trust is a fault: matrices outside of their memory, misaligned or overlapping") {
+TEST_CASE("cuBLAS: matrices outside memory, misaligned or overlapping fault") {
   const Array<float> a(std::vector<float>(6, 1)), b(std::vector<float>(6, 1)), c(std::vector<float>(4, 7));
   const Library library;
   const float one = 1;
@@ -318,7 +318,7 @@ TEST_CASE("what cuBLAS would trust is a fault: matrices outside of their memory,
                        Fault);
 }
 
-TEST_CASE("columns that interleave without touching do not overlap") {
+TEST_CASE("cuBLAS: interleaved columns do not overlap") {
   // A and C are the left and right halves of one row-major matrix, as slices of a fused projection are.
   const Array<float> both(integers<float>(16, 12)), b(std::vector<float>{1, 0, 0, 1});
   const Library library;
@@ -333,7 +333,7 @@ TEST_CASE("columns that interleave without touching do not overlap") {
   CHECK(both.host() == expected);
 }
 
-TEST_CASE("handles are created, checked, counted and destroyed once") {
+TEST_CASE("cuBLAS handles: created, checked, counted and destroyed once") {
   cublasHandle_t handle = nullptr;
   CHECK(cublasSetStream(handle, nullptr) == CUBLAS_STATUS_NOT_INITIALIZED);
   fail("cublasCreate", 0, cudaErrorMemoryAllocation);
@@ -366,7 +366,7 @@ TEST_CASE("handles are created, checked, counted and destroyed once") {
   CHECK(cublasDestroy(handle) == CUBLAS_STATUS_NOT_INITIALIZED);
 }
 
-TEST_CASE("status names and sentences are those of cuBLAS") {
+TEST_CASE("cuBLAS status: names and messages equal the library's") {
   CHECK(std::string(cublasGetStatusName(CUBLAS_STATUS_NOT_SUPPORTED)) == "CUBLAS_STATUS_NOT_SUPPORTED");
   CHECK(std::string(cublasGetStatusString(CUBLAS_STATUS_NOT_SUPPORTED)) ==
         "the requested functionality is not supported");

@@ -29,7 +29,7 @@ u32 number(u32 lane) { return (lane * 37 & 0x1c) ^ 0x80000000; }
 
 }  // namespace
 
-TEST_CASE("shfl in four modes, over the warp and over segments") {
+TEST_CASE("shfl: four modes, over the warp and over segments") {
   // What __shfl_*_sync of CUDA C++ passes for a width: the clamp, and above it the mask of the segment.
   for (const int width : {32, 8, 2}) {
     CAPTURE(width);
@@ -54,7 +54,7 @@ TEST_CASE("shfl in four modes, over the warp and over segments") {
   }
 }
 
-TEST_CASE("shfl works on a part of the warp, and a lane outside gives nothing known") {
+TEST_CASE("shfl: works on part of a warp, others are undefined") {
   const auto got = each_thread(
       "mov.u64 %d9, 7; setp.lt.u32 %p1, %r0, 4; @!%p1 bra END; add.u32 %r1, %r0, 100;\n"
       "shfl.sync.idx.b32 %r2, %r1, %r0, 31, 0xf; shfl.sync.down.b32 %r3, %r1, 2, 31, 0xf; mov.b64 %d9, {%r2, "
@@ -65,7 +65,7 @@ TEST_CASE("shfl works on a part of the warp, and a lane outside gives nothing kn
   }
 }
 
-TEST_CASE("vote in four modes") {
+TEST_CASE("vote: four modes") {
   auto vote = [](const std::string& mode, const std::string& condition) {
     const bool ballot = mode == "ballot.b32";
     return each_thread(condition + " vote.sync." + mode + (ballot ? " %r2" : " %p2") + ", %p1, 0xffffffff;\n" +
@@ -87,7 +87,7 @@ TEST_CASE("vote in four modes") {
   CHECK(inverted[5] == 0xdddddddd);
 }
 
-TEST_CASE("match finds the lanes of the same value") {
+TEST_CASE("match: finds the lanes with the same value") {
   const auto any = each_thread(number_text + "match.any.sync.b32 %r2, %r1, 0xffffffff; cvt.u64.u32 %d9, %r2;");
   const auto wide = each_thread(number_text +
                                 "mov.b64 %d3, {%r0, %r1}; shr.u64 %d3, %d3, 32;\n"
@@ -106,7 +106,7 @@ TEST_CASE("match finds the lanes of the same value") {
   CHECK(all("mov.u32 %r1, %r0;") == 0);
 }
 
-TEST_CASE("redux reduces over the lanes of its mask") {
+TEST_CASE("redux: reduces over the lanes of its mask") {
   auto reduce = [](const std::string& operation) {
     return each_thread(number_text + "redux.sync." + operation + " %r2, %r1, 0xffffffff; cvt.u64.u32 %d9, %r2;")[3];
   };
@@ -134,7 +134,7 @@ TEST_CASE("redux reduces over the lanes of its mask") {
   CHECK(each_thread(sign + "redux.sync.max.s32 %r2, %r1, 0xffffffff; cvt.s64.s32 %d9, %r2;")[8] == 4);
 }
 
-TEST_CASE("elect chooses one lane of the mask, activemask knows the lanes of a branch") {
+TEST_CASE("elect: chooses one lane of the mask, activemask works") {
   const auto elected = each_thread(
       "mov.u64 %d9, 7; setp.lt.u32 %p1, %r0, 3; @%p1 bra END; elect.sync %r1|%p2, 0xfffffff8; selp.u32 %r2, 1, 0, "
       "%p2;\n"
@@ -146,7 +146,7 @@ TEST_CASE("elect chooses one lane of the mask, activemask knows the lanes of a b
   for (u32 lane = 0; lane < 32; ++lane) CHECK(active[lane] == (lane < 10 ? 0x3ff : 0xfffffc00));
 }
 
-TEST_CASE("lanes of disjoint masks do not wait for each other") {
+TEST_CASE("collectives: lanes of disjoint masks do not wait mutually") {
   const auto got = each_thread(
       "setp.lt.u32 %p1, %r0, 16; selp.u32 %r1, 0xffff, 0xffff0000, %p1; @%p1 bra LOW;\n"
       "redux.sync.add.u32 %r2, %r0, %r1; bra END;\n"
@@ -154,7 +154,7 @@ TEST_CASE("lanes of disjoint masks do not wait for each other") {
   for (u32 lane = 0; lane < 32; ++lane) CHECK(got[lane] == (lane < 16 ? 120 : 376));
 }
 
-TEST_CASE("lanes may meet in a collective from different branches") {
+TEST_CASE("collectives: lanes may meet from different branches") {
   const auto got = each_thread(
       "setp.lt.u32 %p1, %r0, 16; @%p1 bra LOW;\n"
       "shfl.sync.bfly.b32 %r2, 1000, 16, 31, 0xffffffff; bra END;\n"
@@ -162,7 +162,7 @@ TEST_CASE("lanes may meet in a collective from different branches") {
   for (u32 lane = 0; lane < 32; ++lane) CHECK(got[lane] == (lane < 16 ? 1000 : 2000));
 }
 
-TEST_CASE("lanes that have exited are not waited for") {
+TEST_CASE("collectives: do not wait for exited lanes") {
   const auto got = each_thread(
       "mov.u64 %d9, 0; setp.ge.u32 %p1, %r0, 20; @%p1 bra END;\n"
       "vote.sync.ballot.b32 %r1, %p1, 0xffffffff; not.b32 %r1, %r1; cvt.u64.u32 %d9, %r1;\n"
@@ -175,7 +175,7 @@ TEST_CASE("lanes that have exited are not waited for") {
   CHECK(part[0] == 0xffffffff);
 }
 
-TEST_CASE("wrong masks and lanes that do not come are reported") {
+TEST_CASE("collectives: wrong masks and missing lanes are reported") {
   auto fault = [](const std::string& body) { return fault_of([&] { each_thread(body + "\nmov.u64 %d9, 0;"); }); };
   CHECK(mentions(fault("bar.warp.sync 0xfffffffe;"),
                  "wrong mask: a lane is not in its own mask 0xfffffffe: bar.warp.sync"));

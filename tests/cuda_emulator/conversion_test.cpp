@@ -17,7 +17,7 @@ using u16 = std::uint16_t;
 using u32 = std::uint32_t;
 using u64 = std::uint64_t;
 
-TEST_CASE("integers are extended by their own sign and cut to the width of the result") {
+TEST_CASE("cvt: integers extend by their sign and truncate") {
   CHECK(evaluate<i64>("cvt.s64.s32 %o, %a;", -5) == -5);
   CHECK(evaluate<u64>("cvt.u64.u32 %o, %a;", ~0u) == 0xffffffffu);
   CHECK(evaluate<i32>("cvt.s32.s16 %o, %a;", i16{-5}) == -5);
@@ -32,7 +32,7 @@ TEST_CASE("integers are extended by their own sign and cut to the width of the r
   CHECK(evaluate<u32>("cvt.u8.u32 %o, %a;", 0x1ffu) == 0xff);
 }
 
-TEST_CASE("sat clamps integers to the type of the result") {
+TEST_CASE("cvt.sat: clamps integers to the result type") {
   CHECK(evaluate<i16>("cvt.sat.s16.s32 %o, %a;", 40000) == 32767);
   CHECK(evaluate<i16>("cvt.sat.s16.s32 %o, %a;", -40000) == -32768);
   CHECK(evaluate<u16>("cvt.sat.u16.s32 %o, %a;", -1) == 0);
@@ -41,7 +41,7 @@ TEST_CASE("sat clamps integers to the type of the result") {
   CHECK(evaluate<u32>("cvt.sat.u8.u32 %o, %a;", 300u) == 255);
 }
 
-TEST_CASE("floating-point numbers become integers in the direction asked for") {
+TEST_CASE("cvt: floating point to integer rounds in the given direction") {
   struct Case {
     const char* direction;
     double value;
@@ -62,7 +62,7 @@ TEST_CASE("floating-point numbers become integers in the direction asked for") {
   }
 }
 
-TEST_CASE("what no integer can hold saturates, and NaN gives what devices give") {
+TEST_CASE("cvt: integers saturate, NaN converts as on devices") {
   CHECK(evaluate<i32>("cvt.rzi.s32.f32 %o, %a;", 3e9f) == std::numeric_limits<i32>::max());
   CHECK(evaluate<i32>("cvt.rzi.s32.f32 %o, %a;", -infinity) == std::numeric_limits<i32>::min());
   CHECK(evaluate<u32>("cvt.rzi.u32.f32 %o, %a;", -1.5f) == 0);
@@ -78,7 +78,7 @@ TEST_CASE("what no integer can hold saturates, and NaN gives what devices give")
   CHECK(evaluate<i32>("cvt.rzi.s32.f64 %o, %a;", nan64) == std::numeric_limits<i32>::min());
 }
 
-TEST_CASE("integers become floating-point numbers, rounded in all four directions") {
+TEST_CASE("cvt: integer to floating point rounds in four directions") {
   const i32 odd = (1 << 24) + 1;  // between two floats
   CHECK(evaluate<float>("cvt.rn.f32.s32 %o, %a;", odd) == 0x1p24f);
   CHECK(evaluate<float>("cvt.rz.f32.s32 %o, %a;", -odd) == -0x1p24f);
@@ -99,7 +99,7 @@ TEST_CASE("integers become floating-point numbers, rounded in all four direction
   CHECK(evaluate<u16>("cvt.rn.bf16.s64 %o, %a;", -(i64{1} << 62) - (i64{1} << 54) - 1) == 0xde81);
 }
 
-TEST_CASE("f64 to f32 rounds in all four directions; f32 to f64 is exact") {
+TEST_CASE("cvt: f64 to f32 rounds, f32 to f64 is exact") {
   const double above = 1 + 0x1p-40;
   CHECK(evaluate<float>("cvt.rn.f32.f64 %o, %a;", above) == 1.0f);
   CHECK(evaluate<float>("cvt.rp.f32.f64 %o, %a;", above) == std::nextafter(1.0f, 2.0f));
@@ -113,7 +113,7 @@ TEST_CASE("f64 to f32 rounds in all four directions; f32 to f64 is exact") {
   CHECK(evaluate<float>("cvt.rn.f32.f64 %o, %a;", 1e-40) == 1e-40f);
 }
 
-TEST_CASE("f32 to bf16 keeps the upper half, rounded") {
+TEST_CASE("cvt: f32 to bf16 keeps the upper half, rounded") {
   auto convert = [](float x, const char* direction = "rn") {
     return evaluate<u16>(std::string("cvt.") + direction + ".bf16.f32 %o, %a;", x);
   };
@@ -137,7 +137,7 @@ TEST_CASE("f32 to bf16 keeps the upper half, rounded") {
   CHECK(std::isnan(evaluate<float>("cvt.f32.bf16 %o, %a;", u16{0x7fc0})));
 }
 
-TEST_CASE("f16: normal, subnormal and beyond") {
+TEST_CASE("cvt: f16 normal, subnormal and overflow") {
   const std::pair<float, u16> exact[] = {{1.0f, 0x3c00},     {-2.5f, 0xc100},    {65504.0f, 0x7bff},
                                          {0x1p-14f, 0x0400}, {0x1p-24f, 0x0001}, {infinity, 0x7c00}};
   for (const std::pair<float, u16>& pair : exact) {
@@ -154,7 +154,7 @@ TEST_CASE("f16: normal, subnormal and beyond") {
   CHECK(evaluate<i32>("cvt.rni.s32.f16 %o, %a;", u16{0x4100}) == 2);                // 2.5
 }
 
-TEST_CASE("two f32 become a pair, the first one above") {
+TEST_CASE("cvt: packs two f32, the first in the upper half") {
   CHECK(evaluate<u32>("cvt.rn.bf16x2.f32 %o, %a, %b;", 1.0f, -2.0f) == 0x3f80c000u);
   CHECK(evaluate<u32>("cvt.rn.f16x2.f32 %o, %a, %b;", 1.0f, -2.0f) == 0x3c00c000u);
 }

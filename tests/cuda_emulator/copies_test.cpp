@@ -12,7 +12,7 @@ using namespace gatefold::cuda_emulator;
 using u32 = std::uint32_t;
 using u64 = std::uint64_t;
 
-TEST_CASE("cp.async copies, filling with zeros what the source does not give") {
+TEST_CASE("cp.async: copies and pads with zeros") {
   const std::vector<u32> in{1, 2, 3, 4};
   const DeviceArray<u32> source(in);
   DeviceArray<u32> out(4, 0);
@@ -24,7 +24,7 @@ TEST_CASE("cp.async copies, filling with zeros what the source does not give") {
   CHECK(out.values() == std::vector<u32>{1, 2, 0, 0});
 }
 
-TEST_CASE("cp.async arrives when its thread waits for its group, not before") {
+TEST_CASE("cp.async: data arrive at the wait for their group") {
   const std::vector<u32> in{1, 2, 3, 4};
   const DeviceArray<u32> source(in);
   // Copies of the first three words in groups of their own, of the fourth in none. @returns them after `wait`
@@ -52,7 +52,7 @@ TEST_CASE("cp.async arrives when its thread waits for its group, not before") {
         std::vector<u32>{1, 2, 3, poison});  // a group of nothing is one all the same
 }
 
-TEST_CASE("cp.async: a thread waits for its own copies alone") {
+TEST_CASE("cp.async: a thread waits for its own copies only") {
   const std::vector<u32> in{1, 2};
   const DeviceArray<u32> source(in);
   DeviceArray<u32> out(2, 0);
@@ -66,7 +66,7 @@ TEST_CASE("cp.async: a thread waits for its own copies alone") {
   CHECK(out.values() == std::vector<u32>{1, 0xffffffff});
 }
 
-TEST_CASE("cp.async writes when it begins and when it arrives: both must be ordered with who reads") {
+TEST_CASE("cp.async: reads must be ordered with begin and arrival") {
   const std::vector<u32> in(64, 7);
   const DeviceArray<u32> source(in);
   DeviceArray<u32> out(64, 0);
@@ -89,7 +89,7 @@ TEST_CASE("cp.async writes when it begins and when it arrives: both must be orde
   CHECK(!races_with("", wait).empty());
 }
 
-TEST_CASE("a bulk copy completes an mbarrier that expects its bytes") {
+TEST_CASE("bulk copy: completes an mbarrier that expects its bytes") {
   const std::vector<u32> in{1, 2, 3, 4};
   const DeviceArray<u32> source(in);
   DeviceArray<u32> out(64, 0);
@@ -106,7 +106,7 @@ TEST_CASE("a bulk copy completes an mbarrier that expects its bytes") {
   for (u32 i = 0; i < 64; ++i) CHECK(out[i] == 3);
 }
 
-TEST_CASE("a bulk copy arrives when a thread waits for it, not before, and its block must wait") {
+TEST_CASE("bulk copy: arrives at a wait, its block must wait") {
   const std::vector<u32> in{1, 2, 3, 4};
   const DeviceArray<u32> source(in);
   DeviceArray<u32> out(1, 0);
@@ -129,7 +129,7 @@ TEST_CASE("a bulk copy arrives when a thread waits for it, not before, and its b
                "at 0x10: cp.async.bulk"));
 }
 
-TEST_CASE("an mbarrier lets threads wait for the arrivals of other warps, phase by phase") {
+TEST_CASE("mbarrier: threads wait for arrivals of other warps by phase") {
   const std::vector<u64> got = each_thread(
       ".shared .align 8 .b8 b[8];\n.shared .u32 s[2];\n"
       "mov.u32 %r2, b; setp.eq.u32 %p1, %r0, 0; @%p1 mbarrier.init.shared.b64 [%r2], 64; bar.sync 0;\n"
@@ -141,7 +141,7 @@ TEST_CASE("an mbarrier lets threads wait for the arrivals of other warps, phase 
   for (const u64 value : got) CHECK(value == 1);
 }
 
-TEST_CASE("each kind of wrong copy has its sentence") {
+TEST_CASE("invalid copy: each kind has its own message") {
   DeviceArray<u32> out(4, 0);
   auto fault = [&](const std::string& body) { return fault_of([&] { run_body(body, out.data); }); };
   const std::string shared = ".shared .align 8 .b8 s[8];\nmov.u32 %r1, s; ";

@@ -57,7 +57,7 @@ std::string fault_of(F run) {
 }
 bool mentions(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
-TEST_CASE("one device is current in each thread, the first to begin with") {
+TEST_CASE("current device: one per thread, initially the first") {
   options().devices = 2;
   int count = 0;
   CHECK(cudaGetDeviceCount(&count) == cudaSuccess);
@@ -72,9 +72,9 @@ TEST_CASE("one device is current in each thread, the first to begin with") {
   cudaGetLastError();
 }
 
-TEST_CASE("a new case begins on the first device") { CHECK(current() == 0); }
+TEST_CASE("current device: a new test case begins on the first") { CHECK(current() == 0); }
 
-TEST_CASE("memory is the current device's, that of a stream the stream's; who frees it does not matter") {
+TEST_CASE("memory: belongs to the current or stream's device, freed anywhere") {
   options().devices = 2;
   const Array<int> first(not_initialised, 4);
   make_current(1);
@@ -94,7 +94,7 @@ TEST_CASE("memory is the current device's, that of a stream the stream's; who fr
   CHECK(total - free == 4 * sizeof(int));
 }
 
-TEST_CASE("a launch on a stream of another device is refused, as by CUDA") {
+TEST_CASE("launch: a stream of another device returns CUDA's error") {
   options().devices = 2;
   make_current(1);
   const Stream stream;
@@ -115,7 +115,7 @@ TEST_CASE("a launch on a stream of another device is refused, as by CUDA") {
   CHECK(cudaStreamSynchronize(stream.handle) == cudaSuccess);
 }
 
-TEST_CASE("a kernel reaches the memory of its own device and pinned memory, no other") {
+TEST_CASE("kernels: access memory of their device and pinned memory only") {
   options().devices = 2;
   const Array<int> first(std::vector<int>(32));
   int* pinned = nullptr;
@@ -132,7 +132,7 @@ TEST_CASE("a kernel reaches the memory of its own device and pinned memory, no o
   CHECK(cudaFreeHost(pinned) == cudaSuccess);
 }
 
-TEST_CASE("copies from device to device") {
+TEST_CASE("cudaMemcpy: copies from device to device") {
   options().devices = 2;
   const Array<int> first(std::vector<int>{1, 2, 3});
   make_current(1);
@@ -141,7 +141,7 @@ TEST_CASE("copies from device to device") {
   CHECK(second.host() == std::vector<int>{1, 2, 3});
 }
 
-TEST_CASE("events are recorded and timed on their device, and waited for on any") {
+TEST_CASE("events: belong to their device, any device may wait") {
   options().devices = 2;
   const Event first;
   const Stream stream;
@@ -157,7 +157,7 @@ TEST_CASE("events are recorded and timed on their device, and waited for on any"
   CHECK(cudaEventSynchronize(first.handle) == cudaSuccess);
 }
 
-TEST_CASE("the limit of dynamic shared memory is raised for one device") {
+TEST_CASE("dynamic shared memory limit: is raised for one device") {
   options().devices = 2;
   const Array<int> x(not_initialised, 1);
   REQUIRE(cudaFuncSetAttribute(copy_dynamic, cudaFuncAttributeMaxDynamicSharedMemorySize, 100 * 1024) == cudaSuccess);
@@ -170,7 +170,7 @@ TEST_CASE("the limit of dynamic shared memory is raised for one device") {
   REQUIRE(cudaFuncSetAttribute(copy_dynamic, cudaFuncAttributeMaxDynamicSharedMemorySize, 48 * 1024) == cudaSuccess);
 }
 
-TEST_CASE("the legacy stream waits for blocking streams of its own device alone") {
+TEST_CASE("legacy stream: waits for blocking streams of its device only") {
   options().devices = 2;
   const Stream stream;
   REQUIRE(cudaStreamBeginCapture(stream.handle, cudaStreamCaptureModeRelaxed) == cudaSuccess);
@@ -183,7 +183,7 @@ TEST_CASE("the legacy stream waits for blocking streams of its own device alone"
   CHECK(cudaGraphDestroy(graph) == cudaSuccess);
 }
 
-TEST_CASE("a graph runs where it was recorded") {
+TEST_CASE("graph: runs on the device of its capture") {
   options().devices = 2;
   make_current(1);
   const Stream stream;
@@ -201,7 +201,7 @@ TEST_CASE("a graph runs where it was recorded") {
   CHECK(cudaGraphDestroy(graph) == cudaSuccess);
 }
 
-TEST_CASE("a cuBLAS handle is for the device on which it was made, with its streams and its memory") {
+TEST_CASE("cuBLAS handle: belongs to the device that created it") {
   options().devices = 2;
   const Stream stream;
   const Array<float> elsewhere(std::vector<float>{2});

@@ -53,7 +53,7 @@ std::string text_for(const Image& image, int compute_capability) {
   return std::string(ptx.text.substr(0, ptx.text.find('\0')));
 }
 
-TEST_CASE("the newest PTX that the device can run is chosen, whatever its place") {
+TEST_CASE("choose_ptx: the newest PTX for the device, in any order") {
   const Image image = Image().add(elf_kind, 80, "machine code").add(ptx_kind, 90, "ninety").add(ptx_kind, 80, "eighty");
   CHECK(text_for(image, 80) == "eighty");
   CHECK(text_for(image, 89) == "eighty");
@@ -63,7 +63,7 @@ TEST_CASE("the newest PTX that the device can run is chosen, whatever its place"
   CHECK(choose_ptx(image.bytes.data(), 75).text.empty());
 }
 
-TEST_CASE("PTX for one architecture alone is chosen on this, and on no other") {
+TEST_CASE("choose_ptx: architecture-specific PTX is chosen only on its architecture") {
   const std::string all = ".version 8.0\n.target sm_90\n", alone = ".version 8.0\n.target sm_90a\n";
   for (const bool first : {false, true}) {
     const Image image = Image()
@@ -77,7 +77,7 @@ TEST_CASE("PTX for one architecture alone is chosen on this, and on no other") {
   CHECK(choose_ptx(Image().add(ptx_kind, 90, alone).bytes.data(), 120).text.empty());
 }
 
-TEST_CASE("what is no readable PTX is refused by its reason") {
+TEST_CASE("choose_ptx: unreadable PTX faults with the reason") {
   Image wrong = Image().add(ptx_kind, 80, "text");
   wrong.put(0, std::uint32_t{0x12345678});
   CHECK_THROWS_WITH_AS(choose_ptx(wrong.bytes.data(), 80),
@@ -109,7 +109,7 @@ std::string store_ptx(int compute_capability, int constant) {
          "}\n";
 }
 
-TEST_CASE("a registered kernel is found by the address of its stub, a variable by that of its shadow") {
+TEST_CASE("registration: finds kernels by stub, variables by shadow") {
   static char stub, other, shadow;
   static const Image image = Image().add(ptx_kind, 80, store_ptx(80, 100)).add(ptx_kind, 90, store_ptx(90, 200));
   static __fatBinC_Wrapper_t wrapper = {FATBINC_MAGIC, FATBINC_VERSION,
@@ -153,7 +153,7 @@ TEST_CASE("a registered kernel is found by the address of its stub, a variable b
   CHECK(cudaFree(device) == cudaSuccess);
 }
 
-TEST_CASE("attributes tell what a kernel's PTX was compiled for from what it runs on") {
+TEST_CASE("kernel attributes: distinguish PTX target and device") {
   static char stub;
   static const Image image = Image().add(ptx_kind, 80, store_ptx(80, 1)).add(ptx_kind, 90, store_ptx(90, 2));
   static __fatBinC_Wrapper_t wrapper = {FATBINC_MAGIC, FATBINC_VERSION,

@@ -56,7 +56,7 @@ struct Fixture {
   cudaGraphExec_t executable = nullptr;
 };
 
-TEST_CASE("captured work runs when the graph is launched, as often as it is, in its order") {
+TEST_CASE("graph: each launch runs the captured work in order") {
   Fixture f;
   void* pinned = nullptr;
   REQUIRE(cudaMallocHost(&pinned, 8) == cudaSuccess);
@@ -89,7 +89,7 @@ TEST_CASE("captured work runs when the graph is launched, as often as it is, in 
   cudaFreeHost(pinned);
 }
 
-TEST_CASE("a captured product keeps its scalars and reads its matrices when it runs") {
+TEST_CASE("graph: a captured product keeps scalars and reads matrices later") {
   Fixture f;
   cublasHandle_t handle = nullptr;
   REQUIRE(cublasCreate(&handle) == CUBLAS_STATUS_SUCCESS);
@@ -121,7 +121,7 @@ TEST_CASE("a captured product keeps its scalars and reads its matrices when it r
   cudaFree(one);
 }
 
-TEST_CASE("what allocates, synchronises or copies at once is refused, and the capture is lost") {
+TEST_CASE("capture: allocation, synchronization and blocking copies invalidate it") {
   Fixture f;
   char host[8];
   void* memory = nullptr;
@@ -153,7 +153,7 @@ TEST_CASE("what allocates, synchronises or copies at once is refused, and the ca
   CHECK(cudaEventDestroy(event) == cudaSuccess);
 }
 
-TEST_CASE("a relaxed capture lets the host allocate and wait") {
+TEST_CASE("capture: relaxed mode allows allocation and waiting") {
   Fixture f;
   f.begin(cudaStreamCaptureModeRelaxed);
   void* memory = nullptr;
@@ -163,7 +163,7 @@ TEST_CASE("a relaxed capture lets the host allocate and wait") {
   f.end();
 }
 
-TEST_CASE("captures begin and end in their own stream, once") {
+TEST_CASE("capture: begins and ends once, in its own stream") {
   Fixture f, other;
   CHECK(cudaStreamBeginCapture(nullptr, cudaStreamCaptureModeGlobal) == cudaErrorStreamCaptureUnsupported);
   CHECK(f.end_lost() == cudaErrorIllegalState);
@@ -173,7 +173,7 @@ TEST_CASE("captures begin and end in their own stream, once") {
   f.end();
 }
 
-TEST_CASE("the legacy stream and a capture in a blocking stream exclude each other") {
+TEST_CASE("capture: a blocking stream and the legacy stream conflict") {
   Fixture f(cudaStreamDefault);
   f.begin();
   CHECK(cudaMemsetAsync(f.memory, 1, 8, nullptr) == cudaErrorStreamCaptureImplicit);
@@ -193,7 +193,7 @@ struct Event {
   cudaEvent_t event = nullptr;
 };
 
-TEST_CASE("a second stream joins a capture through an event, and must be joined itself") {
+TEST_CASE("capture: a second stream forks and must join by events") {
   Fixture f, side;
   const Event fork, join;
   f.begin();
@@ -236,7 +236,7 @@ TEST_CASE("a second stream joins a capture through an event, and must be joined 
   CHECK(f.byte() == 2);
 }
 
-TEST_CASE("events do not lead out of a capture, nor into it, nor from one to another") {
+TEST_CASE("capture: events do not connect it to other streams") {
   Fixture f, other;
   const Event outside, inside;
   REQUIRE(cudaEventRecord(outside, other.stream) == cudaSuccess);
@@ -257,7 +257,7 @@ TEST_CASE("events do not lead out of a capture, nor into it, nor from one to ano
   CHECK(other.end_lost() == cudaErrorStreamCaptureInvalidated);
 }
 
-TEST_CASE("a graph that was launched in a capture is part of the new graph") {
+TEST_CASE("capture: a launched graph becomes part of the new graph") {
   Fixture f;
   f.begin();
   REQUIRE(cudaMemsetAsync(f.memory, 4, 1, f.stream) == cudaSuccess);
@@ -272,7 +272,7 @@ TEST_CASE("a graph that was launched in a capture is part of the new graph") {
   CHECK(outer.byte() == 4);
 }
 
-TEST_CASE("a graph whose memory has been freed is a fault") {
+TEST_CASE("graph: launching with freed memory faults") {
   Fixture f;
   f.begin();
   REQUIRE(cudaMemsetAsync(f.memory, 4, 8, f.stream) == cudaSuccess);
@@ -283,7 +283,7 @@ TEST_CASE("a graph whose memory has been freed is a fault") {
                        "fill: its memory is not alive any more: invalid argument", Fault);
 }
 
-TEST_CASE("graphs are destroyed once, and unknown ones are refused") {
+TEST_CASE("graph: destroyed once, unknown graphs return an error") {
   Fixture f;
   f.begin();
   f.end();

@@ -63,7 +63,7 @@ void for_all_types(F f) {
 
 }  // namespace
 
-TEST_CASE("add, sub and mul.lo wrap around at every width") {
+TEST_CASE("add, sub and mul.lo: wrap around at every width") {
   for_all_types([](auto zero) {
     using T = decltype(zero);
     check_binary<T>("add", [](i128 a, i128 b) { return a + b; });
@@ -75,7 +75,7 @@ TEST_CASE("add, sub and mul.lo wrap around at every width") {
   });
 }
 
-TEST_CASE("mul.hi gives the upper half of the product") {
+TEST_CASE("mul.hi: returns the upper half of the product") {
   for_all_types([](auto zero) {
     using T = decltype(zero);
     check_binary<T>("mul.hi", [](i128 a, i128 b) {
@@ -88,7 +88,7 @@ TEST_CASE("mul.hi gives the upper half of the product") {
   });
 }
 
-TEST_CASE("mul.wide and mad.wide keep the whole product") {
+TEST_CASE("mul.wide and mad.wide: keep the whole product") {
   CHECK(evaluate<i32>("mul.wide.s16 %o, %a, %b;", i16{-300}, i16{301}) == -90300);
   CHECK(evaluate<u32>("mul.wide.u16 %o, %a, %b;", u16{65535}, u16{65535}) == 65535u * 65535u);
   CHECK(evaluate<i64>("mul.wide.s32 %o, %a, %b;", i32{-2000000000}, i32{2000000000}) == -4000000000000000000);
@@ -97,21 +97,21 @@ TEST_CASE("mul.wide and mad.wide keep the whole product") {
   CHECK(evaluate<u64>("mad.wide.u32 %o, %a, %b, %c;", ~u32{0}, u32{2}, ~u64{0}) == 2 * 4294967295ull - 1);
 }
 
-TEST_CASE("mad adds to either half of the product") {
+TEST_CASE("mad: adds to either half of the product") {
   CHECK(evaluate<i32>("mad.lo.s32 %o, %a, %b, %c;", i32{-7}, i32{6}, i32{100}) == 58);
   CHECK(evaluate<u64>("mad.lo.u64 %o, %a, %b, %c;", u64{1} << 40, u64{1} << 30, u64{5}) == 5);
   CHECK(evaluate<i32>("mad.hi.s32 %o, %a, %b, %c;", i32{1} << 30, i32{-8}, i32{10}) == 8);
   CHECK(evaluate<u32>("mad.hi.u32 %o, %a, %b, %c;", u32{1} << 31, u32{6}, u32{10}) == 13);
 }
 
-TEST_CASE("mul24 and mad24 use the low 24 bits") {
+TEST_CASE("mul24 and mad24: use the low 24 bits") {
   CHECK(evaluate<u32>("mul24.lo.u32 %o, %a, %b;", 0xff000003u, 0xee000005u) == 15);
   CHECK(evaluate<i32>("mul24.lo.s32 %o, %a, %b;", i32{0x00ffffff}, i32{5}) == -5);
   CHECK(evaluate<u32>("mul24.hi.u32 %o, %a, %b;", 0xffffffu, 0xffffffu) == ((u64{0xffffff} * 0xffffff) >> 16));
   CHECK(evaluate<i32>("mad24.lo.s32 %o, %a, %b, %c;", i32{-4}, i32{6}, i32{1}) == -23);
 }
 
-TEST_CASE("div truncates towards zero and rem has the sign of the dividend") {
+TEST_CASE("div, rem: truncate towards zero, rem has the dividend's sign") {
   CHECK(evaluate<i32>("div.s32 %o, %a, %b;", -7, 2) == -3);
   CHECK(evaluate<i32>("rem.s32 %o, %a, %b;", -7, 2) == -1);
   CHECK(evaluate<i32>("rem.s32 %o, %a, %b;", 7, -2) == 1);
@@ -125,7 +125,7 @@ TEST_CASE("div truncates towards zero and rem has the sign of the dividend") {
   CHECK(evaluate<i32>("rem.s32 %o, %a, %b;", std::numeric_limits<i32>::min(), -1) == 0);
 }
 
-TEST_CASE("neg, abs and sad") {
+TEST_CASE("neg, abs and sad: known results") {
   CHECK(evaluate<i32>("neg.s32 %o, %a;", 5) == -5);
   CHECK(evaluate<i64>("neg.s64 %o, %a;", std::numeric_limits<i64>::min()) == std::numeric_limits<i64>::min());
   CHECK(evaluate<i16>("abs.s16 %o, %a;", i16{-12}) == 12);
@@ -134,7 +134,7 @@ TEST_CASE("neg, abs and sad") {
   CHECK(evaluate<i32>("sad.s32 %o, %a, %b, %c;", 3, -10, 100) == 113);
 }
 
-TEST_CASE("add.sat and sub.sat clamp to the range of s32") {
+TEST_CASE("add.sat and sub.sat: clamp to the range of s32") {
   constexpr i32 most = std::numeric_limits<i32>::max(), least = std::numeric_limits<i32>::min();
   CHECK(evaluate<i32>("add.sat.s32 %o, %a, %b;", most, 1) == most);
   CHECK(evaluate<i32>("add.sat.s32 %o, %a, %b;", most, -1) == most - 1);
@@ -142,7 +142,7 @@ TEST_CASE("add.sat and sub.sat clamp to the range of s32") {
   CHECK(evaluate<i32>("sub.sat.s32 %o, %a, %b;", 0, least) == most);
 }
 
-TEST_CASE("the carry flag chains additions and subtractions") {
+TEST_CASE("add.cc and sub.cc: chain through the carry flag") {
   // 128-bit numbers in pairs of 64 bits.
   const std::string add = "add.cc.u64 %o, %a, %c; addc.u64 %o, %b, %d;";
   CHECK(evaluate<u64>(add, ~u64{0}, u64{1}, u64{1}, u64{2}) == 4);
@@ -158,7 +158,7 @@ TEST_CASE("the carry flag chains additions and subtractions") {
   CHECK(evaluate<u32>("sub.cc.u32 %o, 7, 8; addc.u32 %o, 0, 0;") == 0);
 }
 
-TEST_CASE("products chain through the carry flag") {
+TEST_CASE("mad.cc: products chain through the carry flag") {
   // (a 2^32 + b) c, in three words: b c below, a c above it.
   const u32 a = 0xfedcba98, b = 0x76543210, c = 0x89abcdef;
   const unsigned long long low = u64{b} * c, high = u64{a} * c + (low >> 32);
@@ -171,7 +171,7 @@ TEST_CASE("products chain through the carry flag") {
   CHECK(evaluate<u64>("mad.lo.cc.u64 %o, %a, %a, %a; madc.hi.cc.u64 %o, %a, %a, 5; addc.u64 %o, %o, 0;", ~u64{0}) == 5);
 }
 
-TEST_CASE("shifts clamp counts beyond the width") {
+TEST_CASE("shl and shr: clamp counts beyond the width") {
   CHECK(evaluate<u32>("shl.b32 %o, %a, %b;", 3u, 31u) == 0x80000000u);
   CHECK(evaluate<u32>("shl.b32 %o, %a, %b;", 3u, 32u) == 0);
   CHECK(evaluate<u64>("shl.b64 %o, %a, %b;", u64{3}, 40u) == u64{3} << 40);
@@ -188,7 +188,7 @@ TEST_CASE("shifts clamp counts beyond the width") {
   CHECK(evaluate<u64>("shr.b64 %o, %a, %b;", ~u64{0}, 63u) == 1);
 }
 
-TEST_CASE("shf shifts a pair of registers, wrapping or clamping the count") {
+TEST_CASE("shf: shifts a register pair, wraps or clamps the count") {
   const u32 low = 0x89abcdef, high = 0x01234567;
   const u64 both = u64{high} << 32 | low;
   for (const u32 count : {0u, 1u, 7u, 31u, 32u, 33u, 60u}) {
@@ -203,7 +203,7 @@ TEST_CASE("shf shifts a pair of registers, wrapping or clamping the count") {
   }
 }
 
-TEST_CASE("popc, clz, bfind and brev") {
+TEST_CASE("popc, clz, bfind and brev: known results") {
   CHECK(evaluate<u32>("popc.b32 %o, %a;", 0xf00f0001u) == 9);
   CHECK(evaluate<u32>("popc.b64 %o, %a;", ~u64{0}) == 64);
   CHECK(evaluate<u32>("clz.b32 %o, %a;", 0x00010000u) == 15);
@@ -222,7 +222,7 @@ TEST_CASE("popc, clz, bfind and brev") {
   CHECK(evaluate<u64>("brev.b64 %o, %a;", u64{2}) == u64{1} << 62);
 }
 
-TEST_CASE("bfe and bfi, bit by bit as the ISA defines them") {
+TEST_CASE("bfe and bfi: equal the ISA's definition bit by bit") {
   std::mt19937_64 random(11);
   for (int round = 0; round < 60; ++round) {
     const u64 a = random(), b = random();
@@ -257,14 +257,14 @@ TEST_CASE("bfe and bfi, bit by bit as the ISA defines them") {
   }
 }
 
-TEST_CASE("bmsk builds a mask, clamping or wrapping position and length") {
+TEST_CASE("bmsk: builds a mask, clamps or wraps position and length") {
   CHECK(evaluate<u32>("bmsk.clamp.b32 %o, %a, %b;", 4u, 8u) == 0xff0u);
   CHECK(evaluate<u32>("bmsk.clamp.b32 %o, %a, %b;", 0u, 40u) == ~0u);
   CHECK(evaluate<u32>("bmsk.clamp.b32 %o, %a, %b;", 32u, 8u) == 0);
   CHECK(evaluate<u32>("bmsk.wrap.b32 %o, %a, %b;", 36u, 40u) == 0xff0u);
 }
 
-TEST_CASE("prmt picks bytes, in every mode") {
+TEST_CASE("prmt: selects bytes in every mode") {
   const u32 a = 0x33221100, b = 0x77665544;  // byte i of {b, a} is 0x11 i
   auto bytes = [](u32 b3, u32 b2, u32 b1, u32 b0) { return 0x11 * (b3 << 24 | b2 << 16 | b1 << 8 | b0); };
   CHECK(evaluate<u32>("prmt.b32 %o, %a, %b, %c;", a, b, 0x7531u) == bytes(7, 5, 3, 1));
@@ -283,7 +283,7 @@ TEST_CASE("prmt picks bytes, in every mode") {
   CHECK(evaluate<u32>("prmt.b32.rc16 %o, %a, %b, %c;", a, b, 1u) == bytes(3, 2, 3, 2));
 }
 
-TEST_CASE("dp4a multiplies bytes of either sign and adds") {
+TEST_CASE("dp4a: multiplies bytes of either sign and adds") {
   CHECK(evaluate<i32>("dp4a.s32.s32 %o, %a, %b, %c;", 0x01ff02feu, 0x03030303u, 10) == 10 + 3 * (1 - 1 + 2 - 2));
   CHECK(evaluate<u32>("dp4a.u32.u32 %o, %a, %b, %c;", 0x01ff02feu, 0x03030303u, 10u) == 10 + 3 * (1 + 255 + 2 + 254));
   CHECK(evaluate<i32>("dp4a.u32.s32 %o, %a, %b, %c;", 0x000000ffu, 0x000000ffu, 0) == -255);

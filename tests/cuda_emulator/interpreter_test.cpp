@@ -11,7 +11,7 @@ using namespace gatefold::cuda_emulator;
 using u32 = std::uint32_t;
 using u64 = std::uint64_t;
 
-TEST_CASE("every lane goes its own way through branches and loops") {
+TEST_CASE("control flow: every lane follows its own branches and loops") {
   // The number of steps of the Collatz sequence to 1.
   const auto got = each_thread(
       "add.u32 %r1, %r0, 1; mov.u32 %r2, 0;\n"
@@ -27,13 +27,13 @@ TEST_CASE("every lane goes its own way through branches and loops") {
   }
 }
 
-TEST_CASE("guards let single instructions pass by, in either sense") {
+TEST_CASE("guards: skip single instructions, plain and negated") {
   const auto got =
       each_thread("setp.lt.u32 %p1, %r0, 5; mov.u64 %d9, 1; @%p1 add.s64 %d9, %d9, 10; @!%p1 add.s64 %d9, %d9, 20;");
   for (u32 lane = 0; lane < 32; ++lane) CHECK(got[lane] == (lane < 5 ? 11 : 21));
 }
 
-TEST_CASE("brx.idx jumps through its table") {
+TEST_CASE("brx.idx: jumps through its table") {
   const std::string body =
       "and.b32 %r1, %r0, 3;\nTABLE: .branchtargets A, B, C, B;\nbrx.idx %r1, TABLE;\n"
       "A: mov.u64 %d9, 10; bra END;\nB: mov.u64 %d9, 20; bra END;\nC: mov.u64 %d9, 30;\nEND:";
@@ -45,7 +45,7 @@ TEST_CASE("brx.idx jumps through its table") {
   CHECK(mentions(beyond, "branch index 1 beyond a table of 1: brx.idx"));
 }
 
-TEST_CASE("functions are called with parameters and results, also by some lanes only") {
+TEST_CASE("call: passes parameters and results, also for some lanes") {
   const std::string before =
       ".func (.param .b64 result) twice(.param .b64 x)\n{\n.reg .b64 %d<3>;\nld.param.u64 %d1, [x]; add.s64 %d2, %d1, "
       "%d1;\n"
@@ -65,7 +65,7 @@ TEST_CASE("functions are called with parameters and results, also by some lanes 
   for (u64 lane = 0; lane < 32; ++lane) CHECK(out[lane] == (lane < 20 ? 2 * (2 * lane + 7) : 2));
 }
 
-TEST_CASE("recursion, calls of the driver and calls through pointers are refused") {
+TEST_CASE("call: recursion, driver functions and pointers fault") {
   const std::string recursive = ".func f() { call f; ret; }\n";
   CHECK(fault_of([&] { run_module(kernel_text("call f;", recursive), nullptr); }) ==
         "PTX: f calls itself: recursion is not modelled, in kernel k");
@@ -80,7 +80,7 @@ TEST_CASE("recursion, calls of the driver and calls through pointers are refused
                  "refused: calls through pointers are not modelled"));
 }
 
-TEST_CASE("a failed assertion is a fault with its text") {
+TEST_CASE("assert: a failed assertion faults with its text") {
   const std::string before =
       ".extern .func __assertfail(.param .b64 m, .param .b64 f, .param .b32 l, .param .b64 n, .param .b64 s);\n"
       ".global .align 1 .b8 message[6] = {120, 32, 62, 32, 48, 0};\n.global .align 1 .b8 file[5] = {97, 46, 99, 117, "
@@ -95,12 +95,12 @@ TEST_CASE("a failed assertion is a fault with its text") {
   CHECK(mentions(fault, "assertion failed: x > 0 (a.cu:12): call.uni at PTX line"));
 }
 
-TEST_CASE("trap and brkpt are faults") {
+TEST_CASE("trap and brkpt: fault") {
   CHECK(mentions(fault_of([] { run_body("trap;", nullptr); }), "trap: trap at PTX line 10 in kernel k"));
   CHECK(mentions(fault_of([] { run_body("brkpt;", nullptr); }), "trap: brkpt"));
 }
 
-TEST_CASE("special registers tell where a thread is") {
+TEST_CASE("special registers: identify the thread") {
   const std::string body =
       "mov.u32 %r1, %ctaid.x; mov.u32 %r2, %ctaid.y; mov.u32 %r3, %nctaid.x; mad.lo.u32 %r4, %r2, %r3, %r1;\n"
       "mov.u32 %r5, %tid.x; mov.u32 %r6, %tid.y; mov.u32 %r7, %tid.z; mov.u32 %r8, %ntid.x; mov.u32 %r9, %ntid.y;\n"
@@ -126,7 +126,7 @@ TEST_CASE("special registers tell where a thread is") {
   CHECK(each_thread("mov.u32 %r1, WARP_SZ; cvt.u64.u32 %d9, %r1;")[0] == 32);
 }
 
-TEST_CASE("a barrier lets all warps see what all have written") {
+TEST_CASE("bar.sync: all warps see all earlier writes") {
   const auto got = each_thread(
       ".shared .align 4 .b8 s[400];\nmov.u32 %r1, s; shl.b32 %r2, %r0, 2; add.u32 %r3, %r1, %r2; st.shared.u32 [%r3], "
       "%r0;\n"
@@ -136,7 +136,7 @@ TEST_CASE("a barrier lets all warps see what all have written") {
   for (u64 thread = 0; thread < 100; ++thread) CHECK(got[thread] == 99 - thread);
 }
 
-TEST_CASE("barriers reduce a predicate over the block") {
+TEST_CASE("barrier.red: reduces a predicate over the block") {
   auto reduce = [](const std::string& kind, const std::string& limit) {
     const bool count = kind == "popc.u32";
     return each_thread("setp.lt.u32 %p1, %r0, " + limit + "; barrier.cta.red." + kind + (count ? " %r1" : " %p2") +
@@ -153,7 +153,7 @@ TEST_CASE("barriers reduce a predicate over the block") {
   CHECK(inverted[0] == 10);
 }
 
-TEST_CASE("named barriers are for as many threads as they say") {
+TEST_CASE("named barriers: wait for the given number of threads") {
   // Warps 0 and 1 use barrier 1; warp 2 goes past.
   const auto got = each_thread(
       ".shared .align 4 .b8 s[256];\nmov.u64 %d9, 5; setp.ge.u32 %p1, %r0, 64; @%p1 bra END;\n"
@@ -163,7 +163,7 @@ TEST_CASE("named barriers are for as many threads as they say") {
   for (u64 thread = 0; thread < 96; ++thread) CHECK(got[thread] == (thread < 64 ? thread ^ 32 : 5));
 }
 
-TEST_CASE("threads that have exited are not waited for at a barrier") {
+TEST_CASE("bar.sync: does not wait for exited threads") {
   const auto got = each_thread(
       "mov.u64 %d9, 3; setp.lt.u32 %p1, %r0, 40; @%p1 bra STAY; st.global.u64 [%d2], %d9; exit;\n"
       "STAY: bar.sync 0; mov.u64 %d9, 4;",
@@ -172,7 +172,7 @@ TEST_CASE("threads that have exited are not waited for at a barrier") {
   CHECK(got[40] == 3);
 }
 
-TEST_CASE("barriers that go wrong are reported") {
+TEST_CASE("invalid barriers: are reported") {
   auto fault = [](const std::string& body, u32 threads = 64) {
     return fault_of([&] { each_thread(body + "\nmov.u64 %d9, 0;", threads); });
   };
@@ -189,7 +189,7 @@ TEST_CASE("barriers that go wrong are reported") {
   CHECK(fault("setp.lt.u32 %p1, %r0, 16; @%p1 bra LOW; barrier.sync 0; bra END;\nLOW: barrier.sync 0;\nEND:") == "");
 }
 
-TEST_CASE("a lane may wait for another lane of its warp") {
+TEST_CASE("scheduling: a lane may wait for another lane") {
   // Lane 0 spins at a smaller address than the code that sets its flag.
   const auto got = each_thread(
       ".shared .u32 flag;\nst.volatile.shared.u32 [flag], 0; bar.warp.sync 0xffffffff;\n"
@@ -199,7 +199,7 @@ TEST_CASE("a lane may wait for another lane of its warp") {
   for (const u64 value : got) CHECK(value == 8);
 }
 
-TEST_CASE("a warp may wait for another, and a block for a later one") {
+TEST_CASE("scheduling: a warp or block may wait for another") {
   const auto warps = each_thread(
       ".shared .u32 flag;\nsetp.eq.u32 %p1, %r0, 0; @%p1 st.volatile.shared.u32 [flag], 0; bar.sync 0;\n"
       "setp.ge.u32 %p2, %r0, 32; @%p2 bra SET;\n"
@@ -217,7 +217,7 @@ TEST_CASE("a warp may wait for another, and a block for a later one") {
   }
 }
 
-TEST_CASE("a block that waits for what never comes is a livelock") {
+TEST_CASE("scheduling: waiting forever is reported as a livelock") {
   DeviceArray<u32> out(1, 0);
   options().longest_block = 100000;
   const std::string fault = fault_of(

@@ -31,7 +31,7 @@ std::vector<u32> order_of(u32 blocks) {
 
 }  // namespace
 
-TEST_CASE("blocks run in ascending order, or in one that a seed chooses") {
+TEST_CASE("launch: blocks run in ascending or seeded order") {
   std::vector<u32> ascending(600);
   std::iota(ascending.begin(), ascending.end(), 0u);
   CHECK(order_of(600) == ascending);
@@ -45,13 +45,13 @@ TEST_CASE("blocks run in ascending order, or in one that a seed chooses") {
   CHECK(permuted == ascending);
 }
 
-TEST_CASE("only the last blocks run where the options say so") {
+TEST_CASE("launch: option last_blocks runs only the last blocks") {
   options().last_blocks = 2;
   CHECK(order_of(5) == std::vector<u32>{3, 4});
   CHECK(order_of(1) == std::vector<u32>{0});
 }
 
-TEST_CASE("a grid of three dimensions runs x fastest") {
+TEST_CASE("launch: in three dimensions x runs fastest") {
   options().last_blocks = 1;
   DeviceArray<u32> out(3, 0);
   run_body(
@@ -61,7 +61,7 @@ TEST_CASE("a grid of three dimensions runs x fastest") {
   CHECK(out.values() == std::vector<u32>{2, 3, 4});
 }
 
-TEST_CASE("many blocks may wait at once") {
+TEST_CASE("launch: many blocks may wait at once") {
   // All but the last wait for it.
   DeviceArray<u32> out(2, 0);
   run_body(
@@ -72,7 +72,7 @@ TEST_CASE("many blocks may wait at once") {
   CHECK(out[1] == 300);
 }
 
-TEST_CASE("launches, blocks, instructions and bytes are counted, in all and by kernel") {
+TEST_CASE("counters: launches, blocks, instructions and bytes, total and by kernel") {
   const Counters before = counters();
   counters_by_kernel().clear();
   DeviceArray<u32> out(65, 1);
@@ -89,7 +89,7 @@ TEST_CASE("launches, blocks, instructions and bytes are counted, in all and by k
   CHECK(counters_by_kernel().at("k").blocks == 3);
 }
 
-TEST_CASE("counters and the place of a fault are those of the demangled kernel") {
+TEST_CASE("counters and faults: use the demangled kernel name") {
   const std::string text = kernel_text("trap;");
   const std::size_t name = text.find(" k(");
   const auto module = read(text.substr(0, name) + " _Z3oobPfi(" + text.substr(name + 3));
@@ -99,7 +99,7 @@ TEST_CASE("counters and the place of a fault are those of the demangled kernel")
   CHECK(counters_by_kernel().at("oob(float*, int)").launches == 1);
 }
 
-TEST_CASE("too few bytes of parameters are refused") {
+TEST_CASE("launch: faults if parameter bytes are missing") {
   const auto module = read(kernel_text(""));
   CHECK(fault_of([&] {
           launch(*module->find("k"), {{}, {}, 0, std::vector<char>(8)});

@@ -23,7 +23,7 @@ bool holds(const std::string& instruction, S... operands) {
 
 }  // namespace
 
-TEST_CASE("and, or, xor, not and cnot at every width") {
+TEST_CASE("and, or, xor, not and cnot: every width") {
   CHECK(evaluate<u16>("and.b16 %o, %a, %b;", u16{0xff0f}, u16{0x0fff}) == 0x0f0f);
   CHECK(evaluate<u32>("or.b32 %o, %a, %b;", 0xf0f00000u, 0x0000f0f0u) == 0xf0f0f0f0u);
   CHECK(evaluate<u64>("xor.b64 %o, %a, %b;", ~u64{0}, u64{0xff}) == ~u64{0xff});
@@ -35,7 +35,7 @@ TEST_CASE("and, or, xor, not and cnot at every width") {
   CHECK(evaluate<u32>("not.b16 %a, %a; cvt.u32.u16 %o, %a;", u16{0x00ff}) == 0xff00);
 }
 
-TEST_CASE("logic of predicates") {
+TEST_CASE("and.pred, or.pred, xor.pred and not.pred: known results") {
   const std::string two = "setp.ne.u32 %p1, %a, 0; setp.ne.u32 %p2, %b, 0; ";
   for (const u32 a : {0u, 1u}) {
     for (const u32 b : {0u, 1u}) {
@@ -49,7 +49,7 @@ TEST_CASE("logic of predicates") {
   }
 }
 
-TEST_CASE("lop3 looks every bit up in its table") {
+TEST_CASE("lop3: looks up every bit in its table") {
   const u32 a = 0b11110000, b = 0b11001100, c = 0b10101010;
   // With these operands the low eight bits of the result are the table itself.
   for (const u32 table : {0x00u, 0x80u, 0xfeu, 0x96u, 0x1bu, 0xcau}) {
@@ -57,7 +57,7 @@ TEST_CASE("lop3 looks every bit up in its table") {
   }
 }
 
-TEST_CASE("selp chooses by a predicate") {
+TEST_CASE("selp: selects by a predicate") {
   const std::string test = "setp.gt.u32 %p0, %c, 5; ";
   CHECK(evaluate<u32>(test + "selp.b32 %o, %a, %b, %p0;", 1u, 2u, 6u) == 1);
   CHECK(evaluate<u32>(test + "selp.b32 %o, %a, %b, %p0;", 1u, 2u, 5u) == 2);
@@ -65,7 +65,7 @@ TEST_CASE("selp chooses by a predicate") {
   CHECK(evaluate<u16>(test + "selp.b16 %o, %a, %b, %p0;", u16{7}, u16{8}, 9u) == 7);
 }
 
-TEST_CASE("mov packs and unpacks vectors, lowest first") {
+TEST_CASE("mov: packs and unpacks vectors, lowest first") {
   CHECK(evaluate<u32>("mov.b32 %o, {%a, %b};", u16{0x1234}, u16{0xabcd}) == 0xabcd1234u);
   CHECK(evaluate<u64>("mov.b64 %o, {%a, %b};", 0x11111111u, 0x22222222u) == 0x2222222211111111u);
   CHECK(evaluate<u64>("mov.b64 %o, {%a, %a, %b, %b};", u16{1}, u16{2}) == 0x0002000200010001u);
@@ -74,7 +74,7 @@ TEST_CASE("mov packs and unpacks vectors, lowest first") {
   CHECK(evaluate<u32>("mov.b64 {%t0, %o}, %a;", 0x2222222211111111u) == 0x22222222u);
 }
 
-TEST_CASE("setp compares integers with and without sign") {
+TEST_CASE("setp: compares signed and unsigned integers") {
   const u32 one = 1, most = ~0u;  // -1
   CHECK(holds("setp.lt.u32 %p0, %a, %b;", one, most));
   CHECK(!holds("setp.lt.s32 %p0, %a, %b;", one, most));
@@ -90,7 +90,7 @@ TEST_CASE("setp compares integers with and without sign") {
   CHECK(holds("setp.lt.s16 %p0, %a, %b;", u16{0x8000}, u16{0}));
 }
 
-TEST_CASE("setp compares floating-point numbers, ordered and unordered") {
+TEST_CASE("setp: compares floating-point numbers, ordered and unordered") {
   const float nan = std::numeric_limits<float>::quiet_NaN();
   struct Case {
     const char* name;
@@ -120,13 +120,13 @@ TEST_CASE("setp compares floating-point numbers, ordered and unordered") {
   }
 }
 
-TEST_CASE("setp.ftz takes subnormal numbers for zero") {
+TEST_CASE("setp.ftz: treats subnormal numbers as zero") {
   const float tiny = std::numeric_limits<float>::denorm_min();
   CHECK(holds("setp.gt.f32 %p0, %a, %b;", tiny, 0.0f));
   CHECK(!holds("setp.gt.ftz.f32 %p0, %a, %b;", tiny, 0.0f));
 }
 
-TEST_CASE("setp combines with a predicate and has a second result") {
+TEST_CASE("setp: combines with a predicate, has a second result") {
   const std::string c = "setp.ne.u32 %p3, %c, 0; ";
   for (const u32 third : {0u, 1u}) {
     for (const u32 b : {1u, 3u}) {
@@ -142,7 +142,7 @@ TEST_CASE("setp combines with a predicate and has a second result") {
   }
 }
 
-TEST_CASE("testp tells classes of numbers apart") {
+TEST_CASE("testp: distinguishes classes of numbers") {
   const float infinity = std::numeric_limits<float>::infinity(), nan = std::nanf(""),
               tiny = std::numeric_limits<float>::denorm_min();
   CHECK(holds("testp.finite.f32 %p0, %a;", 1.0f));

@@ -13,7 +13,7 @@ using namespace gatefold::cuda_emulator;
 using u32 = std::uint32_t;
 using u64 = std::uint64_t;
 
-TEST_CASE("the fields of a descriptor") {
+TEST_CASE("MatrixDescriptor: decodes its fields") {
   // The address without its last 4 bits and the 18th and higher ones, and so the offsets.
   const MatrixDescriptor matrix(u64{0x2abc} | u64{0x1234} << 16 | u64{0x0ff1} << 32 | u64{5} << 49 | u64{2} << 62,
                                 true);
@@ -27,7 +27,7 @@ TEST_CASE("the fields of a descriptor") {
   CHECK(MatrixDescriptor(u64{3} << 62, true).width == 2);
 }
 
-TEST_CASE("every number lies where the canonical layout has it") {
+TEST_CASE("MatrixDescriptor: addresses equal the canonical layout") {
   for (const SharedLayout layout : all_layouts) {
     const MatrixDescriptor matrix(descriptor(layout, 2048, 1024 + 32, 512 + 16), layout.k_major);
     for (int outer = 0; outer < 256; ++outer) {
@@ -45,7 +45,7 @@ TEST_CASE("every number lies where the canonical layout has it") {
   }
 }
 
-TEST_CASE("swizzle of 128 bytes: row r of 8 has its parts of 16 bytes in the order c ^ r") {
+TEST_CASE("swizzle of 128 bytes: XOR of row and chunk") {
   const MatrixDescriptor k_major(u64{1} << 62 | u64{1024 / 16} << 32, true);
   CHECK(k_major.address(0, 0) == 0);
   CHECK(k_major.address(0, 9) == 18);
@@ -61,7 +61,7 @@ TEST_CASE("swizzle of 128 bytes: row r of 8 has its parts of 16 bytes in the ord
   CHECK(mn_major.address(64 + 8, 8 + 2) == 4096 + 1024 + 2 * 128 + (1 ^ 2) * 16);
 }
 
-TEST_CASE("a matrix of compact offsets has one number in every place") {
+TEST_CASE("MatrixDescriptor: compact offsets use every place once") {
   for (const SharedLayout layout : all_layouts) {
     const Offsets offsets = compact(layout, 128);
     const MatrixDescriptor matrix(descriptor(layout, 0, offsets.leading, offsets.stride), layout.k_major);

@@ -44,7 +44,7 @@ std::string awaited(int parity) {
 
 }  // namespace
 
-TEST_CASE("an mbarrier orders what came before an arrival with what follows a wait") {
+TEST_CASE("mbarrier: orders accesses before arrival with accesses after wait") {
   CHECK(clean(prologue(64) + store + arrival + awaited(0) + load));
   CHECK(!clean(prologue(64) + store + arrival + load));
   CHECK(!clean(prologue(64) + arrival + store + awaited(0) + load));
@@ -57,7 +57,7 @@ TEST_CASE("an mbarrier orders what came before an arrival with what follows a wa
   CHECK(!clean(prologue(64) + store + arrival + awaited(0) + load + store));
 }
 
-TEST_CASE("an mbarrier orders those who arrive, not others, and for those who wait, not others") {
+TEST_CASE("mbarrier: orders only arriving threads with waiting threads") {
   const std::string warp = "setp.lt.u32 %p3, %r0, 32;\n";  // %p3: the first warp
   // Warp 0 arrives and warp 1 waits.
   CHECK(clean(prologue(32) + warp + "@!%p3 bra B;\n" + store + arrival + "bra END;\nB: " + awaited(0) + load + "END:"));
@@ -75,7 +75,7 @@ TEST_CASE("an mbarrier orders those who arrive, not others, and for those who wa
   CHECK(!clean(prologue(64) + store + arrival + one + load));
 }
 
-TEST_CASE("what is known passes on: from one mbarrier to the next, and through barriers") {
+TEST_CASE("mbarrier: order is transitive, also through barriers") {
   // Warp 0 writes, warp 1 learns of it, and warp 2 from warp 1.
   const std::string start = ".shared .align 8 .b8 c[8];\n" + prologue(32) +
                             "mov.u32 %r7, c; @%p1 mbarrier.init.shared.b64 [%r7], 32; bar.sync 0;\n"
@@ -91,14 +91,14 @@ TEST_CASE("what is known passes on: from one mbarrier to the next, and through b
   CHECK(clean(prologue(64) + store + arrival + "bar.sync 0;\n" + load));
 }
 
-TEST_CASE("an mbarrier is used by others once they know that it has been initialised") {
+TEST_CASE("mbarrier: other threads must be ordered after its initialisation") {
   const std::string init =
       ".shared .align 8 .b8 b[8];\nmov.u32 %r2, b; setp.eq.u32 %p1, %r0, 0; @%p1 mbarrier.init.shared.b64 [%r2], 64;\n";
   CHECK(clean(init + "bar.sync 0;\n" + arrival));
   CHECK(!clean(init + arrival));
 }
 
-TEST_CASE("cp.async.mbarrier.arrive arrives after the copies of its thread") {
+TEST_CASE("cp.async.mbarrier.arrive: arrives after the copies of its thread") {
   // Threads copy words of their own, arrive, and read each other's.
   const auto text = [](u32 count, const std::string& middle) {
     return prologue(count) +
@@ -132,7 +132,7 @@ TEST_CASE("cp.async.mbarrier.arrive arrives after the copies of its thread") {
   CHECK(clean(prologue(64) + store + noinc + awaited(0) + load));
 }
 
-TEST_CASE("a bulk copy is known to those who wait for its mbarrier") {
+TEST_CASE("bulk copy: is ordered before waits on its mbarrier") {
   const std::string copy =
       "@%p1 cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r1], [%d1], 256, [%r2];\n";
   const std::string expect = "@%p1 mbarrier.arrive.expect_tx.release.cta.shared::cta.b64 _, [%r2], 256;\n";
@@ -143,13 +143,13 @@ TEST_CASE("a bulk copy is known to those who wait for its mbarrier") {
   CHECK(!clean(prologue(1) + copy + expect + awaited(0) + load + copy + expect + awaited(1)));
 }
 
-TEST_CASE("a phase of an mbarrier that lacks an arrival is a deadlock, not an endless wait") {
+TEST_CASE("mbarrier: a missing arrival is reported as a deadlock") {
   const auto hanging = reports(prologue(65) + arrival + awaited(0));
   REQUIRE(hanging.size() == 1);
   CHECK(mentions(hanging[0], "deadlock: a phase of an mbarrier has too few arrivals to end: mbarrier.try_wait"));
 }
 
-TEST_CASE("a barrier of some threads orders them alone") {
+TEST_CASE("bar.sync with a count: orders only its threads") {
   const std::string both = "bar.sync 1, 64;\n";
   CHECK(clean(prologue(1) + store + both + load));
   CHECK(clean(prologue(1) + "setp.ge.u32 %p3, %r0, 64; @%p3 bra END;\n" + store + both + load + "END:", 96));
@@ -162,7 +162,7 @@ TEST_CASE("a barrier of some threads orders them alone") {
   CHECK(clean(aligned + prologue(1) + store + pairs + "bar.sync 0;\n" + other, 128));
 }
 
-TEST_CASE("bar.arrive: threads that arrive go on, threads that wait know what was before") {
+TEST_CASE("bar.arrive: does not wait, orders earlier accesses for waiters") {
   const std::string warp = "setp.lt.u32 %p3, %r0, 32; @!%p3 bra B;\n";
   CHECK(clean(prologue(1) + warp + store + "bar.arrive 1, 64; bra END;\nB: bar.sync 1, 64;\n" + load + "END:"));
   CHECK(!clean(prologue(1) + warp + "bar.arrive 1, 64;\n" + store + "bra END;\nB: bar.sync 1, 64;\n" + load + "END:"));

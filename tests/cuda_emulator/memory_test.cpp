@@ -10,7 +10,7 @@
 
 using namespace gatefold::cuda_emulator;
 
-TEST_CASE("memory is aligned to 256 bytes, poisoned, and counted while it lives") {
+TEST_CASE("Memory: aligned to 256 bytes, poisoned, counted while alive") {
   Memory memory;
   auto* a = static_cast<unsigned char*>(memory.allocate(100));
   auto* b = static_cast<unsigned char*>(memory.allocate(1));
@@ -28,7 +28,7 @@ TEST_CASE("memory is aligned to 256 bytes, poisoned, and counted while it lives"
   CHECK(memory.peak_bytes() == 1);
 }
 
-TEST_CASE("a range is contained if one live allocation holds all of it") {
+TEST_CASE("Memory: contains only ranges within one live allocation") {
   Memory memory;
   auto* a = static_cast<char*>(memory.allocate(100));
   CHECK(memory.contains(a, 100));
@@ -41,7 +41,7 @@ TEST_CASE("a range is contained if one live allocation holds all of it") {
   CHECK(!memory.contains(a, 1));
 }
 
-TEST_CASE("only the start of a live allocation can be released, once") {
+TEST_CASE("Memory: releases only the start of an allocation, once") {
   Memory memory;
   auto* a = static_cast<char*>(memory.allocate(100));
   CHECK(!memory.release(a + 4));
@@ -49,7 +49,7 @@ TEST_CASE("only the start of a live allocation can be released, once") {
   CHECK(!memory.release(a));
 }
 
-TEST_CASE("the nth allocation from now fails, and only that one") {
+TEST_CASE("Memory: fail_at fails only the nth allocation from now") {
   Memory memory;
   memory.fail_at(1);
   CHECK(memory.allocate(8) != nullptr);
@@ -63,7 +63,7 @@ TEST_CASE("the nth allocation from now fails, and only that one") {
   CHECK(memory.live() == 3);
 }
 
-TEST_CASE("address space can be reserved beyond what the machine has") {
+TEST_CASE("Memory: reserves more address space than the machine has") {
   Memory memory;
   const std::size_t huge = std::size_t{1} << 36;
   auto* base = static_cast<char*>(memory.reserve(huge));
@@ -74,7 +74,7 @@ TEST_CASE("address space can be reserved beyond what the machine has") {
   CHECK(base[huge / 2] == 0);
 }
 
-TEST_CASE("memory of others can be added and removed, and is no allocation") {
+TEST_CASE("Memory: foreign memory can be added and removed") {
   Memory memory;
   int variable = 0;
   memory.add_global(&variable, sizeof variable);
@@ -85,7 +85,7 @@ TEST_CASE("memory of others can be added and removed, and is no allocation") {
   CHECK(!memory.contains(&variable, 4));
 }
 
-TEST_CASE("a wrong address is described by its nearest allocation") {
+TEST_CASE("Memory: describes a wrong address by its nearest allocation") {
   Memory memory;
   const auto base = reinterpret_cast<std::uintptr_t>(memory.allocate(400));
   CHECK(memory.describe(base + 464) == "64 bytes past the end of an allocation of 400 bytes");

@@ -114,7 +114,7 @@ struct Top1 {
   }
 };
 
-TEST_CASE("top-k: ties to the higher index") { expect_wrong_value<ties_to_the_higher>(Top1{}); }
+TEST_CASE("top-k: ties go to the higher index") { expect_wrong_value<ties_to_the_higher>(Top1{}); }
 TEST_CASE("top-k: lanes name different masks") {
   expect_report<different_masks>(Top1{}, R"(^wrong mask: lanes of one collective name 0xffffffff and 0xffff0000)"
                                          R"(: shfl\.sync\.bfly.*top_1.*thread \(16,0,0\)$)");
@@ -168,7 +168,7 @@ TEST_CASE("reduction: some lanes wait for the block, the others of their warp fo
   expect_report<barrier_against_warp>(BlockSum{}, R"(^deadlock: of 64 threads 48 wait at a barrier and 16 in a warp)"
                                                   R"( for lanes that do not come \(mask 0xffffffff\))");
 }
-TEST_CASE("reduction: one past the end of shared memory") {
+TEST_CASE("reduction: lanes wait mutually at barrier and warp barrier") {
   expect_report<one_too_far>(BlockSum{}, R"(^out of bounds shared load of 4 bytes at 0x100 \(.*256 bytes\))");
 }
 
@@ -205,7 +205,7 @@ TEST_CASE("exchange: no barrier between the lanes of a warp") {
   expect_report<missing_warp_barrier>(Exchange{}, race_in("shared", "exchange"));
 }
 
-TEST_CASE("exchange: half of a warp waits at one barrier, half at another") {
+TEST_CASE("exchange: halves of a warp wait at different barriers") {
   expect_report<barrier_in_each_branch>(
       Exchange{}, "^divergent barrier: threads of one warp wait at different instructions: .*thread \\(16,0,0\\)$");
 }
@@ -253,7 +253,7 @@ TEST_CASE("tiled product: no barrier before the next tile") {
 }
 TEST_CASE("tiled product: one row past the end") { expect_report<one_too_far>(TiledProduct{}, store_past_end); }
 TEST_CASE("tiled product: the last step is left out") { expect_wrong_value<one_too_few>(TiledProduct{}); }
-TEST_CASE("tiled product: the rows of A a wrong distance apart") {
+TEST_CASE("tiled product: wrong distance between the rows of A") {
   expect_wrong_value<wrong_leading_dimension>(TiledProduct{});
 }
 
@@ -294,12 +294,12 @@ struct RingSum {
   }
 };
 
-TEST_CASE("ring: copies that nobody waits for") { expect_wrong_value<missing_wait>(RingSum{}); }
-TEST_CASE("ring: copies that are in no group") { expect_wrong_value<missing_commit>(RingSum{}); }
-TEST_CASE("ring: the tile to be read may still be under way") {
+TEST_CASE("ring: no thread waits for copies") { expect_wrong_value<missing_wait>(RingSum{}); }
+TEST_CASE("ring: copies without a group") { expect_wrong_value<missing_commit>(RingSum{}); }
+TEST_CASE("ring: reads a tile that may still be under way") {
   expect_report<waits_for_one_less>(RingSum{}, race_in("shared", "ring_sum"));
 }
-TEST_CASE("ring: others have not waited for their copies") {
+TEST_CASE("ring: other threads have not waited for their copies") {
   expect_report<missing_barrier>(RingSum{}, race_in("shared", "ring_sum"));
 }
 
@@ -337,10 +337,10 @@ struct Combine {
   }
 };
 
-TEST_CASE("combine: a plain addition where slots of one token meet") {
+TEST_CASE("combine: plain addition if slots share a token") {
   expect_report<plain_add>(Combine{}, race_in("global", "combine"));
 }
-TEST_CASE("combine: a sum that does not begin at zero") { expect_wrong_value<uninitialised>(Combine{}); }
+TEST_CASE("combine: the sum does not begin at zero") { expect_wrong_value<uninitialised>(Combine{}); }
 
 // offsets[e] = number of slots before those of expert e, and two blocks that need them.
 template <Mutation mutation>
@@ -365,7 +365,7 @@ struct Offsets {
 };
 
 TEST_CASE("offsets: inclusive instead of exclusive") { expect_wrong_value<inclusive>(Offsets{}); }
-TEST_CASE("offsets: no room for the last one") { expect_report<one_too_far>(Offsets{}, store_past_end); }
+TEST_CASE("offsets: no room for the last element") { expect_report<one_too_far>(Offsets{}, store_past_end); }
 
 // Block 0 publishes a total, block 1 waits for it.
 template <Mutation mutation>
@@ -392,10 +392,10 @@ struct Publish {
   }
 };
 
-TEST_CASE("publish: the output of another block of the same launch, without waiting") {
+TEST_CASE("publish: reads another block's output without waiting") {
   expect_report<other_block_too_early>(Publish{}, race_in("global", "publish"));
 }
-TEST_CASE("publish: a flag that nobody sets") {
+TEST_CASE("publish: waits for a flag that is never set") {
   expect_report<waits_for_ever>(Publish{}, R"(^livelock: .*publish.*, block \(1,0,0\))");
 }
 
@@ -449,17 +449,17 @@ struct GatherRows {
   }
 };
 
-TEST_CASE("gather: four values at an address for one") {
+TEST_CASE("gather: loads four values from an address aligned for one") {
   expect_report<misaligned_vector>(
       GatherRows{}, R"(^misaligned .*access of 16 bytes at 0x[0-9a-f]+4: ld\.global\.v4\.f32 at mutants_test\.cu)");
 }
-TEST_CASE("gather: memory that was freed") { expect_report<freed_memory>(GatherRows{}, load_outside); }
-TEST_CASE("gather: memory of the host") { expect_report<host_memory>(GatherRows{}, load_outside); }
-TEST_CASE("gather: no memory at all") {
+TEST_CASE("gather: reads freed memory") { expect_report<freed_memory>(GatherRows{}, load_outside); }
+TEST_CASE("gather: reads host memory") { expect_report<host_memory>(GatherRows{}, load_outside); }
+TEST_CASE("gather: reads from a null pointer") {
   expect_report<null_memory>(GatherRows{}, "^out of bounds global load of 16 bytes at 0x50 ");
 }
-TEST_CASE("gather: an index far outside") { expect_report<other_allocation>(GatherRows{}, load_outside); }
-TEST_CASE("gather: past the end of a thread's own array") {
+TEST_CASE("gather: an index far outside the array") { expect_report<other_allocation>(GatherRows{}, load_outside); }
+TEST_CASE("gather: reads past a thread's local array") {
   expect_report<stack_overrun>(GatherRows{}, R"(^out of bounds local load of 4 bytes at 0x[0-9a-f]+ \(.*16 bytes\))");
 }
 TEST_CASE("gather: trap") {
@@ -469,7 +469,7 @@ TEST_CASE("gather: trap") {
 TEST_CASE("gather: assert") {
   expect_report<assertion>(GatherRows{}, R"(^assertion failed: row < 3 \(.*mutants_test\.cu:\d+\))");
 }
-TEST_CASE("gather: an instruction that the emulator does not know") {
+TEST_CASE("gather: an instruction unknown to the emulator") {
   expect_report<tensor_core>(
       GatherRows{}, R"(^refused: matrices of a shape or type that the emulator does not know: mma\.sync\.aligned)");
 }
@@ -511,12 +511,12 @@ struct BlasProduct {
   }
 };
 
-TEST_CASE("cuBLAS: a leading dimension that leads out of the matrix") {
+TEST_CASE("cuBLAS: a leading dimension leads out of the matrix") {
   expect_report<far_leading_dimension>(BlasProduct{},
                                        R"(^cublasSgemm: B \(4 x 2 with leading dimension 5, 36 bytes at 0x[0-9a-f]+\))"
                                        R"( reaches beyond the end of its allocation$)");
 }
-TEST_CASE("cuBLAS: a leading dimension below the number of rows") {
+TEST_CASE("cuBLAS: leading dimension less than the number of rows") {
   expect_report<wrong_leading_dimension>(BlasProduct{}, "^CUBLAS_STATUS_INVALID_VALUE$");
 }
 TEST_CASE("cuBLAS: transposed operands") { expect_wrong_value<swapped_operands>(BlasProduct{}); }

@@ -64,7 +64,7 @@ struct Pair {
 
 }  // namespace
 
-TEST_CASE("messages of a group arrive in their order, and not before they are sent") {
+TEST_CASE("NCCL: messages of a group arrive in order after sending") {
   Pair pair;
   pair.write(0, "abcdefgh");
   pair.write(1, "12345678");
@@ -93,7 +93,7 @@ TEST_CASE("messages of a group arrive in their order, and not before they are se
   }
 }
 
-TEST_CASE("what NCCL would refuse, and what would go wrong in silence") {
+TEST_CASE("NCCL: invalid calls return errors or fault") {
   Pair pair;
   const auto send = [&](void* at, std::size_t bytes, int peer, int rank, int stream) {
     return ncclSend(at, bytes, ncclUint8, peer, pair.comm[rank], pair.stream[stream]);
@@ -128,7 +128,7 @@ TEST_CASE("what NCCL would refuse, and what would go wrong in silence") {
   CHECK(send(pair.memory[0], 4, 1, 0, 0) == ncclUnhandledCudaError);
 }
 
-TEST_CASE("a rank that aborts is an error of the others") {
+TEST_CASE("NCCL: an abort is an error on other ranks") {
   Pair pair;
   CHECK(ncclRecv(pair.memory[1], 5, ncclUint8, 0, pair.comm[1], pair.stream[1]) == ncclSuccess);
   CHECK(pair.state(1) == ncclInProgress);
@@ -137,7 +137,7 @@ TEST_CASE("a rank that aborts is an error of the others") {
   CHECK(pair.state(1) == ncclRemoteError);
 }
 
-TEST_CASE("the sentences are those of NCCL") {
+TEST_CASE("NCCL: messages equal the library's") {
   void* const library = dlopen(CUDA_EMULATOR_NCCL, RTLD_NOW | RTLD_LOCAL);
   if (!library) return;  // headers alone
   using Sentence = const char*(ncclResult_t);

@@ -34,7 +34,7 @@ const std::string own_word =
 
 }  // namespace
 
-TEST_CASE("shared memory: a missing barrier is a race, within a warp and across") {
+TEST_CASE("shared memory: a missing barrier is a race") {
   for (const u32 threads : {32u, 64u}) {
     CAPTURE(threads);
     const std::string write = own_word + "st.shared.u32 [%r3], %r0;\n", read = "ld.shared.u32 %r5, [%r4];";
@@ -44,13 +44,13 @@ TEST_CASE("shared memory: a missing barrier is a race, within a warp and across"
   }
 }
 
-TEST_CASE("shared memory: reading and then writing without a barrier is a race") {
+TEST_CASE("shared memory: an unordered write after a read races") {
   const std::string fill = own_word + "st.shared.u32 [%r3], %r0; bar.sync 0; ld.shared.u32 %r5, [%r4];\n";
   CHECK(!race_free(fill + "st.shared.u32 [%r3], %r5;", {}, {64}));
   CHECK(race_free(fill + "bar.sync 0; st.shared.u32 [%r3], %r5;", {}, {64}));
 }
 
-TEST_CASE("a warp barrier orders the lanes of a warp, and nothing else") {
+TEST_CASE("warp barrier: orders only the lanes of one warp") {
   const std::string body = own_word + "st.shared.u32 [%r3], %r0; bar.warp.sync 0xffffffff; ld.shared.u32 %r5, [%r4];";
   CHECK(race_free(body, {}, {32}));
   CHECK(!race_free(body, {}, {64}));  // lane 31 reads what lane 32 wrote
@@ -63,13 +63,13 @@ TEST_CASE("a warp barrier orders the lanes of a warp, and nothing else") {
       {}, {32}));
 }
 
-TEST_CASE("two threads that write the same word race, even if they write the same value") {
+TEST_CASE("race: two writes of the same value") {
   CHECK(!race_free("st.global.u32 [%d0], 7;", {}, {2}));
   CHECK(!race_free(own_word + "st.shared.u32 [%r1], 7;", {}, {2}));
   CHECK(race_free("st.global.u32 [%d0], 7;", {}, {1}));
 }
 
-TEST_CASE("blocks are concurrent whatever order they run in") {
+TEST_CASE("race: blocks are concurrent in any order of execution") {
   const std::string number = "mov.u32 %r1, %ctaid.x; ";
   CHECK(!race_free("st.global.u32 [%d0], 7;", {2}, {1}));
   // The block that runs later reads, or writes what the earlier one has read.
@@ -85,7 +85,7 @@ TEST_CASE("blocks are concurrent whatever order they run in") {
   CHECK(!race_free("bar.sync 0; st.global.u32 [%d0], 7; bar.sync 0;", {2}, {1}));
 }
 
-TEST_CASE("a reader is remembered although others have read since") {
+TEST_CASE("race: an earlier reader is remembered after later readers") {
   const std::string number = "mov.u32 %r1, %ctaid.x;\n";
   // Block 0 reads; then blocks 1 to 3 read, and the last of them writes.
   CHECK(!race_free(
@@ -101,7 +101,7 @@ TEST_CASE("a reader is remembered although others have read since") {
                   {}, {32}));
 }
 
-TEST_CASE("a reader of another warp is remembered while warps take turns") {
+TEST_CASE("race: a reader is remembered while warps take turns") {
   // Warp 0 reads, warp 1 reads, warp 0 reads again and then, after a barrier of its own, writes.
   const std::string body =
       ".shared .u32 flag;\nsetp.eq.u32 %p1, %r0, 0; @%p1 st.volatile.shared.u32 [flag], 0; bar.sync 0;\n"
@@ -112,21 +112,21 @@ TEST_CASE("a reader of another warp is remembered while warps take turns") {
   CHECK(races_of(body, {}, {64}).size() == 1);
 }
 
-TEST_CASE("a weak write is remembered although its thread has made a strong one since") {
+TEST_CASE("race: a weak write is remembered after a strong one") {
   const std::string strong = "red.global.add.u32 [%d0], 1;\n";
   CHECK(!race_free(only(0) + "@%p1 st.global.u32 [%d0], 7;\n" + strong, {}, {2}));
   CHECK(race_free(only(0) + "@%p1 st.global.u32 [%d0], 7; bar.sync 0;\n" + strong, {}, {2}));
   CHECK(race_free(strong + strong, {}, {64}));
 }
 
-TEST_CASE("a weak reader is remembered although strong ones have read since") {
+TEST_CASE("race: a weak read is remembered after strong ones") {
   CHECK(!race_free(only(0) + "@%p1 ld.global.u32 %r2, [%d0];\n" + only(1) +
                        "@%p1 ld.relaxed.gpu.global.u32 %r2, [%d0];\n" + only(2) +
                        "@%p1 ld.relaxed.gpu.global.u32 %r2, [%d0];\n" + only(3) + "@%p1 red.global.add.u32 [%d0], 1;",
                    {}, {4}));
 }
 
-TEST_CASE("atomics and other strong accesses do not race with each other, only with weak ones") {
+TEST_CASE("strong accesses: race only with weak accesses") {
   for (const char* strong : {"red.global.add.u32 [%d0], 1;", "atom.global.exch.b32 %r1, [%d0], 1;",
                              "st.relaxed.gpu.global.u32 [%d0], 1;", "st.volatile.global.u32 [%d0], 1;"}) {
     CAPTURE(strong);
@@ -141,7 +141,7 @@ TEST_CASE("atomics and other strong accesses do not race with each other, only w
   CHECK(!race_free("red.global.add.u32 [%d0], 1;\n" + only(1) + "@%p1 ld.global.u32 %r2, [%d0];", {}, {2}));
 }
 
-TEST_CASE("a launch is ordered after the one before") {
+TEST_CASE("launches: are ordered in a stream") {
   DeviceArray<u32> out(1, 0);
   const std::string write = only(0) + "@%p1 st.global.u32 [%d0], 7;";
   run_body(write, out.data);
@@ -150,7 +150,7 @@ TEST_CASE("a launch is ordered after the one before") {
   CHECK(races().empty());
 }
 
-TEST_CASE("bytes count, not words") {
+TEST_CASE("race: detected per byte, not per word") {
   const std::string own_byte = "cvt.u64.u32 %d3, %r0; add.s64 %d3, %d3, %d0;\n";
   CHECK(race_free(own_byte + "st.global.u8 [%d3], %r0; ld.global.u8 %r1, [%d3];", {}, {64}));
   CHECK(!race_free(own_byte + "st.global.u8 [%d3], %r0; ld.global.u8 %r1, [%d3+1];", {}, {63}));
@@ -163,12 +163,12 @@ TEST_CASE("bytes count, not words") {
   CHECK(race_free(only(0) + "@%p1 st.global.u8 [%d0+3], 1; bar.sync 0; @!%p1 st.global.u64 [%d0], 1;", {}, {2}));
 }
 
-TEST_CASE("local memory, and shared memory of other blocks, are nobody else's") {
+TEST_CASE("local and shared memory: other blocks' memory does not race") {
   CHECK(race_free(".local .align 4 .b8 l[4];\nst.local.u32 [l], %r0; ld.local.u32 %r1, [l];", {2}, {64}));
   CHECK(race_free(own_word + "st.shared.u32 [%r3], %r0; ld.shared.u32 %r5, [%r3];", {8}, {64}));
 }
 
-TEST_CASE("blocks that take turns keep their accesses apart") {
+TEST_CASE("race: blocks that take turns keep accesses separate") {
   // Block 0 waits for block 1, which has written next to it before; each word has one writer.
   DeviceArray<u32> out(8, 0);
   run_body(
@@ -188,7 +188,7 @@ TEST_CASE("blocks that take turns keep their accesses apart") {
   CHECK(std::exchange(races(), {}).size() == 1);
 }
 
-TEST_CASE("release and acquire order what one block wrote and another reads") {
+TEST_CASE("release and acquire: order accesses of two blocks") {
   // Block 0 writes and says so; block 1 waits for that and reads. Thread 40 of each does the talking.
   auto message = [](const std::string& publish, const std::string& look, const std::string& after = "",
                     const std::string& before = "") {
@@ -219,7 +219,7 @@ TEST_CASE("release and acquire order what one block wrote and another reads") {
   CHECK(message("st.release.cta.global.u32 [%d0], 1;", acquire, "", barrier).size() == 1);
 }
 
-TEST_CASE("what a block has acquired it releases in turn, and atomics go on with what others have released") {
+TEST_CASE("release and acquire: order is transitive, also through atomics") {
   // Every block writes a word of its own, then counts itself; the last one reads all.
   const std::string
       write = "mov.u32 %r1, %ctaid.x; mul.wide.u32 %d3, %r1, 4; add.s64 %d3, %d3, %d0; st.global.u32 [%d3+16], 5;\n",
@@ -240,7 +240,7 @@ TEST_CASE("what a block has acquired it releases in turn, and atomics go on with
   CHECK(race_free(chain, {3}, {1}));
 }
 
-TEST_CASE("a race is reported once per instruction and launch, with both sides") {
+TEST_CASE("race: reported once per instruction and launch, both sides") {
   DeviceArray<u32> out(1, 0);
   const std::string body = only(0) + "@%p1 st.global.u32 [%d0], 7;\n@!%p1 ld.global.u32 %r2, [%d0];";
   for (int i = 0; i < 2; ++i) run_body(body, out.data, nullptr, {{}, {64}});
@@ -253,12 +253,12 @@ TEST_CASE("a race is reported once per instruction and launch, with both sides")
   races().clear();
 }
 
-TEST_CASE("races are not looked for where the options say so") {
+TEST_CASE("race: option races = false disables the search") {
   options().races = false;
   CHECK(race_free("st.global.u32 [%d0], 7;", {2}, {64}));
 }
 
-TEST_CASE("a timeline knows whose a segment is") {
+TEST_CASE("Timeline: finds the owner of a segment") {
   Timeline timeline;
   timeline.begin_launch();
   const u32 a = timeline.begin_segment(4), b = timeline.begin_segment(4), c = timeline.begin_segment(9),

@@ -23,7 +23,7 @@ std::string empty_kernel(const std::string& name, const std::string& parameters 
 
 }  // namespace
 
-TEST_CASE("a module knows its kernels, and only those") {
+TEST_CASE("module: finds its kernels only") {
   const auto module =
       read(head + empty_kernel("first") +
            ".func helper() { ret; }\n.extern .func (.param .b32 r) vprintf\n(\n.param .b64 a, .param .b64 b\n)\n;\n" +
@@ -35,7 +35,7 @@ TEST_CASE("a module knows its kernels, and only those") {
   CHECK(module->find("third") == nullptr);
 }
 
-TEST_CASE("parameters are laid out with their alignment") {
+TEST_CASE("parameters: are laid out with their alignment") {
   const auto module = read(head + empty_kernel("k",
                                                ".param .u8 a, .param .u64 .ptr .global .align 16 b,\n.param .f32 c, "
                                                ".param .align 8 .b8 d[12], .param .u16 e"));
@@ -49,7 +49,7 @@ TEST_CASE("parameters are laid out with their alignment") {
   CHECK(k.parameters_bytes == 38);
 }
 
-TEST_CASE("directives give the limits of a kernel and its static shared memory") {
+TEST_CASE("directives: give limits and static shared memory") {
   const auto module = read(head + ".extern .shared .align 128 .b8 dynamic[];\n.shared .align 8 .b8 common[24];\n" +
                            empty_kernel("k", "", ".maxntid 8, 4, 1\n.minnctapersm 2\n",
                                         ".reg .b32 %r<4>;\n.shared .align 4 .b8 a[10];\n.shared .align 16 .f64 b[2];\n"
@@ -63,7 +63,7 @@ TEST_CASE("directives give the limits of a kernel and its static shared memory")
   CHECK(module->find("other")->shared_bytes == 0);
 }
 
-TEST_CASE("variables are placed and initialised") {
+TEST_CASE("variables: are placed and initialised") {
   const auto module = read(head +
                            ".global .align 4 .u32 numbers[4] = {1, 0x20, -3};\n"
                            ".const .align 8 .f64 pi = 0d400921FB54442D18;\n"
@@ -87,7 +87,7 @@ TEST_CASE("variables are placed and initialised") {
   CHECK(Memory::device().contains(numbers, 16));
 }
 
-TEST_CASE("the variables of a module are device memory for as long as it lives") {
+TEST_CASE("variables: are device memory while the module lives") {
   const void* address = nullptr;
   {
     const auto module = read(head + ".global .u32 x;\n");
@@ -97,7 +97,7 @@ TEST_CASE("the variables of a module are device memory for as long as it lives")
   CHECK(!Memory::device().contains(address, 4));
 }
 
-TEST_CASE("comments, pragmas, sections and debugging directives say nothing to the emulator") {
+TEST_CASE("reader: ignores comments, pragmas, sections and debugging directives") {
   const auto module = read(head + "/* a\n comment */ // another } one {\n" +
                            empty_kernel("k", "", "", ".pragma \"nounroll\";\n// demoted variable {\nret; /* } */") +
                            ".file 1 \"/a/b/kernel.cu\", 12, 34\n.section .debug_str\n{\n$L: .b8 95\n}\n");
@@ -105,7 +105,7 @@ TEST_CASE("comments, pragmas, sections and debugging directives say nothing to t
   CHECK(module->files.at(1) == "kernel.cu");
 }
 
-TEST_CASE("instructions know their source line, and where they were inlined") {
+TEST_CASE("instructions: have source line and inline location") {
   const std::string text =
       head +
       ".visible .entry k(.param .u64 p, .param .u64 q)\n{\n.reg .b32 %r<3>;\n.loc 1 12 3\nmov.u32 %r1, 0;\n"
@@ -116,7 +116,7 @@ TEST_CASE("instructions know their source line, and where they were inlined") {
   CHECK(fault == "trap: trap at math.hpp:50, inlined at kernel.cu:13 in kernel k, block (0,0,0), thread (0,0,0)");
 }
 
-TEST_CASE("what is malformed or unknown is refused with its line") {
+TEST_CASE("reader: malformed or unknown input faults with its line") {
   auto message = [](const std::string& text) { return fault_of([&] { read(head + text)->find("k"); }); };
   CHECK(message(".texref t;") == "PTX line 4: expected a directive that the emulator knows, got '.texref'");
   CHECK(message("\n.global .q32 x;") == "PTX line 5: expected a type, got '.q32'");
@@ -130,14 +130,14 @@ TEST_CASE("what is malformed or unknown is refused with its line") {
   CHECK(message(empty_kernel("k", "", "", "bra $nowhere;")) == "PTX: no label '$nowhere' in k");
 }
 
-TEST_CASE("an unknown instruction is refused where it is executed, not where it stands") {
+TEST_CASE("unknown instruction: faults only if it is executed") {
   const std::string skipped = kernel_text("mov.u64 %d9, 1; bra END; frob.b32 %r1, %r2; END: st.global.u64 [%d0], %d9;");
   DeviceArray<std::uint64_t> out(1);
   run_module(skipped, out.data);
   CHECK(out[0] == 1);
 }
 
-TEST_CASE("a label belongs to its block, as inline assembly that stands several times needs it") {
+TEST_CASE("labels: are local to their block") {
   const std::string count =
       "{\n.reg .pred done;\nAGAIN: add.u32 %r1, %r1, 1; setp.ge.u32 done, %r1, LIMIT; @done bra END; bra AGAIN;\nEND:\n"
       "@%p2 bra OUT;\n}\n";
@@ -151,7 +151,7 @@ TEST_CASE("a label belongs to its block, as inline assembly that stands several 
   CHECK(got[0] == (std::uint64_t{3} << 32 | 20));
 }
 
-TEST_CASE("each refusal says why") {
+TEST_CASE("invalid instruction: the fault gives the reason") {
   struct Case {
     const char *instruction, *reason;
   };
@@ -195,7 +195,7 @@ TEST_CASE("each refusal says why") {
   }
 }
 
-TEST_CASE("what one architecture has is refused in texts for all: they would not assemble") {
+TEST_CASE("architecture-specific instruction: faults in generic PTX") {
   for (const std::string instruction : {"wgmma.fence.sync.aligned;", "setmaxnreg.inc.sync.aligned.u32 240;"}) {
     CAPTURE(instruction);
     std::string text = kernel_text(instruction);

@@ -42,7 +42,7 @@ float from_bf16(u16 bits) { return std::bit_cast<float>(u32{bits} << 16); }
 
 }  // namespace
 
-TEST_CASE("f32 add, sub and mul round the exact result in all four directions") {
+TEST_CASE("add, sub, mul of f32: exact result, four rounding directions") {
   std::mt19937 random(3);
   std::uniform_real_distribution<float> number(-4, 4);
   for (int i = 0; i < 12; ++i) {
@@ -59,7 +59,7 @@ TEST_CASE("f32 add, sub and mul round the exact result in all four directions") 
   }
 }
 
-TEST_CASE("f64 add and mul round the exact result in all four directions") {
+TEST_CASE("add, mul of f64: exact result, four rounding directions") {
   // Exact in a long double of 64 bits.
   const double a = 1 + 0x1p-30, b = 1 + 0x1p-31, small = 0x1p-60;
   for (const double sign : {1.0, -1.0}) {
@@ -74,7 +74,7 @@ TEST_CASE("f64 add and mul round the exact result in all four directions") {
   }
 }
 
-TEST_CASE("div, rcp and sqrt are correctly rounded in all four directions") {
+TEST_CASE("div, rcp and sqrt: correctly rounded in all four directions") {
   for (const float a : {1.0f, -2.0f, 10.0f, 0.7f}) {
     for (const float b : {3.0f, 7.0f, 0.1f}) {
       for (const std::string& direction : directions) {
@@ -95,7 +95,7 @@ TEST_CASE("div, rcp and sqrt are correctly rounded in all four directions") {
   CHECK(evaluate<float>("div.rn.f32 %o, %a, %b;", 1.0f, 0.0f) == infinity);
 }
 
-TEST_CASE("fma rounds once") {
+TEST_CASE("fma: rounds once") {
   // (1 + e) (1 - e) - 1 = -e^2, which a rounded product loses.
   const float e = 0x1p-13f;
   CHECK(evaluate<float>("fma.rn.f32 %o, %a, %b, %c;", 1 + e, 1 - e, -1.0f) == -0x1p-26f);
@@ -105,7 +105,7 @@ TEST_CASE("fma rounds once") {
   CHECK(evaluate<float>("fma.rm.f32 %o, %a, %b, %c;", -tiny, tiny, 1.0f) == std::nextafter(1.0f, 0.0f));
 }
 
-TEST_CASE("16-bit fma rounds once too") {
+TEST_CASE("fma of 16 bits: rounds once") {
   // bf16 has 8 bits: 1 + 2^-8 lies half way between 1 and 1 + 2^-7, and the slightest addend decides.
   const u16 one = bf16(1), half_step = bf16(0x1p-8f), next = bf16(1 + 0x1p-7f);
   CHECK(evaluate<u16>("fma.rn.bf16 %o, %a, %b, %c;", one, half_step, one) == one);  // the tie goes to even
@@ -127,7 +127,7 @@ TEST_CASE("16-bit fma rounds once too") {
   CHECK(evaluate<u16>("fma.rn.f16 %o, %a, %b, %c;", u16{0x3e00}, u16{0x1000}, u16{0x3c00}) == 0x3c01);
 }
 
-TEST_CASE("16-bit add, sub, mul, neg, abs, and pairs of them") {
+TEST_CASE("16-bit add, sub, mul, neg, abs: single and packed") {
   const u16 one = 0x3c00, two = 0x4000, three = 0x4200, six = 0x4600;  // f16
   CHECK(evaluate<u16>("add.f16 %o, %a, %b;", one, two) == three);
   CHECK(evaluate<u16>("sub.rn.f16 %o, %a, %b;", three, two) == one);
@@ -146,7 +146,7 @@ TEST_CASE("16-bit add, sub, mul, neg, abs, and pairs of them") {
   CHECK(evaluate<u32>("max.f16x2 %o, %a, %b;", pair(one, three), pair(two, two)) == pair(two, three));
 }
 
-TEST_CASE("ftz flushes subnormal operands and results of f32, keeping the sign") {
+TEST_CASE("ftz: flushes subnormal f32 operands and results, keeps sign") {
   CHECK(evaluate<float>("add.f32 %o, %a, %b;", tiny, tiny) == 2 * tiny);
   CHECK(evaluate<float>("add.ftz.f32 %o, %a, %b;", tiny, tiny) == 0);
   const float least = std::numeric_limits<float>::min();
@@ -157,7 +157,7 @@ TEST_CASE("ftz flushes subnormal operands and results of f32, keeping the sign")
   CHECK(evaluate<float>("fma.rn.ftz.f32 %o, %a, %b, %c;", tiny, 1e38f, 1.0f) == 1.0f);
 }
 
-TEST_CASE("sat clamps to [0, 1] and NaN to 0") {
+TEST_CASE("sat: clamps to [0, 1] and NaN to 0") {
   CHECK(evaluate<float>("add.sat.f32 %o, %a, %b;", 0.75f, 0.75f) == 1);
   CHECK(evaluate<float>("add.sat.f32 %o, %a, %b;", 0.25f, -0.75f) == 0);
   CHECK(evaluate<float>("add.sat.f32 %o, %a, %b;", 0.25f, 0.5f) == 0.75f);
@@ -165,7 +165,7 @@ TEST_CASE("sat clamps to [0, 1] and NaN to 0") {
   CHECK(evaluate<float>("fma.rn.sat.f32 %o, %a, %b, %c;", 2.0f, 3.0f, -5.5f) == 0.5f);
 }
 
-TEST_CASE("min and max prefer a number to NaN and order the zeros") {
+TEST_CASE("min and max: prefer numbers to NaN, order zeros") {
   CHECK(evaluate<float>("min.f32 %o, %a, %b;", 1.0f, -2.0f) == -2.0f);
   CHECK(evaluate<float>("max.f32 %o, %a, %b;", nan32, 2.0f) == 2.0f);
   CHECK(evaluate<float>("min.f32 %o, %a, %b;", 2.0f, nan32) == 2.0f);
@@ -179,13 +179,13 @@ TEST_CASE("min and max prefer a number to NaN and order the zeros") {
   CHECK(evaluate<double>("max.f64 %o, %a, %b;", nan64, -1.0) == -1.0);
 }
 
-TEST_CASE("a NaN result of f32 is the canonical one") {
+TEST_CASE("NaN of f32: results are the canonical NaN") {
   CHECK(evaluate<u32>("add.f32 %o, %a, %b;", infinity, -infinity) == 0x7fffffff);
   CHECK(evaluate<u32>("mul.f32 %o, %a, %b;", std::bit_cast<float>(0xffc12345u), 1.0f) == 0x7fffffff);
   CHECK(std::isnan(evaluate<double>("mul.f64 %o, %a, %b;", nan64, 1.0)));
 }
 
-TEST_CASE("neg, abs and copysign change the sign bit alone") {
+TEST_CASE("neg, abs and copysign: change only the sign bit") {
   CHECK(evaluate<u32>("neg.f32 %o, %a;", 0.0f) == 0x80000000u);
   CHECK(evaluate<double>("neg.f64 %o, %a;", -2.5) == 2.5);
   CHECK(evaluate<float>("abs.f32 %o, %a;", -infinity) == infinity);
@@ -194,7 +194,7 @@ TEST_CASE("neg, abs and copysign change the sign bit alone") {
   CHECK(evaluate<double>("copysign.f64 %o, %a, %b;", 1.0, -3.0) == 3.0);
 }
 
-TEST_CASE("approximate functions are within half an ulp or so of the true ones") {
+TEST_CASE("approximate functions: relative error is at most 2^-23") {
   // Devices promise 2 ulp (ex2, lg2 beyond [0.5, 2], sqrt, rcp, rsqrt, div) or an absolute error of 2^-20 (sin, cos).
   constexpr double ulp = 0x1p-23;
   auto close = [](double got, double expected) { return std::fabs(got - expected) <= ulp * std::fabs(expected); };
@@ -220,7 +220,7 @@ TEST_CASE("approximate functions are within half an ulp or so of the true ones")
   CHECK(evaluate<u16>("ex2.approx.ftz.bf16 %o, %a;", bf16(3)) == bf16(8));
 }
 
-TEST_CASE("integer and floating-point instructions of one name are told apart by type") {
+TEST_CASE("instructions with equal names: the type selects the arithmetic") {
   CHECK(evaluate<u32>("add.u32 %o, %a, %b;", 1.0f, 1.0f) == 0x7f000000u);
   CHECK(evaluate<float>("add.f32 %o, %a, %b;", 1.0f, 1.0f) == 2.0f);
 }

@@ -59,7 +59,7 @@ static __global__ void sum_table(int* to) {
   *to = total;
 }
 
-TEST_CASE("arguments arrive as they were passed, in every form of launch") {
+TEST_CASE("launch: arguments arrive unchanged in every form") {
   const Array<double> from({2.5});
   const Mixed mixed{3, 0.25, {1, 2, 10}};
   const std::vector<double> expected = {-7, 13.25, 1.5, 2.5};
@@ -98,7 +98,7 @@ TEST_CASE("arguments arrive as they were passed, in every form of launch") {
   CHECK(calls()["cudaLaunchKernel"] >= 1);
 }
 
-TEST_CASE("every block and thread of three dimensions runs once") {
+TEST_CASE("launch: every thread of three dimensions runs once") {
   const dim3 grid(2, 3, 2), block(4, 2, 3);
   const Array<int> to(std::vector<int>(12 * 24, -1));
   identify<<<grid, block>>>(to.data);
@@ -108,7 +108,7 @@ TEST_CASE("every block and thread of three dimensions runs once") {
   CHECK(calls()["cudaLaunchKernel"] == 1);
 }
 
-TEST_CASE("impossible launches are refused with CUDA's errors, and do not run") {
+TEST_CASE("launch: impossible sizes return CUDA's errors and run no block") {
   const Array<int> to(std::vector<int>(1024));
   const auto error_of = [&](dim3 grid, dim3 block, std::size_t shared) {
     fill_shared<<<grid, block, shared>>>(to.data, 1);
@@ -137,7 +137,7 @@ TEST_CASE("impossible launches are refused with CUDA's errors, and do not run") 
   CHECK(cudaGetLastError() == cudaErrorInvalidResourceHandle);
 }
 
-TEST_CASE("the limit of dynamic shared memory rises as far as the device allows") {
+TEST_CASE("dynamic shared memory: limit rises to the device's maximum") {
   // The programming guide's maximum per thread block.
   const struct { int compute_capability, kilobytes; } known[] = {{80, 163}, {86, 99}, {89, 99}, {90, 227}, {120, 99}};
   const Array<int> to(std::vector<int>(1));
@@ -168,7 +168,7 @@ TEST_CASE("the limit of dynamic shared memory rises as far as the device allows"
   CHECK(cudaFuncSetAttribute(&to, cudaFuncAttributeMaxDynamicSharedMemorySize, 0) == cudaErrorInvalidDeviceFunction);
 }
 
-TEST_CASE("attributes and occupancy follow from the kernel and the device") {
+TEST_CASE("attributes and occupancy: follow from kernel and device") {
   cudaFuncAttributes attributes;
   REQUIRE(cudaFuncGetAttributes(&attributes, large_shared) == cudaSuccess);
   CHECK(attributes.sharedSizeBytes == 40 * 1024);
@@ -189,7 +189,7 @@ TEST_CASE("attributes and occupancy follow from the kernel and the device") {
   CHECK(blocks_of(fill_shared, 32, 30 * 1024) == 164 / (30 + 1));
 }
 
-TEST_CASE("variables of the module live between launches") {
+TEST_CASE("module variables: keep values between launches") {
   const Array<int> to({0});
   const int start = 5;
   REQUIRE(cudaMemcpyToSymbol(total, &start, sizeof start) == cudaSuccess);
@@ -211,7 +211,7 @@ TEST_CASE("variables of the module live between launches") {
   CHECK(back == 42);
 }
 
-TEST_CASE("a captured launch keeps its arguments") {
+TEST_CASE("captured launch: keeps its arguments") {
   const Array<int> to({1, 2});
   cudaStream_t stream = nullptr;
   cudaGraph_t graph = nullptr;
@@ -242,7 +242,7 @@ TEST_CASE("a captured launch keeps its arguments") {
   cudaStreamDestroy(stream);
 }
 
-TEST_CASE("a launch can be made to fail") {
+TEST_CASE("fail: makes the nth launch fail") {
   const Array<int> to({1});
   fail("cudaLaunchKernel", 1, cudaErrorLaunchFailure);
   for (int i = 0; i < 3; ++i) add<<<1, 1>>>(to.data, 1);
@@ -250,7 +250,7 @@ TEST_CASE("a launch can be made to fail") {
   CHECK(to.host()[0] == 3);
 }
 
-TEST_CASE("without a device a launch says so") {
+TEST_CASE("launch: without a device returns an error") {
   const Array<int> to({1});
   options().devices = 0;
   add<<<1, 1>>>(to.data, 1);

@@ -33,7 +33,7 @@ std::vector<char> read_back(const void* device, std::size_t bytes) {
   return host;
 }
 
-TEST_CASE("allocations are poisoned, counted and freed once") {
+TEST_CASE("cudaMalloc: memory is poisoned, counted and freed once") {
   const std::size_t before = Memory::device().live();
   void* memory = nullptr;
   REQUIRE(cudaMalloc(&memory, 100) == cudaSuccess);
@@ -51,7 +51,7 @@ TEST_CASE("allocations are poisoned, counted and freed once") {
   CHECK(cudaMalloc(nullptr, 4) == cudaErrorInvalidValue);
 }
 
-TEST_CASE("more memory than the device has is out of memory") {
+TEST_CASE("cudaMalloc: returns out of memory beyond the device's size") {
   std::size_t free = 0, total = 0;
   REQUIRE(cudaMemGetInfo(&free, &total) == cudaSuccess);
   CHECK(free <= total);
@@ -61,7 +61,7 @@ TEST_CASE("more memory than the device has is out of memory") {
   CHECK(cudaGetLastError() == cudaErrorMemoryAllocation);
 }
 
-TEST_CASE("copies and fills move exactly their bytes") {
+TEST_CASE("copies and fills: move exactly their bytes") {
   const Buffer a(64), b(64);
   std::vector<char> host(64);
   for (std::size_t i = 0; i < host.size(); ++i) host[i] = static_cast<char>(i);
@@ -75,7 +75,7 @@ TEST_CASE("copies and fills move exactly their bytes") {
   CHECK(read_back(b.data, 64) == expected);
 }
 
-TEST_CASE("copies and fills beyond an allocation are invalid") {
+TEST_CASE("copies and fills: beyond an allocation are invalid") {
   const Buffer memory(64);
   std::vector<char> host(128);
   CHECK(cudaMemcpy(memory.data, host.data(), 65, cudaMemcpyHostToDevice) == cudaErrorInvalidValue);
@@ -93,7 +93,7 @@ TEST_CASE("copies and fills beyond an allocation are invalid") {
   CHECK(cudaMemcpy(freed, host.data(), 4, cudaMemcpyHostToDevice) == cudaErrorInvalidValue);
 }
 
-TEST_CASE("a copy whose kind calls device memory the host's is a fault, as is one that overlaps") {
+TEST_CASE("copies: a wrong kind or overlap faults") {
   const Buffer a(64), b(64);
   CHECK_THROWS_WITH_AS(cudaMemcpy(a.data, b.data, 4, cudaMemcpyHostToDevice),
                        ("copy: expected a source on the host, as its kind says, got the device address " +
@@ -105,7 +105,7 @@ TEST_CASE("a copy whose kind calls device memory the host's is a fault, as is on
   CHECK(cudaMemcpy(a.at(4), a.data, 4, cudaMemcpyDeviceToDevice) == cudaSuccess);
 }
 
-TEST_CASE("pinned memory is the host's, and freed once") {
+TEST_CASE("pinned memory: belongs to the host, freed once") {
   void* pinned = nullptr;
   REQUIRE(cudaMallocHost(&pinned, 16) == cudaSuccess);
   std::memset(pinned, 5, 16);
@@ -133,7 +133,7 @@ TEST_CASE("pinned memory is the host's, and freed once") {
   CHECK(cudaHostUnregister(own) == cudaErrorHostMemoryNotRegistered);
 }
 
-TEST_CASE("a destroyed or unknown stream is refused by every call that takes one") {
+TEST_CASE("streams: calls with destroyed or unknown streams return errors") {
   cudaStream_t stream = nullptr;
   REQUIRE(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking) == cudaSuccess);
   unsigned flags = 0;
@@ -159,7 +159,7 @@ TEST_CASE("a destroyed or unknown stream is refused by every call that takes one
   }
 }
 
-TEST_CASE("events are recorded, timed and destroyed once") {
+TEST_CASE("events: are recorded, timed and destroyed once") {
   cudaEvent_t start = nullptr, end = nullptr, untimed = nullptr;
   REQUIRE(cudaEventCreate(&start) == cudaSuccess);
   REQUIRE(cudaEventCreate(&end) == cudaSuccess);
@@ -180,7 +180,7 @@ TEST_CASE("events are recorded, timed and destroyed once") {
   }
 }
 
-TEST_CASE("the last error stays until it is asked for, in the thread that made it") {
+TEST_CASE("cudaGetLastError: returns the last error of the thread once") {
   CHECK(cudaGetLastError() == cudaSuccess);
   CHECK(cudaFree(&calls()) == cudaErrorInvalidValue);
   CHECK(cudaDeviceSynchronize() == cudaSuccess);
@@ -197,7 +197,7 @@ F* symbol_of(const char* library, const char* name) {
   return handle ? reinterpret_cast<F*>(dlsym(handle, name)) : nullptr;
 }
 
-TEST_CASE("error names and sentences are those of libcudart") {
+TEST_CASE("errors: names and messages equal libcudart's") {
   CHECK(std::string(cudaGetErrorName(cudaErrorMemoryAllocation)) == "cudaErrorMemoryAllocation");
   CHECK(std::string(cudaGetErrorString(cudaErrorMemoryAllocation)) == "out of memory");
   CHECK(std::string(cudaGetErrorString(static_cast<cudaError_t>(5555))) == "unrecognized error code");
@@ -215,7 +215,7 @@ TEST_CASE("error names and sentences are those of libcudart") {
   CHECK(known > 30);
 }
 
-TEST_CASE("without a device every call says so") {
+TEST_CASE("runtime: without a device every call returns an error") {
   options().devices = 0;
   int count = -1, device = -1;
   void* memory = nullptr;
@@ -232,7 +232,7 @@ TEST_CASE("without a device every call says so") {
   CHECK(cudaSetDevice(1) == cudaErrorInvalidDevice);
 }
 
-TEST_CASE("limits follow the compute capability") {
+TEST_CASE("limits: follow the compute capability") {
   // Maximum shared memory per block, opt-in, and threads per multiprocessor: CUDA programming guide, table of technical
   // specifications per compute capability.
   const struct {
@@ -265,7 +265,7 @@ TEST_CASE("limits follow the compute capability") {
                        "compute capability: expected 75, 80, 86, 89, 90, 100 or 120, got 42", Fault);
 }
 
-TEST_CASE("calls are counted by name") {
+TEST_CASE("calls: are counted by name") {
   CHECK(calls()["cudaMalloc"] == 0);
   {
     const Buffer a(8), b(8);
@@ -277,7 +277,7 @@ TEST_CASE("calls are counted by name") {
   CHECK(calls()["cudaStreamSynchronize"] == 0);
 }
 
-TEST_CASE("the nth call of a name fails as asked, and it alone") {
+TEST_CASE("fail: fails only the nth call of a name") {
   void *first = nullptr, *second = nullptr, *third = nullptr;
   fail("cudaMalloc", 1, cudaErrorMemoryAllocation);
   fail("cudaMalloc", 2, cudaErrorECCUncorrectable);
@@ -297,7 +297,7 @@ TEST_CASE("the nth call of a name fails as asked, and it alone") {
   cudaFree(third);
 }
 
-TEST_CASE("the memory itself may fail instead") {
+TEST_CASE("Memory::fail_at: makes cudaMalloc fail") {
   void *first = nullptr, *second = nullptr;
   Memory::device().fail_at(1);
   CHECK(cudaMalloc(&first, 8) == cudaSuccess);
@@ -308,7 +308,7 @@ TEST_CASE("the memory itself may fail instead") {
   CHECK(cudaFreeAsync(second, nullptr) == cudaSuccess);
 }
 
-TEST_CASE("what is alive is counted") {
+TEST_CASE("live_handles: counts living objects") {
   const std::size_t before = live_handles();
   cudaStream_t stream = nullptr;
   cudaEvent_t event = nullptr;

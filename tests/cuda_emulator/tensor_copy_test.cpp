@@ -133,7 +133,7 @@ std::vector<u16> loaded(const Encoding& e, const Coordinates& place, std::size_t
   return shared_after(expect(box) + copy(place, static_cast<u32>(to)) + wait(0), map_of(e), bytes);
 }
 
-TEST_CASE("a box of a matrix lands row by row, each swizzle by the bits of the address") {
+TEST_CASE("tensor copy: boxes arrive row by row, every swizzle") {
   Tensor matrix({200, 40});
   for (const auto& [columns, kind] :
        {std::pair{24u, CU_TENSOR_MAP_SWIZZLE_NONE}, std::pair{64u, CU_TENSOR_MAP_SWIZZLE_NONE},
@@ -148,7 +148,7 @@ TEST_CASE("a box of a matrix lands row by row, each swizzle by the bits of the a
   }
 }
 
-TEST_CASE("with 128 bytes, the chunk of 16 bytes c of row r lies at c XOR r") {
+TEST_CASE("swizzle of 128 bytes: XOR of row and chunk") {
   Tensor matrix({64, 8});
   const auto words = loaded(matrix.encoding({64, 8}, CU_TENSOR_MAP_SWIZZLE_128B), {0, 0}, 1024);
   for (int i = 0; i < 8; ++i) {
@@ -157,7 +157,7 @@ TEST_CASE("with 128 bytes, the chunk of 16 bytes c of row r lies at c XOR r") {
   }
 }
 
-TEST_CASE("tensors of one, three and five dimensions, and of four bytes") {
+TEST_CASE("tensor copy: one, three and five dimensions, four-byte values") {
   Tensor vector({100}), tensor({72, 6, 5}), five({16, 3, 3, 3, 3});
   const Encoding one = vector.encoding({32}), three = tensor.encoding({64, 4, 2}, CU_TENSOR_MAP_SWIZZLE_128B),
                  all = five.encoding({8, 2, 2, 2, 2});
@@ -182,7 +182,7 @@ TEST_CASE("tensors of one, three and five dimensions, and of four bytes") {
   CHECK(got == wanted);
 }
 
-TEST_CASE("outside of the tensor is zero, on every side, and its bytes count") {
+TEST_CASE("tensor copy: outside values are zero and count as bytes") {
   Tensor matrix({70, 20}), tensor({64, 6, 5});
   const Encoding flat = matrix.encoding({64, 8}, CU_TENSOR_MAP_SWIZZLE_128B), deep = tensor.encoding({64, 4, 2});
   for (const Coordinates& place : {Coordinates{-5, 3},
@@ -206,7 +206,7 @@ TEST_CASE("outside of the tensor is zero, on every side, and its bytes count") {
   }
 }
 
-TEST_CASE("a map is a parameter of the kernel too, a hint for the cache an operand, and shared::cta a target") {
+TEST_CASE("tensor copy: kernel parameter maps, cache hints, shared::cta targets") {
   Tensor matrix({64, 8});
   const Encoding e = matrix.encoding({64, 4});
   CUtensorMap map;
@@ -231,7 +231,7 @@ TEST_CASE("a map is a parameter of the kernel too, a hint for the cache an opera
   CHECK(out.data[0] == (u32{matrix.at({2, 5})} | u32{matrix.at({3, 5})} << 16));
 }
 
-TEST_CASE("two copies into one mbarrier arrive when a thread waits for it, not before") {
+TEST_CASE("tensor copy: two copies share an mbarrier, arrive at wait") {
   Tensor matrix({64, 16});
   const Encoding e = matrix.encoding({64, 4});
   const auto map = map_of(e);
@@ -252,7 +252,7 @@ TEST_CASE("two copies into one mbarrier arrive when a thread waits for it, not b
   }
 }
 
-TEST_CASE("an mbarrier that expects too few bytes or too many does not see its copies arrive") {
+TEST_CASE("mbarrier: wrong expected bytes do not complete") {
   Tensor matrix({64, 16});
   const auto map = map_of(matrix.encoding({64, 4}));
   options().longest_block = 100000;
@@ -267,7 +267,7 @@ TEST_CASE("an mbarrier that expects too few bytes or too many does not see its c
   CHECK(mentions(late, "cp.async.bulk.tensor.2d"));
 }
 
-TEST_CASE("a copy from what another block writes is a race") {
+TEST_CASE("tensor copy: an unordered write of another block races") {
   Tensor matrix({64, 4});
   const auto map = map_of(matrix.encoding({64, 4}));
   const auto body = shared(512) +
@@ -279,7 +279,7 @@ TEST_CASE("a copy from what another block writes is a race") {
   races().clear();
 }
 
-TEST_CASE("each kind of wrong copy of a tensor has its sentence") {
+TEST_CASE("invalid tensor copy: each kind has its own message") {
   Tensor matrix({64, 16});
   const Encoding e = matrix.encoding({64, 4}, CU_TENSOR_MAP_SWIZZLE_128B);
   const auto map = map_of(e);

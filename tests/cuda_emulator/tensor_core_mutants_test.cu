@@ -143,9 +143,9 @@ TEST_CASE("mma: no barrier between copies and ldmatrix") {
   expect_report<missing_barrier>(Mma{}, "^data race: shared load of 16 bytes .*ldmatrix.* not ordered with .*cp.async");
 }
 TEST_CASE("mma: B is not transposed") { expect_wrong_value<not_transposed>(Mma{}); }
-TEST_CASE("mma: lanes give addresses of other rows") { expect_wrong_value<rows_of_another_lane>(Mma{}); }
+TEST_CASE("mma: lanes pass addresses of other rows") { expect_wrong_value<rows_of_another_lane>(Mma{}); }
 TEST_CASE("mma: two registers of A are exchanged") { expect_wrong_value<exchanged_registers>(Mma{}); }
-TEST_CASE("mma: half of the warp") {
+TEST_CASE("mma: only half of the warp takes part") {
   expect_report<half_a_warp>(Mma{}, "^deadlock: of 64 threads 32 wait at a barrier and 32 in a warp .*: mma.sync");
 }
 
@@ -337,7 +337,7 @@ struct Wgmma {
 using One = Wgmma<true, false, false>;
 using Two = Wgmma<true, false, true>;
 
-TEST_CASE("wgmma: A and B with k or with rows and columns major") {
+TEST_CASE("wgmma: wrong major order of A and B") {
   check_unmutated(Wgmma<true, true, false>{});
   check_unmutated(Wgmma<true, false, false>{});
   check_unmutated(Wgmma<false, true, false>{});
@@ -355,12 +355,12 @@ TEST_CASE("wgmma: copies are not made visible to the async proxy") {
   expect_report<proxy_fence_too_early>(One{}, report);
 }
 TEST_CASE("wgmma: copies are not awaited") { expect_wrong_value<copies_not_awaited>(One{}); }
-TEST_CASE("wgmma: no fence for the registers") {
+TEST_CASE("wgmma: no fence for registers") {
   expect_report<no_register_fence>(One{}, "^no wgmma.fence between other uses of the registers of D and the product");
 }
 TEST_CASE("wgmma: no wait") { expect_wrong_value<no_product_wait>(One{}); }
-TEST_CASE("wgmma: waits for all but the last") { expect_wrong_value<waits_for_one_less>(One{}); }
-TEST_CASE("wgmma: numbers lie where they have no swizzle") { expect_wrong_value<no_swizzle>(One{}); }
+TEST_CASE("wgmma: waits for all groups except the last") { expect_wrong_value<waits_for_one_less>(One{}); }
+TEST_CASE("wgmma: numbers are stored without swizzle") { expect_wrong_value<no_swizzle>(One{}); }
 TEST_CASE("wgmma: wrong offsets") {
   expect_wrong_value<wrong_stride>(One{});
   expect_wrong_value<wrong_leading>(One{});
@@ -368,7 +368,7 @@ TEST_CASE("wgmma: wrong offsets") {
 TEST_CASE("wgmma: a warp of the four is missing") {
   expect_report<three_warps>(One{}, "^deadlock: other warps of the warpgroup do not issue the products");
 }
-TEST_CASE("wgmma: an mbarrier that expects one too many") {
+TEST_CASE("wgmma: an mbarrier expects one arrival too many") {
   expect_report<one_arrival_too_many>(Two{}, "^deadlock: a phase of an mbarrier has too few arrivals to end");
 }
 TEST_CASE("wgmma: the consumer does not wait") {
@@ -378,7 +378,7 @@ TEST_CASE("wgmma: the producer does not wait") {
   expect_report<producer_does_not_wait>(Two{},
                                         "data race: shared load of 16 bytes .*wgmma.*not ordered with .*cp.async");
 }
-TEST_CASE("wgmma: a tile is given back before its product is finished") {
+TEST_CASE("wgmma: a tile is released before its product is finished") {
   expect_report<released_too_early>(Two{}, "^data race: shared .*not ordered with ");
 }
 

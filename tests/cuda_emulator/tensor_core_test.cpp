@@ -43,7 +43,7 @@ constexpr double unbounded = std::numeric_limits<double>::infinity();
 
 }  // namespace
 
-TEST_CASE("terms keep 24 bits below the largest exponent, from 9.0 on 25; the sum is cut to float") {
+TEST_CASE("tensor core: aligned terms keep 24 or 25 bits") {
   const auto above = static_cast<float>(1 + power(-23)), below = static_cast<float>(1 - power(-24));
   for (const int capability : {80, 86, 89, 90, 100, 120}) {
     CAPTURE(capability);
@@ -69,7 +69,7 @@ TEST_CASE("terms keep 24 bits below the largest exponent, from 9.0 on 25; the su
   }
 }
 
-TEST_CASE("products of tensor cores beyond float, subnormal numbers, infinity and NaN") {
+TEST_CASE("tensor core: overflow, subnormal numbers, infinity and NaN") {
   for (const int capability : {80, 90}) {
     CAPTURE(capability);
     CHECK(sum(capability, 0, {{0, power(100), power(100)}}) == unbounded);
@@ -94,7 +94,7 @@ TEST_CASE("products of tensor cores beyond float, subnormal numbers, infinity an
   }
 }
 
-TEST_CASE("tensor cores: small integers are exact, reals as exact as their bits allow") {
+TEST_CASE("tensor core: integers exact, reals within their bits") {
   std::mt19937 random(1);
   std::uniform_int_distribution<int> integer(-128, 128);
   std::normal_distribution<double> normal;

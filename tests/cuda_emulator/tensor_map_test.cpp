@@ -17,7 +17,7 @@ namespace {
 
 constexpr cuuint64_t one = 1;
 
-TEST_CASE("the function is found by its name and version, as the driver's is") {
+TEST_CASE("cuTensorMapEncodeTiled: found by name and version") {
   void* function = nullptr;
   cudaDriverEntryPointQueryResult status{};
   const char* name = "cuTensorMapEncodeTiled";
@@ -50,7 +50,7 @@ TEST_CASE("the function is found by its name and version, as the driver's is") {
                  "cuMemAlloc is not modelled"));
 }
 
-TEST_CASE("a map holds what it was made from") {
+TEST_CASE("tensor map: keeps its arguments") {
   options().compute_capability = 90;
   const Encoding encoding{.type = CU_TENSOR_MAP_DATA_TYPE_FLOAT32,
                           .address = 0x7000010,
@@ -82,7 +82,7 @@ CUresult encoded(Change change) {
   return encode(encoding, map);
 }
 
-TEST_CASE("what cuda.h excludes is an invalid value, and its limits are not") {
+TEST_CASE("tensor map: values outside cuda.h's limits are invalid") {
   options().compute_capability = 90;
   constexpr CUresult valid = CUDA_SUCCESS, invalid = CUDA_ERROR_INVALID_VALUE;
   using E = Encoding;
@@ -143,7 +143,7 @@ TEST_CASE("what cuda.h excludes is an invalid value, and its limits are not") {
   CHECK(encode(right, *reinterpret_cast<CUtensorMap*>(bytes + 32)) == invalid);
 }
 
-TEST_CASE("what the driver takes and the emulator does not model is refused by a sentence") {
+TEST_CASE("tensor map: unsupported values fault with a message") {
   options().compute_capability = 90;
   using E = Encoding;
   const auto fault = [](auto change) { return fault_of([&] { encoded(change); }); };
@@ -159,7 +159,7 @@ TEST_CASE("what the driver takes and the emulator does not model is refused by a
   CHECK(mentions(fault([](E&) {}), "expected a device of compute capability 90 or newer, got 80"));
 }
 
-TEST_CASE("a test may let the driver fail") {
+TEST_CASE("fail: makes cuTensorMapEncodeTiled fail") {
   options().compute_capability = 90;
   fail("cuTensorMapEncodeTiled", 1, cudaErrorInvalidValue);
   CHECK(encoded([](Encoding&) {}) == CUDA_SUCCESS);

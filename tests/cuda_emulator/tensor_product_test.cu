@@ -114,7 +114,7 @@ std::vector<__nv_bfloat16> numbers(std::size_t count, std::size_t seed) {
   return values;
 }
 
-TEST_CASE("tiles of tensor maps are what wgmma multiplies, with every edge inside of a tile") {
+TEST_CASE("wgmma: multiplies tiles of tensor maps, with partial tiles") {
   constexpr int experts = 2, rows = 72, columns = 104, terms = 200;
   const auto a = numbers(experts * rows * terms, 3), b = numbers(experts * terms * columns, 11);
   const Array<__nv_bfloat16> device_a(a), device_b(b);

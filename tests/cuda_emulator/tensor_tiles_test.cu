@@ -137,7 +137,7 @@ std::vector<std::uint16_t> expected(const std::vector<std::uint16_t>& tensor) {
   return tiles;
 }
 
-TEST_CASE("a producer loads the tiles of each expert's matrix, a stage ahead of who reads them") {
+TEST_CASE("producer: loads tiles of each matrix one stage ahead") {
   const auto bits = values();
   const Array<std::uint16_t> tensor(bits);
   CHECK(copied<Mistake::none>(tensor, 1) == expected(bits));
@@ -156,7 +156,7 @@ std::string outcome(const Array<std::uint16_t>& tensor, const std::vector<std::u
   return std::exchange(races(), {}).empty() ? text : text + "; a race";
 }
 
-TEST_CASE("each mistake is found") {
+TEST_CASE("mutants: each mistake is found") {
   const auto bits = values();
   const auto right = expected(bits);
   const Array<std::uint16_t> tensor(bits);
@@ -187,7 +187,7 @@ static __global__ void map_by_copy(CUtensorMap map, int* to) {
   *to = raw[0];
 }
 
-TEST_CASE("a map that is no __grid_constant__ is a copy in local memory") {
+TEST_CASE("tensor map: without __grid_constant__ it is in local memory") {
   const Array<std::uint16_t> tensor(values());
   const Array<int> to({0});
   REQUIRE(cudaFuncSetAttribute(reinterpret_cast<const void*>(map_by_copy), cudaFuncAttributeMaxDynamicSharedMemorySize,

@@ -120,7 +120,7 @@ const std::string mma =
 
 }  // namespace
 
-TEST_CASE("ldmatrix gives each lane two numbers of a row of each matrix, or of a column") {
+TEST_CASE("ldmatrix: each lane gets two numbers per matrix") {
   for (const int count : {1, 2, 4}) {
     const std::string name = "x" + std::to_string(count);
     for (const bool transposed : {false, true}) {
@@ -143,7 +143,7 @@ TEST_CASE("ldmatrix gives each lane two numbers of a row of each matrix, or of a
   }
 }
 
-TEST_CASE("ldmatrix: every row has an address of its own, and an offset") {
+TEST_CASE("ldmatrix: every row has its own address and offset") {
   // Lane r gives the address of row (3 r + 5) % 8, minus 16.
   const auto got = loaded(
       "mad.lo.u32 %r8, %r0, 3, 5; and.b32 %r8, %r8, 7; shl.b32 %r8, %r8, 4; mov.u32 %r9, s; add.u32 %r8, %r8, %r9;\n"
@@ -154,7 +154,7 @@ TEST_CASE("ldmatrix: every row has an address of its own, and an offset") {
   }
 }
 
-TEST_CASE("ldmatrix reads the row of its address: bounds, alignment, races") {
+TEST_CASE("ldmatrix: bounds, alignment and races per row") {
   const std::string load = "ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%r4, %r5, %r6, %r7}, ";
   CHECK(mentions(fault(fill + warp_barrier + load + "[%r1+16];"),
                  "out of bounds shared load of 16 bytes at 0x200 (the block has 512 bytes): ldmatrix"));
@@ -177,7 +177,7 @@ TEST_CASE("ldmatrix reads the row of its address: bounds, alignment, races") {
   CHECK(mentions(found[0], "data race: shared load of 16 bytes"));
 }
 
-TEST_CASE("mma multiplies small integers exactly, on every device") {
+TEST_CASE("mma: small integers are exact on every device") {
   std::mt19937 random(2);
   std::uniform_int_distribution<int> integer(-100, 100);
   for (const int capability : {80, 90}) {
@@ -200,7 +200,7 @@ TEST_CASE("mma multiplies small integers exactly, on every device") {
   }
 }
 
-TEST_CASE("mma of reals") {
+TEST_CASE("mma: reals match within their bits") {
   std::mt19937 random(3);
   std::normal_distribution<double> normal;
   for (const int capability : {80, 90}) {
@@ -223,7 +223,7 @@ TEST_CASE("mma of reals") {
   }
 }
 
-TEST_CASE("the numbers of a device: mma adds 8 or 16 products at once") {
+TEST_CASE("mma: adds 8 or 16 products at once by device") {
   for (const int capability : {80, 90}) {
     const ComputeCapability device(capability);
     Matrix a{16, 16}, b{16, 8}, c{16, 8};
@@ -233,7 +233,7 @@ TEST_CASE("the numbers of a device: mma adds 8 or 16 products at once") {
   }
 }
 
-TEST_CASE("ldmatrix and mma need all lanes of the warp at one instruction") {
+TEST_CASE("ldmatrix and mma: need all lanes at one instruction") {
   const std::string load = fill + warp_barrier + "ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%r4}, [%r1];\n";
   const std::string some = "setp.lt.u32 %p1, %r0, 20; ";
   CHECK(fault(mma) == "");

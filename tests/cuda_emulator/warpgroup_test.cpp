@@ -168,7 +168,7 @@ bool nan(float x) { return std::isnan(x); }
 
 }  // namespace
 
-TEST_CASE("wgmma multiplies integers exactly: every layout of A and of B") {
+TEST_CASE("wgmma: integers are exact for every layout of operands") {
   const Hopper device;
   for (const SharedLayout a_layout : all_layouts) {
     for (const SharedLayout b_layout : all_layouts) {
@@ -183,7 +183,7 @@ TEST_CASE("wgmma multiplies integers exactly: every layout of A and of B") {
   }
 }
 
-TEST_CASE("wgmma: every number of columns, both signs, with D and without") {
+TEST_CASE("wgmma: any columns, both signs, with and without D") {
   const Hopper device;
   auto check = [](const Shapes& shapes) {
     Example example(shapes);
@@ -199,7 +199,7 @@ TEST_CASE("wgmma: every number of columns, both signs, with D and without") {
       for (const std::string scale : {"0", "1", "%p3"}) check({16, {64, true}, {32, true}, scale, negate_a, negate_b});
 }
 
-TEST_CASE("wgmma: products of one group add up in their order, and others take part of a wider tile") {
+TEST_CASE("wgmma: groups add up in order, sub-tiles work") {
   const Hopper device;
   // A has 64 k, in rows of 128 bytes; each product takes 16 of them. B is the same for all.
   Example example;
@@ -231,7 +231,7 @@ TEST_CASE("wgmma: products of one group add up in their order, and others take p
   }
 }
 
-TEST_CASE("two warpgroups multiply the same matrices") {
+TEST_CASE("wgmma: two warpgroups multiply the same matrices") {
   const Hopper device;
   Example example;
   const std::string body =
@@ -248,7 +248,7 @@ TEST_CASE("two warpgroups multiply the same matrices") {
   CHECK(example.right(example.run(text, 256)));
 }
 
-TEST_CASE("wgmma: D is not there before its wait, and no group that the wait leaves out") {
+TEST_CASE("wgmma: D is undefined until a wait for its group") {
   const Hopper device;
   Example example;
   const std::string start = example.copy() + visible + example.load() + fence;
@@ -282,7 +282,7 @@ TEST_CASE("wgmma: D is not there before its wait, and no group that the wait lea
   CHECK(d[0] == 2 * chain.expected(0, 0) - chain.c_at(0, 0));
 }
 
-TEST_CASE("wgmma reads shared memory as late as at the wait") {
+TEST_CASE("wgmma: may read shared memory until the wait") {
   const Hopper device;
   Example example;
   const std::string start = example.copy() + visible + example.load() + fence + example.multiply() + commit;
@@ -297,7 +297,7 @@ TEST_CASE("wgmma reads shared memory as late as at the wait") {
   CHECK(outcome(example, start + await + "mov.u32 %r8, 0;\n" + other_warp + example.store()).report == "");
 }
 
-TEST_CASE("wgmma: what ordinary stores wrote is visible behind fence.proxy.async, a barrier, and in this order") {
+TEST_CASE("wgmma: ordinary stores need fence.proxy.async and a barrier") {
   const Hopper device;
   const Example example;
   const std::string proxy = "fence.proxy.async;\n", barrier = "bar.sync 0;\n";
@@ -334,7 +334,7 @@ TEST_CASE("wgmma: what ordinary stores wrote is visible behind fence.proxy.async
   CHECK(mentions(by_mbarrier(elected), "no fence.proxy.async"));
 }
 
-TEST_CASE("wgmma: what cp.async wrote") {
+TEST_CASE("wgmma: operands written by cp.async") {
   const Hopper device;
   const Example example;
   std::string copy = example.copy();
@@ -353,7 +353,7 @@ TEST_CASE("wgmma: what cp.async wrote") {
   CHECK(!outcome(example, copy + visible + end).right);  // poison
 }
 
-TEST_CASE("each kind of wrong wgmma has its sentence") {
+TEST_CASE("invalid wgmma: each kind has its own message") {
   const Hopper device;
   const Example example;
   const std::string start = example.copy() + visible + example.load(), end = commit + await + example.store();

@@ -54,7 +54,7 @@ Pack pack_of(Cpu::Context& ctx, Index shard, Index shards) {
 
 }  // namespace
 
-TEST_CASE("what all shards hold is summed, of tables the touched rows, of experts nothing") {
+TEST_CASE("all_reduce: sums shared tensors and touched table rows, not experts") {
   for (Index shards : {1, 2, 3, 4}) {
     std::atomic<int> wrong = 0;
     dist::Alone world;
@@ -95,7 +95,7 @@ TEST_CASE("what all shards hold is summed, of tables the touched rows, of expert
   }
 }
 
-TEST_CASE("where one shard touched all rows of a table, all are summed") {
+TEST_CASE("all_reduce: one fully touched shard sums the whole table") {
   dist::Alone world;
   std::atomic<int> wrong = 0;
   dist::run(world, 3, [&](auto& shard) {

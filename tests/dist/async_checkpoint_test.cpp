@@ -49,7 +49,7 @@ void on_shards(Index shards, const auto& program) {
 
 }  // namespace
 
-TEST_CASE("shards that step and move experts while they write leave the files of that step") {
+TEST_CASE("AsyncCheckpoint: steps and moves during writing do not change files") {
   const support::TempDirectory folder;
   const auto path = [&](const char* kind, Index i) { return folder.path / (kind + std::to_string(i)); };
   on_shards(3, [&](auto& shard) {
@@ -89,7 +89,7 @@ TEST_CASE("shards that step and move experts while they write leave the files of
   CHECK(read_bytes(folder.path / "a") == read_bytes(folder.path / "b"));
 }
 
-TEST_CASE("a run that ends by an exception, or whose files cannot be put in their place, leaves what was there") {
+TEST_CASE("AsyncCheckpoint: a failed run leaves existing files in place") {
   const support::TempDirectory folder;
   const auto program = [&](int way) {
     return [&, way](auto& shard) {
@@ -113,7 +113,7 @@ TEST_CASE("a run that ends by an exception, or whose files cannot be put in thei
   CHECK(folder.entries() == 1);  // the first of the two was whole before the second began
 }
 
-TEST_CASE("of two checkpoints on their way all shards wait for the same first, or none takes its place") {
+TEST_CASE("AsyncCheckpoint: waiting in different orders throws, writes no file") {
   const support::TempDirectory folder;
   std::string said;
   try {
@@ -156,7 +156,7 @@ void fail_once(const support::SystemCall& call) {
 
 }  // namespace
 
-TEST_CASE("what goes wrong on one thread is thrown on all shards by the call that waits, and they train on") {
+TEST_CASE("AsyncCheckpoint: a write error throws on all shards, training continues") {
   if (!support::hears_system_calls) return;  // other builds do
   const support::TempDirectory folder;
   const std::string sentence = folder.file().string() + ": cannot write: Invalid argument";
@@ -196,7 +196,7 @@ TEST_CASE("what goes wrong on one thread is thrown on all shards by the call tha
   CHECK(read_bytes(folder.path / "on") == read_bytes(folder.path / "expected"));
 }
 
-TEST_CASE("poll waits for nobody who writes") {
+TEST_CASE("AsyncCheckpoint: poll does not block while shards write") {
   const support::TempDirectory folder;
   support::on_system_call = stay;
   disk_is_slow = true;

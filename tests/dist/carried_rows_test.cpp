@@ -10,7 +10,7 @@
 
 using namespace gatefold;
 
-TEST_CASE("ranges of packed rows that follow each other are one run, with their list or with the rows as they stand") {
+TEST_CASE("PackedRows: adjacent ranges become one run, listed or in place") {
   Cpu::Context ctx(1);
   Tensor<Index, 1, Cpu> list(7);
   for (Index i = 0; i < 7; ++i) list(i) = 10 + i;
@@ -30,7 +30,7 @@ TEST_CASE("ranges of packed rows that follow each other are one run, with their 
   }
 }
 
-TEST_CASE("rows of each shard become rows of the others, in the places that these ask for") {
+TEST_CASE("carried rows: shards send rows to the requested places") {
   dist::Alone world;
   dist::run(world, 2, [&](auto& shard) {
     Cpu::Context ctx(1);

@@ -80,7 +80,7 @@ struct Plain {
 
 }  // namespace
 
-TEST_CASE("a run that begins has the file of one process, on any number of shards") {
+TEST_CASE("checkpoint: initial file does not depend on number of shards") {
   const support::TempDirectory folder;
   Plain plain;
   save_checkpoint(folder.path / "plain", plain.trainer, {{"note", "kept"}});
@@ -92,7 +92,7 @@ TEST_CASE("a run that begins has the file of one process, on any number of shard
   }
 }
 
-TEST_CASE("in parts too: the same files, whoever writes them, and any number of shards reads them") {
+TEST_CASE("checkpoint in parts: same files, any number of shards reads") {
   const support::TempDirectory one;
   Plain plain;
   const io::SaveOptions options{.max_file_bytes = 700};
@@ -110,7 +110,7 @@ TEST_CASE("in parts too: the same files, whoever writes them, and any number of 
   }
 }
 
-TEST_CASE("4 shards write, 3 go on, 1 goes on, one process reads: each has what the one before left, to the bit") {
+TEST_CASE("checkpoint: 4, 3 and 1 shards continue with equal bits") {
   const support::TempDirectory folder;
   const auto path = [&](const char* name) { return folder.path / name; };
   const io::SaveOptions parts{.max_file_bytes = 500};
@@ -128,7 +128,7 @@ TEST_CASE("4 shards write, 3 go on, 1 goes on, one process reads: each has what 
   CHECK(support::read_bytes(path("3.on")) == support::read_bytes(path("plain.on")));
 }
 
-TEST_CASE("a file is read by any number of shards, and by one process") {
+TEST_CASE("checkpoint: any number of shards or one process reads it") {
   const support::TempDirectory folder;
   run_on(3, {}, 4, folder.path / "trained");
   const std::string trained = support::read_bytes(folder.path / "trained");
@@ -144,7 +144,7 @@ TEST_CASE("a file is read by any number of shards, and by one process") {
   CHECK(support::read_bytes(folder.file()) == trained);
 }
 
-TEST_CASE("a run that was interrupted has the bits of one that was not") {
+TEST_CASE("checkpoint: an interrupted run continues with the same bits") {
   const support::TempDirectory folder;
   run_on(3, {}, 5, folder.path / "whole");
   run_on(3, {}, 2, folder.path / "begun");
@@ -152,7 +152,7 @@ TEST_CASE("a run that was interrupted has the bits of one that was not") {
   CHECK(support::read_bytes(folder.path / "ended") == support::read_bytes(folder.path / "whole"));
 }
 
-TEST_CASE("where experts lie reaches no bit of a run, and the file is that of any placement") {
+TEST_CASE("checkpoint: placement of experts changes neither results nor file") {
   const support::TempDirectory folder;
   run_on(3, {}, 4, folder.path / "even");
   const std::string expected = support::read_bytes(folder.path / "even");
@@ -166,7 +166,7 @@ TEST_CASE("where experts lie reaches no bit of a run, and the file is that of an
   }
 }
 
-TEST_CASE("experts that serve with copies are no checkpoint: one sentence, and no file") {
+TEST_CASE("checkpoint: replicated experts throw and write no file") {
   const support::TempDirectory folder;
   dist::Alone world;
   const auto refused = [&](bool reads) {
@@ -190,7 +190,7 @@ TEST_CASE("experts that serve with copies are no checkpoint: one sentence, and n
   CHECK_THROWS_WITH_AS(refused(true), ("load_checkpoint" + none).c_str(), ArgumentError);
 }
 
-TEST_CASE("a file that cannot be read or written is an error on all shards, and no file is left") {
+TEST_CASE("checkpoint: file errors throw on all shards, no file remains") {
   const support::TempDirectory folder;
   CHECK_THROWS_AS(run_on(3, folder.path / "none", 0, folder.file()), FileError);
   folder.write("no checkpoint");
@@ -199,7 +199,7 @@ TEST_CASE("a file that cannot be read or written is an error on all shards, and 
   CHECK(folder.entries() == 1);
 }
 
-TEST_CASE("a part of another step of the run, under the right name, is refused") {
+TEST_CASE("checkpoint: throws for a part of another step") {
   const support::TempDirectory one, two;
   const io::SaveOptions options{.max_file_bytes = 700};
   run_on(3, {}, 1, one.path / "run", {}, options);
@@ -229,7 +229,7 @@ TEST_CASE("a part of another step of the run, under the right name, is refused")
   run_on(3, two.path / "run", 0, two.path / "on");
 }
 
-TEST_CASE("a file that one shard cannot read is the same error on all, none has changed, and they go on") {
+TEST_CASE("checkpoint: a read error on one shard changes no shard") {
   const support::TempDirectory folder;
   run_on(3, {}, 1, folder.path / "1");
   run_on(3, {}, 2, folder.path / "2");
@@ -266,7 +266,7 @@ TEST_CASE("a file that one shard cannot read is the same error on all, none has 
   }
 }
 
-TEST_CASE("a path of two lines is one path") {
+TEST_CASE("checkpoint: a path may contain a line feed") {
   const support::TempDirectory folder;
   run_on(1, {}, 1, folder.path / "one");
   run_on(3, {}, 0, folder.path / "two\nlines");
@@ -274,7 +274,7 @@ TEST_CASE("a path of two lines is one path") {
   CHECK(support::read_bytes(folder.path / "two\nlines") == support::read_bytes(folder.path / "one"));
 }
 
-TEST_CASE("shards that read different files are told so") {
+TEST_CASE("checkpoint: throws if shards read different files") {
   const support::TempDirectory folder;
   run_on(2, {}, 1, folder.path / "0");
   run_on(2, {}, 2, folder.path / "1");
@@ -293,7 +293,7 @@ TEST_CASE("shards that read different files are told so") {
   CHECK(said.find("expected the same on all shards") != std::string::npos);
 }
 
-TEST_CASE("files of other steps or other texts are told apart where experts alone learn, and nothing has changed") {
+TEST_CASE("checkpoint: throws for different files if only experts learn") {
   const support::TempDirectory folder;
   const Mixture hashed{HashGate{.count = 6}, Mlp<Gelu>{.model_dim = dim, .hidden_dim = 3}};
   const auto on = [&](Index shards, const auto& program) {
@@ -333,7 +333,7 @@ TEST_CASE("files of other steps or other texts are told apart where experts alon
   refused("other", "metadata");
 }
 
-TEST_CASE("no tensor crosses, and a shard reads its own experts alone") {
+TEST_CASE("checkpoint: shards read only their experts and exchange no tensors") {
   const support::TempDirectory folder;
   const Mixture large{SoftmaxTopK{.scores = {.experts = 8}}, Mlp<Gelu>{.model_dim = 16, .hidden_dim = 500}};
   dist::Alone world;
@@ -351,7 +351,7 @@ TEST_CASE("no tensor crosses, and a shard reads its own experts alone") {
 }
 
 #if defined(__linux__)
-TEST_CASE("a full disk is an error on all shards: what was there stays, and no other file") {
+TEST_CASE("checkpoint: a full disk throws on all shards, files remain") {
   const support::TempDirectory folder;
   run_on(3, {}, 0, folder.file());
   const auto before = contents(folder);
@@ -399,7 +399,7 @@ void fail_to_rename(const support::SystemCall& call) {
 
 }  // namespace
 
-TEST_CASE("a save that fails on one shard is the same error on all, which train on as if none had been tried") {
+TEST_CASE("checkpoint: after a failed save all shards continue training") {
   const support::TempDirectory once;
   run_on(3, {}, 3, once.file());
   const std::string expected = support::read_bytes(once.file());

@@ -31,7 +31,7 @@ int caught(const std::string& sentence, const auto& f) {
 
 }  // namespace
 
-TEST_CASE("what one shard throws, or several, all throw: the first one's, and they are in step") {
+TEST_CASE("collectively: all shards throw the error of the lowest shard") {
   for (const Index one : {0, 3, 4}) {
     CAPTURE(one);
     CHECK(caught<FileError>("file", [&](Index shard) {
@@ -49,7 +49,7 @@ TEST_CASE("what one shard throws, or several, all throw: the first one's, and th
   CHECK(caught<Error>("", [](Index) {}) == 0);
 }
 
-TEST_CASE("all run it, also where one throws at once") {
+TEST_CASE("collectively: all shards run it, even if one throws immediately") {
   std::atomic<int> ran = 0;
   CHECK(caught<FileError>("file", [&](Index shard) {
           ++ran;
@@ -58,7 +58,7 @@ TEST_CASE("all run it, also where one throws at once") {
   CHECK(ran == 5);
 }
 
-TEST_CASE("what else is thrown ends the run") {
+TEST_CASE("collectively: other exceptions end the run") {
   CHECK_THROWS_WITH_AS(caught<Error>("",
                                      [](Index shard) {
                                        if (shard == 2) throw std::runtime_error("other");

@@ -110,14 +110,14 @@ void check_run(const O& optimizer) {
 
 }  // namespace
 
-TEST_CASE("a run on shards takes the steps of one process on the whole batch") {
+TEST_CASE("DataParallel: steps equal one process with the whole batch") {
   check_run(optim::Sgd{.lr = 0.3, .momentum = 0.9});
   check_run(optim::Clipped{optim::Sgd{.lr = 0.3}, 0.1});
   check_run(optim::Scheduled{optim::Clipped{optim::AdamW{.lr = 0.01, .epsilon = 1e-4}, 0.05},
                              optim::WarmupCosine{.warmup = 2, .total = 9}});
 }
 
-TEST_CASE("DataParallel: averages are those of one process") {
+TEST_CASE("DataParallel: averages equal the averages of one process") {
   const optim::AdamW adam{.lr = 0.01, .epsilon = 1e-4};
   check_run(optim::Clipped{optim::Averaged{adam, 0.7}, 0.05});
   const auto loss_of_averages = [](auto& trainer, const auto& part_of) {
@@ -160,7 +160,7 @@ TEST_CASE("DataParallel: averages are those of one process") {
   }
 }
 
-TEST_CASE("DataParallel: rates of experts that all shards hold") {
+TEST_CASE("DataParallel: ExpertRates of experts held by all shards") {
   const auto factor = [](const Name&, Index e) { return e < 2 ? 0.5 : 2.0; };
   const Mixture plain{SoftmaxTopK{.scores = {.experts = experts}, .selection = {.k = 2}},
                       Mlp<Gelu>{.model_dim = dim, .hidden_dim = 7}};
@@ -203,7 +203,7 @@ TEST_CASE("DataParallel: rates of experts that all shards hold") {
   CHECK(refused == 2);
 }
 
-TEST_CASE("parts of a batch wait for the step, and the norm that clips is that of all shards") {
+TEST_CASE("DataParallel: partial batches accumulate, clipping uses the global norm") {
   // Two parts and one whole: the same gradient, so the same step.
   const auto run = [&](bool parts, Index shards) {
     std::vector<double> first;
@@ -249,7 +249,7 @@ TEST_CASE("parts of a batch wait for the step, and the norm that clips is that o
   }
 }
 
-TEST_CASE("a gradient without a step is a shard's terms, and added up that of one process") {
+TEST_CASE("DataParallel: gradients of shards add up to one process") {
   using Values = std::vector<std::vector<double>>;  // by tensor
   const auto values_of = [](const auto& pack) {
     Values values;
@@ -321,7 +321,7 @@ TEST_CASE("a gradient without a step is a shard's terms, and added up that of on
   }
 }
 
-TEST_CASE("a gradient that is not finite on one shard is refused on all, and nothing is stepped") {
+TEST_CASE("DataParallel: a non-finite gradient on one shard stops the step") {
   dist::Alone world;
   std::atomic<int> refused = 0;
   dist::run(world, 3, [&](auto& shard) {
@@ -343,7 +343,7 @@ TEST_CASE("a gradient that is not finite on one shard is refused on all, and not
   CHECK(refused == 3);
 }
 
-TEST_CASE("(1): the norm of all gradients has the same bits wherever experts lie, on any number of shards") {
+TEST_CASE("(1): gradient norm has the same bits for any placement") {
   Cpu::Context one(1);
   const auto whole = init_params<double, Cpu>(model_of(mixture), one, Seed{3});
   double expected = 0;  // Σ g²

@@ -13,8 +13,7 @@ using namespace gatefold;
 using dist::Copy;
 using dist::Placement;
 
-TEST_CASE(
-    "equation (1): the slots of all shards, one after the other, go in even parts to those that hold the expert") {
+TEST_CASE("equation (1): slots of all shards are divided among holders") {
   constexpr Index shards = 4, experts = 5;
   // Expert 0 lies on one shard, 1 on two, 2 on all, 3 on three, 4 on two; shard 2 has no items.
   const Placement placement{{3, 2, 0, 1, 3}, {{1, 0}, {2, 3}, {2, 1}, {2, 2}, {3, 3}, {3, 0}, {4, 0}}};
@@ -61,7 +60,7 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("without copies all own slots go to the one shard, and nothing crosses") {
+TEST_CASE("DividedSlots: without copies no data is exchanged") {
   dist::Alone world;
   dist::run(world, 2, [&](auto& shard) {
     const dist::DividedSlots divided(shard, {4, 0, 2}, Placement{{1, 1, 0}});

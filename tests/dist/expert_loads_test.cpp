@@ -26,7 +26,7 @@ auto trainer_on(auto& shard, Cpu::Context& ctx, const dist::Placement& placement
 
 }  // namespace
 
-TEST_CASE("the loads of all shards are the picks of the plans of their steps") {
+TEST_CASE("ExpertLoads: loads equal the picks of all shards' plans") {
   for (const dist::Placement& placement : {dist::Placement{}, dist::Placement{{2, 0, 0, 2, 0}}}) {
     dist::Alone world;
     std::mutex mutex;
@@ -57,7 +57,7 @@ TEST_CASE("the loads of all shards are the picks of the plans of their steps") {
   }
 }
 
-TEST_CASE("a step is counted once; a batch of no items, and none since experts were dealt, add nothing") {
+TEST_CASE("ExpertLoads: counts a step once, empty batches add zero") {
   dist::Alone world;
   std::mutex mutex;
   dist::run(world, 2, [&](auto& shard) {

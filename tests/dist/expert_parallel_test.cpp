@@ -51,7 +51,7 @@ int differences(const M& mixture, Index items, Index shards) {
 
 }  // namespace
 
-TEST_CASE("any number of experts and items on any number of shards") {
+TEST_CASE("ExpertParallel: any number of experts, items and shards") {
   for (Index experts : {1, 3, 8})
     for (Index items : {0, 1, 5, 130})
       for (Index shards : {1, 2, 4, 6}) {
@@ -64,7 +64,7 @@ TEST_CASE("any number of experts and items on any number of shards") {
   CHECK(differences<float, CpuBf16>(mixture_of(8), 40, 3) == 0);
 }
 
-TEST_CASE("parameters of a shard: the names of the mixture, the gate's values, its own experts") {
+TEST_CASE("ExpertParallel: a shard has shared parameters and its experts") {
   const auto mixture = mixture_of(5);
   Cpu::Context one(1);
   const auto whole = init_params<float, Cpu>(mixture, one, Seed{4});
@@ -84,7 +84,7 @@ TEST_CASE("parameters of a shard: the names of the mixture, the gate's values, i
   CHECK(wrong == 0);
 }
 
-TEST_CASE("errors name what does not fit") {
+TEST_CASE("ExpertParallel: errors name the wrong argument") {
   const auto mixture = mixture_of(4);
   dist::Alone world;
   const auto message = [&](const auto& program) -> std::string {
@@ -164,7 +164,7 @@ TEST_CASE("errors name what does not fit") {
         }) == "ExpertParallel: params: shards: expected 1, got 2");
 }
 
-TEST_CASE("wherever experts lie: outputs, dx and their gradients have the bits of one process") {
+TEST_CASE("ExpertParallel: outputs and gradients are bit-identical for any placement") {
   const Mixture mixture{SoftmaxTopK{.scores = {.experts = 6}, .selection = {.k = 2}},
                         Experts<Mlp<Gelu>, GatedMlp<Silu>>{.kinds = {Mlp<Gelu>{.model_dim = dim, .hidden_dim = 9},
                                                                      GatedMlp<Silu>{.model_dim = dim, .hidden_dim = 5}},
@@ -212,7 +212,7 @@ TEST_CASE("wherever experts lie: outputs, dx and their gradients have the bits o
   }
 }
 
-TEST_CASE("experts that draw numbers draw those of one process, wherever they lie") {
+TEST_CASE("ExpertParallel: random experts draw the numbers of one process") {
   const HiddenDropout expert{0.5, Mlp<Gelu>{.model_dim = dim, .hidden_dim = 9}};
   constexpr Index items = 24;
   const auto check = [&](const auto& mixture, const auto& extra) {
@@ -262,7 +262,7 @@ TEST_CASE("experts that draw numbers draw those of one process, wherever they li
   check(dense, Extra<std::remove_const_t<decltype(dense)>, double, Cpu>{.noise = noise, .branch = {.length = 2}});
 }
 
-TEST_CASE("a gate that is given all items has the gradients of one process, to the bit") {
+TEST_CASE("ExpertParallel: gradients of a gate with all items are bit-identical") {
   const Mixture mixture{ComposedGate<LinearScores, TokenSimilarity, NoisyTopK<>>{
                             .scores = {.model_dim = dim, .experts = 4}, .mixing = {.tau = 0.5}, .selection = {.k = 2}},
                         Mlp<Gelu>{.model_dim = dim, .hidden_dim = 9}};
@@ -306,7 +306,7 @@ TEST_CASE("a gate that is given all items has the gradients of one process, to t
   }
 }
 
-TEST_CASE("a gate that follows its block's attention: outputs and dx of one process, gradients that add up to its") {
+TEST_CASE("ExpertParallel: attention-aware gates match one process") {
   constexpr Index length = 5, items = 6 * length;
   const auto check = [&](const auto& gate, bool padding) {
     const Mixture mixture{gate, Mlp<Gelu>{.model_dim = dim, .hidden_dim = 9}};

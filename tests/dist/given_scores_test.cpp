@@ -9,7 +9,7 @@
 
 using namespace gatefold;
 
-TEST_CASE("what was mixed stands side by side, is taken apart, and so are its adjoints") {
+TEST_CASE("MixedRows: joins and splits rows and their adjoints") {
   using Rows = dist::MixedRows<double, Cpu>;
   constexpr Index items = 3, experts = 2;
   Cpu::Context ctx(1);
@@ -54,7 +54,7 @@ TEST_CASE("what was mixed stands side by side, is taken apart, and so are its ad
     }
 }
 
-TEST_CASE("padding, whose rows are 0, has every expert alike") {
+TEST_CASE("MixedRows: padding rows of 0 weigh all experts equally") {
   constexpr Index items = 2, experts = 4;
   Cpu::Context ctx(1);
   const auto rows = constant_tensor<double>(ctx, 0, items, dist::MixedRows<double, Cpu>::parts * experts);
@@ -68,7 +68,7 @@ TEST_CASE("padding, whose rows are 0, has every expert alike") {
   }
 }
 
-TEST_CASE("given logits are the items, and their adjoint is added") {
+TEST_CASE("GivenScores: logits are the items, backward adds adjoints") {
   Cpu::Context ctx(1);
   const auto x = uniform_tensor<double>(ctx, Seed{1}, 1, 4, 3), dz = uniform_tensor<double>(ctx, Seed{2}, 1, 4, 3);
   Tensor<double, 2, Cpu> z(4, 3), dx = constant_tensor<double>(ctx, 1, 4, 3);
@@ -94,7 +94,7 @@ struct RowSum {
 
 }  // namespace
 
-TEST_CASE("given logits are handed on row by row, infinite ones too, kept or not") {
+TEST_CASE("GivenScores: passes logits row by row, including infinities") {
   Cpu::Context ctx(1);
   auto x = uniform_tensor<double>(ctx, Seed{1}, 1, 2, 3);
   x(1, 0) = -std::numeric_limits<double>::infinity();

@@ -99,7 +99,7 @@ void check_plan(const G& gate, const Extra<G, double, Cpu>& extra = {}, Index se
 
 }  // namespace
 
-TEST_CASE("plan and losses are those of the batch of all shards") {
+TEST_CASE("GlobalGate: plan and losses equal one process's whole batch") {
   const LinearScores scores{.model_dim = 6, .experts = 5};
   check_plan(WithAuxiliary<SoftmaxTopK, Balance, ZLoss>{.scores = scores, .selection = {.k = 2}});
   check_plan(ComposedGate<Scores, Independent, ExpertChoice, Importance>{.scores = scores});
@@ -114,7 +114,7 @@ TEST_CASE("plan and losses are those of the batch of all shards") {
   check_plan(ComposedGate<Scores, Independent, NoisyTop1<>>{.scores = scores}, {.selection = {Random{Seed{3}, 1}}});
 }
 
-TEST_CASE("sequences whose items meet on their shard must have a length where there are shards") {
+TEST_CASE("GlobalGate: gates of whole sequences need a length on shards") {
   dist::Alone world;
   const auto on = [&]<class G>(Index shards, const G& gate, const Extra<G, float, Cpu>& extra) {
     dist::run(world, shards, [&](auto& shard) {
@@ -143,7 +143,7 @@ TEST_CASE("sequences whose items meet on their shard must have a length where th
   on(2, ComposedGate<Scores, TokenSimilarity, SigmoidBias>{.scores = {.model_dim = 4, .experts = 3}}, {});
 }
 
-TEST_CASE("a mask on some shards alone is an error that says so") {
+TEST_CASE("GlobalGate: throws if only some shards have a mask") {
   const SoftmaxTopK gate{.scores = {.model_dim = 4, .experts = 3}};
   using Gate = dist::GlobalGate<SoftmaxTopK, float, Cpu>;
   dist::Alone world;
@@ -163,7 +163,7 @@ TEST_CASE("a mask on some shards alone is an error that says so") {
       ArgumentError);
 }
 
-TEST_CASE("noise, k, lengths and tau that differ between shards are an error on all of them") {
+TEST_CASE("GlobalGate: different noise, k, lengths or tau throw on all") {
   dist::Alone world;
   std::atomic<int> passed = 0;
   const auto run = [&](const auto& gate, const auto& change) {

@@ -30,7 +30,7 @@ std::vector<std::byte> message(Index i, Index j, Index r) {
 
 }  // namespace
 
-TEST_CASE("shards of several processes receive what every other gives them, and count it") {
+TEST_CASE("Group: shards of several processes exchange all messages, count traffic") {
   for (const int processes : {1, 2, 3})
     for (const Index shards : {3, 5}) {
       const bool meets = shards == 5;  // before each exchange: what is counted is the same
@@ -78,7 +78,7 @@ TEST_CASE("shards of several processes receive what every other gives them, and 
     }
 }
 
-TEST_CASE("who comes first waits, here and where processes meet; the last does not, whatever bytes take") {
+TEST_CASE("Group: waiting time is counted for early shards only") {
   for (const int processes : {1, 2}) {
     Processes all(processes);
     std::deque<Processes::World> worlds;
@@ -106,7 +106,7 @@ TEST_CASE("who comes first waits, here and where processes meet; the last does n
   }
 }
 
-TEST_CASE("what a shard computes meanwhile runs when messages to other processes have set out, and counts as none") {
+TEST_CASE("Group: work runs during the exchange and is not waiting") {
   /// One that knows where it stands.
   struct Watched {
     Processes::World world;

@@ -18,7 +18,7 @@ void on_shards(Index shards, const auto& program) {
 
 }  // namespace
 
-TEST_CASE("every shard knows the rows of all") {
+TEST_CASE("HeldRows: every shard gets the rows of all shards") {
   on_shards(3, [](auto& shard) {
     const Index j = shard.index();
     const dist::HeldRows held(shard, {j, 10 + j * j});
@@ -30,7 +30,7 @@ TEST_CASE("every shard knows the rows of all") {
   on_shards(2, [](auto& shard) { dist::HeldRows(shard, {}); });
 }
 
-TEST_CASE("rows that are not where they are dealt are named on all shards") {
+TEST_CASE("HeldRows: rows on a wrong shard throw on all shards") {
   const dist::Deal deal{dist::Placement{{0, 1, 1, 0, 0}}, 2, {}};
   const auto check = [&](Index first, Index second, const dist::DealtRows& rows) {
     try {

@@ -64,7 +64,7 @@ Mail mail_of(int rank, int ranks, int round) {
 
 }  // namespace
 
-TEST_CASE("Hierarchical: every message arrives, and a rank sends at most one to each other node") {
+TEST_CASE("Hierarchical: all messages arrive, one message per node pair") {
   struct Case {
     int ranks, node;
   };
@@ -94,7 +94,7 @@ TEST_CASE("Hierarchical: every message arrives, and a rank sends at most one to 
   }
 }
 
-TEST_CASE("Hierarchical: in two halves too every message arrives") {
+TEST_CASE("Hierarchical: all messages arrive in a split exchange") {
   for (const int node : {1, 2, 4}) {
     CAPTURE(node);
     std::atomic<int> wrong = 0;
@@ -116,7 +116,7 @@ TEST_CASE("Hierarchical: in two halves too every message arrives") {
   }
 }
 
-TEST_CASE("Hierarchical: bytes for another node leave this one once, by the rank of the receiver's place") {
+TEST_CASE("Hierarchical: bytes leave a node once, by the matching rank") {
   // Ranks 0 1 | 2 3: rank 0 has 1000 bytes for rank 3, which rank 1 sends, after the sizes of two parts.
   std::atomic<std::size_t> bytes[4] = {};
   on_ranks(4, [&](Processes::World world) {
@@ -138,7 +138,7 @@ TEST_CASE("Hierarchical: bytes for another node leave this one once, by the rank
   CHECK(bytes[3] == 0);
 }
 
-TEST_CASE("Hierarchical: ranks of a node divide all, and sizes that differ are named") {
+TEST_CASE("Hierarchical: throws for uneven nodes or wrong sizes") {
   Processes six(6);
   Processes::World world{&six, 0};
   CHECK_THROWS_WITH_AS(dist::Hierarchical(world, 4),

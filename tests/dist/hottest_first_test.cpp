@@ -16,7 +16,7 @@ using dist::HottestFirst;
 using dist::Placement;
 using Numbers = std::vector<Index>;
 
-TEST_CASE("equation (1): the next copy for the expert with most load on each, then the longest first") {
+TEST_CASE("equation (1): copies most loaded experts, then places longest first") {
   // Six places: copies of 12, which is on both shards then, and of 4. Packed: 6 | 6, 6 + 2 | 6 + 2, 8 + 1 | 8, 9 | 8.
   const Placement found = HottestFirst{.extra = 1}.place({12, 4, 1, 0}, 2, {{0, 0, 1, 1}});
   CHECK(found.shards_of(0) == Numbers{0, 1});
@@ -31,7 +31,7 @@ TEST_CASE("equation (1): the next copy for the expert with most load on each, th
   for (const Index twice : {10, 5, 1, 4}) CHECK(of_twelve.shards_of(twice).size() == 2);
 }
 
-TEST_CASE("no room is over, no shard has an expert twice, and no expert is lost") {
+TEST_CASE("HottestFirst: respects room, no duplicate copies, keeps every expert") {
   std::mt19937 generator(3);
   Index left_out = 0;
   for (int i = 0; i < 400; ++i) {
@@ -75,7 +75,7 @@ TEST_CASE("no room is over, no shard has an expert twice, and no expert is lost"
   CHECK(left_out <= 4);
 }
 
-TEST_CASE("one expert that has almost all: moving leaves it on one shard, copies divide it") {
+TEST_CASE("HottestFirst: copies divide a dominant expert, moving cannot") {
   const Numbers loads{1000, 10, 10, 10, 10, 10, 10, 10};
   const Placement now = Placement::even(8, 4);
   const auto imbalance = [&](const Placement& p) { return dist::imbalance(loads, p, 4); };
@@ -83,7 +83,7 @@ TEST_CASE("one expert that has almost all: moving leaves it on one shard, copies
   CHECK(imbalance(HottestFirst{.extra = 1}.place(loads, 4, now)) < 1.03);
 }
 
-TEST_CASE("errors name what does not fit") {
+TEST_CASE("HottestFirst: errors name the wrong argument") {
   const Placement now = Placement::even(3, 2);
   CHECK_THROWS_WITH_AS((HottestFirst{.extra = -1}.place({1, 2, 3}, 2, now)),
                        "HottestFirst: extra: expected at least 0, got -1", ArgumentError);

@@ -12,7 +12,7 @@ using dist::loads_of_shards;
 using dist::Placement;
 using Numbers = std::vector<Index>;
 
-TEST_CASE("(1), (2): the busiest shard over the mean") {
+TEST_CASE("(1), (2): load of the busiest shard over the mean") {
   const Numbers loads{5, 1, 0, 2};
   CHECK(loads_of_shards(loads, {{0, 0, 1, 1}}, 2) == Numbers{6, 2});
   CHECK(imbalance(loads, {{0, 0, 1, 1}}, 2) == 1.5);  // 6 / 4
@@ -23,7 +23,7 @@ TEST_CASE("(1), (2): the busiest shard over the mean") {
   CHECK(imbalance({0, 0}, {{1, 1}}, 2) == 1);
 }
 
-TEST_CASE("(1), (2): experts with copies, against a loop that hands out slots") {
+TEST_CASE("(1), (2): experts with copies equal a loop over slots") {
   const Placement placement{{0, 0, 2, 1}, {{0, 1}, {0, 3}, {2, 0}}};
   const std::vector<Numbers> holders{{0, 1, 3}, {0}, {0, 2}, {1}};
   for (const Numbers& loads : {Numbers{7, 1, 5, 0}, Numbers{1, 0, 1, 3}, Numbers{0, 0, 0, 0}, Numbers{99, 2, 4, 6}}) {
@@ -43,7 +43,7 @@ TEST_CASE("(1), (2): experts with copies, against a loop that hands out slots") 
   }
 }
 
-TEST_CASE("loads are those of the experts") {
+TEST_CASE("imbalance: throws for a wrong number of loads") {
   CHECK_THROWS_WITH_AS(imbalance({1, 2, 3}, {{0, 1}}, 2), "loads_of_shards: loads: expected those of 2 experts, got 3",
                        ArgumentError);
 }

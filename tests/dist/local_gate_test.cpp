@@ -45,7 +45,7 @@ std::vector<double> values_of(auto& trainer, const auto& part) {
 
 }  // namespace
 
-TEST_CASE("gates that need the whole batch are told from those that do not") {
+TEST_CASE("LocalGate: detects gates that do not need the whole batch") {
   CHECK(is_enough<SoftmaxTopK>);
   CHECK(is_enough<SoftmaxDense>);
   CHECK(is_enough<SigmoidTopK>);
@@ -64,7 +64,7 @@ TEST_CASE("gates that need the whole batch are told from those that do not") {
   CHECK_FALSE(is_enough<Own>);
 }
 
-TEST_CASE("a mixture that all shards hold whole trains as in one process, where its gate needs no other items") {
+TEST_CASE("LocalGate: a replicated mixture trains as in one process") {
   const auto check = [](const auto& gate) {
     Cpu::Context ctx(1);
     Trainer alone{ctx, model_of(gate), MeanSquaredError{}, optim::AdamW{.lr = 0.02}, Seed{3}, Element<double>{}};

@@ -42,14 +42,14 @@ Index busiest(const Numbers& loads, const Placement& p, Index shards) {
 
 }  // namespace
 
-TEST_CASE("the longest first, each to the shard that has least") {
+TEST_CASE("LongestFirst: longest expert first, to the least loaded shard") {
   // 9 | 8, 9 | 8 + 5, 9 + 4 | 13, 13 + 4 | 13, and 1 to the one that has room.
   CHECK(LongestFirst{.gain = 0}.place({4, 9, 5, 8, 4, 1}, 2, {{0, 0, 0, 0, 0, 0}}) == Placement{{0, 0, 1, 1, 0, 1}});
   // Ties: the lower expert, then fewer experts, then the lower shard.
   CHECK(LongestFirst{.gain = 0}.place({3, 3, 3, 3, 0, 0}, 2, {{1, 1, 1, 1, 1, 1}}).count(0) == 3);
 }
 
-TEST_CASE("against every placement of few experts: at most 4/3 of the least, where room is no limit") {
+TEST_CASE("LongestFirst: at most 4/3 of the optimum if room suffices") {
   std::mt19937 generator(1);
   for (int i = 0; i < 60; ++i) {
     const Index shards = 2 + i % 2, experts = 5 + i % 3;
@@ -67,7 +67,7 @@ TEST_CASE("against every placement of few experts: at most 4/3 of the least, whe
   }
 }
 
-TEST_CASE("experts stay where little is gained, and parts take the shard that has most of them") {
+TEST_CASE("LongestFirst: keeps experts if the gain is small") {
   const Placement now{{1, 1, 0, 0}};
   CHECK(LongestFirst{}.place({5, 5, 5, 5}, 2, now) == now);                 // even already
   CHECK(LongestFirst{}.place({0, 0, 0, 0}, 2, now) == now);                 // nothing is known
@@ -77,7 +77,7 @@ TEST_CASE("experts stay where little is gained, and parts take the shard that ha
   CHECK(LongestFirst{}.place({9, 1, 8, 2}, 2, {{1, 1, 1, 0}}) == Placement{{1, 1, 0, 0}});
 }
 
-TEST_CASE("one hot expert is alone as far as there is room; more shards than experts") {
+TEST_CASE("LongestFirst: isolates a hot expert, allows more shards than experts") {
   const Numbers loads{100, 1, 1, 1};
   const Placement p = LongestFirst{.most = 3, .gain = 0}.place(loads, 2, {{0, 0, 1, 1}});
   CHECK(p.count(p.shard_of[0]) == 1);
@@ -85,7 +85,7 @@ TEST_CASE("one hot expert is alone as far as there is room; more shards than exp
   CHECK(wide.shard_of[0] != wide.shard_of[1]);
 }
 
-TEST_CASE("options that do not fit") {
+TEST_CASE("LongestFirst: throws for invalid options") {
   CHECK_THROWS_WITH_AS((LongestFirst{.most = 1}.place({1, 2, 3}, 2, {{0, 0, 1}})),
                        "LongestFirst: most: expected 0 or at least 2 (3 experts on 2 shards), got 1", ArgumentError);
   CHECK_THROWS_WITH_AS((LongestFirst{.gain = -1}.place({1, 2, 3}, 2, {{0, 0, 1}})),

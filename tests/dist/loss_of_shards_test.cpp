@@ -52,7 +52,7 @@ void check_loss(const L& loss, const auto& target_of) {
 
 }  // namespace
 
-TEST_CASE("without a shard: one sentence") {
+TEST_CASE("LossOfShards: throws without a shard") {
   Cpu::Context ctx(1);
   dist::Shard<dist::Alone>* const none = nullptr;
   const Tensor<float, 2, Cpu> y(2, 3);
@@ -62,7 +62,7 @@ TEST_CASE("without a shard: one sentence") {
                        "LossOfShards: shard: expected one of dist::run, got null", ArgumentError);
 }
 
-TEST_CASE("the mean of all shards' targets, and its adjoint") {
+TEST_CASE("LossOfShards: mean over the targets of all shards, and adjoint") {
   const auto labels = [](Cpu::Context&, Index items, Index width) {
     std::vector<Index> all;
     for (Index n = 0; n < items; ++n) all.push_back(n < 5 ? -1 : n % width);  // the first shards have none that counts
@@ -113,7 +113,7 @@ TEST_CASE("LossOfShards: the losses of several tasks") {
   }
 }
 
-TEST_CASE("the gradient of a loss that learns is that of all targets, beside what is there already") {
+TEST_CASE("LossOfShards: a learned loss adds the gradient of all targets") {
   constexpr Index items = 10, dim = 3, words = 6;
   const StreamedCrossEntropy loss{.vocabulary = words, .model_dim = dim, .ignore = -1};
   using Loss = StreamedCrossEntropy;

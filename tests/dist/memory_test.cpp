@@ -10,7 +10,7 @@
 using namespace gatefold;
 
 // That of a device: tests/cuda/shards_test.cu.
-TEST_CASE("memory of the host is read and written where it stands") {
+TEST_CASE("HostMemory: reads and writes in place") {
   Cpu::Context ctx(1);
   const auto memory = dist::memory_of(ctx);
   static_assert(std::is_same_v<decltype(memory), const dist::HostMemory>);

@@ -101,7 +101,7 @@ std::string message_of(const auto& program) {
 
 }  // namespace
 
-TEST_CASE("a run whose experts move has the losses, parameters and checkpoints of one whose experts stay") {
+TEST_CASE("move_experts: losses, parameters and checkpoints do not change") {
   const auto check = [](const auto& optimizer_of) {
     for (Index shards : {1, 2, 3, 4}) {
       CAPTURE(shards);
@@ -122,7 +122,7 @@ TEST_CASE("a run whose experts move has the losses, parameters and checkpoints o
   });
 }
 
-TEST_CASE("experts are where they were moved to, with what the optimizer keeps of them; gradients are zeros") {
+TEST_CASE("move_experts: moves parameters and optimizer state, gradients are zeros") {
   dist::Alone world;
   std::mutex mutex;
   dist::run(world, 3, [&](auto& shard) {
@@ -149,7 +149,7 @@ TEST_CASE("experts are where they were moved to, with what the optimizer keeps o
   });
 }
 
-TEST_CASE("what does not fit is refused on all shards, and nothing has moved") {
+TEST_CASE("move_experts: invalid placements throw on all shards, move no experts") {
   const auto refused = [](const auto& ask) {
     return message_of([&](auto& shard) {
       Cpu::Context ctx(1);
@@ -198,7 +198,7 @@ TEST_CASE("what does not fit is refused on all shards, and nothing has moved") {
   CHECK(losses[0] == losses[1]);
 }
 
-TEST_CASE("a move that fails in the middle has moved nothing, on any shard") {
+TEST_CASE("move_experts: a failure midway moves no experts") {
   std::atomic<int> whole = 0;
   dist::Alone world;
   CHECK_THROWS_WITH_AS(
@@ -231,7 +231,7 @@ TEST_CASE("a move that fails in the middle has moved nothing, on any shard") {
   CHECK(whole == 2);
 }
 
-TEST_CASE("backward is that of the forward before it: not of one before experts moved") {
+TEST_CASE("move_experts: backward throws if forward ran before the move") {
   CHECK(message_of([&](auto& shard) {
           Cpu::Context ctx(1);
           auto trainer = trainer_on(shard, ctx, optim::AdamW{.lr = 0.02});
@@ -248,7 +248,7 @@ TEST_CASE("backward is that of the forward before it: not of one before experts 
         "from before experts moved");
 }
 
-TEST_CASE("packs that a program keeps do not move: they are refused in lock step with those that have") {
+TEST_CASE("move_experts: packs outside the trainer do not move and throw") {
   dist::Alone world;
   std::mutex mutex;
   dist::run(world, 2, [&](auto& shard) {
@@ -272,7 +272,7 @@ TEST_CASE("packs that a program keeps do not move: they are refused in lock step
   });
 }
 
-TEST_CASE("a kind without experts moves with the others") {
+TEST_CASE("move_experts: a kind without experts may move too") {
   const auto losses_of = [](bool moves) {
     double loss = 0;
     dist::Alone world;

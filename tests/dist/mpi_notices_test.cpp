@@ -11,7 +11,7 @@
 using namespace gatefold;
 using dist::mpi::Notices;
 
-TEST_CASE("Notices: who failed and why, once to each other rank; long texts are cut") {
+TEST_CASE("Notices: rank and reason of failure reach each rank once") {
   support::Communicator world;
   Notices notices(world.comm);
   CHECK_FALSE(notices.received());

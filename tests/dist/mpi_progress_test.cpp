@@ -29,7 +29,7 @@ bool arrives(Progress& progress, const Transfers& transfers) {
 
 }  // namespace
 
-TEST_CASE("Progress: an exchange of nothing is complete; one that is stopped, or never started, ends with it") {
+TEST_CASE("Progress: an empty exchange completes, stopping ends pending ones") {
   support::Communicator world;
   Transfers transfers(world.comm);
   Progress progress(transfers), idle(transfers);
@@ -41,7 +41,7 @@ TEST_CASE("Progress: an exchange of nothing is complete; one that is stopped, or
   }
 }
 
-TEST_CASE("Progress: messages arrive while nobody else asks MPI for them, exchange after exchange") {
+TEST_CASE("Progress: messages arrive without other calls of MPI") {
   support::Communicator world;
   if (world.size == 1) return;
   Transfers transfers(world.comm, 10000);
@@ -63,7 +63,7 @@ TEST_CASE("Progress: messages arrive while nobody else asks MPI for them, exchan
   }
 }
 
-TEST_CASE("Progress: what goes wrong meanwhile is handed to who stops it, once") {
+TEST_CASE("Progress: an error is passed once to the stopping thread") {
   support::Communicator world;
   if (world.size == 1) return;
   Transfers transfers(world.comm);

@@ -8,7 +8,7 @@
 
 using namespace gatefold;
 
-TEST_CASE("expect_success: a call that fails throws its name and MPI's own sentence") {
+TEST_CASE("expect_success: a failed call throws its name and MPI's message") {
   support::Communicator world;
   int number = 0;
   const int status = MPI_Send(&number, 1, MPI_INT, world.size, 0, world.comm);  // there is no such rank

@@ -50,7 +50,7 @@ std::string thrown(World& world, Mail& mail) {
 
 }  // namespace
 
-TEST_CASE("Mpi: ranks count from 0, and one process is a world of its own") {
+TEST_CASE("Mpi: ranks count from 0, one process works") {
   World world;
   int size = 0, rank = 0;
   MPI_Comm_size(MPI_COMM_WORLD, &size);
@@ -60,7 +60,7 @@ TEST_CASE("Mpi: ranks count from 0, and one process is a world of its own") {
   world.exchange({}, {});
 }
 
-TEST_CASE("Mpi: an exchange is with other ranks") {
+TEST_CASE("Mpi: an exchange with itself or missing ranks throws") {
   World world;
   std::byte byte{};
   for (const int rank : {world.rank(), world.size(), -1}) {
@@ -73,9 +73,9 @@ TEST_CASE("Mpi: an exchange is with other ranks") {
   world.listen();
 }
 
-TEST_CASE("Mpi: a timeout is more than 0 seconds") { CHECK_THROWS_AS(World(0), ArgumentError); }
+TEST_CASE("Mpi: a timeout of 0 seconds or less throws") { CHECK_THROWS_AS(World(0), ArgumentError); }
 
-TEST_CASE("Mpi: messages around a ring, of any size, in both directions at once") {
+TEST_CASE("Mpi: ring messages of any size in both directions") {
   World world;
   const int n = world.size(), self = world.rank();
   if (n == 1) return;
@@ -89,7 +89,7 @@ TEST_CASE("Mpi: messages around a ring, of any size, in both directions at once"
   }
 }
 
-TEST_CASE("Mpi: an exchange in two halves, one at a time, is finished by any thread") {
+TEST_CASE("Mpi: any thread can finish a split exchange") {
   World worlds[] = {World(30), World(30, true)};
   const int n = worlds[0].size(), self = worlds[0].rank();
   if (n == 1) return;
@@ -113,7 +113,7 @@ TEST_CASE("Mpi: an exchange in two halves, one at a time, is finished by any thr
   }
 }
 
-TEST_CASE("Mpi: a rank that fails while an exchange is under way is heard, and gives up what it has begun") {
+TEST_CASE("Mpi: a failure during an exchange reaches all ranks") {
   for (const std::size_t size : {10, 11, 1000000, 1000001}) {
     World world(30, size % 2 == 1);
     const int failing = world.size() - 1;
@@ -145,7 +145,7 @@ TEST_CASE("Mpi: a rank that fails while an exchange is under way is heard, and g
   }
 }
 
-TEST_CASE("Mpi: several messages between any two ranks, in order, from one thread after another") {
+TEST_CASE("Mpi: messages between two ranks keep order across threads") {
   World world;
   const int n = world.size(), self = world.rank();
   for (int round = 0; round < 20; ++round) {
@@ -162,7 +162,7 @@ TEST_CASE("Mpi: several messages between any two ranks, in order, from one threa
   }
 }
 
-TEST_CASE("Mpi: shards that are threads of its processes sum in the same order, however many processes run them") {
+TEST_CASE("Mpi: sums have the same bits for any processes") {
   World world;
   std::vector<float> expected(5);
   for (std::size_t j = 0; j < 5; ++j) expected[j] = 1.0f / float(j + 3);
@@ -176,7 +176,7 @@ TEST_CASE("Mpi: shards that are threads of its processes sum in the same order, 
   CHECK(right == int(dist::Range::of(5, world.rank(), world.size()).count));
 }
 
-TEST_CASE("Mpi: one sends, the others receive") {
+TEST_CASE("Mpi: one rank sends, the others receive") {
   World world;
   for (int round = 0; round < 20; ++round) {
     Mail mail;
@@ -190,7 +190,7 @@ TEST_CASE("Mpi: one sends, the others receive") {
   }
 }
 
-TEST_CASE("Mpi: two worlds do not get each other's messages") {
+TEST_CASE("Mpi: two worlds do not mix their messages") {
   World first, second;
   if (first.size() == 1) return;
   const int n = first.size(), self = first.rank();
@@ -203,7 +203,7 @@ TEST_CASE("Mpi: two worlds do not get each other's messages") {
   exchange(second, two);
 }
 
-TEST_CASE("Mpi: another size than expected throws where it arrives, and is told to all") {
+TEST_CASE("Mpi: a wrong message size throws on all ranks") {
   for (const std::size_t sent : {4, 12, 1000000}) {
     World world;
     if (world.size() == 1) return;
@@ -227,7 +227,7 @@ TEST_CASE("Mpi: another size than expected throws where it arrives, and is told 
   }
 }
 
-TEST_CASE("Mpi: a rank that fails is heard by all others, whatever they send it, and they say no more") {
+TEST_CASE("Mpi: a failed rank reaches all others, which stop sending") {
   for (const bool large : {false, true}) {
     World world;
     const int failing = world.size() - 1;
@@ -256,7 +256,7 @@ TEST_CASE("Mpi: a rank that fails is heard by all others, whatever they send it,
   }
 }
 
-TEST_CASE("Mpi: a message that does not come is waited for until the timeout, and its rank named") {
+TEST_CASE("Mpi: a missing message throws after the timeout, naming rank") {
   World world(0.5);
   if (world.size() == 1) return;
   const int silent = world.size() - 1;
@@ -278,7 +278,7 @@ TEST_CASE("Mpi: a message that does not come is waited for until the timeout, an
         std::string::npos);
 }
 
-TEST_CASE("Mpi: one that an exception destroys has failed") {
+TEST_CASE("Mpi: a world destroyed by an exception counts as failed") {
   struct Stop {};
   std::string sentence;
   try {

@@ -34,7 +34,7 @@ std::string sentence_of(Transfers& transfers) {
 
 }  // namespace
 
-TEST_CASE("Transfers: messages in pieces: shorter than one, of whole pieces, and between") {
+TEST_CASE("Transfers: messages shorter, equal and longer than whole pieces") {
   support::Communicator world;
   Transfers transfers(world.comm, 100);
   const int next = (world.rank + 1) % world.size, last = (world.rank + world.size - 1) % world.size;
@@ -54,7 +54,7 @@ TEST_CASE("Transfers: messages in pieces: shorter than one, of whole pieces, and
   }
 }
 
-TEST_CASE("Transfers: another size than expected is an error of the receiver, in pieces too") {
+TEST_CASE("Transfers: a wrong size throws on the receiver, also pieces") {
   support::Communicator world;
   if (world.size == 1) return;
   std::vector<std::byte> text(300000);
@@ -87,7 +87,7 @@ TEST_CASE("Transfers: another size than expected is an error of the receiver, in
   }
 }
 
-TEST_CASE("Transfers: what is missing is named, and nothing is written once it is abandoned") {
+TEST_CASE("Transfers: names missing messages, abandoned buffers are not written") {
   support::Communicator world;
   if (world.size < 3) return;
   constexpr std::size_t bytes = 500000;

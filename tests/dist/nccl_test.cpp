@@ -98,7 +98,7 @@ std::vector<std::string> failures(int processes, Board& of, const auto& f) {
 
 }  // namespace
 
-TEST_CASE("what lies on devices goes by the communicator, once it is made") {
+TEST_CASE("Nccl: device messages use the communicator once it exists") {
   for (const int processes : {1, 2, 3}) {
     CAPTURE(processes);
     Board of;
@@ -112,7 +112,7 @@ TEST_CASE("what lies on devices goes by the communicator, once it is made") {
   }
 }
 
-TEST_CASE("ranks that send other sizes than are expected say so before anything is sent") {
+TEST_CASE("Nccl: different sizes throw before any data is sent") {
   Board of;
   const auto found = failures(2, of, [](auto& world) {
     std::vector<std::byte> bytes(24);
@@ -131,7 +131,7 @@ TEST_CASE("ranks that send other sizes than are expected say so before anything 
   CHECK(of.delivered == 0);
 }
 
-TEST_CASE("what never arrives ends the run after the timeout, and a world that has failed exchanges nothing more") {
+TEST_CASE("Nccl: a missing message throws after the timeout, permanently") {
   Board of;
   of.silent = 1;
   const auto found = failures(2, of, [](auto& world) {
@@ -149,7 +149,7 @@ TEST_CASE("what never arrives ends the run after the timeout, and a world that h
   CHECK(of.aborted > 0);
 }
 
-TEST_CASE("a rank that fails is heard of by the others, in the constructor too") {
+TEST_CASE("Nccl: a failed rank reaches the others, also during construction") {
   Board of;
   CHECK(failures(2, of, [](auto& world) {
           if (world.rank() == 1) throw DeviceError("out of paper");
@@ -161,7 +161,7 @@ TEST_CASE("a rank that fails is heard of by the others, in the constructor too")
         std::vector<std::string>{"ncclGetUniqueId: no network", "rank 0: ncclGetUniqueId: no network"});
 }
 
-TEST_CASE("a timeout is more than 0 seconds") {
+TEST_CASE("Nccl: a timeout of 0 seconds or less throws") {
   Processes all(1);
   Processes::World inner{&all, 0};
   CHECK_THROWS_WITH_AS((World{inner, {.timeout = 0}}), "Nccl: timeout: expected more than 0 seconds, got 0",

@@ -47,6 +47,4 @@ static_assert(!in_rows<optim::Averaged<Sgd>> && in_rows<dist::Zero<Sgd, Shard>>)
 
 }  // namespace
 
-TEST_CASE("which optimizers take a norm of one shard's gradients: see the assertions above") {
-  CHECK(given<Clipped<AdamW>>);
-}
+TEST_CASE("norms: detects optimizers with a norm over one shard's gradients") { CHECK(given<Clipped<AdamW>>); }

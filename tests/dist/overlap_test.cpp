@@ -136,7 +136,7 @@ int wrong_on(const MixtureT& mixture, Index shards, dist::ExchangeOptions exchan
 
 }  // namespace
 
-TEST_CASE("a shared expert and chunks of experts are computed while rows are on their way, and no bit changes") {
+TEST_CASE("overlap: computing experts during the exchange changes no bits") {
   const Mixture one_kind{gate, mlp};
   // Adjoints of slots that cross.
   const Mixture mixed{gate, Experts<Mlp<Gelu>, Linear>{.kinds = {mlp, Linear{.model_dim = dim}}, .counts = {3, 2}}};
@@ -151,7 +151,7 @@ TEST_CASE("a shared expert and chunks of experts are computed while rows are on 
       }
 }
 
-TEST_CASE("an expert that fails while rows are on their way ends all shards, forward and backward") {
+TEST_CASE("overlap: a failing expert stops all shards, forward and backward") {
   for (const bool shared : {true, false})
     for (const Index call : {0, 1, 2, 3}) {
       if (shared && call > 1) continue;  // one forward, one backward; else of two chunks each
@@ -186,7 +186,7 @@ TEST_CASE("an expert that fails while rows are on their way ends all shards, for
     }
 }
 
-TEST_CASE("chunks are at least one, and cross as many bytes") {
+TEST_CASE("overlap: at least one chunk, same bytes for any chunks") {
   std::atomic<int> wrong = 0;
   dist::Alone world;
   dist::run(world, 3, [&](auto& shard) {

@@ -42,7 +42,7 @@ Tensor<float, 2, B> results(dist::ExchangeOptions exchange) {
 
 }  // namespace
 
-TEST_CASE("items, results and their adjoints are rounded where they cross, and where they stay") {
+TEST_CASE("payload: items, results and adjoints are rounded on every shard") {
   for (const bool keeps_results : {false, true}) {
     const PayloadCase c(keeps_results);
     for (const Index shards : {1, 2, 3})
@@ -68,7 +68,7 @@ TEST_CASE("items, results and their adjoints are rounded where they cross, and w
   }
 }
 
-TEST_CASE("rows of half the bytes, and nothing else") {
+TEST_CASE("payload: rows have half the bytes, other traffic is unchanged") {
   const PayloadCase c(false);
   const dist::Placement placement{{2, 0, 1, 0}};
   constexpr Index shards = 3;
@@ -105,7 +105,7 @@ TEST_CASE("rows of half the bytes, and nothing else") {
   }
 }
 
-TEST_CASE("experts that round their items to bfloat16 themselves are given the same items: results alone differ") {
+TEST_CASE("payload: on CpuBf16 it changes only the results") {
   const auto plain = results<CpuBf16>({}), rounded = results<CpuBf16>({.bfloat16 = true});
   int wrong = 0;
   for (Index i = 0; i < plain.size(); ++i)
@@ -118,7 +118,7 @@ TEST_CASE("experts that round their items to bfloat16 themselves are given the s
   CHECK(wrong > 0);
 }
 
-TEST_CASE("doubles cross as they are") {
+TEST_CASE("payload: doubles are exchanged unrounded") {
   constexpr Index items = 20, dim = 6;
   std::atomic<int> wrong = 0;
   dist::Alone world;

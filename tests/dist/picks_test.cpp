@@ -9,7 +9,7 @@
 
 using namespace gatefold;
 
-TEST_CASE("a part of the items has its picks, dropped ones too, in their order") {
+TEST_CASE("picks: a range of items keeps its picks and order") {
   Cpu::Context ctx(1);
   SparsePlan<double, Cpu> all, own;
   all.resize(4, 3, 7);

@@ -9,7 +9,7 @@ using namespace gatefold;
 using dist::Placement;
 using Numbers = std::vector<Index>;
 
-TEST_CASE("an even placement is that of part_of, with more or fewer experts than shards") {
+TEST_CASE("Placement::even: equals part_of for any experts and shards") {
   CHECK(Placement::even(5, 2).shard_of == Numbers{0, 0, 1, 1, 1});
   CHECK(Placement::even(2, 5).shard_of == Numbers{2, 4});
   CHECK(Placement::even(0, 3).shard_of.empty());
@@ -19,7 +19,7 @@ TEST_CASE("an even placement is that of part_of, with more or fewer experts than
         CHECK(Placement::even(experts, shards).count(j) == dist::Range::of(experts, j, shards).count);
 }
 
-TEST_CASE("the experts of a shard, of all or of some") {
+TEST_CASE("Placement: experts of a shard, all or a range") {
   const Placement p{{1, 0, 1, 3, 1}};
   CHECK(p.experts_of(1) == Numbers{0, 2, 4});
   CHECK(p.experts_of(2).empty());
@@ -31,7 +31,7 @@ TEST_CASE("the experts of a shard, of all or of some") {
   CHECK(p.in_order({1, 3}));
 }
 
-TEST_CASE("a placement that is not given is even, and one that is names a shard for each expert") {
+TEST_CASE("Placement: default is even, an explicit one must be complete") {
   CHECK(Placement{}.filled("here", 5, 2) == Placement::even(5, 2));
   CHECK(Placement{{1, 1}}.filled("here", 2, 2) == Placement{{1, 1}});
   CHECK_THROWS_WITH_AS((Placement{{1}}.filled("here", 2, 2)),
@@ -42,7 +42,7 @@ TEST_CASE("a placement that is not given is even, and one that is names a shard 
                        "here: placement[0]: expected a shard in [0, 2), got -1", ArgumentError);
 }
 
-TEST_CASE("an expert with copies is on several shards") {
+TEST_CASE("Placement: an expert with copies is on several shards") {
   const Placement p{{1, 0, 1, 3}, {{3, 1}, {0, 2}, {3, 0}}};
   CHECK(p.shards_of(0) == Numbers{1, 2});
   CHECK(p.shards_of(1) == Numbers{0});
@@ -58,7 +58,7 @@ TEST_CASE("an expert with copies is on several shards") {
   CHECK((Placement{{}, {{0, 1}}}.filled("here", 2, 2) == Placement{{0, 1}, {{0, 1}}}));
 }
 
-TEST_CASE("copies name an expert and a shard that does not hold it yet; who trains has none") {
+TEST_CASE("Placement: invalid copies throw, training allows no copies") {
   const auto message = [](const Placement& p) -> std::string {
     try {
       p.filled("here", 3, 2);

@@ -42,7 +42,7 @@ struct AllOn {
 
 }  // namespace
 
-TEST_CASE("(1): imbalance before and after, of the loads that were measured; experts move to where they are even") {
+TEST_CASE("(1): imbalance before and after, experts move to even loads") {
   dist::Alone world;
   std::mutex mutex;
   dist::run(world, shards, [&](auto& shard) {
@@ -90,7 +90,7 @@ TEST_CASE("(1): imbalance before and after, of the loads that were measured; exp
   });
 }
 
-TEST_CASE("without loads nothing moves") {
+TEST_CASE("rebalance: throws without measured loads") {
   dist::Alone world;
   CHECK_THROWS_WITH_AS(dist::run(world, shards,
                                  [&](auto& shard) {
@@ -103,7 +103,7 @@ TEST_CASE("without loads nothing moves") {
                        ArgumentError);
 }
 
-TEST_CASE("a placement of a planner is checked before anything is done with it; without entries it is the even one") {
+TEST_CASE("rebalance: checks the planner's placement, empty means even") {
   struct Says {
     Placement placement;
     Placement place(const std::vector<Index>&, Index, const Placement&) const { return placement; }

@@ -152,7 +152,7 @@ std::string message_of(const auto& program) {
 
 }  // namespace
 
-TEST_CASE("copies of experts change no bit of what serves, and divide an expert's slots evenly") {
+TEST_CASE("replicate: copies change no bits and share slots evenly") {
   unsigned seed = 1;
   for (const Index shards : {1, 2, 3, 4})
     for (const Index items : {0, 1, 3, 40})  // of 1 and 3 some shards have none, and there are more copies than slots
@@ -168,7 +168,7 @@ TEST_CASE("copies of experts change no bit of what serves, and divide an expert'
     CHECK(differences<Cpu>(3, 1, 40, Routing::hot, 2, 70, {.bfloat16 = bfloat16, .chunks = 2}) == 0);
 }
 
-TEST_CASE("copies of experts: mixed kinds, frozen parameters, and numbers that experts draw") {
+TEST_CASE("replicate: mixed kinds, frozen parameters and random experts") {
   dist::Alone world;
   std::atomic<int> wrong = 0;
   dist::run(world, 3, [&](auto& shard) {
@@ -206,7 +206,7 @@ TEST_CASE("copies of experts: mixed kinds, frozen parameters, and numbers that e
   CHECK(wrong == 0);
 }
 
-TEST_CASE("replicate: hot experts of a trained run serve with copies, the imbalance is that of a loop") {
+TEST_CASE("replicate: hot experts get copies, imbalance equals a loop") {
   constexpr Index items = 60, shards = 4;
   dist::Alone world;
   std::mutex mutex;
@@ -270,7 +270,7 @@ TEST_CASE("replicate: hot experts of a trained run serve with copies, the imbala
   });
 }
 
-TEST_CASE("what serves does not learn, and is no checkpoint: one sentence on all shards") {
+TEST_CASE("replicate: training or saving replicated experts throws on all shards") {
   const std::vector<Placement> copied(layers, Placement{{0, 0, 1, 1, 1}, {{4, 0}, {0, 1}}});
   const std::string none = "expected none: copies serve (dist::replicate), and do not learn, got 2";
   CHECK(message_of([&](auto& shard, auto& ctx, auto& model, auto& params) {
@@ -311,7 +311,7 @@ TEST_CASE("what serves does not learn, and is no checkpoint: one sentence on all
         "(dist::replicate), which serve and do not learn: take them away first");
 }
 
-TEST_CASE("tables that do not fit are refused on all shards, and nothing has changed") {
+TEST_CASE("replicate: invalid tables throw on all shards, change no experts") {
   const auto refused = [](const auto& table_of) {
     return message_of([&](auto& shard, auto& ctx, auto&, auto& params) {
       const auto before = dist::deals_of(params);

@@ -7,7 +7,7 @@
 
 using namespace gatefold;
 
-TEST_CASE("rows are by the first extent, and of nothing there are none") {
+TEST_CASE("rows: rows follow the first extent, empty copies are valid") {
   Tensor<double, 3, Cpu> all(4, 2, 3), part;
   for (Index i = 0; i < all.size(); ++i) all.data()[i] = static_cast<double>(i);
   CHECK(dist::rows::width(all) == 6);

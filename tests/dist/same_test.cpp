@@ -37,7 +37,7 @@ auto trainer_on(auto& shard, Cpu::Context& ctx, Index hidden, double lr, Seed se
 
 }  // namespace
 
-TEST_CASE("a run begins where all shards hold the same, and says what they do not") {
+TEST_CASE("expect_same: different models, options or seeds throw at the start") {
   const auto begun = [](Index hidden, double lr, std::uint64_t seed) {
     return message_of([&](auto& shard) {
       Cpu::Context ctx(1);
@@ -54,7 +54,7 @@ TEST_CASE("a run begins where all shards hold the same, and says what they do no
         "DataParallel: expert.up: expected the same on all shards, got another on shard 2 than on shard 0");
 }
 
-TEST_CASE("shards that place experts otherwise than others do not begin") {
+TEST_CASE("expect_same: different placements throw at the start") {
   CHECK(message_of([](auto& shard) {
           Cpu::Context ctx(1);
           dist::Placement placement{{0, 0, 1, 1, 2, 2}};
@@ -66,7 +66,7 @@ TEST_CASE("shards that place experts otherwise than others do not begin") {
         "DataParallel: expert.placement: expected the same on all shards, got another on shard 1 than on shard 0");
 }
 
-TEST_CASE("a checkpoint is written where all shards hold the same still") {
+TEST_CASE("expect_same: saving throws if shared parameters differ") {
   const support::TempDirectory folder;
   CHECK(message_of([&](auto& shard) {
           Cpu::Context ctx(1);
@@ -80,7 +80,7 @@ TEST_CASE("a checkpoint is written where all shards hold the same still") {
   CHECK(folder.entries() == 1);
 }
 
-TEST_CASE("seed, steps and steps left out are compared, also where experts alone learn") {
+TEST_CASE("expect_same: compares seed and steps, also without shared parameters") {
   const support::TempDirectory folder;
   const Mixture hashed{HashGate{.count = 6}, Mlp<Gelu>{.model_dim = dim, .hidden_dim = 3}};
   const auto said = [&](bool saves, std::uint64_t seed, const auto& change) {
@@ -109,7 +109,7 @@ TEST_CASE("seed, steps and steps left out are compared, also where experts alone
   }
 }
 
-TEST_CASE("options of an optimizer that differ show in what all hold, after a step") {
+TEST_CASE("expect_same: optimizer options show in parameters after a step") {
   const auto said = [](const auto& optimizer_of) {
     return message_of([&](auto& shard) {
       Cpu::Context ctx(1);
@@ -131,7 +131,7 @@ TEST_CASE("options of an optimizer that differ show in what all hold, after a st
   CHECK(differs([](bool odd) { return optim::Clipped{optim::Sgd{.lr = 0.1}, odd ? 1e-4 : 1e-3}; }));
 }
 
-TEST_CASE("a number of the program's own is compared, of any type") {
+TEST_CASE("expect_same: compares a user's number of any type") {
   const auto said = [](auto same, auto other) {
     return message_of(
         [&](auto& shard) { dist::expect_same(shard, "options", "k", shard.index() == 2 ? other : same); });
@@ -147,7 +147,7 @@ TEST_CASE("a number of the program's own is compared, of any type") {
   check(0.5L, 0.25L);
 }
 
-TEST_CASE("what a run on shards cannot do without is asked for") {
+TEST_CASE("training on shards: throws without its required wrappers") {
   const support::TempDirectory folder;
   CHECK(message_of([](auto& shard) {
           Cpu::Context ctx(1);
@@ -162,7 +162,7 @@ TEST_CASE("what a run on shards cannot do without is asked for") {
   CHECK(folder.entries() == 0);
 }
 
-TEST_CASE("a shard that compares while others do something else is no other value: they do not run the same program") {
+TEST_CASE("expect_same: throws if shards run different programs") {
   const auto said = [](const auto& first, const auto& others) {
     try {
       dist::Alone world;

@@ -43,7 +43,7 @@ auto batch(auto& shard, std::uint64_t seed) {
 
 }  // namespace
 
-TEST_CASE("training on shards: a second thread is refused and changes no step") {
+TEST_CASE("Trainer on shards: a second thread throws, keeps steps") {
   const support::TempDirectory folder;
   const std::filesystem::path path = folder.file();
   for (const Index shards : {1, 2}) {
@@ -98,7 +98,7 @@ TEST_CASE("training on shards: a second thread is refused and changes no step") 
   CHECK(folder.entries() == 0);
 }
 
-TEST_CASE("Shard: a second thread is refused while an exchange is under way") {
+TEST_CASE("Shard: a second thread throws during an exchange") {
   dist::Alone world;
   dist::run(world, 1, [&](auto& shard) {
     double value = 1;

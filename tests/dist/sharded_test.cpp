@@ -59,7 +59,7 @@ struct Pack {
 
 }  // namespace
 
-TEST_CASE("the experts of all shards are those of the whole, in order") {
+TEST_CASE("take_experts: shards together hold all experts in order") {
   for (Index shards : {1, 2, 3, 5, 8}) {
     check_parts(Mlp<Gelu>{.model_dim = 3, .hidden_dim = 5}, 5, shards);
     check_parts(Linear{.model_dim = 3, .bias = false}, 5, shards);
@@ -72,7 +72,7 @@ TEST_CASE("the experts of all shards are those of the whole, in order") {
   }
 }
 
-TEST_CASE("a tensor whose first extent is not the expert is refused") {
+TEST_CASE("take_experts: throws if the first extent is not the expert") {
   Cpu::Context ctx(1);
   const auto all = Linear{.model_dim = 3}.init<double, Cpu>(ctx, 4, Seed{1});
   dist::Sharded<Linear::Params<double, Cpu>> part;
@@ -88,7 +88,7 @@ TEST_CASE("a tensor whose first extent is not the expert is refused") {
                        "ExpertParallel: kinds.1.bias: expected a first extent of 1, the experts, got 2", ArgumentError);
 }
 
-TEST_CASE("experts of several kinds, placed anywhere: each tensor's rows are those of its kind") {
+TEST_CASE("take_experts: mixed kinds in any placement keep their rows") {
   Cpu::Context ctx(1);
   const Experts<Linear, Experts<Linear, Linear>> experts{
       .kinds = {Linear{.model_dim = 2}, {.kinds = {Linear{.model_dim = 2}, Linear{.model_dim = 2}}, .counts = {1, 2}}},
@@ -122,7 +122,7 @@ TEST_CASE("experts of several kinds, placed anywhere: each tensor's rows are tho
   }
 }
 
-TEST_CASE("a pack that is sharded has the names of the whole, and a visitor may tell it apart") {
+TEST_CASE("Sharded: tensor names are unchanged, visitors can detect it") {
   const Pack pack;
   Names names;
   for_each_tensor(names, pack);
@@ -147,7 +147,7 @@ struct TypedNames {
 
 }  // namespace
 
-TEST_CASE("a visitor of what is learned is told apart too, whatever the signature of its member is") {
+TEST_CASE("Sharded: visitors of learned tensors can detect it too") {
   const Pack pack;
   TypedNames all, learned;
   for_each_tensor(all, pack);

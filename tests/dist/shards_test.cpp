@@ -45,7 +45,7 @@ std::string message_of(Index shards, void (*program)(dist::Shard<dist::Alone>&))
 
 }  // namespace
 
-TEST_CASE("things are dealt in order, evenly, and to nobody where there are too few") {
+TEST_CASE("part_of: divides things evenly and in order") {
   for (Index things : {0, 1, 3, 7, 64})
     for (Index places = 1; places < 9; ++places) {
       Index next = 0;
@@ -60,7 +60,7 @@ TEST_CASE("things are dealt in order, evenly, and to nobody where there are too 
     }
 }
 
-TEST_CASE("every shard receives what every other gives it, round after round") {
+TEST_CASE("Shard: every shard receives all others' messages, repeatedly") {
   for (Index shards : {1, 2, 3, 5}) {
     dist::Alone world;
     std::atomic<int> wrong = 0;
@@ -87,7 +87,7 @@ TEST_CASE("every shard receives what every other gives it, round after round") {
   }
 }
 
-TEST_CASE("gathered values stand in the order of the shards") {
+TEST_CASE("Shard: gathered values are in order of shards") {
   dist::Alone world;
   std::atomic<int> wrong = 0;
   dist::run(world, 4, [&](auto& shard) {
@@ -100,7 +100,7 @@ TEST_CASE("gathered values stand in the order of the shards") {
   CHECK(wrong == 0);
 }
 
-TEST_CASE("sums are a binary tree over the shards, in any length") {
+TEST_CASE("Shard: sums are a binary tree, for any length") {
   for (Index shards = 1; shards <= 7; ++shards)
     for (Index n : {0, 1, 2, 5, 64}) {
       // Terms whose sum depends on the order in which they are added.
@@ -124,7 +124,7 @@ TEST_CASE("sums are a binary tree over the shards, in any length") {
     }
 }
 
-TEST_CASE("what a shard computes meanwhile that fails is told to other processes, which wait for it") {
+TEST_CASE("Shard: a failure during overlapped work reaches other processes") {
   for (const Index failing : {0, 3, 4}) {
     CAPTURE(failing);
     support::Processes all(2);
@@ -147,7 +147,7 @@ TEST_CASE("what a shard computes meanwhile that fails is told to other processes
   }
 }
 
-TEST_CASE("what goes wrong ends all shards, with the sentence of the first") {
+TEST_CASE("run: an exception ends all shards with the first message") {
   CHECK(message_of(3, [](auto& shard) {
           if (shard.index() == 1) throw ArgumentError("TopK: k: expected 1");
           shard.barrier();
@@ -203,7 +203,7 @@ TEST_CASE("what goes wrong ends all shards, with the sentence of the first") {
 }
 
 #ifdef __GLIBC__
-TEST_CASE("a shard that gets no thread ends the run, and is named") {
+TEST_CASE("run: throws if a shard's thread cannot start") {
   // Threads from here on ask for a stack that no machine has.
   struct HugeStacks {
     pthread_attr_t before, huge;

@@ -36,7 +36,7 @@ double value_of(Index shard, Index row, Index column) { return static_cast<doubl
 
 }  // namespace
 
-TEST_CASE("rows and slots arrive by expert and shard, each row once, and slots come back") {
+TEST_CASE("SlotExchange: rows arrive by expert and shard, slots return") {
   constexpr Index width = 3;
   for (unsigned seed = 0; seed < 12; ++seed)
     for (Index shards : {1, 2, 3, 5})
@@ -132,7 +132,7 @@ TEST_CASE("rows and slots arrive by expert and shard, each row once, and slots c
       }
 }
 
-TEST_CASE("slots of experts with copies arrive in parts, with the numbers that they have in one process") {
+TEST_CASE("SlotExchange: slots of copied experts keep their global numbers") {
   constexpr Index shards = 3, experts = 4;
   const dist::Placement placement{{2, 0, 1, 1}, {{0, 0}, {1, 1}, {1, 2}, {3, 0}}};
   const std::vector<std::vector<Index>> holders{{0, 2}, {0, 1, 2}, {1}, {0, 1}};

@@ -37,7 +37,7 @@ int wrong_in(int processes, Index shards) {
 
 }  // namespace
 
-TEST_CASE("what a device has given when it is given arrives, in this process and in others") {
+TEST_CASE("Staged: device data arrive in this and other processes") {
   for (const int processes : {1, 2, 3})
     for (const Index shards : {3, 4}) {
       CAPTURE(processes);
@@ -46,7 +46,7 @@ TEST_CASE("what a device has given when it is given arrives, in this process and
     }
 }
 
-TEST_CASE("a device that fails as it takes ends the run, after the others have read what its shard gives") {
+TEST_CASE("Staged: a failing device read ends all shards") {
   dist::Alone world;
   CHECK_THROWS_WITH_AS(dist::run(world, 3,
                                  [&](auto& shard) {

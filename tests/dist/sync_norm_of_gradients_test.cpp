@@ -130,7 +130,7 @@ Values run_on(Index shards, int threads, bool moves, const optim::NormalizedGd& 
 
 }  // namespace
 
-TEST_CASE("SyncNorm (2): a step in loops over all experts, on shards that hold some of them") {
+TEST_CASE("SyncNorm (2): a step equals loops over all experts") {
   std::mutex mutex;
   for (const Index shards : {1, 2, 3, 7})
     for (const bool per_expert : {true, false})
@@ -168,7 +168,7 @@ TEST_CASE("SyncNorm (2): a step in loops over all experts, on shards that hold s
       }
 }
 
-TEST_CASE("SyncNorm of NormalizedGd: training takes the steps of one process, wherever experts lie") {
+TEST_CASE("SyncNorm of NormalizedGd: training equals one process, any placement") {
   const auto check = [](const optim::NormalizedGd& gd, const auto& optimizer_of) {
     Cpu::Context ctx(1);
     Trainer trainer{ctx, model_of(mixture()), MeanSquaredError{}, optimizer_of(gd), Seed{3}, Element<double>{}};
@@ -194,7 +194,7 @@ TEST_CASE("SyncNorm of NormalizedGd: training takes the steps of one process, wh
   check({.lr = 0.1, .per_expert = false}, [](const auto& gd) { return gd; });
 }
 
-TEST_CASE("SyncNorm of NormalizedGd: a tensor of other slices is refused on all shards, and nothing has been written") {
+TEST_CASE("SyncNorm of NormalizedGd: inconsistent slices throw before any write") {
   std::mutex mutex;
   dist::Alone world;
   dist::run(world, 3, [&](auto& shard) {

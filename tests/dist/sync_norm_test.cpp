@@ -100,7 +100,7 @@ double difference(const Numbers& a, const Numbers& b) {
 
 }  // namespace
 
-TEST_CASE("SyncNorm (1): on shards the values and gradients of one process with the whole batch, to rounding") {
+TEST_CASE("SyncNorm (1): values and gradients match one process within rounding") {
   constexpr Index items = 6;
   Cpu::Context ctx(1);
   const auto x = uniform_tensor<double>(ctx, Seed{1}, 1, items, dim),
@@ -120,7 +120,7 @@ TEST_CASE("SyncNorm (1): on shards the values and gradients of one process with 
   }
 }
 
-TEST_CASE("SyncNorm (1): the norm of all shards, by hand, also for one without items") {
+TEST_CASE("SyncNorm (1): norm over all shards, also without items") {
   // u(x) = x: z = x − ρ x/‖x‖, y = x + γ z.
   dist::Alone world;
   std::vector<Numbers> parts(4);
@@ -144,7 +144,7 @@ TEST_CASE("SyncNorm (1): the norm of all shards, by hand, also for one without i
   for (std::size_t i = 0; i < x.size(); ++i) CHECK(std::abs(y[i] - (x[i] + 0.9 * (x[i] - rho * x[i] / 13))) <= 1e-14);
 }
 
-TEST_CASE("SyncNorm (1): gradients on shards are central differences of the loss of all") {
+TEST_CASE("SyncNorm (1): gradients on shards equal central differences") {
   constexpr Index items = 4, shards = 3;
   Cpu::Context ctx(1);
   auto x = uniform_tensor<double>(ctx, Seed{3}, 1, items, dim);
@@ -171,7 +171,7 @@ TEST_CASE("SyncNorm (1): gradients on shards are central differences of the loss
     CHECK(std::abs(numeric[i] - dx[i]) <= 1e-6 * std::max(std::abs(numeric[i]), std::abs(dx[i])) + 1e-9 * largest(dx));
 }
 
-TEST_CASE("SyncNorm: norms of items have the bits of one process, and nothing crosses for them") {
+TEST_CASE("SyncNorm: norms of items are bit-identical and exchange no data") {
   constexpr Index items = 5;
   Cpu::Context ctx(1);
   const auto x = uniform_tensor<double>(ctx, Seed{1}, 1, items, dim),
@@ -188,7 +188,7 @@ TEST_CASE("SyncNorm: norms of items have the bits of one process, and nothing cr
   });
 }
 
-TEST_CASE("SyncNorm: a shard is asked for, and the rule's options are checked") {
+TEST_CASE("SyncNorm: throws without a shard or with invalid options") {
   dist::Alone world;
   dist::run(world, 1, [](auto& shard) {
     Nothing<double, Cpu> none;

@@ -26,7 +26,7 @@ void on_shards(Index shards, const auto& program) {
 
 }  // namespace
 
-TEST_CASE("the parts of all shards are the tensors of one process, each byte once, where they lie there") {
+TEST_CASE("TensorsHere: parts of all shards cover each byte once") {
   Cpu::Context one(1);
   const auto whole = init_params<float, Cpu>(mixture, one, Seed{6});
   std::map<std::string, std::vector<float>> expected;
@@ -64,7 +64,7 @@ TEST_CASE("the parts of all shards are the tensors of one process, each byte onc
   }
 }
 
-TEST_CASE("who reads takes its own experts and what all hold") {
+TEST_CASE("TensorsHere: a reader takes its experts and shared tensors") {
   on_shards(3, [](auto& shard) {
     Cpu::Context ctx(1);
     auto params = init_params<float, Cpu>(dist::ExpertParallel{mixture, &shard, placement}, ctx, Seed{6});
@@ -85,7 +85,7 @@ TEST_CASE("who reads takes its own experts and what all hold") {
   });
 }
 
-TEST_CASE("a tensor of other rows than are dealt is named on all shards") {
+TEST_CASE("TensorsHere: wrong numbers of rows throw on all shards") {
   const auto said = [](const auto& change) {
     try {
       on_shards(3, [&](auto& shard) {

@@ -23,7 +23,7 @@ std::vector<double> values(const auto& pack) {
 
 }  // namespace
 
-TEST_CASE("the parameters of all shards are those of one process") {
+TEST_CASE("whole: gathers the parameters of one process") {
   Cpu::Context one(1);
   const auto expected = values(init_params<float, Cpu>(model_of(mixture), one, Seed{6}));
   struct Case {
@@ -46,7 +46,7 @@ TEST_CASE("the parameters of all shards are those of one process") {
   }
 }
 
-TEST_CASE("a pack of another shape is refused by name") {
+TEST_CASE("whole: throws for a pack of another shape") {
   dist::Alone world;
   CHECK_THROWS_WITH_AS(
       dist::run(

@@ -6,7 +6,7 @@ using namespace gatefold;
 
 static_assert(dist::World<dist::Alone>);
 
-TEST_CASE("one process is alone: rank 0 of 1") {
+TEST_CASE("dist::Alone: has rank 0 of 1 and exchanges no messages") {
   dist::Alone world;
   CHECK(world.rank() == 0);
   CHECK(world.size() == 1);

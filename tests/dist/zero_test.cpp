@@ -66,7 +66,7 @@ std::string trained(Index shards, const MakeOptimizer& optimizer_of, const std::
 
 }  // namespace
 
-TEST_CASE("without a shard: one sentence") {
+TEST_CASE("Zero: throws without a shard") {
   Cpu::Context ctx(1);
   dist::Shard<dist::Alone>* const none = nullptr;
   const auto params = init_params<float, Cpu>(OneExpert{Linear{.model_dim = 2}}, ctx, Seed{1});
@@ -76,7 +76,7 @@ TEST_CASE("without a shard: one sentence") {
                        "DataParallel: shard: expected one of dist::run, got null", ArgumentError);
 }
 
-TEST_CASE("a state that is dealt over the shards: the same bits, and the same checkpoints") {
+TEST_CASE("Zero: same bits and checkpoints as an undivided state") {
   const support::TempDirectory folder;
   const auto check = [&](const auto& base, const auto& around, const NotTrained& except = {}) {
     for (Index shards : {1, 2, 3, 5}) {
@@ -119,7 +119,7 @@ TEST_CASE("a state that is dealt over the shards: the same bits, and the same ch
         pattern);
 }
 
-TEST_CASE("NotTrained on shards: the steps of a run whose optimizer leaves the same parameters alone") {
+TEST_CASE("NotTrained on shards: steps equal an optimizer that skips them") {
   const support::TempDirectory folder;
   const auto steps_of = [&](const auto& optimizer, const NotTrained& except) {
     std::vector<double> all;

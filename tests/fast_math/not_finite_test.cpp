@@ -38,7 +38,7 @@ std::string message_of(const F& f) {
 
 }  // namespace
 
-TEST_CASE("fast math: a loss or gradient that is not finite is no step") {
+TEST_CASE("fast math: a non-finite loss or gradient skips the step") {
   Cpu::Context ctx(1);
   const Mixture mixture{SoftmaxTopK{.scores = {.experts = 3}, .selection = {.k = 2}}, Mlp<Gelu>{5, 7}};
   const auto check = [&](const auto& optimizer) {
@@ -70,7 +70,7 @@ TEST_CASE("fast math: a loss or gradient that is not finite is no step") {
   CHECK_FALSE(all_finite(ctx, trainer.params));
 }
 
-TEST_CASE("fast math: a label whose logit is NaN is never right, NaN elsewhere comes before it") {
+TEST_CASE("fast math: a NaN logit of the label is wrong") {
   Cpu::Context ctx(1);
   Tensor<float, 2, Cpu> y(3, 3);
   Tensor<Index, 1, Cpu> labels(3);
@@ -84,7 +84,7 @@ TEST_CASE("fast math: a label whose logit is NaN is never right, NaN elsewhere c
   y(2, 1) = strange(0xff800000u);  // -inf
   CHECK(metric::accuracy(ctx, y.view(), labels) == 1.0 / 3);
 }
-TEST_CASE("fast math: NaN goes into files of fewer bits as NaN") {
+TEST_CASE("fast math: NaN stays NaN in files of fewer bits") {
   double nan;
   const std::uint64_t bits = 0x7ff8000000000000u;
   __builtin_memcpy(&nan, &bits, sizeof nan);

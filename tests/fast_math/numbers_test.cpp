@@ -34,7 +34,7 @@ double worst(const F& f, long double (*exact)(long double), double from, double 
 
 }  // namespace
 
-TEST_CASE_TEMPLATE("fast math: exp, erf and sqrt", T, float, double) {
+TEST_CASE_TEMPLATE("fast math: accuracy of exp, erf and sqrt", T, float, double) {
   using V = cpu::Register<T>;
   const auto exponential = [](long double x) { return std::exp(x); };
   const double low = sizeof(T) == 4 ? -87.3 : -708, high = sizeof(T) == 4 ? 88.3 : 709;
@@ -44,7 +44,7 @@ TEST_CASE_TEMPLATE("fast math: exp, erf and sqrt", T, float, double) {
   CHECK(worst<T>([](V v) { return sqrt(v); }, [](long double x) { return std::sqrt(x); }, 0.1, 100) <= 4);
 }
 
-TEST_CASE_TEMPLATE("fast math: a mixture gives what plain loops give", T, float, double) {
+TEST_CASE_TEMPLATE("fast math: Mixture equals plain loops", T, float, double) {
   Cpu::Context ctx(1);
   const Mixture mixture{SoftmaxTopK{.scores = {.model_dim = 5, .experts = 4}, .selection = {.k = 4}},
                         Mlp<Gelu>{.model_dim = 5, .hidden_dim = 7}};

@@ -116,7 +116,7 @@ void for_plans(const S& policy, const F& f, const Noise& noise = {},
 
 }  // namespace
 
-TEST_CASE_TEMPLATE("fast math: the best experts are picked, whatever the ranks are", T, float, double) {
+TEST_CASE_TEMPLATE("fast math: the best experts are picked for any ranks", T, float, double) {
   const auto one = [](const auto& plan, const std::vector<int>& of, Index experts) {
     Index wrong = 0;
     for (Index n = 0; n < plan.items(); ++n) wrong += plan.expert(n) != best(of.data() + n * experts, experts, 1)[0];
@@ -146,7 +146,7 @@ TEST_CASE_TEMPLATE("fast math: the best experts are picked, whatever the ranks a
                {}, {7});
 }
 
-TEST_CASE_TEMPLATE("fast math: what the other selections make of such ranks are plans", T, float, double) {
+TEST_CASE_TEMPLATE("fast math: other selections give valid plans for any ranks", T, float, double) {
   const auto nothing_more = [](const auto&...) {};
   const Noise noise{Random{Seed{4}, 1}};
   for_plans<T>(NoisyTop1<>{}, nothing_more, noise);

@@ -81,7 +81,7 @@ float pair(CpuBf16::Context& ctx, Index rows, Index depth) {
 }  // namespace
 
 #if defined(__linux__)
-TEST_CASE("a pair of products asks for the permission too, where it is the first" * doctest::skip(refuses)) {
+TEST_CASE("grouped_pair: requests AMX permission if it is called first" * doctest::skip(refuses)) {
   CHECK(support::in_child([] {
           CpuBf16::Context ctx(1);
           return std::to_string(pair(ctx, 40, 8) == 64);
@@ -89,7 +89,7 @@ TEST_CASE("a pair of products asks for the permission too, where it is the first
 }
 #endif
 
-TEST_CASE("a configuration that the unit does not take, and tiles without one, fault" * doctest::skip(refuses)) {
+TEST_CASE("AMX unit: invalid configurations and unconfigured tiles fault" * doctest::skip(refuses)) {
   cpu::AmxTiles<Bfloat16>::permit();
   Unit unit;
   const auto loading = [&](const Bytes& bytes) { return fault([&] { unit.load_configuration(bytes.c); }); };
@@ -120,7 +120,7 @@ TEST_CASE("a configuration that the unit does not take, and tiles without one, f
   CHECK(fault([&] { unit.zero(0); }) == "AMX: tilezero: no configuration");
 }
 
-TEST_CASE("a thread's tiles are its own, and set up while an AmxTiles lives" * doctest::skip(refuses)) {
+TEST_CASE("AmxTiles: tiles belong to a thread while it lives" * doctest::skip(refuses)) {
   cpu::AmxTiles<Bfloat16>::permit();
   const auto usable = [] { return fault([] { _tile_zero(0); }) == "none"; };
   CHECK(!usable());
@@ -134,8 +134,7 @@ TEST_CASE("a thread's tiles are its own, and set up while an AmxTiles lives" * d
   CHECK(!usable());
 }
 
-TEST_CASE("a product asks for the permission once, multiplies by tiles alone and releases them" *
-          doctest::skip(refuses)) {
+TEST_CASE("grouped_gemm: requests permission once, uses and releases tiles" * doctest::skip(refuses)) {
   for (const int threads : {1, 4}) {
     CpuBf16::Context ctx(threads, true);
     for (const Index rows : {1, 8, 16, 17, 33, 200})
@@ -157,8 +156,7 @@ TEST_CASE("a product asks for the permission once, multiplies by tiles alone and
           }) == "11");
 }
 
-TEST_CASE("where the system does not permit the tiles, a product of bfloat16 says so, and floats are multiplied" *
-          doctest::skip(!refuses)) {
+TEST_CASE("grouped_gemm: without permission bfloat16 throws, float works" * doctest::skip(!refuses)) {
   CHECK(fault([] { const cpu::AmxTiles<Bfloat16> tiles; }) == "AMX: ldtilecfg: not permitted");
   CpuBf16::Context ctx(1);
   for (const bool twice : {false, true, false}) {

@@ -88,7 +88,7 @@ class Sleeper {
 
 }  // namespace
 
-TEST_CASE("a sleeping thread is kept off the processor it sleeps on, until it is awake") {
+TEST_CASE("affinity: a sleeping thread avoids its processor until it wakes") {
   const Processors all = allowed();
   if (all.size() < 2) return;
   Sleeper sleeper(all);
@@ -105,7 +105,7 @@ TEST_CASE("a sleeping thread is kept off the processor it sleeps on, until it is
   CHECK(sleeper.wake(1) == all);
 }
 
-TEST_CASE("a thread that may use one processor keeps it") {
+TEST_CASE("affinity: a thread with one processor keeps it") {
   const Processors one{allowed()[0]};
   Sleeper sleeper(one);
   CHECK(sleeper.slept_on(0) == one[0]);
@@ -117,7 +117,7 @@ TEST_CASE("a thread that may use one processor keeps it") {
   CHECK(sleeper.wake(1) == one);
 }
 
-TEST_CASE("workers that a caller on the move wakes lose no processor") {
+TEST_CASE("affinity: workers keep all processors if their caller moves") {
   const Processors all = allowed();
   const int threads = static_cast<int>(std::min<std::size_t>(all.size(), 8));  // more than processors never spin
   cpu::Workers workers(threads);
@@ -145,7 +145,7 @@ TEST_CASE("workers that a caller on the move wakes lose no processor") {
   CHECK(seen == everywhere);
 }
 
-TEST_CASE("usable_processors: those that the calling thread may use") {
+TEST_CASE("usable_processors: counts processors of the calling thread") {
   CHECK(cpu::usable_processors() == static_cast<int>(allowed().size()));
   int bound = 0, here = -1;
   const int last = allowed().back();

@@ -18,7 +18,7 @@
 using namespace gatefold;
 using P = Bfloat16;
 
-TEST_CASE("what the matrix unit multiplies") {
+TEST_CASE("AmxTiles: only bfloat16 products use them") {
   static_assert(!cpu::on_amx<float> && !cpu::on_amx<double>);
   static_assert(!cpu::on_amx<P> || (cpu::bfloat16_pairs && cpu::words<P>(33) == 32));
   CHECK_NOTHROW(cpu::AmxTiles<float>::permit());
@@ -26,7 +26,7 @@ TEST_CASE("what the matrix unit multiplies") {
 
 // Whatever multiplies: each count of rows that a tile, two and three of the matrix unit have, and operands that end
 // within one.
-TEST_CASE("products of bfloat16 at the edges of tiles: the sums, and the bits of a row, of any batch and threads") {
+TEST_CASE("bfloat16 products: right sums and bits at tile edges") {
   constexpr Index rows = 33, experts = 5;
   CpuBf16::Context alone(1), three(3, true);
   for (const Index depth : {0, 1, 2, 3, 31, 32, 33, 64, 257})
@@ -73,7 +73,7 @@ TEST_CASE("products of bfloat16 at the edges of tiles: the sums, and the bits of
     }
 }
 
-TEST_CASE("gradients of bfloat16 of few and no slots, whose last tiles are filled up: the sums, with any threads") {
+TEST_CASE("bfloat16 gradients: right sums for few or no slots") {
   const std::vector<Index> offsets{0, 1, 1, 4, 37, 38, 40};
   constexpr Index slots = 40, experts = 6;
   for (const Index rows : {1, 33, 80})
@@ -113,7 +113,7 @@ TEST_CASE("gradients of bfloat16 of few and no slots, whose last tiles are fille
 }
 
 #if defined(__linux__)
-TEST_CASE("lines of bfloat16 are filled up with zeros, not with what lies behind an operand") {
+TEST_CASE("bfloat16 lines: padded with zeros, not with memory behind operands") {
   constexpr Index hidden = 64, columns = 32;
   const functor::Store store;
   for (const Index rows : {1, 9, 100})
@@ -143,7 +143,7 @@ float flushed(float v) { return std::abs(v) < std::numeric_limits<float>::min() 
 
 }  // namespace
 
-TEST_CASE("the order in which the matrix unit adds: even and odd values of 32, then their sum to the sums so far") {
+TEST_CASE("AMX: adds even and odd values, then the running sum") {
   constexpr Index width = cpu::Tile<P>::columns, depth = 80;
   static_assert(cpu::Tile<P>::rows == 32 && width == 32);
   cpu::AmxTiles<P>::permit();

@@ -7,7 +7,7 @@
 using namespace gatefold;
 using cpu::Batch;
 
-TEST_CASE("slots are rows: an expert has its rows of a and c, its matrix and its packed form") {
+TEST_CASE("Batch with slots as rows: each expert has its operands") {
   const std::vector<Index> offsets{0, 3, 3, 8}, rows(8);
   std::vector<float> a(1), b(1), c(1), packed(1);
   Batch<float> batch{.all = {.a = {a.data(), 4, true, rows.data()},
@@ -35,7 +35,7 @@ TEST_CASE("slots are rows: an expert has its rows of a and c, its matrix and its
   CHECK(batch.most_depth() == 4);
 }
 
-TEST_CASE("slots are depth: an expert without any is left alone where sums are added, and stored as zeros where not") {
+TEST_CASE("Batch, slots as depth: empty experts leave or clear sums") {
   const std::vector<Index> offsets{0, 3, 3};
   std::vector<float> a(1), b(1), c(1);
   Batch<float> batch{.all = {.a = {a.data(), 4, false},
@@ -62,7 +62,7 @@ TEST_CASE("slots are depth: an expert without any is left alone where sums are a
   CHECK(batch.most_depth() == 3);
 }
 
-TEST_CASE("a pair of products: sizes of its weights") {
+TEST_CASE("PairBatch: computes the sizes of its weights") {
   const std::vector<Index> offsets{0, 3, 9};
   const cpu::PairBatch<double> b{
       .ups = 2, .depth = 300, .hidden = 600, .columns = 7, .offsets = offsets.data(), .experts = 2, .slots = 4};

@@ -12,7 +12,7 @@
 
 using namespace gatefold;
 
-TEST_CASE("widen") {
+TEST_CASE("widen: converts bfloat16 to float") {
   for (const Index n : {0, 1, 15, 16, 17, 100}) {
     std::vector<Bfloat16> half;
     for (const float v : naive::random_vector<float>(n, 2)) half.push_back(Bfloat16::from(v));
@@ -23,7 +23,7 @@ TEST_CASE("widen") {
   }
 }
 
-TEST_CASE("a register of rounded weights is that of the weights themselves") {
+TEST_CASE("Register: loads rounded weights with their exact values") {
   using V = cpu::Register<float>;
   std::vector<Bfloat16> half;
   for (const float v : naive::random_vector<float>(V::size, 3)) half.push_back(Bfloat16::from(v));
@@ -32,7 +32,7 @@ TEST_CASE("a register of rounded weights is that of the weights themselves") {
   for (std::size_t i = 0; i < half.size(); ++i) CHECK(lanes[i] == float(half[i]));
 }
 
-TEST_CASE("a register is rounded as its lanes are, NaN, infinities and ties among them") {
+TEST_CASE("Register: rounds lanes like single values, with NaN and ties") {
   using V = cpu::Register<float>;
   const float inf = std::numeric_limits<float>::infinity(), nan = std::numeric_limits<float>::quiet_NaN();
   std::vector<float> all{0, -0.0f, inf, -inf, nan, 1, 1 + 0x1p-8f, 1 + 0x1.8p-7f, 1 + 0x1.000002p-8f, -3.0e38f};

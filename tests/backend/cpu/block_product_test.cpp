@@ -107,7 +107,7 @@ struct Task {
 
 }  // namespace
 
-TEST_CASE_TEMPLATE("however weights lie, for any rows, into panels or rows: the same bits", P, GATEFOLD_PRODUCTS_OF) {
+TEST_CASE_TEMPLATE("block product: bits do not depend on layout of weights", P, GATEFOLD_PRODUCTS_OF) {
   using T = cpu::SumOf<P>;
   constexpr Index width = Tile<P>::columns, tile = Tile<P>::rows;
   std::vector<Index> heights{tile + 1, 3 * tile, 4 * tile + 1, 7 * tile};
@@ -132,7 +132,7 @@ TEST_CASE_TEMPLATE("however weights lie, for any rows, into panels or rows: the 
 }
 
 #if defined(__linux__)
-TEST_CASE_TEMPLATE("weights in rows: nothing past their end is read", P, GATEFOLD_PRODUCTS_OF) {
+TEST_CASE_TEMPLATE("block product: reads no weights past the last row", P, GATEFOLD_PRODUCTS_OF) {
   using T = cpu::SumOf<P>;
   cpu::AmxTiles<P>::permit();
   constexpr Index width = Tile<P>::columns, all = Tile<P>::depth;
@@ -168,7 +168,7 @@ TEST_CASE_TEMPLATE("weights in rows: nothing past their end is read", P, GATEFOL
 }
 #endif
 
-TEST_CASE("rounded weights: blocks of few rows and others have the bits of the rounded numbers") {
+TEST_CASE("block product: rounded weights equal weights rounded before, any rows") {
   for (const Index rows : {1, 3, 9, 40, 200}) {
     Task<float> task(rows, 70, {256, 30});
     const auto rounded = task.run(Lie::rounded, false, false);

@@ -8,7 +8,7 @@
 
 using namespace gatefold;
 
-TEST_CASE("a context has the threads it is given, or all") {
+TEST_CASE("Cpu::Context: has the given number of threads, default all") {
   CHECK(Cpu::Context(3).threads() == 3);
   CHECK(Cpu::Context().threads() == cpu::available_threads());
   CHECK(Cpu::Context(0).threads() >= 1);
@@ -16,7 +16,7 @@ TEST_CASE("a context has the threads it is given, or all") {
   CHECK_THROWS_WITH_AS(Cpu::Context(40000), "Cpu::Context: threads: expected at most 32767, got 40000", ArgumentError);
 }
 
-TEST_CASE("packed weights are in use as long as what use() returned lives, then those before") {
+TEST_CASE("Cpu::Context: use() selects packed weights while its result lives") {
   Cpu::Context ctx(1);
   const std::vector<float> w(6, 1);
   cpu::PackedWeights outer, inner;

@@ -15,7 +15,7 @@
 
 using namespace gatefold;
 
-TEST_CASE("the backends satisfy the porting contract") {
+TEST_CASE("Cpu and CpuBf16: satisfy the Backend concept") {
   static_assert(Backend<Cpu> && Backend<CpuBf16>);
   static_assert(std::is_same_v<FullPrecision<Cpu>, Cpu>);
   static_assert(!std::is_same_v<FullPrecision<CpuBf16>, CpuBf16>);
@@ -56,14 +56,14 @@ void check_product() {
 
 }  // namespace
 
-TEST_CASE("what experts multiply is rounded on CpuBf16, floats alone, and nothing that gates and attention multiply") {
+TEST_CASE("CpuBf16: rounds only the float operands of experts' products") {
   check_product<Cpu, float, float>();
   check_product<CpuBf16, Bfloat16, float>();
   check_product<CpuBf16, double, double>();
   check_product<CpuBf16::FullPrecision, float, float>();
 }
 
-TEST_CASE("CpuBf16: what stands between two products is rounded as if it were kept between two calls") {
+TEST_CASE("CpuBf16: a fused pair rounds hidden values like two calls") {
   constexpr Index N = 40, D = 21, H = 301, O = 24;
   const auto x = naive::random_vector<float>(N * D, 1), up = naive::random_vector<float>(2 * D * H, 2),
              down = naive::random_vector<float>(2 * H * O, 3);
@@ -79,7 +79,7 @@ TEST_CASE("CpuBf16: what stands between two products is rounded as if it were ke
   CHECK(std::memcmp(got.data(), expected.data(), sizeof(float) * N * O) == 0);
 }
 
-TEST_CASE("CpuBf16: gradients of few slots, of more rows and columns than a task has") {
+TEST_CASE("CpuBf16: gradients of few slots, larger than one task") {
   constexpr Index slots = 5, rows = 400, columns = 1100;
   const auto a = naive::random_vector<float>(slots * rows, 1), d = naive::random_vector<float>(slots * columns, 2);
   const std::vector<Index> offsets{0, slots};
@@ -99,7 +99,7 @@ TEST_CASE("CpuBf16: gradients of few slots, of more rows and columns than a task
   CHECK(wrong == 0);
 }
 
-TEST_CASE("views and tensors of one backend of the host are views of another") {
+TEST_CASE("Cpu and CpuBf16: views convert to each other") {
   Tensor<float, 2, Cpu> x(2, 3);
   x(1, 2) = 7;
   const View<float, 2, CpuBf16> from_tensor = x;

@@ -483,7 +483,7 @@ void check_each(std::uint64_t seed, Forms& forms, Ways& ways, MoreWays& more) {
 
 }  // namespace
 
-TEST_CASE_TEMPLATE("random products: the sums themselves, and the same bits as one thread", T, GATEFOLD_PRODUCTS_OF) {
+TEST_CASE_TEMPLATE("random products: equal naive sums and bits of one thread", T, GATEFOLD_PRODUCTS_OF) {
   Ways ways;
   MoreWays more;
   Forms forms;
@@ -546,8 +546,7 @@ TEST_CASE_TEMPLATE("random products: the sums themselves, and the same bits as o
                                  {W::by_call, B::several, R::many}});
 }
 
-TEST_CASE_TEMPLATE("random pairs of products: two products, bit for bit, whichever way weights come", T,
-                   GATEFOLD_PRODUCTS_OF) {
+TEST_CASE_TEMPLATE("random pairs of products: equal two products, bit for bit", T, GATEFOLD_PRODUCTS_OF) {
   Ways ways;
   for (std::uint64_t seed = 1; seed <= pairs; ++seed) check_pair<T>(seed, ways);
   if (pairs < 1000) return;
@@ -573,7 +572,7 @@ TEST_CASE_TEMPLATE("random pairs of products: two products, bit for bit, whichev
   if (cpu::on_amx<T>) expect_each<T>(ways, {{W::by_call, B::several, R::tiles}, {W::by_call, B::several, R::many}});
 }
 
-TEST_CASE("random products and pairs, for as long as GATEFOLD_DIFFERENTIAL_SECONDS says" * doctest::skip()) {
+TEST_CASE("random products and pairs: run for GATEFOLD_DIFFERENTIAL_SECONDS" * doctest::skip()) {
   Ways ways;
   MoreWays more;
   Forms forms;

@@ -63,8 +63,7 @@ struct ScalarOnly {
 
 }  // namespace
 
-TEST_CASE_TEMPLATE("the hidden epilogue of a pair: every element once, at its place, and nothing beside it", T, float,
-                   double) {
+TEST_CASE_TEMPLATE("HiddenEpilogue: writes every element once, at its place only", T, float, double) {
   Place<T> place;
   for (std::size_t j = 0; j < place.columns.size(); ++j) place.columns[j] = T(100 * j);
   PlaceScalar<T> scalar;
@@ -80,7 +79,7 @@ TEST_CASE_TEMPLATE("the hidden epilogue of a pair: every element once, at its pl
     }
 }
 
-TEST_CASE_TEMPLATE("run_epilogue runs a scalar epilogue element by element", T, float, double) {
+TEST_CASE_TEMPLATE("run_epilogue: calls a scalar epilogue element by element", T, float, double) {
   static_assert(!cpu::RegisterEpilogue<ScalarOnly, T>);
   static_assert(cpu::RegisterEpilogue<functor::Store, T>);
   constexpr Index width = 64;
@@ -91,7 +90,7 @@ TEST_CASE_TEMPLATE("run_epilogue runs a scalar epilogue element by element", T, 
       CHECK(c[static_cast<std::size_t>(i * 5 + j)] == (j < 3 ? T(100 + 20 + 10 * i + 4 + j) : T(-1)));
 }
 
-TEST_CASE_TEMPLATE("run_epilogue reads sums that lie in panels", T, float, double) {
+TEST_CASE_TEMPLATE("run_epilogue: reads sums stored in panels", T, float, double) {
   constexpr Index rows = 3, width = 2 * cpu::Register<T>::size, columns = 2 * width + cpu::Register<T>::size + 1,
                   panels = 3;
   // Element (i, x) is 1000 i + x, where the definition says it lies.

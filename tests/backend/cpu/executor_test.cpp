@@ -76,7 +76,7 @@ bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
 
 }  // namespace
 
-TEST_CASE("a training has the same bits on any executor, whatever it runs of what it is asked for") {
+TEST_CASE("Executor: training has the same bits on any executor") {
   Cpu::Context alone(1);
   const auto expected = trained(alone);
   const auto check = [&](auto executor) {
@@ -95,14 +95,14 @@ TEST_CASE("a training has the same bits on any executor, whatever it runs of wha
   CHECK(same_bits(trained(own), expected));
 }
 
-TEST_CASE("contexts share an executor") {
+TEST_CASE("Executor: contexts can share one") {
   Spawning executor;
   Cpu::Context a(executor, 2, true), b(executor, 3, true);
   const auto first = trained(a);
   CHECK(same_bits(first, trained(b)));
 }
 
-TEST_CASE("a context goes on in a child of fork()") {
+TEST_CASE("Cpu::Context: works in a child of fork()") {
   if (!support::may_fork) return;
   Cpu::Context ctx(3, true);
   const auto expected = trained(ctx);
@@ -114,7 +114,7 @@ TEST_CASE("a context goes on in a child of fork()") {
   CHECK(same_bits(trained(ctx), expected));
 }
 
-TEST_CASE("a context that another thread is at work in is refused in a child of fork()") {
+TEST_CASE("Cpu::Context: throws in a child of fork() if in use") {
   if (!support::may_fork) return;
   Cpu::Context ctx(2);
   std::atomic<bool> inside{false}, done{false};
@@ -134,7 +134,7 @@ TEST_CASE("a context that another thread is at work in is refused in a child of 
         "at work");
 }
 
-TEST_CASE("what an executor throws arrives, and its context goes on") {
+TEST_CASE("Executor: its exceptions reach the caller, the context stays usable") {
   Failing executor;
   Cpu::Context ctx(executor, 2, true);
   std::vector<int> done(100);
@@ -146,13 +146,13 @@ TEST_CASE("what an executor throws arrives, and its context goes on") {
   CHECK(sum == 10);
 }
 
-TEST_CASE("a context of an executor asks for a positive number of threads") {
+TEST_CASE("Cpu::Context: an executor needs a positive number of threads") {
   Nobody executor;
   CHECK_THROWS_WITH_AS(Cpu::Context(executor, 0), "Cpu::Context: threads: expected at least 1, got 0", ArgumentError);
   CHECK(Cpu::Context(executor, 7).threads() == 7);
 }
 
-TEST_CASE("functions and executors are referred to, not copied") {
+TEST_CASE("WorkerFunction and ExecutorRef: refer to objects, do not copy") {
   int sum = 0;
   auto add = [&](int worker) { sum += worker + 1; };
   const cpu::WorkerFunction f = add, copy = f;

@@ -25,7 +25,7 @@ bool is_tagged() {
 
 }  // namespace
 
-TEST_CASE("the backend, what it is made of and what is instantiated over it carry the instruction set in their names") {
+TEST_CASE("ABI tag: names of Cpu types contain the instruction set") {
   CHECK(is_tagged<Cpu>());
   CHECK(is_tagged<Cpu::Context>());
   CHECK(is_tagged<Tensor<float, 2, Cpu>>());
@@ -38,7 +38,7 @@ TEST_CASE("the backend, what it is made of and what is instantiated over it carr
 }
 
 // The name follows the width of registers, on which packed weights depend.
-TEST_CASE("the name of the instruction set goes with the width of registers") {
+TEST_CASE("ABI tag: the name fits the width of registers") {
   const bool wide = tag.starts_with("avx512"), half = !wide && tag.starts_with("avx");
   const int bytes = wide ? 64 : half ? 32 : tag.starts_with("scalar") ? 4 : 16;
   if (tag != "sve" && tag != "vector") CHECK(cpu::Register<float>::size * int(sizeof(float)) == bytes);

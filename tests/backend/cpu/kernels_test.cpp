@@ -18,7 +18,7 @@ namespace {
 #if defined(GATEFOLD_KERNELS)
 #define TEXT_OF(x) #x
 #define TEXT(x) TEXT_OF(x)
-TEST_CASE("kernels: the library names the instruction set of who is linked with it, between blanks") {
+TEST_CASE("kernels: the library's list contains the caller's instruction set") {
   const std::string_view names = GATEFOLD_KERNELS;
   CHECK(names.find(" " TEXT(GATEFOLD_CPU_ABI) " ") != std::string_view::npos);
   CHECK(names.find("  ") == std::string_view::npos);
@@ -58,7 +58,7 @@ void check_products(const E& epilogue, const std::vector<T>& added) {
   }
 }
 
-TEST_CASE_TEMPLATE("kernels: products with the epilogues that are built once are those of loops", T, float, double) {
+TEST_CASE_TEMPLATE("kernels: products with precompiled epilogues equal loops", T, float, double) {
   const Index m = 19;
   check_products<T>(functor::Store{}, std::vector<T>(m));
   Tensor<T, 2, Cpu> bias(1, m);
@@ -67,7 +67,7 @@ TEST_CASE_TEMPLATE("kernels: products with the epilogues that are built once are
   check_products<T>(functor::AddBias<T, Cpu>{bias.view()}, added);
 }
 
-TEST_CASE_TEMPLATE("kernels: gradients of weights and biases are those of loops", T, float, double) {
+TEST_CASE_TEMPLATE("kernels: gradients of weights and biases equal loops", T, float, double) {
   const Index n = 41, k = 13, m = 17;
   Cpu::Context ctx(2, true);
   const auto a = whole<T, 2>(n, k, 5), dc = whole<T, 2>(n, m, 3);

@@ -43,7 +43,7 @@ struct TwicePlusOne {
 
 }  // namespace
 
-TEST_CASE("for_each runs a functor with an Element on registers") {
+TEST_CASE("for_each: runs a functor with an Element on registers") {
   for (const int threads : {1, 3})
     for (const Index n : {0, 1, 15, 16, 17, 1000, 40001}) {
       Cpu::Context ctx(threads, true);
@@ -55,7 +55,7 @@ TEST_CASE("for_each runs a functor with an Element on registers") {
     }
 }
 
-TEST_CASE_TEMPLATE("reduce adds to its output, the same bits for every thread count", T, float, double) {
+TEST_CASE_TEMPLATE("reduce: adds to its output, same bits for any threads", T, float, double) {
   for (const Index n : {0, 1, 100, 4096, 4097, 50000, 400001}) {
     const auto x = naive::random_vector<T>(n, 6);
     const double exact = std::accumulate(x.begin(), x.end(), 0.0);
@@ -73,7 +73,7 @@ TEST_CASE_TEMPLATE("reduce adds to its output, the same bits for every thread co
   }
 }
 
-TEST_CASE_TEMPLATE("a reduction adds in order within blocks of 4096, then the blocks in order", T, float, double) {
+TEST_CASE_TEMPLATE("reduce: adds in order within blocks of 4096, then blocks", T, float, double) {
   const Index n = 400'001;
   const auto x = naive::random_vector<T>(n, 6);
   T expected = 0;
@@ -89,7 +89,7 @@ TEST_CASE_TEMPLATE("a reduction adds in order within blocks of 4096, then the bl
   CHECK(sum == expected);
 }
 
-TEST_CASE("group_by is a stable sort and leaves negative keys out") {
+TEST_CASE("group_by: is a stable sort, skips negative keys") {
   for (const int threads : {1, 2, 3, 8}) {
     Cpu::Context ctx(threads);
     for (const Index groups : {0, 1, 3, 64, 257})
@@ -121,8 +121,7 @@ TEST_CASE("group_by is a stable sort and leaves negative keys out") {
   }
 }
 
-TEST_CASE_TEMPLATE("grouped_sum, weighted and of gathered rows, is that of those rows, and stored where not added", T,
-                   float, double) {
+TEST_CASE_TEMPLATE("grouped_sum: weighted and gathered rows, added or stored", T, float, double) {
   Cpu::Context ctx(2);
   const std::vector<Index> counts{3, 0, 700, 1, 0};
   const naive::Slots slots(counts, 40, 7);
@@ -156,7 +155,7 @@ TEST_CASE_TEMPLATE("grouped_sum, weighted and of gathered rows, is that of those
   }
 }
 
-TEST_CASE_TEMPLATE("grouped_sum against a plain loop, the same bits for every thread count", T, float, double) {
+TEST_CASE_TEMPLATE("grouped_sum: equals a loop, same bits for any threads", T, float, double) {
   for (const Index columns : {0, 1, 5, 64, 131}) {
     const std::vector<Index> counts{3, 0, 700, 1, 0, 1500};
     const naive::Slots slots(counts, 1, 7);

@@ -8,7 +8,7 @@
 
 using namespace gatefold;
 
-TEST_CASE("memory begins at a cache line, and all of it can be used") {
+TEST_CASE("Cpu memory: begins at a cache line, all bytes usable") {
   for (const std::size_t bytes : {std::size_t(1), std::size_t(100), std::size_t(1) << 20, (std::size_t(5) << 20) + 3}) {
     void* p = cpu::allocate(bytes);
     CHECK(reinterpret_cast<std::uintptr_t>(p) % cpu::line_size == 0);

@@ -7,7 +7,7 @@
 using namespace gatefold;
 using cpu::Operand;
 
-TEST_CASE("eq. (1): an element by its row and column in memory, gathered or not") {
+TEST_CASE("eq. (1): element by row and column, gathered or not") {
   const std::vector<float> data{0, 1, 2, 3, 4, 5};  // [3, 2]
   const std::vector<Index> rows{2, 0};
   const Operand<float> plain{data.data(), 2, true}, gathered{data.data(), 2, true, rows.data()};

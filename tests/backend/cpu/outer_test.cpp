@@ -74,7 +74,7 @@ struct Same {
 
 }  // namespace
 
-TEST_CASE_TEMPLATE("an outer product, narrow or not, has the bits of the product as it stands", T, float, double) {
+TEST_CASE_TEMPLATE("grouped_outer: narrow shapes have the bits of the direct product", T, float, double) {
   const Index shapes[][2] = {{1, 1}, {50, 8}, {50, 1}, {65, 16}, {300, 3}, {8, 50}, {33, 33}, {64, 17}, {0, 4}, {4, 0}};
   for (const auto& counts : Vector<Vector<Index>>{{0}, {1}, {5, 0, 1, 30}, {600, 0, 2}})
     for (const auto& shape : shapes) {
@@ -102,9 +102,8 @@ TEST_CASE_TEMPLATE("an outer product, narrow or not, has the bits of the product
     }
 }
 
-TEST_CASE_TEMPLATE("written to c at once, of few terms or of many, a product has the bits of one with an epilogue" *
-                       doctest::skip(support::slow_build),
-                   T, float, double) {
+TEST_CASE_TEMPLATE("grouped_outer: direct stores have the bits of an epilogue" * doctest::skip(support::slow_build), T,
+                   float, double) {
   const Index shapes[][2] = {{1, 1}, {5, 517}, {40, 31}, {171, 64}, {30, 200}};
   const Vector<Index> counts{1, 2, 0, 7, 16, 31, 32, 33, 300, 600};
   for (const auto& shape : shapes)
@@ -124,8 +123,7 @@ TEST_CASE_TEMPLATE("written to c at once, of few terms or of many, a product has
       }
 }
 
-TEST_CASE_TEMPLATE("rows of the second factor that are gathered give the bits of those that lie in order", T, float,
-                   double) {
+TEST_CASE_TEMPLATE("grouped_outer: gathered rows have the bits of rows in order", T, float, double) {
   const Index shapes[][2] = {{1, 1}, {5, 517}, {50, 8}, {171, 64}, {300, 3}};  // as they stand and transposed
   for (const auto& counts : Vector<Vector<Index>>{{0}, {1, 2, 0, 16, 33, 300}, {0, 4500, 0}})
     for (const auto& shape : shapes)
@@ -154,7 +152,7 @@ TEST_CASE_TEMPLATE("rows of the second factor that are gathered give the bits of
       }
 }
 
-TEST_CASE_TEMPLATE("narrow gradients of many rows are transposed, others are not", T, float, double) {
+TEST_CASE_TEMPLATE("transposes_outer: narrow gradients of many rows are transposed", T, float, double) {
   const Index size = cpu::Tile<T>::size, few = std::max<Index>(size / 8, 1);
   CHECK(cpu::transposes_outer<T>(50 * size, few, 1000, true, 1));
   CHECK(cpu::transposes_outer<T>(50, 1, 600, true, 1));
@@ -164,7 +162,7 @@ TEST_CASE_TEMPLATE("narrow gradients of many rows are transposed, others are not
   CHECK(!cpu::transposes_outer<T>(50 * size, few, 1000, true, 1 << 20));  // more threads than it has work for
 }
 
-TEST_CASE_TEMPLATE("a narrow plain product overwrites or adds, also where there is no depth", T, float, double) {
+TEST_CASE_TEMPLATE("gemm: a narrow product overwrites or adds, also without depth", T, float, double) {
   const Index rows = 70, columns = 5;
   for (const Index depth : {0, 1, 300})
     for (const bool accumulate : {false, true}) {
@@ -186,7 +184,7 @@ TEST_CASE_TEMPLATE("a narrow plain product overwrites or adds, also where there 
     }
 }
 
-TEST_CASE_TEMPLATE("stored instead of added, gradients are those that begin as zeros; experts without slots get zeros" *
+TEST_CASE_TEMPLATE("grouped_outer: storing equals adding to zeros, also for empty experts" *
                        doctest::skip(support::slow_build),
                    T, float, double) {
   const Index shapes[][2] = {{5, 517}, {50, 8}, {171, 64}, {300, 3}};  // as they stand and transposed
@@ -207,8 +205,7 @@ TEST_CASE_TEMPLATE("stored instead of added, gradients are those that begin as z
       }
 }
 
-TEST_CASE_TEMPLATE("gradients so large that they are stored past the caches are those that begin as zeros", T, float,
-                   double) {
+TEST_CASE_TEMPLATE("grouped_outer: non-temporal stores equal adding to zeros", T, float, double) {
   constexpr Index rows = 512, columns = cpu::tuning.streamed_size / 4 / rows;
   const OuterCase<T> of({5, 0, 40, 257}, rows, columns);  // a rank update, nothing, one block of the depth, two of them
   const Groups<Cpu> groups{of.slots.offsets, of.slots.rows, of.slots.count()};

@@ -10,7 +10,7 @@ using namespace gatefold;
 using cpu::PackedMatrix;
 using cpu::Tile;
 
-TEST_CASE_TEMPLATE("every panel of every block of k begins where the one before ends", T, float, double) {
+TEST_CASE_TEMPLATE("PackedMatrix: panels of all blocks follow without gaps", T, float, double) {
   constexpr Index width = Tile<T>::columns, block = Tile<T>::depth;
   for (const auto& [depth, columns] :
        {std::array<Index, 2>{1, 1}, {block, width}, {block + 5, 3 * width + 1}, {3 * block, 2}}) {
@@ -25,7 +25,7 @@ TEST_CASE_TEMPLATE("every panel of every block of k begins where the one before 
   }
 }
 
-TEST_CASE("a matrix further on, null where there is none, and rounded panels widened") {
+TEST_CASE("PackedMatrix: offsets, null matrices, widening of rounded panels") {
   std::vector<Bfloat16> half;
   for (int i = 0; i < 3 * Tile<float>::columns; ++i) half.push_back(Bfloat16::from(static_cast<float>(i)));
   const std::vector<float> values(3);

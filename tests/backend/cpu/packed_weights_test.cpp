@@ -16,7 +16,7 @@ using namespace gatefold;
 using cpu::PackedMatrix;
 using cpu::PackedWeights;
 
-TEST_CASE_TEMPLATE("every weight stands where the tile looks for it", P, float, double, Bfloat16) {
+TEST_CASE_TEMPLATE("PackedWeights: stores every weight at its place in the panel", P, float, double, Bfloat16) {
   using T = cpu::SumOf<P>;
   constexpr bool rounds = std::is_same_v<P, Bfloat16>;
   constexpr Index width = cpu::Tile<P>::columns, block = cpu::Tile<P>::depth;
@@ -55,7 +55,7 @@ TEST_CASE_TEMPLATE("every weight stands where the tile looks for it", P, float, 
   }
 }
 
-TEST_CASE("weights that were packed before are packed again, and what is found is the latest") {
+TEST_CASE("PackedWeights: packing again replaces the older copy") {
   const Index n = 8;
   auto w = naive::random_vector<float>(4 * n * n, 4);
   Cpu::Context ctx(1);
@@ -73,7 +73,7 @@ TEST_CASE("weights that were packed before are packed again, and what is found i
   }
 }
 
-TEST_CASE("packed weights move, and hold nothing of empty tensors") {
+TEST_CASE("PackedWeights: can be moved, holds no empty tensors") {
   const auto w = naive::random_vector<float>(64, 4);
   Cpu::Context ctx(1);
   PackedWeights a;
@@ -87,7 +87,7 @@ TEST_CASE("packed weights move, and hold nothing of empty tensors") {
   CHECK(c.find<float>(w.data()));
 }
 
-TEST_CASE("packed weights are readable where panels are as wide as where they were packed") {
+TEST_CASE("PackedWeights: expect_readable accepts panels of the same width") {
   const auto w = naive::random_vector<float>(64, 4);
   Cpu::Context ctx(1);
   PackedWeights a;

@@ -24,7 +24,7 @@ std::vector<T> lanes(const packet::Of<T>& v) {
 
 }  // namespace
 
-TEST_CASE_TEMPLATE("packet: load, store and fill, at any address of an element", T, float, double) {
+TEST_CASE_TEMPLATE("packet: load, store and fill work at any address", T, float, double) {
   constexpr std::size_t n = static_cast<std::size_t>(packet::size<T>);
   const auto x = naive::random_vector<T>(static_cast<Index>(n) + 3, 1);
   for (std::size_t first = 0; first < 3; ++first) {
@@ -39,8 +39,7 @@ TEST_CASE_TEMPLATE("packet: load, store and fill, at any address of an element",
   }
 }
 
-TEST_CASE_TEMPLATE("packet: madd is fused in all lanes or in none; min, abs and sqrt are those of numbers", T, float,
-                   double) {
+TEST_CASE_TEMPLATE("packet: madd fuses in all lanes or in no lane", T, float, double) {
   constexpr std::size_t n = static_cast<std::size_t>(packet::size<T>);
   int fused = 0, plain = 0;
   for (std::uint64_t seed = 0; seed < 50; ++seed) {
@@ -66,7 +65,7 @@ TEST_CASE_TEMPLATE("packet: madd is fused in all lanes or in none; min, abs and 
   CHECK(!std::signbit(lanes<T>(packet::abs<T>(packet::filled(T(-0.0))))[0]));
 }
 
-TEST_CASE_TEMPLATE("packet: sums and largest numbers, wherever they stand", T, float, double) {
+TEST_CASE_TEMPLATE("packet: sum and largest find values in any lane", T, float, double) {
   constexpr std::size_t n = static_cast<std::size_t>(packet::size<T>);
   std::vector<T> x(n);
   for (std::size_t at = 0; at < n; ++at) {
@@ -78,7 +77,7 @@ TEST_CASE_TEMPLATE("packet: sums and largest numbers, wherever they stand", T, f
   }
 }
 
-TEST_CASE_TEMPLATE("packet: scaling by powers of 2 is exact, up to where a number overflows", T, float, double) {
+TEST_CASE_TEMPLATE("packet: scaling by powers of 2 is exact until overflow", T, float, double) {
   const int most = std::is_same_v<T, float> ? 128 : 1024;
   for (int n = 2 - most; n <= most; ++n)
     for (const T v : {T(1), T(1.5), T(0.75)}) {
@@ -90,7 +89,7 @@ TEST_CASE_TEMPLATE("packet: scaling by powers of 2 is exact, up to where a numbe
       lanes<T>(packet::scaled<T>(packet::filled(std::numeric_limits<T>::quiet_NaN()), packet::filled(T(1))))[0]));
 }
 
-TEST_CASE_TEMPLATE("packet: transposition", T, float, double) {
+TEST_CASE_TEMPLATE("packet: transposition of a square block", T, float, double) {
   constexpr int n = packet::size<T>;
   packet::Of<T> rows[n];
   for (int i = 0; i < n; ++i) rows[i] = packet::lane_numbers<T>() + packet::filled(T(100 * i));

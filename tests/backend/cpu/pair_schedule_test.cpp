@@ -31,7 +31,7 @@ constexpr Index kRows = cpu::tuning.tile_rows;
 
 }  // namespace
 
-TEST_CASE("rows take weights from where they lie, in one block or several") {
+TEST_CASE("PairSchedule: rows read weights in place, in any blocks") {
   const Index block = cpu::PairSchedule<float>::largest_block(Counted<>({1}, 512, 512, 512).batch);
   REQUIRE(block >= 10);
   for (const Index rows :
@@ -42,7 +42,7 @@ TEST_CASE("rows take weights from where they lie, in one block or several") {
   }
 }
 
-TEST_CASE("weights that were packed before are read there, whatever the rows") {
+TEST_CASE("PairSchedule: reads prepacked weights for any number of rows") {
   Counted<> c({3, 900}, 300, 300, 300);
   const float packed = 0;
   c.batch.packed_down = {&packed, nullptr};
@@ -50,8 +50,7 @@ TEST_CASE("weights that were packed before are read there, whatever the rows") {
   for (const Index rows : {1, 3, 40, 900}) CHECK(schedule.path(rows) == WeightPath::prepacked);
 }
 
-TEST_CASE(
-    "for the matrix unit several blocks share what all threads pack, from the fewest slots on that are two tiles") {
+TEST_CASE("PairSchedule: on AMX, two tiles of slots share packed weights") {
   using P = Bfloat16;
   constexpr Index rows = cpu::Tile<P>::rows + 1;
   const Counted<P> c({rows, 1, 1, 1, 1, 1}, 512, 512, 512);
@@ -59,7 +58,7 @@ TEST_CASE(
   CHECK(cpu::PairMemory<P>(c.batch, 2, 0).packed >= (cpu::on_amx<P> ? c.batch.packed_size() : 0));
 }
 
-TEST_CASE("rows so long that a block has few of them: where chunks are tasks each has all rows of the expert") {
+TEST_CASE("PairSchedule: long rows as chunk tasks hold all expert rows") {
   const Index rows = cpu::PairSchedule<float>::most_skinny_rows, depth = 48 * cpu::Tile<float>::depth;
   const Counted<> c({rows}, depth, 8, 8);
   const cpu::PairSchedule<float> schedule(c.batch, 8);
@@ -73,7 +72,7 @@ TEST_CASE("rows so long that a block has few of them: where chunks are tasks eac
   CHECK(memory.sums >= rows * c.batch.padded_columns());
 }
 
-TEST_CASE_TEMPLATE("memory depends on sizes alone, and no routing needs more", P, float, Bfloat16) {
+TEST_CASE_TEMPLATE("PairMemory: depends on sizes only, enough for any routing", P, float, Bfloat16) {
   std::mt19937 random(5);
   const auto below = [&](Index n) { return static_cast<Index>(random() % static_cast<unsigned>(n)); };
   int by_call = 0, skinny = 0;

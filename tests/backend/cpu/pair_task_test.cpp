@@ -59,8 +59,7 @@ struct Weights {
 
 }  // namespace
 
-TEST_CASE_TEMPLATE("weights come chunk by chunk, all of each chunk once, and their packed form is the whole memory", T,
-                   float, double) {
+TEST_CASE_TEMPLATE("PairWeights: chunks cover all weights once, packed size fits", T, float, double) {
   for (const Index ups : {1, 2}) {
     Weights<T> w(300, 600, 260, ups);
     std::fill(w.packed.begin(), w.packed.end(), T(9));
@@ -97,7 +96,7 @@ TEST_CASE_TEMPLATE("weights come chunk by chunk, all of each chunk once, and the
   }
 }
 
-TEST_CASE_TEMPLATE("weights that were packed before are those of the expert", T, float, double) {
+TEST_CASE_TEMPLATE("PairWeights: prepacked weights belong to the expert", T, float, double) {
   Weights<T> w(300, 600, 260, 2);
   cpu::PackedWeights packed;
   Cpu::Context ctx(1);
@@ -117,7 +116,7 @@ TEST_CASE_TEMPLATE("weights that were packed before are those of the expert", T,
   }
 }
 
-TEST_CASE_TEMPLATE("a task takes rows through both products, chunk by chunk", T, float, double) {
+TEST_CASE_TEMPLATE("PairTask: runs rows through both products chunk by chunk", T, float, double) {
   constexpr Index rows = 20, depth = 300, hidden = 300, width = Tile<T>::columns, columns = Tile<T>::depth + width;
   for (const Index ups : {1, 2}) {
     Weights<T> w(depth, hidden, columns, ups);

@@ -42,7 +42,7 @@ struct InTurn {
 
 }  // namespace
 
-TEST_CASE("every task runs once, workers are numbered below the thread count") {
+TEST_CASE("parallel_for: runs every task once, worker numbers below threads") {
   for (const int threads : {1, 2, 3, 8})
     for (const Index tasks : {0, 1, 2, 7, 1000}) {
       std::vector<std::atomic<int>> runs(static_cast<std::size_t>(tasks));
@@ -56,7 +56,7 @@ TEST_CASE("every task runs once, workers are numbered below the thread count") {
     }
 }
 
-TEST_CASE("as many workers are asked for as there are threads, or tasks where those are fewer") {
+TEST_CASE("parallel_for: requests min(threads, tasks) workers") {
   InTurn in_turn;
   cpu::parallel_for(in_turn, 3, 100, [](Index, int) {});
   CHECK(in_turn.count == 3);
@@ -64,7 +64,7 @@ TEST_CASE("as many workers are asked for as there are threads, or tasks where th
   CHECK(in_turn.count == 5);
 }
 
-TEST_CASE("a worker does its own part first, then what the others leave") {
+TEST_CASE("parallel_for: a worker runs its own part first") {
   CHECK(order_of(0, 3, 7) == std::vector<Index>{0, 1, 2, 3, 4, 5, 6});
   CHECK(order_of(1, 3, 7) == std::vector<Index>{2, 3, 4, 5, 6, 0, 1});
   CHECK(order_of(2, 3, 7) == std::vector<Index>{4, 5, 6, 0, 1, 2, 3});
@@ -78,7 +78,7 @@ TEST_CASE("a worker does its own part first, then what the others leave") {
   }
 }
 
-TEST_CASE("an exception of a task reaches the caller") {
+TEST_CASE("parallel_for: an exception of a task reaches the caller") {
   for (const int threads : {1, 4}) {
     const auto run = [&] {
       cpu::parallel_for(executor, threads, 100, [](Index task, int) {
@@ -89,7 +89,7 @@ TEST_CASE("an exception of a task reaches the caller") {
   }
 }
 
-TEST_CASE("two threads may run at once") {
+TEST_CASE("parallel_for: two threads may call it at once") {
   std::atomic<Index> sum{0};
   const auto run = [&] {
     for (int i = 0; i < 50; ++i) cpu::parallel_for(executor, 2, 20, [&](Index task, int) { sum += task; });

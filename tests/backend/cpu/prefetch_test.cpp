@@ -6,7 +6,7 @@
 
 using namespace gatefold;
 
-TEST_CASE("what is prefetched begins at the tile's part, in rows of memory at the row that holds it") {
+TEST_CASE("Prefetch: begins at the tile's part and its row") {
   std::vector<float> data(4096);
   const char* begin = reinterpret_cast<const char*>(data.data());
   for (Index t = 0; t < 4; ++t) {

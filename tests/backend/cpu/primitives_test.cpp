@@ -8,7 +8,7 @@
 
 using namespace gatefold;
 
-TEST_CASE("copies between host and backend") {
+TEST_CASE("Cpu: copies between host and backend") {
   Cpu::Context ctx;
   const std::vector<double> x{1, 2, 3};
   std::vector<double> y(3), z(3);
@@ -18,7 +18,7 @@ TEST_CASE("copies between host and backend") {
   Cpu::to_host<double>(ctx, 0, nullptr, nullptr);
 }
 
-TEST_CASE("memory is aligned to a cache line and can be poisoned") {
+TEST_CASE("Cpu: memory is aligned to a cache line, poison works") {
   void* p = Cpu::allocate(100);
   CHECK(reinterpret_cast<std::uintptr_t>(p) % 64 == 0);
   Cpu::poison(p, 100);

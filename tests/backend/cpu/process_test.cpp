@@ -20,7 +20,7 @@ bool receives(int signal) {
 
 }  // namespace
 
-TEST_CASE("process_id: the same in a process, another in its child") {
+TEST_CASE("process_id: constant in a process, different in its child") {
   const long here = process_id();
   CHECK(here > 0);
   CHECK(process_id() == here);
@@ -32,7 +32,7 @@ TEST_CASE("process_id: the same in a process, another in its child") {
   CHECK(WEXITSTATUS(status) == 0);
 }
 
-TEST_CASE("SignalsBlocked: of this thread while it lives, of those it starts for good") {
+TEST_CASE("SignalsBlocked: blocks this thread temporarily, started threads permanently") {
   REQUIRE(receives(SIGINT));
   std::thread started;
   bool inside = true, of_started = true;

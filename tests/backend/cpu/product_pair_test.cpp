@@ -120,7 +120,7 @@ void check(const Pair<T>& p, const E& middle) {
 
 }  // namespace
 
-TEST_CASE_TEMPLATE("a pair of products is two products, bit for bit" * doctest::skip(support::slow_build), T, float,
+TEST_CASE_TEMPLATE("grouped_pair: equals two products, bit for bit" * doctest::skip(support::slow_build), T, float,
                    double) {
   // Experts without rows, with a few (in place), with one tile, with many; widths that are no multiple of anything.
   const std::vector<std::vector<Index>> counts{{3}, {0, 1, 8, 0, 9, 14, 15, 60}, {130, 0, 2}, {0, 0}};
@@ -132,8 +132,9 @@ TEST_CASE_TEMPLATE("a pair of products is two products, bit for bit" * doctest::
     }
 }
 
-TEST_CASE_TEMPLATE("many small experts of one block of rows and of several" * doctest::skip(support::slow_build), T,
-                   float, double) {
+TEST_CASE_TEMPLATE("grouped_pair: many small experts with one or several row blocks" *
+                       doctest::skip(support::slow_build),
+                   T, float, double) {
   // Two blocks of rows of the large ones for one thread, and for three.
   const std::vector<std::vector<Index>> counts{{340, 20, 9, 350, 0, 15, 1},
                                                {60, 126, 61, 62, 63, 64, 3, 65, 66, 67, 68, 69, 70, 57}};
@@ -142,19 +143,19 @@ TEST_CASE_TEMPLATE("many small experts of one block of rows and of several" * do
       check(Pair<T>(n, 9, 270, columns), Activate{});
 }
 
-TEST_CASE_TEMPLATE("many small experts, blocks of rows that are skinny and not", T, float, double) {
+TEST_CASE_TEMPLATE("grouped_pair: many small experts with skinny and normal blocks", T, float, double) {
   // Few rows read packed weights another way than many.
   check(Pair<T>({8, 9, 31, 23, 16, 19, 12, 10}, 128, 128, 128), Activate{});
 }
 
-TEST_CASE_TEMPLATE("whole panels of c: sums that are formed in c, and not" * doctest::skip(support::slow_build), T,
-                   float, double) {
+TEST_CASE_TEMPLATE("grouped_pair: whole panels of c, sums formed in c" * doctest::skip(support::slow_build), T, float,
+                   double) {
   for (const auto& [d, h] : {std::array<Index, 2>{7, 0}, {7, 9}, {20, 300}, {270, 512}, {20, 600}})
     for (const Index panels : {1, 3})
       check(Pair<T>({130, 0, 1, 15, 61}, d, h, panels * cpu::Tile<T>::columns), Activate{});
 }
 
-TEST_CASE_TEMPLATE("whole panels of c, of weights that were packed before", T, float, double) {
+TEST_CASE_TEMPLATE("grouped_pair: whole panels of c with prepacked weights", T, float, double) {
   const Pair<T> p({130, 0, 1, 15, 61}, 270, 300, 2 * cpu::Tile<T>::columns);
   Cpu::Context ctx(3);
   Tensor2<T> expected(p.slots(), p.columns), c(p.slots(), p.columns);
@@ -172,14 +173,14 @@ TEST_CASE_TEMPLATE("whole panels of c, of weights that were packed before", T, f
   CHECK(same(c, expected));
 }
 
-TEST_CASE_TEMPLATE("few rows: hidden in long pieces, of even and uneven numbers of chunks", T, float, double) {
+TEST_CASE_TEMPLATE("grouped_pair: few rows with long hidden pieces", T, float, double) {
   // One piece, pieces of four and five chunks (2180 columns), a piece that fills its memory to the last column (2041).
   check(Pair<T>({8, 0, 1, 3}, 270, 600, 40), Activate{});
   check(Pair<T>({8}, 270, 2180, 40), Activate{});
   check(Pair<T>({8, 1}, 270, 2041, 40), ActivateScalar{});
 }
 
-TEST_CASE_TEMPLATE("extents of 0: sums of nothing are 0", T, float, double) {
+TEST_CASE_TEMPLATE("grouped_pair: empty sums are 0", T, float, double) {
   for (const auto& n : {std::vector<Index>{3}, {60}, {130, 0, 2}}) {
     check(Pair<T>(n, 0, 300, 5), Activate{});
     check(Pair<T>(n, 5, 0, 3), Activate{});
@@ -187,8 +188,9 @@ TEST_CASE_TEMPLATE("extents of 0: sums of nothing are 0", T, float, double) {
   }
 }
 
-TEST_CASE_TEMPLATE("two first matrices and epilogues that know their place" * doctest::skip(support::slow_build), T,
-                   float, double) {
+TEST_CASE_TEMPLATE("grouped_pair: two first matrices, epilogues that use positions" *
+                       doctest::skip(support::slow_build),
+                   T, float, double) {
   using Shape = std::array<Index, 3>;
   for (const auto& [counts, shape] : {std::pair{std::vector<Index>{5, 0, 40, 12}, Shape{270, 290, 30}},
                                       {{8, 1}, {270, 2041, 30}},
@@ -215,7 +217,7 @@ TEST_CASE_TEMPLATE("two first matrices and epilogues that know their place" * do
   }
 }
 
-TEST_CASE("rows whose chunks are tasks that do not fit the memory at once come in waves") {
+TEST_CASE("grouped_pair: chunk tasks larger than memory run in waves") {
   const Pair<float> p({100, 90, 80, 1, 70, 8, 3, 5, 5, 5, 5, 5, 5, 5, 5, 5, 5, 5, 5}, 40, 600, 40);
   const auto up = p.matrix(p.up, p.depth, p.hidden), down = p.matrix(p.down, p.hidden, p.columns);
   Tensor2<float> expected(p.slots(), p.columns), c(p.slots(), p.columns);
@@ -229,7 +231,7 @@ TEST_CASE("rows whose chunks are tasks that do not fit the memory at once come i
   CHECK(same(c, expected));
 }
 
-TEST_CASE_TEMPLATE("blocks of many tiles: from group to group of both products, of any depths", T, float, double) {
+TEST_CASE_TEMPLATE("grouped_pair: blocks of many tiles, any depth", T, float, double) {
   // Tiles of one block of rows, depth, hidden, columns.
   for (const auto& [tiles, d, h, c] : {std::array<Index, 4>{5, 256, 512, 320},
                                        {5, 512, 300, 300},

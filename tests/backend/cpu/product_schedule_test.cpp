@@ -40,7 +40,7 @@ struct Counted {
 
 }  // namespace
 
-TEST_CASE("rows take B from where it lies; what each task would pack for itself all threads pack, once") {
+TEST_CASE("ProductSchedule: rows read B in place, threads share packed panels") {
   constexpr Index one = cpu::tuning.product_tiles * cpu::tuning.tile_rows;
   Counted<> c({1, 8, 9, one, one + 1}, 300, 400);
   for (const Index e : {0, 1, 2, 3}) CHECK(c.path(e) == WeightPath::by_task);
@@ -63,7 +63,7 @@ TEST_CASE("rows take B from where it lies; what each task would pack for itself 
   for (Index e = 0; e < 5; ++e) CHECK(c.path(e) == WeightPath::prepacked);
 }
 
-TEST_CASE("gradients of few slots are rank updates, where nothing happens to their sums") {
+TEST_CASE("ProductSchedule: plain gradients of few slots are rank updates") {
   Counted<> c({1, 32, 33, 0}, 60, 400, true);  // rows of one block, also of a tile of six
   CHECK(c.path(0) == WeightPath::rank_update);
   CHECK(c.path(1) == WeightPath::rank_update);
@@ -72,7 +72,7 @@ TEST_CASE("gradients of few slots are rank updates, where nothing happens to the
   CHECK(c.batch[3].rows == 0);
 }
 
-TEST_CASE("stored gradients go past the caches: one block of the depth, whole panels, aligned") {
+TEST_CASE("ProductSchedule: non-temporal stores need one block and whole panels") {
   using Tile = cpu::Tile<float>;
   alignas(64) float c = 0;
   // how: what breaks one of the conditions
@@ -96,7 +96,7 @@ TEST_CASE("stored gradients go past the caches: one block of the depth, whole pa
   CHECK_FALSE(streams(Tile::depth + 1, columns));
 }
 
-TEST_CASE("blocks get smaller until every thread has work; little work is done by one") {
+TEST_CASE("ProductSchedule: blocks shrink until every thread has work") {
   const Counted<> large({4000}, 300, 1024), small({4000}, 1, 40);
   const cpu::ProductSchedule<float> one(large.batch, true, 1), many(large.batch, true, 16),
       alone(small.batch, true, 16);
@@ -108,7 +108,7 @@ TEST_CASE("blocks get smaller until every thread has work; little work is done b
   CHECK(cpu::ProductSchedule<float>(Counted<>({0, 0}, 5, 5).batch, true, 2).empty());
 }
 
-TEST_CASE("memory of products depends on sizes alone, and no routing needs more") {
+TEST_CASE("ProductSchedule: memory depends on sizes only, enough for any routing") {
   std::mt19937 random(5);
   const auto below = [&](Index n) { return static_cast<Index>(random() % static_cast<unsigned>(n)); };
   int shared = 0;
@@ -155,7 +155,7 @@ TEST_CASE("memory of products depends on sizes alone, and no routing needs more"
   CHECK(shared > 500);
 }
 
-TEST_CASE_TEMPLATE("what experts of few slots pack for their gradients fits at once", P, float, Bfloat16) {
+TEST_CASE_TEMPLATE("ProductSchedule: packed operands of few-slot gradients fit at once", P, float, Bfloat16) {
   std::vector<Index> counts;
   for (Index e = 0; e < 64; ++e) counts.push_back(1 + e % 40);
   Counted<P> c(counts, 200, 70, true);

@@ -104,7 +104,7 @@ const Vector<Vector<Index>> kCounts{{0}, {1}, {5, 0, 1, 30}, {0, 0, 2, 9, 8, 0},
 
 }  // namespace
 
-TEST_CASE_TEMPLATE("gemm against a plain loop: odd shapes, transposes, accumulate", T, float, double) {
+TEST_CASE_TEMPLATE("gemm: equals a loop for odd shapes, transposes, accumulation", T, float, double) {
   const Index shapes[][3] = {{0, 4, 4},    {4, 0, 4},     {4, 4, 0},     {1, 1, 1},    {1, 300, 70},
                              {2, 7, 33},   {3, 257, 1},   {9, 16, 31},   {13, 64, 17}, {17, 513, 65},
                              {29, 3, 100}, {97, 255, 40}, {100, 31, 300}};
@@ -133,8 +133,7 @@ TEST_CASE_TEMPLATE("gemm against a plain loop: odd shapes, transposes, accumulat
     }
 }
 
-TEST_CASE_TEMPLATE("grouped_gemm: gather, bias, a second tensor, empty experts, rows past the last slot", T, float,
-                   double) {
+TEST_CASE_TEMPLATE("grouped_gemm: gather, bias, second tensor, empty experts, spare rows", T, float, double) {
   for (const auto& counts : kCounts)
     for (const Index depth : {0, 1, 40, 300})
       for (const Index columns : {1, 33, 140})
@@ -161,7 +160,8 @@ TEST_CASE_TEMPLATE("grouped_gemm: gather, bias, a second tensor, empty experts, 
         }
 }
 
-TEST_CASE_TEMPLATE("the same bits for every thread count" * doctest::skip(support::slow_build), T, float, double) {
+TEST_CASE_TEMPLATE("grouped_gemm: same bits for any number of threads" * doctest::skip(support::slow_build), T, float,
+                   double) {
   for (const bool transpose : {false, true}) {
     // One thread takes more than one block of columns at a time, and of k.
     const GroupedCase<T> g({3, 150, 0, 40, 1}, 50, 530, 290);
@@ -170,7 +170,7 @@ TEST_CASE_TEMPLATE("the same bits for every thread count" * doctest::skip(suppor
   }
 }
 
-TEST_CASE_TEMPLATE("a row's bits do not depend on the other rows" * doctest::skip(support::slow_build), T, float,
+TEST_CASE_TEMPLATE("gemm: a row's bits do not depend on other rows" * doctest::skip(support::slow_build), T, float,
                    double) {
   // Depth 530 crosses two boundaries of chains; row counts cross from reading weights in place to packing them.
   const Index depth = 530, columns = 83, most = 120;
@@ -198,7 +198,7 @@ TEST_CASE_TEMPLATE("a row's bits do not depend on the other rows" * doctest::ski
   }
 }
 
-TEST_CASE_TEMPLATE("a column's bits do not depend on the other columns", T, float, double) {
+TEST_CASE_TEMPLATE("gemm: a column's bits do not depend on other columns", T, float, double) {
   const Index depth = 300, columns = 150;
   for (const Index rows : {3, 40}) {
     Cpu::Context ctx(2);
@@ -222,7 +222,7 @@ TEST_CASE_TEMPLATE("a column's bits do not depend on the other columns", T, floa
   }
 }
 
-TEST_CASE_TEMPLATE("grouped_gemm and gemm give a row the same bits", T, float, double) {
+TEST_CASE_TEMPLATE("grouped_gemm and gemm: give a row the same bits", T, float, double) {
   const GroupedCase<T> g({2, 60, 0, 11}, 40, 270, 45);
   Vector<T> grouped;
   g.run(2, false, &grouped);
@@ -237,7 +237,7 @@ TEST_CASE_TEMPLATE("grouped_gemm and gemm give a row the same bits", T, float, d
     }
 }
 
-TEST_CASE_TEMPLATE("grouped_outer adds to dw, gathered, the same bits for every thread count", T, float, double) {
+TEST_CASE_TEMPLATE("grouped_outer: adds to dw, same bits for any threads", T, float, double) {
   for (const auto& counts : {Vector<Index>{0, 1, 0, 300, 4}, Vector<Index>{4500}, Vector<Index>{0}}) {
     const Index items = 31, rows = 37, columns = 41;
     const naive::Slots slots(counts, items, 41);
@@ -273,7 +273,7 @@ TEST_CASE_TEMPLATE("grouped_outer adds to dw, gathered, the same bits for every 
   }
 }
 
-TEST_CASE_TEMPLATE("a scalar epilogue", T, float, double) {
+TEST_CASE_TEMPLATE("gemm: accepts a scalar epilogue", T, float, double) {
   for (const Index rows : {3, 20}) {
     const Index depth = 10, columns = 37;
     Cpu::Context ctx(1);
@@ -288,7 +288,7 @@ TEST_CASE_TEMPLATE("a scalar epilogue", T, float, double) {
   }
 }
 
-TEST_CASE("a view of later experts, 257 of them, most of them empty") {
+TEST_CASE("grouped_gemm: a range of 257 mostly empty experts") {
   Vector<Index> counts(257, 0);
   counts[3] = 4;
   counts[100] = 40;
@@ -313,7 +313,7 @@ TEST_CASE("a view of later experts, 257 of them, most of them empty") {
   CHECK(worst <= 2 * tolerance<float>(20));
 }
 
-TEST_CASE("a deep product is cut at its chains, so that no bit changes") {
+TEST_CASE("gemm: cuts in deep products do not change bits") {
   // Rows that pack their own columns, and that share them; columns that are formed in c, and not.
   for (const auto& [rows, depth, columns] :
        {std::array<Index, 3>{1, 4096 + 300, 9}, {20, 4096 + 300, 9}, {200, 1400, 70}})
@@ -337,7 +337,7 @@ TEST_CASE("a deep product is cut at its chains, so that no bit changes") {
     }
 }
 
-TEST_CASE("an epilogue is applied once, however deep the product") {
+TEST_CASE("grouped_gemm: applies an epilogue once for any depth") {
   const Index depth = 4096 + 300, columns = 9;
   Cpu::Context ctx(2);
   for (const Index rows : {1, 20}) {
@@ -354,7 +354,7 @@ TEST_CASE("an epilogue is applied once, however deep the product") {
   }
 }
 
-TEST_CASE("a deep product with weights that were packed before") {
+TEST_CASE("grouped_gemm: deep products read prepacked weights") {
   const Index depth = 4096 + 300, columns = 9, experts = 2;
   for (const Index rows : {1, 20}) {
     Cpu::Context ctx(2);
@@ -376,7 +376,7 @@ TEST_CASE("a deep product with weights that were packed before") {
   }
 }
 
-TEST_CASE("weights packed in many waves give the same bits") {
+TEST_CASE("grouped_gemm: weights packed in many waves give the same bits") {
   // Rows enough for several tasks to share what is packed: transposed weights.
   const GroupedCase<float> g({200, 3, 180, 0, 400}, 50, 300, 170);
   Vector<float> c[2];
@@ -407,7 +407,7 @@ TEST_CASE("weights packed in many waves give the same bits") {
   CHECK(std::memcmp(c[1].data(), kept.data(), c[1].size() * sizeof(float)) == 0);
 }
 
-TEST_CASE("scratch is grown once") {
+TEST_CASE("grouped_gemm: allocates scratch only on the first call") {
   const GroupedCase<float> g({50, 3, 0, 70}, 30, 300, 90);
   Cpu::Context ctx(2);
   Vector<float> c(static_cast<Size>((g.slots.count() + 3) * g.columns));
@@ -421,7 +421,7 @@ TEST_CASE("scratch is grown once") {
   CHECK(ctx.capacity() == capacity);
 }
 
-TEST_CASE("two threads with a context each") {
+TEST_CASE("grouped_gemm: two threads with separate contexts") {
   const GroupedCase<float> g({50, 3, 0, 70}, 30, 300, 90);
   const Vector<float> expected = g.run(1, false);
   bool same[2] = {true, true};

@@ -17,8 +17,7 @@
 using namespace gatefold;
 using cpu::Operand;
 
-TEST_CASE_TEMPLATE("a rank update is the chain over k of each element, stored or added, and touches nothing beside", T,
-                   float, double) {
+TEST_CASE_TEMPLATE("rank_update: sums over k in order, writes its elements only", T, float, double) {
   using cpu::Into;
   constexpr Index items = 40, size = cpu::Register<T>::size, wide = 3 * size;
   for (const Index columns : {Index(1), wide, 9 * size, 8 * wide + 5})
@@ -53,7 +52,7 @@ TEST_CASE_TEMPLATE("a rank update is the chain over k of each element, stored or
       }
 }
 
-TEST_CASE_TEMPLATE("a rank update that is stored makes 0 of sums that are -0, past the caches too", T, float, double) {
+TEST_CASE_TEMPLATE("rank_update: stores -0 sums as 0", T, float, double) {
   constexpr Index columns = 9 * cpu::Register<T>::size;
   const T least = std::numeric_limits<T>::min();
   const std::vector<T> a(1, -least), b(columns, least);  // their product is less than any number

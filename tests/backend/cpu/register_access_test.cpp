@@ -11,7 +11,7 @@ using namespace gatefold;
 using cpu::Register;
 using cpu::RegisterAccess;
 
-TEST_CASE_TEMPLATE("access of a tail touches its elements alone", T, float, double) {
+TEST_CASE_TEMPLATE("RegisterAccess: a tail accesses only its elements", T, float, double) {
   constexpr int size = Register<T>::size;
   for (int count = 1; count <= size; ++count) {
     // Exactly `count` elements on the heap, so that a sanitizer sees a step past them.
@@ -28,7 +28,7 @@ TEST_CASE_TEMPLATE("access of a tail touches its elements alone", T, float, doub
   }
 }
 
-TEST_CASE("access to values of half the size rounds them, and touches nothing past its elements") {
+TEST_CASE("RegisterAccess: rounds to bfloat16, writes only its elements") {
   constexpr int size = Register<float>::size;
   const auto values = naive::random_vector<float>(size, 4);
   for (int count = 1; count <= size; ++count) {

@@ -75,7 +75,7 @@ long double exact_erf(long double x) { return std::erf(x); }
 
 }  // namespace
 
-TEST_CASE_TEMPLATE("register arithmetic takes registers, scalars and integers", T, float, double) {
+TEST_CASE_TEMPLATE("Register: arithmetic accepts registers, scalars and integers", T, float, double) {
   CHECK(one([](auto v) { return 2 * v + 1; }, T(3)) == T(7));
   CHECK(one([](auto v) { return 1 - v / 4; }, T(2)) == T(0.5));
   CHECK(one([](auto v) { return (1 / v - 1) * T(0.5); }, T(2)) == T(-0.25));
@@ -92,13 +92,13 @@ TEST_CASE_TEMPLATE("register arithmetic takes registers, scalars and integers", 
             T(2)) == T(0));
 }
 
-TEST_CASE_TEMPLATE("a product is rounded before a later sum", T, float, double) {
+TEST_CASE_TEMPLATE("Register: a product is rounded before a later sum", T, float, double) {
   const T e = std::numeric_limits<T>::epsilon(), x = 1 + e, square = x * x;  // exact: 1 + 2e + e²
   volatile T rounded = square;
   CHECK(one([&](auto v) { return v * v - rounded; }, x) == T(0));
 }
 
-TEST_CASE_TEMPLATE("where_positive takes the second where the value is zero, negative or NaN", T, float, double) {
+TEST_CASE_TEMPLATE("where_positive: zero, negative and NaN select the second value", T, float, double) {
   const auto pick = [](auto v) { return where_positive(v, decltype(v)(T(1)), decltype(v)(T(2))); };
   CHECK(one(pick, std::numeric_limits<T>::denorm_min()) == T(1));
   CHECK(one(pick, std::numeric_limits<T>::infinity()) == T(1));
@@ -132,7 +132,7 @@ TEST_CASE_TEMPLATE("exp: special values", T, float, double) {
   CHECK(one(Silu{}, T(1000)) == T(1000));
 }
 
-TEST_CASE_TEMPLATE("exp: 0 where the result would be subnormal, beside lanes where it is not", T, float, double) {
+TEST_CASE_TEMPLATE("exp: 0 for subnormal results, other lanes unchanged", T, float, double) {
   constexpr T inf = std::numeric_limits<T>::infinity(), least = std::numeric_limits<T>::min();
   const T edge = std::log(least);
   const std::vector<T> values{
@@ -154,7 +154,7 @@ TEST_CASE_TEMPLATE("exp: 0 where the result would be subnormal, beside lanes whe
   }
 }
 
-TEST_CASE("erf: accuracy, also relative near 0 and in the tails") {
+TEST_CASE("erf: accuracy, also relative near 0 and in tails") {
   CHECK(worst<float>(Erf{}, exact_erf, -5, 5) <= 2);
   CHECK(worst<float>(Erf{}, exact_erf, 0.9, 0.95) <= 2);
   CHECK(worst<float>(Erf{}, exact_erf, -1e-3, 1e-3) <= 2);
@@ -174,7 +174,7 @@ TEST_CASE_TEMPLATE("erf: special values", T, float, double) {
   CHECK(std::isnan(lanes[0]));
 }
 
-TEST_CASE_TEMPLATE("reciprocal, sqrt, larger, keep_first, sum and largest", T, float, double) {
+TEST_CASE_TEMPLATE("Register: reciprocal, sqrt, larger, keep_first, sum and largest", T, float, double) {
   using V = Register<T>;
   const T infinity = std::numeric_limits<T>::infinity(), nan = std::numeric_limits<T>::quiet_NaN();
   const auto inverse = [](V v) { return reciprocal(v); };

@@ -11,7 +11,7 @@
 
 using namespace gatefold;
 
-TEST_CASE_TEMPLATE("columns are visited once and nothing beside them", T, float, double) {
+TEST_CASE_TEMPLATE("each_column: visits each column once and no other element", T, float, double) {
   for (const Index n : {0, 1, 3, 8, 15, 16, 17, 31, 64, 100}) {
     const auto x = naive::random_vector<T>(n, 1);
     std::vector<T> y(static_cast<std::size_t>(n) + 2, T(7));
@@ -24,7 +24,7 @@ TEST_CASE_TEMPLATE("columns are visited once and nothing beside them", T, float,
   }
 }
 
-TEST_CASE_TEMPLATE("sums and maxima of columns are those of a loop", T, float, double) {
+TEST_CASE_TEMPLATE("RowLanes: sums and maxima of columns equal a loop", T, float, double) {
   for (const Index n : {1, 3, 8, 15, 16, 17, 31, 64, 1000}) {
     auto x = naive::random_vector<T>(n, 2);
     for (T& v : x) v -= 3;  // all negative: the lanes past the end hold 0, which must not count

@@ -11,7 +11,7 @@
 using namespace gatefold;
 using cpu::RowBlock;
 
-TEST_CASE_TEMPLATE("blocks of rows cover all rows in whole tiles of even height", P, float, Bfloat16) {
+TEST_CASE_TEMPLATE("RowBlock: blocks cover all rows in whole, even tiles", P, float, Bfloat16) {
   for (Index rows = 1; rows < 300; ++rows) {
     RowBlock all = RowBlock::all<P>(rows);
     all.first = 7;
@@ -45,7 +45,7 @@ struct Item {
 
 }  // namespace
 
-TEST_CASE("every part of every item of a wave is done once, also where items have none") {
+TEST_CASE("Wave: does every part of every item once") {
   for (const int threads : {1, 3}) {
     cpu::Workers workers(threads);
     std::vector<Item> memory(5);

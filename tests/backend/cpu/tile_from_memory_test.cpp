@@ -65,8 +65,7 @@ struct Products {
 
 }  // namespace
 
-TEST_CASE_TEMPLATE("rows of B in place: the chains of packed panels, one at a time or several; a copy is such a panel",
-                   P, GATEFOLD_PRODUCTS_OF) {
+TEST_CASE_TEMPLATE("RowsInPlace: has the bits of packed panels", P, GATEFOLD_PRODUCTS_OF) {
   if constexpr (!cpu::on_amx<P>) {
     using Source = cpu::RowsInPlace<P>;
     using T = typename Source::T;
@@ -95,8 +94,7 @@ TEST_CASE_TEMPLATE("rows of B in place: the chains of packed panels, one at a ti
   }
 }
 
-TEST_CASE_TEMPLATE("packed panels together have the chains of each alone, of words and of half the size", P,
-                   GATEFOLD_PRODUCTS_OF) {
+TEST_CASE_TEMPLATE("packed panels: several at once have each panel's bits", P, GATEFOLD_PRODUCTS_OF) {
   if constexpr (!cpu::on_amx<P>) {
     using T = cpu::SumOf<P>;
     for (const Index depth : {1, 3, 40, 255}) {
@@ -117,7 +115,7 @@ TEST_CASE_TEMPLATE("packed panels together have the chains of each alone, of wor
   }
 }
 
-TEST_CASE("tiles of few rows take several panels, as many as there are registers for sums") {
+TEST_CASE("panels_at_once: low tiles use several panels, limited by registers") {
   constexpr auto panels = [](Index rows) { return cpu::panels_at_once<float>(rows); };
   for (Index rows = 1; rows <= Tile<float>::rows; ++rows) {
     CHECK(panels(rows) >= 1);

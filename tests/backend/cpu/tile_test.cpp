@@ -55,7 +55,7 @@ TEST_CASE_TEMPLATE("eq. (1): tiles of every height sum the same chains", T, floa
   }
 }
 
-TEST_CASE_TEMPLATE("eq. (1) of bfloat16: sums of exact products, in any tile the same bits", P, Bfloat16) {
+TEST_CASE_TEMPLATE("eq. (1) of bfloat16: products exact, bits independent of tile", P, Bfloat16) {
   cpu::AmxTiles<P>::permit();
   [[maybe_unused]] const cpu::AmxTiles<P> tiles;
   constexpr Index width = Tile<P>::columns;
@@ -94,8 +94,7 @@ TEST_CASE_TEMPLATE("eq. (1) of bfloat16: sums of exact products, in any tile the
   }
 }
 
-TEST_CASE_TEMPLATE("a tile whose sums are stored past the caches: those that begin at 0, also where they are -0", P,
-                   GATEFOLD_PRODUCTS_OF) {
+TEST_CASE_TEMPLATE("tile_sum: non-temporal stores equal sums that begin at 0", P, GATEFOLD_PRODUCTS_OF) {
   using T = cpu::SumOf<P>;
   if constexpr (!cpu::on_amx<P>) {
     constexpr Index width = Tile<P>::columns, most = Tile<P>::rows;

@@ -5,7 +5,7 @@
 using namespace gatefold;
 using cpu::Tile;
 
-TEST_CASE_TEMPLATE("the tile and all it multiplies fit the machine's registers", T, float, double) {
+TEST_CASE_TEMPLATE("tuning: a tile and its operands fit the registers", T, float, double) {
   constexpr Index registers = EIGEN_ARCH_DEFAULT_NUMBER_OF_REGISTERS;
   CHECK(Tile<T>::rows * 2 + 3 <= registers);  // sums, two of B, one of A
   CHECK(Tile<T>::columns == 2 * cpu::Register<T>::size);
@@ -14,7 +14,7 @@ TEST_CASE_TEMPLATE("the tile and all it multiplies fit the machine's registers",
   CHECK((Tile<T>::stride - Tile<T>::depth) * Index(sizeof(T)) == 64);
 }
 
-TEST_CASE("machines with fewer registers have smaller tiles, and blocks are tiles") {
+TEST_CASE("tuning: fewer registers give smaller tiles, blocks are whole tiles") {
   CHECK(cpu::with_16_registers.tile_rows < cpu::with_32_registers.tile_rows);
   CHECK(cpu::tuning.product_columns % Tile<float>::columns == 0);
 }

@@ -4,7 +4,7 @@
 
 using gatefold::cpu::WeightPath;
 
-TEST_CASE("paths are numbered without gaps, so that whoever counts them has a place for each") {
+TEST_CASE("WeightPath: values are numbered without gaps") {
   constexpr int paths = 4;
   CHECK(static_cast<int>(WeightPath::prepacked) == 0);
   CHECK(static_cast<int>(WeightPath::by_task) == paths - 1);

@@ -15,7 +15,7 @@ using namespace gatefold;
 using support::factor;
 using support::value_of_word;
 
-TEST_CASE("words of a line") {
+TEST_CASE("words: number of words of a line") {
   static_assert(cpu::values_of_word<float> == 1 && cpu::values_of_word<double> == 1);
   static_assert(std::is_same_v<cpu::SumOf<Bfloat16>, float> && std::is_same_v<cpu::SumOf<double>, double>);
   CHECK(cpu::words<float>(7) == 7);
@@ -24,8 +24,7 @@ TEST_CASE("words of a line") {
   CHECK(cpu::words<Bfloat16>(256) == (cpu::bfloat16_pairs ? 128 : 256));
 }
 
-TEST_CASE_TEMPLATE("registers of words and single words are the same, along a row and across two", P,
-                   GATEFOLD_PRODUCTS_OF) {
+TEST_CASE_TEMPLATE("words: registers and single words agree", P, GATEFOLD_PRODUCTS_OF) {
   using T = cpu::SumOf<P>;
   constexpr int size = cpu::Register<T>::size, values = cpu::values_of_word<P>;
   const auto x = naive::random_vector<T>(200, 7);
@@ -54,7 +53,7 @@ TEST_CASE_TEMPLATE("registers of words and single words are the same, along a ro
   }
 }
 
-TEST_CASE("subnormal numbers, infinities and NaN are the same in registers of words and in single ones") {
+TEST_CASE("words: registers and single words agree for subnormals and NaN") {
   const float least = std::numeric_limits<float>::denorm_min(), normal = std::numeric_limits<float>::min();
   std::vector<float> x{least,
                        -least,

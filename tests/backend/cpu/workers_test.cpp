@@ -48,7 +48,7 @@ Index sum_of_tasks(Workers& workers, int threads, Index tasks) {
 
 }  // namespace
 
-TEST_CASE("threads join a call, each with a number of its own, never more than there are") {
+TEST_CASE("Workers: each call gets distinct worker numbers below the limit") {
   for (const int threads : {1, 2, 3, 8}) {
     Workers workers(threads);
     for (const int count : {0, 1, 2, 3, 8, 100}) {
@@ -63,7 +63,7 @@ TEST_CASE("threads join a call, each with a number of its own, never more than t
   }
 }
 
-TEST_CASE("many short calls: every task runs once") {
+TEST_CASE("Workers: many short calls run every task once") {
   Workers workers(3);
   bool all = true;
   for (int i = 0; i < 20000; ++i) {
@@ -73,7 +73,7 @@ TEST_CASE("many short calls: every task runs once") {
   CHECK(all);
 }
 
-TEST_CASE("threads that are about to sleep, or asleep, are woken") {
+TEST_CASE("Workers: wakes threads that sleep or begin to sleep") {
   Workers workers(3);
   for (int i = 0; i < 60; ++i) {
     std::this_thread::sleep_for(std::chrono::microseconds(i % 20 * 20));  // they spin for 200 µs
@@ -81,7 +81,7 @@ TEST_CASE("threads that are about to sleep, or asleep, are woken") {
   }
 }
 
-TEST_CASE("idle threads end with their object: never started, spinning, asleep") {
+TEST_CASE("Workers: the destructor ends unstarted, spinning and sleeping threads") {
   for (int i = 0; i < 30; ++i) {
     auto workers = std::make_unique<Workers>(3);
     if (i % 3 > 0) CHECK(sum_of_tasks(*workers, 3, 10) == 45);
@@ -89,7 +89,7 @@ TEST_CASE("idle threads end with their object: never started, spinning, asleep")
   }
 }
 
-TEST_CASE("calls within a task, and from several threads, go on and wait for nobody") {
+TEST_CASE("Workers: nested and concurrent calls run without waiting") {
   Workers workers(3);
   std::atomic<Index> sum{0};
   cpu::parallel_for(workers, 3, 8, [&](Index, int) {
@@ -111,7 +111,7 @@ TEST_CASE("calls within a task, and from several threads, go on and wait for nob
   CHECK(all_come(workers, 3));
 }
 
-TEST_CASE("an exception leaves the threads ready") {
+TEST_CASE("Workers: stay usable after an exception") {
   Workers workers(3);
   for (int i = 0; i < 20; ++i) {
     CHECK_THROWS_WITH(cpu::parallel_for(workers, 3, 50,
@@ -124,7 +124,7 @@ TEST_CASE("an exception leaves the threads ready") {
   CHECK(all_come(workers, 3));
 }
 
-TEST_CASE("threads receive no signals, and the caller's mask stays") {
+TEST_CASE("Workers: threads block signals, the caller's mask stays") {
   Workers workers(2);
   sigset_t own, masks[2];
   pthread_sigmask(SIG_SETMASK, nullptr, &own);
@@ -141,7 +141,7 @@ TEST_CASE("threads receive no signals, and the caller's mask stays") {
   }
 }
 
-TEST_CASE("fork: a child starts threads of its own, the parent keeps its") {
+TEST_CASE("Workers: after fork() parent and child have their own threads") {
   if (!support::may_fork) return;
   const auto use = [](Workers& workers) {
     std::string said;
@@ -168,7 +168,7 @@ TEST_CASE("fork: a child starts threads of its own, the parent keeps its") {
   }
 }
 
-TEST_CASE("fork within a task: the child goes on alone, or says what it lost") {
+TEST_CASE("Workers: fork() in a task continues without threads or throws") {
   if (!support::may_fork) return;
   Workers workers(2);
   for (const bool at_work : {false, true}) {
@@ -212,7 +212,7 @@ TEST_CASE("fork within a task: the child goes on alone, or says what it lost") {
   }
 }
 
-TEST_CASE("where no thread can be started the caller does the work") {
+TEST_CASE("Workers: the caller does the work if threads cannot start") {
   if (!support::may_fork || !support::may_limit_memory) return;
   CHECK(support::in_child([] {
           Workers workers(3);
@@ -222,7 +222,7 @@ TEST_CASE("where no thread can be started the caller does the work") {
         }) == "45 45");
 }
 
-TEST_CASE("how many threads: OMP_NUM_THREADS, or the processors that this thread may use") {
+TEST_CASE("available_threads: OMP_NUM_THREADS or the processors of this thread") {
   const char* before = std::getenv("OMP_NUM_THREADS");
   const std::string kept = before ? before : "";
   for (const auto& [wish, threads] : {std::pair{"3", 3}, {"5,2", 5}, {"99999", 1024}}) {

@@ -105,7 +105,7 @@ void check_pair(std::vector<Index> counts, Index depth, Index middle, Index last
 
 }  // namespace
 
-TEST_CASE("cuda: pairs of bfloat16 products, plain and packed") {
+TEST_CASE("cuda: grouped_pair in bfloat16, with plain and packed weights") {
   for (const bool packed : {false, true})
     for (const auto& [middle, last] : {std::pair(64, 24), std::pair(37, 13)}) {
       check_pair<1>({0, 3, 17, 1}, 36, middle, last, packed);
@@ -115,7 +115,7 @@ TEST_CASE("cuda: pairs of bfloat16 products, plain and packed") {
     }
 }
 
-TEST_CASE("cuda: rows that were rounded once give the bits of rows that each product rounds, and are what it reads") {
+TEST_CASE("cuda: rows rounded once: same bits as rounding per product") {
   for (const bool gather : {false, true}) {
     check_rounded_once({.counts = {200, 0, 129}, .depth = 136, .columns = 140, .gather = gather, .first = 5});
     check_rounded_once({.counts = {3, 0, 9}, .depth = 13, .columns = 140, .gather = gather, .first = 5});
@@ -123,7 +123,7 @@ TEST_CASE("cuda: rows that were rounded once give the bits of rows that each pro
   check_pair_in_place({.counts = {30, 0, 40}, .depth = 136, .columns = 24});
 }
 
-TEST_CASE("cuda: doubles are not rounded") {
+TEST_CASE("cuda: CudaBf16 does not round doubles") {
   CudaBf16::Context ctx;
   const Tensor<double, 2, CudaBf16> a = uniform_tensor<double>(ctx, Seed{1}, 1, 4, 8);
   const Tensor<double, 3, CudaBf16> w = uniform_tensor<double>(ctx, Seed{2}, 1, 1, 8, 3);

@@ -75,7 +75,7 @@ void check(Index lines, Index depth) {
 
 }  // namespace
 
-TEST_CASE("cuda: tiles of bfloat16 hold what is there, and 0") {
+TEST_CASE("cuda: bfloat16 tile loader: copies values, pads with 0") {
   const auto check_all = []<int Lines, int Threads>(std::integral_constant<int, Lines>,
                                                     std::integral_constant<int, Threads>) {
     for (const Index lines : {1, 31, 32, 63, 64, 70, 129})
@@ -91,7 +91,7 @@ TEST_CASE("cuda: tiles of bfloat16 hold what is there, and 0") {
   check_all(std::integral_constant<int, 128>{}, std::integral_constant<int, 128>{});
 }
 
-TEST_CASE("neither eight rows of a unit nor a row's eight units meet a bank twice") {
+TEST_CASE("swizzle: eight rows or eight units use different banks") {
   // 16 bytes are four banks of 32: eight of them at once take all, if their places are eight.
   for (int i = 0; i < 16; i += 8)
     for (int unit = 0; unit < 8; ++unit) {

@@ -44,13 +44,13 @@ void check(Index rows, Index columns, Index skip, bool range, int multiprocessor
 
 }  // namespace
 
-TEST_CASE("cuda: rows are rounded, and 0 stands behind the last column") {
+TEST_CASE("cuda: round_rows: rounds rows, pads the last unit with 0") {
   for (const Index columns : {1, 8, 13, 16, 300})
     for (const Index skip : {0, 1})
       for (const bool range : {false, true}) check(6, columns, skip, range);
 }
 
-TEST_CASE("cuda: rounded rows stand as far apart as one asks, with nothing written between") {
+TEST_CASE("cuda: round_rows: uses the given stride, keeps memory between rows") {
   Cuda::Context ctx;
   const Index rows = 3, columns = 13, stride = 40;
   DeviceArray<float> from(ctx, std::vector<float>(static_cast<std::size_t>(rows * columns), 1.f));
@@ -62,7 +62,7 @@ TEST_CASE("cuda: rounded rows stand as far apart as one asks, with nothing writt
       CHECK(got[static_cast<std::size_t>(r * stride + j)] == (j < columns ? 0x3f80 : j < 16 ? 0 : 77));
 }
 
-TEST_CASE("cuda: warps that share a row round each of its units") {
+TEST_CASE("cuda: round_rows: warps that share a row round every unit") {
   for (const Index columns : {511, 512, 513, 1000}) {
     CHECK((detail_::device::warps_of_row(6, detail_::device::bf16_stride(columns) / 8, 4) > 1) == (columns >= 505));
     check(6, columns, 0, false, 4);
@@ -70,7 +70,7 @@ TEST_CASE("cuda: warps that share a row round each of its units") {
   }
 }
 
-TEST_CASE("cuda: rows of experts without slots are not rounded") {
+TEST_CASE("cuda: round_rows: skips experts without slots") {
   Cuda::Context ctx;
   const Index each = 3, columns = 9, stride = detail_::device::bf16_stride(columns);
   const std::vector<Index> offsets = {4, 4, 6, 6, 7, 7};  // experts 1 and 3 have slots
@@ -94,7 +94,7 @@ TEST_CASE("cuda: rows of experts without slots are not rounded") {
   }
 }
 
-TEST_CASE("a row of whole units") {
+TEST_CASE("bf16_stride: rounds columns up to whole units") {
   CHECK(detail_::device::bf16_stride(0) == 0);
   CHECK(detail_::device::bf16_stride(1) == 8);
   CHECK(detail_::device::bf16_stride(8) == 8);

@@ -47,7 +47,7 @@ const std::vector<Index> kFew = {0, 1, 15, 16, 17, 0, 3}, kSome = {0, 63, 64, 65
 
 }  // namespace
 
-TEST_CASE("cuda: bfloat16 products of every shape of tile, aligned or not, gathered or not, transposed or not") {
+TEST_CASE("cuda: bfloat16 products equal naive sums for every tile shape") {
   OnDevice on;
   struct Size {
     Index depth, columns;
@@ -71,7 +71,7 @@ TEST_CASE("cuda: bfloat16 products of every shape of tile, aligned or not, gathe
         }
 }
 
-TEST_CASE("cuda: sums of two bfloat16 products of every shape of tile") {
+TEST_CASE("cuda: sums of two bfloat16 products for every tile shape") {
   OnDevice on;
   for (const auto& [counts, rows] : {std::pair(kFew, 16), std::pair(kSome, 64), std::pair(kMany, 128)})
     for (const auto& [depth, columns] : {std::pair(64, 128), std::pair(200, 72), std::pair(13, 150)})
@@ -90,7 +90,7 @@ TEST_CASE("cuda: sums of two bfloat16 products of every shape of tile") {
         }
 }
 
-TEST_CASE("cuda: sums over the columns of bfloat16 products of every shape of tile") {
+TEST_CASE("cuda: column sums of bfloat16 products for every tile shape") {
   OnDevice on;
   for (const auto& [counts, rows] : {std::pair(kFew, 16), std::pair(kSome, 64), std::pair(kMany, 128)})
     for (const auto& [depth, columns] : {std::pair(64, 128), std::pair(20, 300), std::pair(13, 33), std::pair(7, 1)})
@@ -115,7 +115,7 @@ TEST_CASE("cuda: sums over the columns of bfloat16 products of every shape of ti
   }
 }
 
-TEST_CASE("cuda: bfloat16 products of few rows, in tiles of every width") {
+TEST_CASE("cuda: bfloat16 products of few rows, for every tile width") {
   OnDevice on;
   const int multiprocessors = on.ctx.multiprocessors();
   REQUIRE(multiprocessors >= 4);
@@ -144,7 +144,7 @@ TEST_CASE("cuda: bfloat16 products of few rows, in tiles of every width") {
   }
 }
 
-TEST_CASE("cuda: bfloat16 gradients of weights, added and stored, gathered on either side") {
+TEST_CASE("cuda: bfloat16 gradients: added or stored, gathered on either side") {
   OnDevice on;
   for (const auto& [depth, columns] : {std::pair(64, 136), std::pair(5, 3), std::pair(130, 20)})
     for (const bool gather : {false, true})
@@ -163,7 +163,7 @@ TEST_CASE("cuda: bfloat16 gradients of weights, added and stored, gathered on ei
         }
 }
 
-TEST_CASE("cuda: a row of a bfloat16 product has the same bits in any batch, by every shape of tile") {
+TEST_CASE("cuda: bfloat16 products: a row's bits are independent of batch") {
   OnDevice on;
   const auto width = [&](Index experts) {
     return detail_::device::bf16_skinny_columns(experts, 72, on.ctx.multiprocessors());
@@ -179,7 +179,7 @@ TEST_CASE("cuda: a row of a bfloat16 product has the same bits in any batch, by 
   }
 }
 
-TEST_CASE("cuda: random routings, sizes and layouts of bfloat16 products") {
+TEST_CASE("cuda: bfloat16 products: random routings, sizes and layouts") {
   OnDevice on;
   std::mt19937 random(7);
   const auto draw = [&](Index least, Index most) {

@@ -75,14 +75,14 @@ void check() {
 
 }  // namespace
 
-TEST_CASE("cuda: a tile that ends inside of its block, two matrices, floats and bfloat16") {
+TEST_CASE("cuda: bfloat16 tiles: edge tiles, two matrices, both operand types") {
   check<Bf16Skinny, float>();
   check<Bf16Skinny, Bfloat16>();
   check<Bf16SomeRows, float>();
   check<Bf16ManyRows, Bfloat16>();
 }
 
-TEST_CASE("tiles fit the shared memory of a block from compute capability 8.6 on") {
+TEST_CASE("bfloat16 tiles: fit shared memory from compute capability 8.6") {
   const auto bytes = []<class Shape>(Shape) {
     return Bf16Tile<Shape, Layout::along_depth, Layout::along_lines, 1>::bytes;
   };

@@ -65,7 +65,7 @@ void set_offsets(Reserved<Index>& offsets, const std::vector<Index>& values) {
 
 }  // namespace
 
-TEST_CASE("for_each, fill and for_rows reach elements beyond 2^31") {
+TEST_CASE("for_each, fill and for_rows: reach elements beyond 2^31") {
   Cuda::Context ctx;
   const Reserved<float> x(kMany);
   const LastBlocks last(1);
@@ -78,7 +78,7 @@ TEST_CASE("for_each, fill and for_rows reach elements beyond 2^31") {
   for (Index i = 1; i <= 5; ++i) CHECK(x.back(i) == static_cast<float>((kMany - i) % 1000));
 }
 
-TEST_CASE("weights beyond 2^31 are rounded") {
+TEST_CASE("packed weights: elements beyond 2^31 are rounded") {
   Cuda::Context ctx;
   constexpr Index columns = 8, rows = kMany / columns;
   const Reserved<float> w(rows * columns);
@@ -90,7 +90,7 @@ TEST_CASE("weights beyond 2^31 are rounded") {
   CHECK(rounded.back(2).bits == 0);
 }
 
-TEST_CASE("products and gradients of more than 2^31 elements") {
+TEST_CASE("products and gradients: more than 2^31 elements") {
   Cuda::Context ctx;
   const Index slots = (Index(1) << 29) + 3, depth = 4, columns = 8;  // c has 2^32 elements, a 2^31
   const Reserved<float> a(slots * depth), w(2 * depth * columns), c(slots * columns);
@@ -125,7 +125,7 @@ TEST_CASE("products and gradients of more than 2^31 elements") {
     for (Index j = 1; j <= columns; ++j) CHECK(dw.back((i - 1) * columns + j) == static_cast<float>(i) * c.back(j));
 }
 
-TEST_CASE("weights and their gradients of more than 2^31 elements") {
+TEST_CASE("weights and their gradients: more than 2^31 elements") {
   Cuda::Context ctx;
   const Index experts = 3, depth = 4000, columns = 200000;
   const Reserved<float> dw(experts * depth * columns), a(depth), dc(columns);
@@ -153,7 +153,7 @@ TEST_CASE("weights and their gradients of more than 2^31 elements") {
   CHECK(c.back(3) == 0);
 }
 
-TEST_CASE("a sum of more than 2^31 terms, its last block") {
+TEST_CASE("reduce: the last block of more than 2^31 terms") {
   Cuda::Context ctx;
   const Index blocks = detail_::device::blocks(kMany, detail_::device::kSumBlock);
   const Reserved<float> partial(blocks);
@@ -165,7 +165,7 @@ TEST_CASE("a sum of more than 2^31 terms, its last block") {
   CHECK(partial.back(1) == sum);
 }
 
-TEST_CASE("gating of more than 2^31 picks, logits and numbers of items") {
+TEST_CASE("gates: more than 2^31 picks, logits and item values") {
   Cuda::Context ctx;
   constexpr Index items = (Index(1) << 30) + 3, dim = 4, experts = 5, k = 2;
   const Reserved<float> x(items * dim), w(dim * experts), weight(items * k);
@@ -208,7 +208,7 @@ TEST_CASE("gating of more than 2^31 picks, logits and numbers of items") {
   CHECK(expert.back(4) == 0);
 }
 
-TEST_CASE("combination of more than 2^31 numbers of slots and items") {
+TEST_CASE("combine: more than 2^31 values of slots and items") {
   Cuda::Context ctx;
   constexpr Index items = (Index(1) << 29) + 3, slots = items + 1, columns = 4;
   const Reserved<Index> item_offsets(items + 1), item_slots(slots), pick(slots);

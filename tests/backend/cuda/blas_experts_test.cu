@@ -90,7 +90,7 @@ void expect_others_are_seen(bool transpose, const W& write) {
 
 }  // namespace
 
-TEST_CASE_TEMPLATE("cuda: cuBLAS experts give the products of our own", T, double, float) {
+TEST_CASE_TEMPLATE("cuda: cuBLAS experts: equal the library's own products", T, double, float) {
   for (const bool transpose : {false, true})
     for (const bool gather : {false, true}) {
       check<T>({{0, 3, 17, 0, 1, 0}, 5, 7, transpose, gather});
@@ -98,12 +98,12 @@ TEST_CASE_TEMPLATE("cuda: cuBLAS experts give the products of our own", T, doubl
     }
 }
 
-TEST_CASE_TEMPLATE("cuda: cuBLAS experts leave slots of others alone", T, double, float) {
+TEST_CASE_TEMPLATE("cuda: cuBLAS experts: do not touch slots of other experts", T, double, float) {
   check<T>({.counts = {2, 0, 40}, .depth = 12, .columns = 8, .gather = true, .first = 7, .more = 50});
   check<T>({.counts = {2, 0, 40}, .depth = 12, .columns = 8, .first = 7, .more = 50});
 }
 
-TEST_CASE_TEMPLATE("cuda: cuBLAS experts without slots, experts, columns or depth", T, double, float) {
+TEST_CASE_TEMPLATE("cuda: cuBLAS experts: empty slots, experts, columns or depth", T, double, float) {
   check<T>({.counts = {}, .depth = 4, .columns = 4});
   check<T>({.counts = {0, 0, 0}, .depth = 4, .columns = 4});
   check<T>({.counts = {0}, .depth = 4, .columns = 4, .more = 0});
@@ -111,7 +111,7 @@ TEST_CASE_TEMPLATE("cuda: cuBLAS experts without slots, experts, columns or dept
   check<T>({.counts = {3, 2}, .depth = 0, .columns = 4});
 }
 
-TEST_CASE("cuda: cuBLAS experts see offsets that a primitive has written over others") {
+TEST_CASE("cuda: cuBLAS experts: read offsets that a primitive has overwritten") {
   for (const bool transpose : {false, true}) {
     expect_others_are_seen(transpose, [](Cuda::Context& ctx, Index* to) { Cuda::from_host(ctx, 3, kOthers, to); });
     expect_others_are_seen(transpose, [](Cuda::Context& ctx, Index* to) { Cuda::for_each(ctx, 3, WriteOthers{to}); });
@@ -122,7 +122,7 @@ TEST_CASE("cuda: cuBLAS experts see offsets that a primitive has written over ot
   }
 }
 
-TEST_CASE("cuda: a forward by cuBLAS experts sees offsets that nobody told the context of") {
+TEST_CASE("cuda: cuBLAS experts: forward reads offsets changed outside the context") {
   expect_others_are_seen(false, [](Cuda::Context&, Index* to) {
     CHECK(cudaMemcpy(to, kOthers, sizeof(kOthers), cudaMemcpyHostToDevice) == cudaSuccess);
   });
@@ -131,7 +131,7 @@ TEST_CASE("cuda: a forward by cuBLAS experts sees offsets that nobody told the c
 #ifdef NDEBUG  // else what follows is found out, by another copy
 /// A backward relies on nobody writing offsets unseen: that it then gives the products of the offsets before shows that
 /// it has not asked for them again.
-TEST_CASE("cuda: a backward by cuBLAS experts takes the offsets of the product before it") {
+TEST_CASE("cuda: cuBLAS experts: backward reuses the offsets of forward") {
   Cuda::Context ctx({.blas_experts = true});
   Slots slots(ctx);
   DeviceArray<float> forward(ctx, std::vector<float>(kSlots)), backward(ctx, std::vector<float>(kSlots)),
@@ -147,13 +147,13 @@ TEST_CASE("cuda: a backward by cuBLAS experts takes the offsets of the product b
 }
 #endif
 
-TEST_CASE("cuda: cuBLAS experts of more problems than a launch takes pointers") {
+TEST_CASE("cuda: cuBLAS experts: more problems than one launch has pointers") {
   ProductCase c{.counts = std::vector<Index>(600, 1), .depth = 2, .columns = 3};
   c.counts[1] = 0;
   check<float>(c);
 }
 
-TEST_CASE("cuda: cuBLAS experts leave bfloat16 copies of the weights alone") {
+TEST_CASE("cuda: cuBLAS experts: ignore bfloat16 copies of the weights") {
   Cuda::Context ctx({.blas_experts = true});
   Slots slots(ctx);
   DeviceArray<float> c(ctx, std::vector<float>(kSlots));
@@ -164,7 +164,7 @@ TEST_CASE("cuda: cuBLAS experts leave bfloat16 copies of the weights alone") {
   CHECK(c.values() == std::vector<float>{1.001F, 1.001F, 2, 2, 2});  // 1.001 lies between two values of bfloat16
 }
 
-TEST_CASE("cuda: an epilogue may add what stands in the result") {
+TEST_CASE("cuda: an epilogue may add the previous result") {
   for (const bool blas_experts : {false, true}) {
     Cuda::Context ctx({.blas_experts = blas_experts});
     const auto a = constant_tensor<double>(ctx, 0.5, 3, 4);     // [S, depth]

@@ -21,7 +21,7 @@ struct Kept {
 
 }  // namespace
 
-TEST_CASE("cuda: a context has a stream and a cuBLAS handle of its own") {
+TEST_CASE("cuda: Context: owns a stream and a cuBLAS handle") {
   Cuda::Context ctx, other;
   CHECK(ctx.stream() != other.stream());
   CHECK(ctx.blas() == ctx.blas());
@@ -32,7 +32,7 @@ TEST_CASE("cuda: a context has a stream and a cuBLAS handle of its own") {
   CHECK(!std::is_copy_constructible_v<Cuda::Context>);
 }
 
-TEST_CASE("cuda: a context on somebody's stream leaves it to them") {
+TEST_CASE("cuda: Context: does not destroy the caller's stream") {
   cudaStream_t mine = nullptr;
   REQUIRE(cudaStreamCreate(&mine) == cudaSuccess);
   {
@@ -49,7 +49,7 @@ TEST_CASE("cuda: a context on somebody's stream leaves it to them") {
   CHECK(cudaStreamDestroy(mine) == cudaSuccess);
 }
 
-TEST_CASE("cuda: synchronize waits for the stream") {
+TEST_CASE("cuda: Context: synchronize waits for the stream") {
   Cuda::Context ctx;
   DeviceArray<double> x(ctx, std::vector<double>(32));
   Cuda::for_each(ctx, 32, Slow{x.data()});
@@ -57,7 +57,7 @@ TEST_CASE("cuda: synchronize waits for the stream") {
   CHECK(cudaStreamQuery(ctx.stream()) == cudaSuccess);
 }
 
-TEST_CASE("cuda: the next step finds the scratch of the last one") {
+TEST_CASE("cuda: Context: the next step reuses the scratch") {
   Cuda::Context ctx;
   const auto step = [&] {
     const auto mark = ctx.mark();
@@ -73,7 +73,7 @@ TEST_CASE("cuda: the next step finds the scratch of the last one") {
   CHECK(ctx.capacity() == held);
 }
 
-TEST_CASE("cuda: what a context lends it keeps") {
+TEST_CASE("cuda: Context: keeps objects that acquire returned") {
   Cuda::Context ctx;
   const Kept* first = nullptr;
   {

@@ -31,13 +31,13 @@ struct Pair {
 
 }  // namespace
 
-TEST_CASE("cuda: the backend satisfies the porting contract") {
+TEST_CASE("cuda: Cuda and CudaBf16 satisfy the Backend concept") {
   static_assert(Backend<Cuda> && Backend<CudaBf16>);
   CHECK(!Cuda::is_host);
   CHECK(!CudaBf16::is_host);
 }
 
-TEST_CASE("cuda: views and tensors of Cuda are those of CudaBf16, and back, and none of the host's") {
+TEST_CASE("cuda: views of Cuda and CudaBf16 convert, not host views") {
   Cuda::Context ctx;
   const Tensor<float, 2, Cuda> x(2, 3);
   Tensor<float, 2, CudaBf16> y(2, 3);
@@ -52,7 +52,7 @@ TEST_CASE("cuda: views and tensors of Cuda are those of CudaBf16, and back, and 
 }
 
 #ifndef NDEBUG
-TEST_CASE("cuda: with assertions, scratch that was given back is overwritten") {
+TEST_CASE("cuda: with assertions, released scratch is overwritten") {
   Cuda::Context ctx;
   const Index n = 1000;
   const Index* given_back = nullptr;
@@ -68,7 +68,7 @@ TEST_CASE("cuda: with assertions, scratch that was given back is overwritten") {
 }
 #endif
 
-TEST_CASE("cuda: views and packs travel to the device and back") {
+TEST_CASE("cuda: transfer: copies views and packs in both directions") {
   Cuda::Context ctx;
   Pair<Naive> there, back;
   there.weight.resize(2, 3);
@@ -93,7 +93,7 @@ TEST_CASE("cuda: views and packs travel to the device and back") {
                        "transfer: to.extent(0): expected 2, got 3", ArgumentError);
 }
 
-TEST_CASE("cuda: random numbers are those of any backend") {
+TEST_CASE("cuda: random numbers equal those on other backends") {
   Cuda::Context ctx;
   Naive::Context naive;
   const auto x = uniform_tensor<double>(ctx, Seed{3}, 2, 5, 7);

@@ -8,12 +8,12 @@
 using namespace gatefold;
 using namespace gatefold::detail_::device;
 
-TEST_CASE("cuda: a program knows what its code was compiled for") {
+TEST_CASE("cuda: device_code: is not plain") {
   // These tests are compiled for 8.0 and newer; only those named after Hopper for sm_90a, unless on hardware all are.
   CHECK(device_code() != DeviceCode::plain);
 }
 
-TEST_CASE("code without tensor cores is refused where they are needed") {
+TEST_CASE("expect_tensor_cores: throws for code without tensor cores") {
   CHECK_NOTHROW(expect_tensor_cores(DeviceCode::tensor_cores));
   CHECK_NOTHROW(expect_tensor_cores(DeviceCode::hopper));
   CHECK_THROWS_WITH_AS(expect_tensor_cores(DeviceCode::plain),
@@ -22,7 +22,7 @@ TEST_CASE("code without tensor cores is refused where they are needed") {
                        DeviceError);
 }
 
-TEST_CASE("a kernel without code has a bound that none of its launches fits, whoever launches it") {
+TEST_CASE("kernel without device code: every launch fails") {
   cudaFuncAttributes attributes{};
   REQUIRE(cudaFuncGetAttributes(&attributes, hopper_kernel<false, Layout::along_lines, 1, float, functor::Store>) ==
           cudaSuccess);

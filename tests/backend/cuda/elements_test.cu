@@ -100,7 +100,7 @@ __global__ void device_kernel(const float* a, float* exponentials, float* recipr
 
 }  // namespace
 
-TEST_CASE("cuda: neighbours are read and written up to their count, aligned or not") {
+TEST_CASE("cuda: Elements: moves count neighbours, aligned or not") {
   check_moves<4, float, float>();
   check_moves<4, Bfloat16, float>();
   check_moves<8, float, Bfloat16>();
@@ -108,7 +108,7 @@ TEST_CASE("cuda: neighbours are read and written up to their count, aligned or n
   check_moves<2, float, float>();
 }
 
-TEST_CASE("cuda: arithmetic of neighbours has the bits of that of each") {
+TEST_CASE("cuda: Elements: arithmetic has the bits of single values") {
   Cuda::Context ctx;
   auto a = test::random_vector<float>(8, 1);
   a[3] = -0.f;
@@ -123,7 +123,7 @@ TEST_CASE("cuda: arithmetic of neighbours has the bits of that of each") {
   }
 }
 
-TEST_CASE("cuda: exponentials and reciprocals of neighbours are the device's own") {
+TEST_CASE("cuda: Elements: exponentials and reciprocals equal the device functions") {
   Cuda::Context ctx;
   const std::vector<float> a{0.f, 1.f, -1.f, 20.f, -20.f, 1e30f, -1e30f, 0.3f};
   test::DeviceArray<float> on_a(ctx, a), exponentials(ctx, a), reciprocals(ctx, a);

@@ -134,13 +134,13 @@ struct Functions {
 
 }  // namespace
 
-TEST_CASE("cuda: an epilogue on eight columns is that of single ones") {
+TEST_CASE("cuda: an epilogue of eight columns equals single columns") {
   check_activation<Gelu>();
   check_activation<Silu>();
   check_activation<Relu>();
 }
 
-TEST_CASE("cuda: what takes single values is called with them") {
+TEST_CASE("cuda: a scalar epilogue is called for single values") {
   check_activation<Gelu, true>();
   Cuda::Context ctx;
   const auto v = test::random_vector<float>(24, 1);
@@ -149,7 +149,7 @@ TEST_CASE("cuda: what takes single values is called with them") {
       ctx, Values{}, v, v, [&](Index i) { return double(v[static_cast<std::size_t>(i)] + float(30 + i)); }, 1e-6);
 }
 
-TEST_CASE("cuda: two sums") {
+TEST_CASE("cuda: an epilogue of two sums") {
   Cuda::Context ctx;
   auto v = test::random_vector<float>(24, 1), w = test::random_vector<float>(24, 2);
   for (float& x : w) x += 2;
@@ -158,7 +158,7 @@ TEST_CASE("cuda: two sums") {
       [&](Index i) { return double(v[static_cast<std::size_t>(i)]) / double(w[static_cast<std::size_t>(i)]); }, 1e-6);
 }
 
-TEST_CASE("cuda: every function of an activation") {
+TEST_CASE("cuda: every activation function on vectors equals single values") {
   Cuda::Context ctx;
   auto v = test::random_vector<float>(24, 1);
   for (float& x : v) x += x < 0 ? -0.5f : 0.5f;

@@ -43,7 +43,7 @@ std::string difference_of_groups(const std::vector<Index>& keys, Index groups) {
 
 }  // namespace
 
-TEST_CASE("cuda: no keys, no groups") {
+TEST_CASE("cuda: group_by: no keys, no groups") {
   CHECK(difference_of_groups({}, 0) == "");
   CHECK(difference_of_groups({}, 3) == "");
   CHECK(difference_of_groups({}, 2000) == "");
@@ -52,14 +52,14 @@ TEST_CASE("cuda: no keys, no groups") {
   CHECK_NOTHROW(Cuda::group_by(ctx, View<const Index, 1, Cuda>{}, View<Index, 1, Cuda>{}, View<Index, 1, Cuda>{}));
 }
 
-TEST_CASE("cuda: one group, and groups that are empty at either end and in between") {
+TEST_CASE("cuda: group_by: one group, and empty groups anywhere") {
   CHECK(difference_of_groups({0, 0, 0, 0}, 1) == "");
   CHECK(difference_of_groups({3, 5, 3, 3, 5}, 9) == "");
   CHECK(difference_of_groups({8, 0, 8}, 9) == "");
   CHECK(difference_of_groups({3000, 5, 3000, 1024}, 3001) == "");
 }
 
-TEST_CASE("cuda: keys that are no group are left out") {
+TEST_CASE("cuda: group_by: skips keys that are not a group") {
   CHECK(difference_of_groups({-1, 2, -7, 0, 2, -1}, 3) == "");
   CHECK(difference_of_groups({-1, -1}, 3) == "");
   CHECK(difference_of_groups({3, 2, 4, 0, 1000}, 3) == "");
@@ -71,7 +71,7 @@ TEST_CASE("cuda: keys that are no group are left out") {
   CHECK(difference_of_groups({1, word + 1, 0, -word, most, least, word, 1, -word + 1}, 1500) == "");
 }
 
-TEST_CASE("cuda: positions of one group stay in order, for as many keys as CUB has algorithms") {
+TEST_CASE("cuda: group_by: is stable for every CUB algorithm") {
   for (const Index n : {1, 31, 33, 256, 1000, 4096, 4999, 5000, 5633, 8193}) {
     CAPTURE(n);
     CHECK(difference_of_groups(random_integers(n, -2, 11, 1), 8) == "");
@@ -79,7 +79,7 @@ TEST_CASE("cuda: positions of one group stay in order, for as many keys as CUB h
   }
 }
 
-TEST_CASE("cuda: numbers of groups around powers of two, and many") {
+TEST_CASE("cuda: group_by: numbers of groups around powers of two") {
   for (const Index groups : {2, 3, 4, 255, 256, 257, 1023, 1024, 1025}) {
     CAPTURE(groups);
     CHECK(difference_of_groups(random_integers(700, -3, groups + 6, 2), groups) == "");
@@ -88,7 +88,7 @@ TEST_CASE("cuda: numbers of groups around powers of two, and many") {
   CHECK(difference_of_groups({69999, 65536, 65535, 0, 69999, 70000}, 70000) == "");
 }
 
-TEST_CASE("cuda: more keys or groups than 31 bits are refused before anything is written") {
+TEST_CASE("cuda: group_by: sizes beyond 31 bits throw before writing") {
   Cuda::Context ctx;
   const auto error_of = [&](Index keys, Index groups) {
     try {
@@ -103,7 +103,7 @@ TEST_CASE("cuda: more keys or groups than 31 bits are refused before anything is
   CHECK(ctx.capacity() == 0);
 }
 
-TEST_CASE("cuda: an algorithm in scratch gives its memory back, and says which call failed") {
+TEST_CASE("cuda: CUB call: releases scratch and names the failed call") {
   Cuda::Context ctx;
   int calls = 0;
   const auto asks_for = [&](std::size_t need) {

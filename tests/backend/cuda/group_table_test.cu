@@ -32,7 +32,7 @@ TablePlan plan_of(const KeyTable& t) {
 
 }  // namespace
 
-TEST_CASE("cuda: a table of keys is grouped, and its slots found back") {
+TEST_CASE("cuda: group_table: equals its definition and finds each key's slot") {
   for (const KeyTable& t : tables()) {
     CAPTURE(t.rows);
     CAPTURE(t.columns);
@@ -41,12 +41,12 @@ TEST_CASE("cuda: a table of keys is grouped, and its slots found back") {
   }
 }
 
-TEST_CASE("cuda: more sums than a round of one block holds") {
+TEST_CASE("cuda: group_table: more sums than one block handles per round") {
   const KeyTable t = table(9000, 2, 700);
   CHECK(plan_of(t) == defined(t));
 }
 
-TEST_CASE("what is no table for counting goes the way of group_by") {
+TEST_CASE("cuda: group_table: unsuitable tables fall back to group_by") {
   using detail_::device::fits_table;
   using detail_::device::TableTile;
   CHECK(fits_table(0, 1, 1));

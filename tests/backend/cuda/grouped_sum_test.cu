@@ -64,13 +64,15 @@ void check_all() {
 
 }  // namespace
 
-TEST_CASE("a narrow matrix gives a column many threads, a wide one each warp a row") {
+TEST_CASE("grouped_sum: columns of narrow matrices get many threads") {
   for (const auto& [columns, width] : {std::pair(1, 1), std::pair(2, 2), std::pair(3, 4), std::pair(8, 8),
                                        std::pair(17, 32), std::pair(32, 32), std::pair(1000, 32)})
     CHECK(detail_::device::sum_width(columns) == width);
 }
-TEST_CASE_TEMPLATE("cuda: sums in the order they say, added or stored", T, double, float) { check_all<T>(); }
-TEST_CASE("cuda: an expert's sum has the same bits alone and among others, in one level and in two") {
+TEST_CASE_TEMPLATE("cuda: grouped_sum: sums in the documented order, added or stored", T, double, float) {
+  check_all<T>();
+}
+TEST_CASE("cuda: grouped_sum: an expert's bits do not depend on others") {
   const Index columns = 6, count = 200;
   const auto own = random_vector<float>(count * columns, 1);
   auto others = random_vector<float>(1000 * columns, 2);
@@ -80,7 +82,7 @@ TEST_CASE("cuda: an expert's sum has the same bits alone and among others, in on
   among.resize(static_cast<std::size_t>(columns));
   CHECK(difference(alone, among) == "");
 }
-TEST_CASE("cuda: the sum over many rows of a narrow matrix has no long chain") {
+TEST_CASE("cuda: grouped_sum: many rows are not summed in one chain") {
   // Each term rounds by up to half a unit of the sum so far: one chain would be off by a thousand times as much.
   const Index n = 1 << 16;
   const std::vector<float> tenths(static_cast<std::size_t>(n), 0.1f);

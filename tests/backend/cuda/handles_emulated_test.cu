@@ -28,7 +28,7 @@ std::string error_of(const F& f) {
 
 }  // namespace
 
-TEST_CASE("without a device a stream says so, and leaves no error behind") {
+TEST_CASE("Stream: without a device it throws and clears the error") {
   cuda_emulator::options().devices = 0;
   const std::string message = "Cuda::Context: no CUDA device: no CUDA-capable device is detected";
   CHECK(error_of([] { detail_::device::Stream(); }) == message);
@@ -39,7 +39,7 @@ TEST_CASE("without a device a stream says so, and leaves no error behind") {
   CHECK_NOTHROW(detail_::device::Stream());
 }
 
-TEST_CASE("a stream is its device's, whichever is current later; flags, handle and workspace are made there") {
+TEST_CASE("Stream: keeps its device, also for flags, handle and workspace") {
   cuda_emulator::options().devices = 2;
   const auto owner = [](const void* pointer) {
     cudaPointerAttributes attributes;
@@ -66,20 +66,20 @@ TEST_CASE("a stream is its device's, whichever is current later; flags, handle a
   CHECK(current == 0);
 }
 
-TEST_CASE("a stream that cannot be made") {
+TEST_CASE("Stream: throws if the stream cannot be created") {
   fail("cudaStreamCreate", 0, cudaErrorMemoryAllocation);
   CHECK(error_of([] { detail_::device::Stream(); }) == "cudaStreamCreate: cudaErrorMemoryAllocation: out of memory");
   CHECK(calls()["cudaStreamDestroy"] == 0);
 }
 
-TEST_CASE("only a stream of one's own is destroyed") {
+TEST_CASE("Stream: destroys only a stream it has created") {
   { const detail_::device::Stream stream; }
   CHECK(calls()["cudaStreamDestroy"] == 1);
   { const detail_::device::Stream stream(nullptr); }
   CHECK(calls()["cudaStreamDestroy"] == 1);
 }
 
-TEST_CASE("cuBLAS is begun by its first use, once") {
+TEST_CASE("Blas: creates the handle once, on first use") {
   {
     const detail_::device::Stream stream(nullptr);
     detail_::device::Blas blas(stream);
@@ -99,7 +99,7 @@ TEST_CASE("cuBLAS is begun by its first use, once") {
   CHECK(calls()["cudaFree"] == 1);
 }
 
-TEST_CASE("what a failed beginning has made, the next one uses") {
+TEST_CASE("Blas: a retry reuses objects of a failed initialization") {
   const detail_::device::Stream stream(nullptr);
   detail_::device::Blas blas(stream);
   for (const char* call : {"cublasCreate", "cudaMalloc", "cublasSetStream", "cublasSetWorkspace"}) {

@@ -11,7 +11,7 @@
 
 using namespace gatefold;
 
-TEST_CASE("on a device, for as long as a scope") {
+TEST_CASE("OnDevice: selects a device for one scope") {
   int count = 0, before = -1;
   REQUIRE(cudaGetDeviceCount(&count) == cudaSuccess);
   REQUIRE(cudaGetDevice(&before) == cudaSuccess);
@@ -31,9 +31,9 @@ TEST_CASE("on a device, for as long as a scope") {
   CHECK(current() == before);
 }
 
-TEST_CASE("there is a device where these tests run") { CHECK_NOTHROW(detail_::device::expect_device()); }
+TEST_CASE("device: these tests run with a CUDA device") { CHECK_NOTHROW(detail_::device::expect_device()); }
 
-TEST_CASE("a device of too low a compute capability is refused") {
+TEST_CASE("expect_capability: throws if compute capability is too low") {
   CHECK_NOTHROW(detail_::device::expect_capability(0, 75));
   int major = 0, minor = 0;
   REQUIRE(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0) == cudaSuccess);
@@ -46,7 +46,7 @@ TEST_CASE("a device of too low a compute capability is refused") {
                        DeviceError);
 }
 
-TEST_CASE("a stream of one's own, and another") {
+TEST_CASE("Stream: two streams are different and usable") {
   const detail_::device::Stream stream, other;
   CHECK(stream.get() != nullptr);
   CHECK(stream.get() == stream.get());
@@ -54,7 +54,7 @@ TEST_CASE("a stream of one's own, and another") {
   CHECK(cudaStreamSynchronize(stream.get()) == cudaSuccess);
 }
 
-TEST_CASE("somebody's stream outlives the object that holds it") {
+TEST_CASE("Stream: does not destroy the caller's stream") {
   cudaStream_t mine = nullptr;
   REQUIRE(cudaStreamCreate(&mine) == cudaSuccess);
   {
@@ -66,7 +66,7 @@ TEST_CASE("somebody's stream outlives the object that holds it") {
   CHECK(detail_::device::Stream(nullptr).get() == nullptr);
 }
 
-TEST_CASE("streams know the multiprocessors of their device") {
+TEST_CASE("Stream: returns the number of multiprocessors of its device") {
   int current = 0, count = 0;
   REQUIRE(cudaGetDevice(&current) == cudaSuccess);
   REQUIRE(cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, current) == cudaSuccess);
@@ -101,7 +101,7 @@ class FlagValues {
 
 }  // namespace
 
-TEST_CASE("flags are made at their first use, all 0, and then left to those who raise them") {
+TEST_CASE("Flags: allocated as 0 on first use, later unchanged") {
   const detail_::device::Stream stream;
   detail_::device::Flags flags(stream);
   FlagValues values(stream);
@@ -113,7 +113,7 @@ TEST_CASE("flags are made at their first use, all 0, and then left to those who 
   CHECK(values.all_are(-1, first));
 }
 
-TEST_CASE("flags that were made for a graph are cleared by it, and by their next use outside") {
+TEST_CASE("Flags: a graph clears its flags, as does later use") {
   const detail_::device::Stream stream;
   detail_::device::Flags flags(stream);
   FlagValues values(stream);
@@ -136,7 +136,7 @@ TEST_CASE("flags that were made for a graph are cleared by it, and by their next
   CHECK(cudaGraphDestroy(graph) == cudaSuccess);
 }
 
-TEST_CASE("one cuBLAS handle for all calls, on the stream it was made for") {
+TEST_CASE("Blas: one handle for all calls, on its stream") {
   const detail_::device::Stream stream;
   detail_::device::Blas blas(stream);
   const cublasHandle_t handle = blas.get();
@@ -147,7 +147,7 @@ TEST_CASE("one cuBLAS handle for all calls, on the stream it was made for") {
   CHECK(used == stream.get());
 }
 
-TEST_CASE("handles have one owner") {
+TEST_CASE("Stream, Flags and Blas: cannot be copied or moved") {
   CHECK(!std::is_copy_constructible_v<detail_::device::Stream>);
   CHECK(!std::is_move_constructible_v<detail_::device::Stream>);
   CHECK(!std::is_copy_constructible_v<detail_::device::Flags>);

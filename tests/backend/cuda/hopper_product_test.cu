@@ -119,7 +119,7 @@ void check_column_sums(Index depth, Index columns) {
 
 }  // namespace
 
-TEST_CASE("cuda: Hopper's products, aligned or not, gathered or not, transposed or not") {
+TEST_CASE("cuda: Hopper products: equal naive sums for every layout") {
   OnDevice on;
   REQUIRE(on.ctx.has_hopper_code());
   for (const bool transpose : {false, true})
@@ -141,7 +141,7 @@ TEST_CASE("cuda: Hopper's products, aligned or not, gathered or not, transposed 
       }
 }
 
-TEST_CASE("cuda: Hopper's gradients of weights, added and stored, gathered on either side") {
+TEST_CASE("cuda: Hopper gradients: added or stored, gathered on either side") {
   OnDevice on;
   REQUIRE(on.ctx.has_hopper_code());
   for (const bool accumulate : {false, true})
@@ -159,7 +159,7 @@ TEST_CASE("cuda: Hopper's gradients of weights, added and stored, gathered on ei
     }
 }
 
-TEST_CASE("cuda: Hopper's products have the bits of those of all devices") {
+TEST_CASE("cuda: Hopper products: have the bits of the general kernel") {
   check_bits<Layout::along_lines, 1, float>(136, 300);
   check_bits<Layout::along_depth, 1, float>(136, 300);
   check_bits<Layout::along_lines, 2, Bfloat16>(200, 140);
@@ -168,14 +168,14 @@ TEST_CASE("cuda: Hopper's products have the bits of those of all devices") {
   check_bits<Layout::along_depth, 2, Bfloat16, functor::Store, 2>(136, 260);
 }
 
-TEST_CASE("cuda: Hopper's products read rows that were rounded once, in slot order") {
+TEST_CASE("cuda: Hopper products: read rows rounded once, in slot order") {
   for (const bool gather : {false, true})
     for (const Index count : {200, 9})  // of few slots Hopper's kernel sums the gradient alone
       check_rounded_once({.counts = {count, 0, count / 2}, .depth = 136, .columns = 140, .gather = gather, .first = 5});
   check_pair_in_place({.counts = {140, 0, 129}, .depth = 136, .columns = 130});
 }
 
-TEST_CASE("cuda: Hopper's sums over columns, with the bits of those of all devices") {
+TEST_CASE("cuda: Hopper column sums: same bits as the general kernel") {
   OnDevice on;
   for (const auto& [depth, columns, gather] :
        {std::tuple(64, 256, false), std::tuple(136, 300, true), std::tuple(13, 129, false)}) {
@@ -188,7 +188,7 @@ TEST_CASE("cuda: Hopper's sums over columns, with the bits of those of all devic
   }
 }
 
-TEST_CASE("cuda: Hopper's sums of two products") {
+TEST_CASE("cuda: Hopper sums of two products: equal naive sums") {
   OnDevice on;
   for (const auto& [depth, columns, kind] :
        {std::tuple(64, 256, Values::reals), std::tuple(200, 300, Values::integers), std::tuple(13, 129, Values::reals)})
@@ -206,9 +206,7 @@ TEST_CASE("cuda: Hopper's sums of two products") {
       }
 }
 
-TEST_CASE(
-    "cuda: what is stored, or added, as it is has the same bits in whole tiles, at their edges, and where nothing is "
-    "aligned") {
+TEST_CASE("cuda: Hopper stores: same bits in whole, edge, unaligned tiles") {
   for (const Index skip : {0, 1, 2}) {
     CAPTURE(skip);
     check_bits<Layout::along_lines, 1, float, functor::Store>(136, 520, skip);
@@ -221,7 +219,7 @@ TEST_CASE(
   check_bits<Layout::along_lines, 1, Bfloat16, functor::Store>(64, 259);
 }
 
-TEST_CASE("cuda: blocks that stay go round the ring, in more tiles than the device has multiprocessors") {
+TEST_CASE("cuda: Hopper products: persistent blocks reuse the ring of tiles") {
   OnDevice on;
   const Index columns = 256 * (on.ctx.multiprocessors() / 3 + 1) - 40;
   const ProductCase c{.counts = {140, 0, 260}, .depth = 72, .columns = columns, .gather = true};
@@ -230,7 +228,7 @@ TEST_CASE("cuda: blocks that stay go round the ring, in more tiles than the devi
   CHECK(product_differs(on, c, Values::integers) == "");
 }
 
-TEST_CASE("cuda: random routings and sizes of Hopper's products") {
+TEST_CASE("cuda: Hopper products: random routings and sizes") {
   OnDevice on;
   std::mt19937 random(7);
   const auto draw = [&](Index least, Index most) {

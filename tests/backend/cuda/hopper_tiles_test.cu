@@ -45,7 +45,7 @@ static __global__ void go_round(int count, int* to) {
 
 }  // namespace
 
-TEST_CASE("cuda: tiles of slots: expert by expert, row by row, column by column") {
+TEST_CASE("cuda: Hopper tiles of slots: by expert, row, then column") {
   const std::vector<Index> offsets{5, 5, 135, 140};  // none, 130 and 5 slots
   const int columns = 300, depth = 72;
   std::vector<int> expected;
@@ -60,7 +60,7 @@ TEST_CASE("cuda: tiles of slots: expert by expert, row by row, column by column"
   CHECK(listed<false, 2>(offsets, 0, columns, depth, 10)[8 * 8] == 2);
 }
 
-TEST_CASE("cuda: tiles whose depth is slots: those of experts without any too") {
+TEST_CASE("cuda: Hopper tiles with slots as depth: include empty experts") {
   const std::vector<Index> offsets{5, 5, 135};
   const int rows = 130, columns = 20;
   std::vector<int> expected;
@@ -73,7 +73,7 @@ TEST_CASE("cuda: tiles whose depth is slots: those of experts without any too") 
   CHECK(got == expected);
 }
 
-TEST_CASE("cuda: a ring's phase changes each time round") {
+TEST_CASE("cuda: ring: the phase changes in each round") {
   Cuda::Context ctx;
   test::DeviceArray<int> to(ctx, std::vector<int>(20));
   go_round<<<1, 1, 0, ctx.stream()>>>(10, to.data());

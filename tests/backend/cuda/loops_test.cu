@@ -135,7 +135,7 @@ void check_order(Index n) {
 
 }  // namespace
 
-TEST_CASE("cuda: for_each calls f once for each index") {
+TEST_CASE("cuda: for_each: calls f once for each index") {
   for (const Index n : {0, 1, 31, 255, 256, 257, 1000}) {
     CAPTURE(n);
     CHECK(difference_of_calls(n, 300, [&](auto& ctx, Index* calls) { Cuda::for_each(ctx, n, CountIndex{calls}); }) ==
@@ -145,7 +145,7 @@ TEST_CASE("cuda: for_each calls f once for each index") {
   }
 }
 
-TEST_CASE("cuda: for_rows calls f once on each lane of each row") {
+TEST_CASE("cuda: for_rows: calls f once on each lane and row") {
   for (const Index n : {0, 1, 7, 8, 9, 70}) {
     CAPTURE(n);
     CHECK(difference_of_calls(32 * n, 300,
@@ -153,7 +153,7 @@ TEST_CASE("cuda: for_rows calls f once on each lane of each row") {
   }
 }
 
-TEST_CASE("warps that share a row fill the device, each with a part for every lane") {
+TEST_CASE("warps_of_row: warps fill the device, every lane has work") {
   for (const int multiprocessors : {1, 4, 132})
     for (const Index rows : {1, 8, 9, 16, 100, 5000})
       for (const Index parts : {0, 1, 31, 32, 63, 64, 1024, 100000}) {
@@ -168,7 +168,7 @@ TEST_CASE("warps that share a row fill the device, each with a part for every la
         CHECK(!fits(warps + 1));
       }
 }
-TEST_CASE("cuda: columns of rows are called once, whether one warp has a row or several share it") {
+TEST_CASE("cuda: for_rows: visits columns once for any warps per row") {
   Cuda::Context ctx;
   const Index some = 8 * 4 * ctx.multiprocessors();  // rows of blocks that fill the device
   for (const Index rows : {Index(1), Index(9), some / 2, some / 2 + 1, some, some + 1})
@@ -184,7 +184,7 @@ TEST_CASE("cuda: columns of rows are called once, whether one warp has a row or 
     }
 }
 
-TEST_CASE("cuda: lanes that share a row take its floats four at a time, wherever they stand, and none behind them") {
+TEST_CASE("cuda: for_rows: lanes access floats in fours, within the row") {
   Cuda::Context ctx;
   for (const Index rows : {1, 3, 40})
     for (const Index columns : {1, 3, 4, 5, 128, 130, 1023})
@@ -208,7 +208,7 @@ TEST_CASE("cuda: lanes that share a row take its floats four at a time, wherever
       }
 }
 
-TEST_CASE("cuda: fill, copy, scale and add, which run on registers elsewhere") {
+TEST_CASE("cuda: fill, copy, add_scaled, add and Scale: known results") {
   Cuda::Context ctx;
   const std::vector<double> x{1, -2, 3, 0.5, 8};
   DeviceArray<double> a(ctx, x), b(ctx, std::vector<double>(5));
@@ -223,7 +223,7 @@ TEST_CASE("cuda: fill, copy, scale and add, which run on registers elsewhere") {
   CHECK(difference({7, 7, 7, 2, 24}, b.values()) == "");
 }
 
-TEST_CASE("cuda: reduce adds to what stands there") {
+TEST_CASE("cuda: reduce: adds to the previous value") {
   Cuda::Context ctx;
   for (const Index n : {0, 1, 2, 300, 4096, 4097, 20000}) {
     CAPTURE(n);
@@ -239,14 +239,14 @@ TEST_CASE("cuda: reduce adds to what stands there") {
   CHECK(reduced<double>(ctx, {0.25}, -1) == -0.75);
 }
 
-TEST_CASE("cuda: reduce sums in the order it says, whenever it runs") {
+TEST_CASE("cuda: reduce: sums in the documented order") {
   for (const Index n : {1, 255, 4096, 4097, 20000}) {
     check_order<double>(n);
     check_order<float>(n);
   }
 }
 
-TEST_CASE("cuda: sums of more than 4096 blocks' sums") {
+TEST_CASE("cuda: reduce: sums of more than 4096 blocks") {
   Cuda::Context ctx;
   const Index n = (Index(1) << 24) + 12345;
   DeviceArray<Index> out(ctx, {0});

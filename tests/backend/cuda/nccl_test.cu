@@ -61,7 +61,7 @@ std::vector<double> expected_sum() {
 
 }  // namespace
 
-TEST_CASE("nccl: what the devices of two processes give each other has the bits of one process") {
+TEST_CASE("nccl: sums over two processes have the bits of one") {
   Processes alone(1);
   Processes::World one{&alone, 0};
   dist::Nccl without(one);  // a single rank needs no NCCL
@@ -107,7 +107,7 @@ bool has(const std::vector<std::string>& all, const std::string& sentence) {
 
 }  // namespace
 
-TEST_CASE("nccl: a call that fails throws NCCL's sentences, and the other rank hears of it") {
+TEST_CASE("nccl: a failed call throws NCCL's message on both ranks") {
   for (const std::string call :
        {"ncclGetUniqueId", "ncclCommInitRankConfig", "ncclSend", "ncclGroupEnd", "ncclCommGetAsyncError"}) {
     CAPTURE(call);
@@ -120,7 +120,7 @@ TEST_CASE("nccl: a call that fails throws NCCL's sentences, and the other rank h
   }
 }
 
-TEST_CASE("nccl: shards on another device than their process are refused") {
+TEST_CASE("nccl: throws if a shard uses another device") {
   const auto found = failures([](auto& world) { sum_on(world, 0); });
   CHECK(has(found, "Nccl.exchange: bytes: expected those of device 1, where its world was made, got device 0"));
 }

@@ -31,7 +31,7 @@ struct Skipped {
 
 }  // namespace
 
-TEST_CASE("four neighbours are read at once where base and rows allow it") {
+TEST_CASE("Four: needs aligned base and rows") {
   CHECK(sizeof(Four<float>) == 16);
   CHECK(alignof(Four<float>) == 16);
   CHECK(sizeof(Four<double>) == 32);
@@ -48,12 +48,12 @@ TEST_CASE("four neighbours are read at once where base and rows allow it") {
   CHECK(!aligned<Bfloat16>(2, 4));
 }
 
-TEST_CASE("strides are in bytes") {
+TEST_CASE("operand: strides are in bytes") {
   CHECK(operand<double>(Layout::along_depth, static_cast<const double*>(nullptr), 5).stride == 40);
   CHECK(operand<float>(Layout::rounded, static_cast<const Bfloat16*>(nullptr), 5).stride == 10);
 }
 
-TEST_CASE("cuda: without its first rows an operand begins later, or reads its list of rows from a later place") {
+TEST_CASE("cuda: operand: skipping rows moves its base or row list") {
   Cuda::Context ctx;
   test::DeviceArray<float> values(ctx, std::vector<float>(12));
   test::DeviceArray<Index> rows(ctx, {2, 0, 1}), found(ctx, std::vector<Index>(9, -1));

@@ -83,11 +83,9 @@ void check_nothing() {
 
 }  // namespace
 
-TEST_CASE_TEMPLATE("cuda: gradients are added to what stands there, or stored", T, double, float) {
+TEST_CASE_TEMPLATE("cuda: gradients are added to previous values, or stored", T, double, float) {
   check_gradients<T>();
 }
-TEST_CASE_TEMPLATE("cuda: gradients of more tiles than the device has room for", T, double, float) {
-  check_many_tiles<T>();
-}
+TEST_CASE_TEMPLATE("cuda: gradients: more tiles than fit on the device", T, double, float) { check_many_tiles<T>(); }
 TEST_CASE_TEMPLATE("cuda: gradients of many experts", T, double, float) { check_many_experts<T>(); }
-TEST_CASE_TEMPLATE("cuda: gradients of nothing: kept, or stored as 0", T, double, float) { check_nothing<T>(); }
+TEST_CASE_TEMPLATE("cuda: gradients without slots are kept, or stored as 0", T, double, float) { check_nothing<T>(); }

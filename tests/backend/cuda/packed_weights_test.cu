@@ -47,7 +47,7 @@ std::vector<std::uint16_t> packed_bits(Cuda::Context& ctx, const std::vector<flo
 
 }  // namespace
 
-TEST_CASE("cuda: weights are rounded to the nearest bfloat16, ties to even") {
+TEST_CASE("cuda: packed weights: round to nearest bfloat16, ties to even") {
   // Every exponent, denormals and the largest ones included, and what lies around a half of the last place.
   std::vector<float> x;
   for (std::uint32_t exponent = 0; exponent < 255; ++exponent)
@@ -61,7 +61,7 @@ TEST_CASE("cuda: weights are rounded to the nearest bfloat16, ties to even") {
   CHECK(difference(expected, packed_bits(ctx, x)) == "");
 }
 
-TEST_CASE("cuda: known roundings, overflow and infinity") {
+TEST_CASE("cuda: packed weights: known roundings, overflow and infinity") {
   Cuda::Context ctx;
   const float infinity = std::numeric_limits<float>::infinity(), largest = std::numeric_limits<float>::max();
   const std::vector<float> x{1,       1 + 0x1p-8f, 1 + 0x1.8p-7f, 1 + 0x1.1p-8f, -0.0f,
@@ -70,7 +70,7 @@ TEST_CASE("cuda: known roundings, overflow and infinity") {
   CHECK(difference(expected, packed_bits(ctx, x)) == "");
 }
 
-TEST_CASE("cuda: NaN stays NaN, also one whose bits are all in the lower half") {
+TEST_CASE("cuda: packed weights: NaN stays NaN for any payload bits") {
   Cuda::Context ctx;
   std::vector<float> x;
   for (const std::uint32_t bits : {0x7f800001u, 0x7fffffffu, 0xff800001u, 0xffffffffu, 0x7fc00000u, 0x7f80ffffu})
@@ -78,7 +78,7 @@ TEST_CASE("cuda: NaN stays NaN, also one whose bits are all in the lower half") 
   for (const std::uint16_t bits : packed_bits(ctx, x)) CHECK((bits & 0x7fff) > 0x7f80);
 }
 
-TEST_CASE("cuda: rounded weights stand in rows of whole units, 0 behind the last column") {
+TEST_CASE("cuda: packed weights: rows are padded with 0") {
   Cuda::Context ctx;
   const auto x = random_vector<float>(3 * 13, 1);
   DeviceArray<float> w(ctx, x);
@@ -92,7 +92,7 @@ TEST_CASE("cuda: rounded weights stand in rows of whole units, 0 behind the last
   CHECK(difference(expected, bits) == "");
 }
 
-TEST_CASE("cuda: rounded weights are found by the address of the plain ones") {
+TEST_CASE("cuda: packed weights: found by the address of the original") {
   Cuda::Context ctx;
   DeviceArray<float> w(ctx, random_vector<float>(8, 1)), other(ctx, random_vector<float>(8, 2));
   DeviceArray<double> wide(ctx, random_vector<double>(8, 3));
@@ -113,7 +113,7 @@ TEST_CASE("cuda: rounded weights are found by the address of the plain ones") {
   CHECK(packed.size() == 1);
 }
 
-TEST_CASE("cuda: weights are rounded again into the same memory, of another shape into new") {
+TEST_CASE("cuda: packed weights: reuse memory of the same shape") {
   Cuda::Context ctx;
   auto x = random_vector<float>(8, 1);
   DeviceArray<float> w(ctx, x);
@@ -134,7 +134,7 @@ TEST_CASE("cuda: weights are rounded again into the same memory, of another shap
   CHECK(packed.size() == 1);
 }
 
-TEST_CASE("cuda: a context reads packed weights as long as their use lasts") {
+TEST_CASE("cuda: Context: reads packed weights while use() result lives") {
   Cuda::Context ctx;
   DeviceArray<float> w(ctx, random_vector<float>(8, 1));
   Cuda::PackedWeights packed, empty;
@@ -152,7 +152,7 @@ TEST_CASE("cuda: a context reads packed weights as long as their use lasts") {
   CHECK(ctx.packed(w.data(), 4) == nullptr);
 }
 
-TEST_CASE("cuda: products with rounded weights are those of weights rounded by hand") {
+TEST_CASE("cuda: products with packed weights equal weights rounded by hand") {
   Cuda::Context ctx;
   const std::vector<Index> few{0, 3, 17, 0, 1}, many{0, 3, 0, 130, 97};
   for (const auto& counts : {few, many})
@@ -164,7 +164,7 @@ TEST_CASE("cuda: products with rounded weights are those of weights rounded by h
     }
 }
 
-TEST_CASE("cuda: products with rounded weights in wide strips and in large tiles") {
+TEST_CASE("cuda: products with packed weights: wide strips and large tiles") {
   Cuda::Context ctx;
   const Index wide = 32 * ctx.multiprocessors() + 4;
   for (const Index rounds : {1, 2}) {
@@ -178,7 +178,7 @@ TEST_CASE("cuda: products with rounded weights in wide strips and in large tiles
   CHECK(difference_of_pair<float, 2>(ctx, few, 12, 3, rounded) == "");
 }
 
-TEST_CASE("cuda: a product whose weights are not all packed reads the plain ones") {
+TEST_CASE("cuda: products read plain weights if not all are packed") {
   Cuda::Context ctx;
   for (const Index count : {3, 130})
     for (const std::size_t packed : {0, 1, 2}) {
@@ -189,7 +189,7 @@ TEST_CASE("cuda: a product whose weights are not all packed reads the plain ones
     }
 }
 
-TEST_CASE("cuda: transposed products, which gradients need, read the plain weights") {
+TEST_CASE("cuda: transposed products of gradients read the plain weights") {
   Cuda::Context ctx;
   for (const Index count : {3, 130}) {
     const ProductCase c{.counts = {count, 0, count}, .depth = 12, .columns = 20, .transpose = true};

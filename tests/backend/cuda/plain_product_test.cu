@@ -94,9 +94,9 @@ void check_all() {
 
 }  // namespace
 
-TEST_CASE_TEMPLATE("cuda: plain products, transposed or not, alone or added", T, double, float) { check_all<T>(); }
+TEST_CASE_TEMPLATE("cuda: gemm: transposed or not, stored or added", T, double, float) { check_all<T>(); }
 
-TEST_CASE("cuda: rows of a and b may be parts of longer ones") {
+TEST_CASE("cuda: gemm: accepts row strides larger than the row") {
   Cuda::Context ctx;
   const std::vector<double> a{1, 2, 99, 3, 4, 99}, b{5, 6, 7, 99, 8, 9, 10, 99};
   DeviceArray<double> da(ctx, a), db(ctx, b), c(ctx, std::vector<double>(6));
@@ -104,14 +104,14 @@ TEST_CASE("cuda: rows of a and b may be parts of longer ones") {
   CHECK(difference({21, 24, 27, 47, 54, 61}, c.values()) == "");
 }
 
-TEST_CASE("cuda: NaN that stands in c does not outlive a product that is not added") {
+TEST_CASE("cuda: gemm: a stored product overwrites NaN in c") {
   Cuda::Context ctx;
   DeviceArray<float> a(ctx, {2, 3}), b(ctx, {4, 5}), c(ctx, {std::nanf("")});
   Cuda::gemm(ctx, a.in(1, 2), false, b.in(2, 1), false, false, c.as(1, 1), functor::Store{});
   CHECK(c.values()[0] == 23);
 }
 
-TEST_CASE("cuda: extents that cuBLAS cannot count are refused") {
+TEST_CASE("cuda: gemm: throws if extents exceed the range of cuBLAS") {
   Cuda::Context ctx;
   const auto error_of = [&](Index m, Index n, Index k) {
     try {
@@ -128,7 +128,7 @@ TEST_CASE("cuda: extents that cuBLAS cannot count are refused") {
   CHECK(error_of(1, 1, most + 1) == message);
 }
 
-TEST_CASE("cuda: TF32 where the context lets cuBLAS use it: floats keep ten bits, doubles all") {
+TEST_CASE("cuda: gemm with TF32: floats keep ten bits, doubles all") {
   Cuda::Context ctx({.tf32 = true});
   const Index n = 64;
   const auto a = random_vector<float>(n * n, 1), b = random_vector<float>(n * n, 2);

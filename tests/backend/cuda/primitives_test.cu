@@ -82,7 +82,7 @@ struct Step {
 
 }  // namespace
 
-TEST_CASE("cuda: a copy to the host waits for what was asked before, and is finished on return") {
+TEST_CASE("cuda: to_host: waits for earlier work, complete on return") {
   Cuda::Context ctx;
   const Index n = 64;
   DeviceArray<double> x(ctx, std::vector<double>(n, -1));
@@ -94,7 +94,7 @@ TEST_CASE("cuda: a copy to the host waits for what was asked before, and is fini
   Cuda::from_host<double>(ctx, 0, nullptr, nullptr);
 }
 
-TEST_CASE("cuda: memory is aligned to 256 bytes and can be poisoned") {
+TEST_CASE("cuda: memory is aligned to 256 bytes and poison works") {
   Cuda::Context ctx;
   void* p = Cuda::allocate(100);
   CHECK(reinterpret_cast<std::uintptr_t>(p) % 256 == 0);
@@ -105,7 +105,7 @@ TEST_CASE("cuda: memory is aligned to 256 bytes and can be poisoned") {
   Cuda::release(p);
 }
 
-TEST_CASE("cuda: memory that the device does not have is an error, after which work goes on") {
+TEST_CASE("cuda: allocate: throws if memory is short, context stays usable") {
   Cuda::Context ctx;
   DeviceArray<double> x(ctx, {1, 2, 3});
   CHECK_THROWS_WITH_AS(Cuda::allocate(std::size_t(1) << 55), "cudaMalloc: cudaErrorMemoryAllocation: out of memory",
@@ -114,8 +114,7 @@ TEST_CASE("cuda: memory that the device does not have is an error, after which w
   CHECK(difference({2, 4, 6}, x.values()) == "");
 }
 
-TEST_CASE_TEMPLATE("cuda: after a first step nothing is allocated, and a step can be captured in a graph", B, Cuda,
-                   CudaBf16) {
+TEST_CASE_TEMPLATE("cuda: later steps allocate no memory and can be captured", B, Cuda, CudaBf16) {
   typename B::Context ctx;
   Step<B> step(ctx);
   step.run();

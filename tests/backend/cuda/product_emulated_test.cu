@@ -64,7 +64,7 @@ Share share_of(const std::string& kernel, const std::vector<Index>& counts) {
 
 }  // namespace
 
-TEST_CASE("few rows are judged for each expert, whatever they are on average") {
+TEST_CASE("grouped_gemm: chooses the kernel per expert, not by average") {
   // 53 and 13 on average
   const std::vector<Index> one_hot{200, 0, 3, 32, 33}, hot_among_many{100, 1, 1, 1, 1, 1, 1, 1};
   CHECK(share_of("skinny", one_hot) == Share{35, 1});
@@ -73,13 +73,13 @@ TEST_CASE("few rows are judged for each expert, whatever they are on average") {
   CHECK(share_of("slots_are_rows", hot_among_many) == Share{100, 1});
 }
 
-TEST_CASE("where no expert can have more than few rows, one kernel is launched") {
+TEST_CASE("grouped_gemm: launches one kernel if all experts have few rows") {
   CHECK(share_of("skinny", {20, 0, 12}) == Share{32, 1});
   CHECK(share_of("slots_are_rows", {20, 0, 12}) == Share{0, 0});
   CHECK(share_of("slots_are_rows", {20, 0, 13}) == Share{0, 1});  // one could have had them all
 }
 
-TEST_CASE("the room for a kernel's blocks is asked once") {
+TEST_CASE("grouped_gemm: queries the occupancy once") {
   Product product({200, 40});
   const auto asked = [] { return calls()["cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags"]; };
   product.run();

@@ -96,7 +96,7 @@ void check_shape() {
 
 }  // namespace
 
-TEST_CASE("shapes fit a block and its warps") {
+TEST_CASE("row products: shapes fit a block and its warps") {
   check_shape<detail_::device::FewColumns>();
   check_shape<detail_::device::SkinnyOfFewColumns>();
   check_shape<detail_::device::SeveralColumns>();
@@ -107,13 +107,13 @@ TEST_CASE("shapes fit a block and its warps") {
   check_shape<detail_::device::SkinnyOfMostColumns>();
 }
 
-TEST_CASE_TEMPLATE("cuda: rows of every shape", T, float, double) {
+TEST_CASE_TEMPLATE("cuda: gemm_rows: every shape of row tile", T, float, double) {
   Cuda::Context ctx;
   for (const Index columns : {1, 5, 8, 9, 16, 17, 32, 33, 64, 65}) check<T>(ctx, {35, 68, columns});
   for (const Index columns : {0, 1}) check<T>(ctx, {3, 5, detail_::device::most_copied_columns<T> + columns});
   for (const Index lines : {0, 1, 8, 9}) check<T>(ctx, {lines, 7, 257});
 }
-TEST_CASE_TEMPLATE("cuda: rows past the last, and depths past the last tile", T, float, double) {
+TEST_CASE_TEMPLATE("cuda: gemm_rows: partial last rows and partial last depths", T, float, double) {
   Cuda::Context ctx;
   for (const Index lines : {0, 1, 31, 32, 33, 64, 70}) check<T>(ctx, {lines, 36, 8});
   for (const Index depth : {0, 1, 3, 4, 16, 31, 32, 33, 64, 96, 128, 160, 200}) check<T>(ctx, {33, depth, 8});
@@ -121,7 +121,7 @@ TEST_CASE_TEMPLATE("cuda: rows past the last, and depths past the last tile", T,
   for (const Index depth : {0, 2, 16, 64, 65, 300}) check<T>(ctx, {19, depth, 14});
   for (const Index depth : {0, 2, 16, 100}) check<T>(ctx, {33, depth, 40});
 }
-TEST_CASE_TEMPLATE("cuda: rows enough for a large block on every multiprocessor, and one too few", T, float, double) {
+TEST_CASE_TEMPLATE("cuda: gemm_rows: row counts around one large block per multiprocessor", T, float, double) {
   Cuda::Context ctx;
   const auto last_skinny = [&]<class Shape>(Shape) {
     const Index lines = Shape::rows * (ctx.multiprocessors() - 1);
@@ -140,7 +140,7 @@ TEST_CASE_TEMPLATE("cuda: rows enough for a large block on every multiprocessor,
   for (const Index lines : {most, most + 1, most + 65}) check<T>(ctx, {lines, 36, 64});
   check<T>(ctx, {most + 130, 9, 37, true});
 }
-TEST_CASE_TEMPLATE("cuda: operands that are transposed, or begin anywhere", T, float, double) {
+TEST_CASE_TEMPLATE("cuda: gemm_rows: transposed and unaligned operands", T, float, double) {
   Cuda::Context ctx;
   for (const Index columns : {3, 8, 20, 64, 70}) {
     check<T>(ctx, {34, 44, columns, true});
@@ -149,7 +149,7 @@ TEST_CASE_TEMPLATE("cuda: operands that are transposed, or begin anywhere", T, f
   }
 }
 
-TEST_CASE("cuda: NaN and infinity stay in their row and column") {
+TEST_CASE("cuda: gemm_rows: NaN and infinity stay in row and column") {
   Cuda::Context ctx;
   const Index lines = 40, depth = 37, columns = 6;
   auto a = random_vector<double>(lines * depth, 1), b = random_vector<double>(depth * columns, 2);

@@ -21,7 +21,7 @@ bool is_held(void* p) {
 
 }  // namespace
 
-TEST_CASE("what is retired in a scope is kept until its keeper ends, and by nobody outside") {
+TEST_CASE("Retired: keeps memory retired in its scope until it ends") {
   void *mine = Cuda::allocate(16), *nested = Cuda::allocate(16);
   CHECK_FALSE(detail_::device::Retired::keep(mine));
   {
@@ -40,7 +40,7 @@ TEST_CASE("what is retired in a scope is kept until its keeper ends, and by nobo
   }
 }
 
-TEST_CASE("what an object of a pool outgrows is kept where something was captured") {
+TEST_CASE("ObjectPool: keeps outgrown memory after a capture") {
   Cuda::Context ctx;
   const auto grow = [&](Index size) {
     const auto borrowed = ctx.acquire<Tensor<float, 1, Cuda>>();

@@ -63,7 +63,7 @@ void check(Index tiles, int steps, Index blocks) {
 
 }  // namespace
 
-TEST_CASE("a schedule deals every step once, in order, and no block has more than its share") {
+TEST_CASE("Schedule: assigns every step once, in order, evenly") {
   for (const Index blocks : {1, 2, 3, 7, 132})
     for (const int steps : {1, 2, 5, 64})
       for (const Index tiles : {Index(0), Index(1), blocks - 1, blocks, blocks + 1, 2 * blocks - 1, 2 * blocks,
@@ -71,7 +71,7 @@ TEST_CASE("a schedule deals every step once, in order, and no block has more tha
         check(tiles, steps, blocks);
 }
 
-TEST_CASE("a schedule keeps tiles in rounds while there are many") {
+TEST_CASE("Schedule: assigns whole tiles in rounds while many are left") {
   const Schedule schedule(10, 4, 3);  // 3 to a block, one more: two rounds, then 4 tiles of 4 steps for 3 blocks
   const auto is = [](const TilePart& part, Index tile, int begin, int end) {
     return part.tile == tile && part.begin == begin && part.end == end;

@@ -31,7 +31,7 @@ void check_strip() {
 
 }  // namespace
 
-TEST_CASE("strips: rings have room for two tiles and fit a block, and threads share fours evenly") {
+TEST_CASE("strips: the ring fits a block, threads share work evenly") {
   check_strip<WideStrip>();
   check_strip<NarrowStrip>();
 }

@@ -23,7 +23,7 @@ static __global__ void nothing() {}
 
 }  // namespace
 
-TEST_CASE("a failed call of CUDA: the call, the name of the error and CUDA's sentence") {
+TEST_CASE("expect_success: CUDA error gives call, name and description") {
   CHECK(error_of([] { detail_::device::expect_success(cudaErrorMemoryAllocation, "cudaMalloc"); }) ==
         "cudaMalloc: cudaErrorMemoryAllocation: out of memory");
   CHECK(error_of([] { detail_::device::expect_success(cudaErrorInvalidValue, "cudaMemcpyAsync"); }) ==
@@ -31,13 +31,13 @@ TEST_CASE("a failed call of CUDA: the call, the name of the error and CUDA's sen
   CHECK_NOTHROW(detail_::device::expect_success(cudaSuccess, "cudaMalloc"));
 }
 
-TEST_CASE("a failed call of cuBLAS: the same") {
+TEST_CASE("expect_success: cuBLAS error gives call, name and description") {
   CHECK(error_of([] { detail_::device::expect_success(CUBLAS_STATUS_ALLOC_FAILED, "cublasCreate"); }) ==
         "cublasCreate: CUBLAS_STATUS_ALLOC_FAILED: the resource allocation failed");
   CHECK_NOTHROW(detail_::device::expect_success(CUBLAS_STATUS_SUCCESS, "cublasCreate"));
 }
 
-TEST_CASE("a launch that cannot be is reported once") {
+TEST_CASE("expect_launched: reports an invalid launch once") {
   nothing<<<1, 2048>>>();
   CHECK(error_of([] { detail_::device::expect_launched("Cuda::for_each"); }) ==
         "Cuda::for_each: cudaErrorInvalidValue: invalid argument");
@@ -46,7 +46,7 @@ TEST_CASE("a launch that cannot be is reported once") {
   CHECK(cudaDeviceSynchronize() == cudaSuccess);
 }
 
-TEST_CASE("an error that was thrown is not found again by the next launch") {
+TEST_CASE("expect_launched: does not report an error thrown before") {
   void* memory = nullptr;
   CHECK_THROWS_AS(detail_::device::expect_success(cudaMalloc(&memory, std::size_t(1) << 55), "cudaMalloc"),
                   DeviceError);

@@ -56,7 +56,7 @@ void check() {
 
 }  // namespace
 
-TEST_CASE("cuda: a warp multiplies matrices as they lie and transposed") {
+TEST_CASE("cuda: tensor core: a warp multiplies plain and transposed matrices") {
   check<false, false>();
   check<false, true>();
   check<true, false>();

@@ -9,7 +9,7 @@
 
 using namespace gatefold;
 
-TEST_CASE("cuda: a matrix of whole units can be described, one of others cannot") {
+TEST_CASE("cuda: tensor_map: accepts rows of whole units only") {
   Cuda::Context ctx;
   test::DeviceArray<Bfloat16> values(ctx, std::vector<Bfloat16>(4 * 24));
   CHECK_NOTHROW(detail_::device::tensor_map(values.data(), 24, 24, 4, 1, 96));

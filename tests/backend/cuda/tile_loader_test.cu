@@ -102,11 +102,9 @@ void check_layouts() {
 
 }  // namespace
 
-TEST_CASE_TEMPLATE("cuda: lines however they lie in memory, and 0 past the depth", T, double, float) {
-  check_layouts<T>();
-}
+TEST_CASE_TEMPLATE("cuda: tile loader: reads any layout, writes 0 past depth", T, double, float) { check_layouts<T>(); }
 
-TEST_CASE("cuda: threads of which some move more than others") {
+TEST_CASE("cuda: tile loader: threads may copy different amounts") {
   for (const Layout layout : {Layout::along_depth, Layout::along_lines})
     for (const bool gather : {false, true}) {
       check<true, float, kUneven>({layout, 36, 20, gather});
@@ -115,7 +113,7 @@ TEST_CASE("cuda: threads of which some move more than others") {
   check<true, float, kUneven>({Layout::rounded, 36, 20});
 }
 
-TEST_CASE("cuda: lines of rounded weights") {
+TEST_CASE("cuda: tile loader: lines of rounded weights") {
   check<true, float>({Layout::rounded, 36, 20});
   check<true, float>({Layout::rounded, 64, 48});
   check<false, float>({Layout::rounded, 33, 17});

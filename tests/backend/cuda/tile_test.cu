@@ -25,7 +25,7 @@ void check() {
 
 }  // namespace
 
-TEST_CASE("a shape is what its parameters say") {
+TEST_CASE("TileShape: has the extents of its parameters") {
   using Shape = TileShape<64, 32, 8, 2, 1, true, 3>;
   CHECK(Shape::rows == 64);
   CHECK(Shape::columns == 32);
@@ -37,7 +37,7 @@ TEST_CASE("a shape is what its parameters say") {
   CHECK(Shape::threads == 64);       // two warps side by side
 }
 
-TEST_CASE("every shape in use fits its block and the device") {
+TEST_CASE("TileShape: every used shape fits block and device") {
   check<float, 1, ManyTiles<float, 1>>();
   check<float, 2, ManyTiles<float, 2>>();
   check<double, 1, ManyTiles<double, 1>>();
@@ -52,7 +52,7 @@ TEST_CASE("every shape in use fits its block and the device") {
   check<double, 2, FewTiles<double, 2>>();
 }
 
-TEST_CASE("one shape takes any operand, the others whole fours, and more rows at a time") {
+TEST_CASE("TileShape: larger shapes need operands aligned to four values") {
   CHECK(ManyTiles<float, 1>::whole);
   CHECK(SomeTiles<double, 2>::whole);
   CHECK(!FewTiles<float, 1>::whole);
@@ -60,7 +60,7 @@ TEST_CASE("one shape takes any operand, the others whole fours, and more rows at
   CHECK(SomeTiles<float, 1>::rows < ManyTiles<float, 1>::rows);
 }
 
-TEST_CASE("a shape fills a device with nine tenths of the blocks it has room for, small ones with half") {
+TEST_CASE("fills_device: needs 9/10 of resident blocks, small shapes half") {
   using Large = TileShape<128, 128, 16, 2, 2, true, 2>;
   CHECK(blocks_at_once<Large>(10) == 20);
   CHECK(!fills_device<Large>(17, 10));

@@ -162,13 +162,13 @@ void check_columns(Index columns) {
 
 }  // namespace
 
-TEST_CASE("cuda: every lane of a warp gets the bits of the butterfly") {
+TEST_CASE("cuda: warp sum: every lane has the butterfly's bits") {
   check_exchange(random_vector<double>(5 * kLanes, 1));
   check_exchange(random_vector<float>(5 * kLanes, 2));
   check_exchange(random_integers(5 * kLanes, -(Index(1) << 40), Index(1) << 41, 3));  // both halves of 64 bits travel
 }
 
-TEST_CASE("cuda: what the first lane found reaches every lane, a struct whole") {
+TEST_CASE("cuda: from_first: gives every lane the first lane's value") {
   constexpr Index rows = 3;
   Cuda::Context ctx;
   const std::vector<Index> large = random_integers(rows, -(Index(1) << 40), Index(1) << 41, 4);
@@ -185,7 +185,7 @@ TEST_CASE("cuda: what the first lane found reaches every lane, a struct whole") 
   }
 }
 
-TEST_CASE("cuda: a maximum below 0, of infinities, and in any lane") {
+TEST_CASE("cuda: warp max: negative, infinite values in any lane") {
   constexpr double infinity = std::numeric_limits<double>::infinity();
   std::vector<double> values(3 * kLanes, -7);
   values[19] = -2;
@@ -199,14 +199,14 @@ TEST_CASE("cuda: a maximum below 0, of infinities, and in any lane") {
   }
 }
 
-TEST_CASE("cuda: sums, maxima and loops over columns, the same on every lane") {
+TEST_CASE("cuda: column sums and maxima: equal on every lane") {
   for (const Index columns : {0, 1, 31, 32, 33, 100}) {
     check_columns<double>(columns);
     check_columns<float>(columns);
   }
 }
 
-TEST_CASE("cuda: max_columns passes over NaN") {
+TEST_CASE("cuda: max_columns: ignores NaN") {
   constexpr double nan = std::numeric_limits<double>::quiet_NaN(), infinity = std::numeric_limits<double>::infinity();
   constexpr Index columns = 40;
   Cuda::Context ctx;
@@ -220,7 +220,7 @@ TEST_CASE("cuda: max_columns passes over NaN") {
   CHECK(difference(expected, maxima.values()) == "");
 }
 
-TEST_CASE("cuda: rows that share a warp neither mix nor wait for each other") {
+TEST_CASE("cuda: rows that share a warp are independent") {
   check_parts<1>();
   check_parts<2>();
   check_parts<4>();

@@ -83,7 +83,7 @@ void check(int steps) {
 
 }  // namespace
 
-TEST_CASE("cuda: a warpgroup multiplies boxes as they lie and transposed") {
+TEST_CASE("cuda: warpgroup: multiplies plain and transposed boxes") {
   REQUIRE(device_code() == DeviceCode::hopper);
   for (const int steps : {1, 4}) {
     check<false, false>(steps);

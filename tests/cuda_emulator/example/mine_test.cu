@@ -11,7 +11,7 @@ static __global__ void scale(float* x, int n, float by) {
   if (i < n) x[i] *= by;
 }
 
-TEST_CASE("every element is scaled") {
+TEST_CASE("scale: scales every element") {
   const std::vector<float> before(100, 2.0f);
   std::vector<float> after(before.size());
   const std::size_t bytes = before.size() * sizeof(float);
@@ -25,7 +25,7 @@ TEST_CASE("every element is scaled") {
   CHECK(cudaFree(x) == cudaSuccess);
 }
 
-TEST_CASE("one element too many is found, and said where") {
+TEST_CASE("scale: an element past the end is reported") {
   float* x = nullptr;
   REQUIRE(cudaMalloc(&x, 100 * sizeof(float)) == cudaSuccess);
   std::string report;
