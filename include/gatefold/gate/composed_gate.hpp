@@ -133,11 +133,11 @@ struct ComposedGate {
     void set_trace(const AttentionTrace<T, B>& trace) { gatefold::set_trace(mixing, trace); }
   };
 
-  ComposedGate with_model_dim(Index model_dim) const {
+  ComposedGate with_model_dim(Index width) const {
     ComposedGate filled = *this;
-    filled.scores = gatefold::with_model_dim(scores, model_dim);
-    filled.mixing = gatefold::with_model_dim(mixing, model_dim);
-    filled.selection = gatefold::with_model_dim(selection, model_dim);
+    filled.scores = gatefold::with_model_dim(scores, width);
+    filled.mixing = gatefold::with_model_dim(mixing, width);
+    filled.selection = gatefold::with_model_dim(selection, width);
     return filled;
   }
   ComposedGate with_experts(Index count) const {

@@ -88,10 +88,10 @@ class TensorFiles {
     expect(whole, "TensorFiles.read_part", "run, part, parts", Joined{"parts of ", elements, " elements"},
            Joined{run, ", ", part, ", ", parts});
     const std::uint64_t step = size / elements * run, all = parts * step;  // bytes of a run, of one run of every part
-    std::vector<std::byte> bytes(static_cast<std::size_t>(size / parts));
+    std::vector<std::byte> bytes(size / parts);
     // Short runs are read together with the bytes between them, because a system call for each costs more than these.
     const std::uint64_t at_once = std::max<std::uint64_t>(kReadAtOnce / all, 1);
-    std::vector<std::byte> block(step < kReadAtOnce ? static_cast<std::size_t>(all * at_once) : 0);
+    std::vector<std::byte> block(step < kReadAtOnce ? all * at_once : 0);
     for (std::uint64_t from = 0, to = 0; to < bytes.size();) {
       if (block.empty()) {
         place.file->read(bytes.data() + to, step, place.begin + from + part * step);

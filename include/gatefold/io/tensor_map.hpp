@@ -98,7 +98,7 @@ inline std::vector<Piece> pieces(const MapEntry& entry, std::vector<std::uint64_
   } else {
     expect(!shape.empty(), where, at, "an extent of which there are parts", safetensors::shape_text(shape));
     shape.back() *= parts;
-    if (entry.interleaved) run = rows > 0 ? static_cast<std::size_t>(rows) : 1;
+    if (entry.interleaved) run = rows > 0 ? rows : 1;
   }
   if (entry.layout == MapEntry::transposed) std::swap(shape[shape.size() - 2], shape.back());
   std::vector<Piece> list;

@@ -21,7 +21,7 @@ namespace gatefold {
 namespace detail_::pack {
 
 /// Returns the number of characters to insert, delete or replace to turn one name into the other.
-inline std::size_t edit_distance(std::string_view a, std::string_view b) {
+[[gnu::cold]] inline std::size_t edit_distance(std::string_view a, std::string_view b) {
   std::vector<std::size_t> row(b.size() + 1);
   for (std::size_t j = 0; j <= b.size(); ++j) row[j] = j;
   for (std::size_t i = 0; i < a.size(); ++i) {
@@ -36,18 +36,24 @@ inline std::size_t edit_distance(std::string_view a, std::string_view b) {
   return row[b.size()];
 }
 /// Whether the names are equal, except for parts at the beginning of one: `branch.up` and `layers.0.branch.up`.
-inline bool same_end(std::string_view a, std::string_view b) {
+[[gnu::cold]] inline bool same_end(std::string_view a, std::string_view b) {
   if (a.size() < b.size()) std::swap(a, b);
   return !b.empty() && a.ends_with(b) && (a.size() == b.size() || a[a.size() - b.size() - 1] == '.');
 }
 /// Returns the likely names for a misspelt one: first names with the same end, then names at the least edit distance.
-inline std::vector<std::string> nearest_names(std::vector<std::string> names, std::string_view name,
-                                              std::size_t count = 3) {
-  const auto rank = [&](const std::string& of) { return std::pair(!same_end(of, name), edit_distance(of, name)); };
-  std::stable_sort(names.begin(), names.end(),
-                   [&](const std::string& a, const std::string& b) { return rank(a) < rank(b); });
-  if (names.size() > count) names.resize(count);
-  return names;
+[[gnu::cold]] inline std::vector<std::string> nearest_names(std::vector<std::string> names, std::string_view name,
+                                                            std::size_t count = 3) {
+  std::vector<std::string> nearest;
+  while (nearest.size() < count && !names.empty()) {
+    std::size_t best = 0;
+    for (std::size_t i = 1; i < names.size(); ++i) {
+      const bool end = same_end(names[i], name), end_of_best = same_end(names[best], name);
+      if (end != end_of_best ? end : edit_distance(names[i], name) < edit_distance(names[best], name)) best = i;
+    }
+    nearest.push_back(std::move(names[best]));
+    names.erase(names.begin() + static_cast<std::ptrdiff_t>(best));
+  }
+  return nearest;
 }
 
 /// Throws the error of an unknown name.

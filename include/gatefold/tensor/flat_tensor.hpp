@@ -97,7 +97,7 @@ class FlatTensor {
     const auto extents = [&]<std::size_t... D>(std::index_sequence<D...>) {
       return View<T, Rank, B>(data(), any_.extents[D]...);
     };
-    return extents(std::make_index_sequence<Rank>{});
+    return extents(std::make_index_sequence<std::size_t{Rank}>{});
   }
   Index size() const { return any_.size; }
   int rank() const { return any_.rank; }

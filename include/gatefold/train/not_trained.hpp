@@ -15,6 +15,7 @@
 #include "gatefold/core/types.hpp"
 #include "gatefold/policy/gradient_memory.hpp"
 #include "gatefold/policy/policy.hpp"
+#include "gatefold/tensor/find.hpp"
 #include "gatefold/tensor/pack.hpp"
 #include "gatefold/train/parameter_group.hpp"
 
@@ -70,7 +71,7 @@ class NotTrained {
 
  private:
   /// Whether a part of a name fits a part of a pattern.
-  static bool fits(std::string_view pattern, std::string_view part) {
+  [[gnu::cold]] static bool fits(std::string_view pattern, std::string_view part) {
     if (pattern.empty()) return part.empty();
     if (pattern[0] != '*') return !part.empty() && part[0] == pattern[0] && fits(pattern.substr(1), part.substr(1));
     return fits(pattern.substr(1), part) || (!part.empty() && fits(pattern, part.substr(1)));
@@ -81,7 +82,7 @@ class NotTrained {
     return dot == name.npos ? std::string_view{} : name.substr(dot + 1);
   }
   /// Whether the pattern selects the tensor of this name.
-  static bool selects(std::string_view pattern, std::string_view name) {
+  [[gnu::cold]] static bool selects(std::string_view pattern, std::string_view name) {
     if (pattern.empty()) return true;
     const std::string_view part = head(pattern);
     if (part == "**" && selects(tail(pattern), name)) return true;
@@ -96,32 +97,22 @@ class NotTrained {
     }
     if (!found) throw_nothing(pattern, names);
   }
+  /// @param names  the names of the tensors; the message also proposes the names of the packs around them
   [[noreturn, gnu::cold, gnu::noinline]] static void throw_nothing(const std::string& pattern,
-                                                                   const std::vector<std::string>& names) {
-    std::vector<std::pair<std::size_t, std::string>> near;  // names, and those of the packs around tensors
-    for (std::string name : names)
-      for (; !name.empty(); name.resize(name.rfind('.') == name.npos ? 0 : name.rfind('.')))
-        near.emplace_back(("." + name).ends_with("." + pattern) ? 0 : edits(pattern, name), name);
-    std::stable_sort(near.begin(), near.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
-    std::vector<std::string> nearest;
-    for (const auto& [distance, name] : near)
-      if (nearest.size() < 3 && std::find(nearest.begin(), nearest.end(), name) == nearest.end())
-        nearest.push_back(name);
+                                                                   std::vector<std::string> names) {
+    for (std::size_t i = 0, count = names.size(); i < count; ++i)
+      for (std::string of = names[i]; of.rfind('.') != of.npos;) {
+        of.resize(of.rfind('.'));
+        if (std::find(names.begin(), names.end(), of) == names.end()) names.push_back(of);
+      }
     std::ostringstream message = message_stream();
     message << "NotTrained: pattern: expected the name of a tensor or of a part, got \"" << pattern << '"';
-    for (std::size_t i = 0; i < nearest.size(); ++i) message << (i == 0 ? "; the nearest names: " : ", ") << nearest[i];
-    throw ArgumentError(message.str());
-  }
-  /// How many characters are to be inserted, deleted or replaced to make b of a.
-  static std::size_t edits(std::string_view a, std::string_view b) {
-    std::vector<std::size_t> row(b.size() + 1);
-    for (std::size_t j = 0; j <= b.size(); ++j) row[j] = j;
-    for (std::size_t i = 0; i < a.size(); ++i) {
-      std::size_t before = std::exchange(row[0], i + 1);
-      for (std::size_t j = 0; j < b.size(); ++j)
-        before = std::exchange(row[j + 1], std::min({before + (a[i] != b[j]), row[j] + 1, row[j + 1] + 1}));
+    const char* before = "; the nearest names: ";
+    for (const std::string& name : detail_::pack::nearest_names(std::move(names), pattern)) {
+      message << before << name;
+      before = ", ";
     }
-    return row[b.size()];
+    throw ArgumentError(message.str());
   }
 
   std::vector<std::string> patterns_;

@@ -16,7 +16,7 @@ namespace {
 
 #define GATEFOLD_TEXT(name) #name
 #define GATEFOLD_NAME(name) GATEFOLD_TEXT(name)
-const std::string tag = GATEFOLD_NAME(GATEFOLD_CPU_ABI);
+const std::string tag = "on_" GATEFOLD_NAME(GATEFOLD_CPU_ABI);
 
 template <class T>
 bool is_tagged() {
