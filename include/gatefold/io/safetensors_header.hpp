@@ -62,8 +62,7 @@ inline constexpr Dtype kDtypes[] = {{"BOOL", 8}, {"F4", 4},          {"F6_E2M3",
                                     {"I32", 32}, {"U32", 32},        {"F32", 32},        {"C64", 64},    {"F64", 64},
                                     {"I64", 64}, {"U64", 64}};
 
-/// A tensor as its header describes it. 32 bits are enough for offsets in a header, because a header has at most 100
-/// MB.
+/// A tensor as its header describes it. A header has at most 100 MB, so 32 bits are enough for offsets in it.
 struct Described {
   std::uint32_t name = 0, name_size = 0;  // in Header::names
   std::uint32_t shape = 0, rank = 0;      // in Header::extents, which has at most kExtents of them
@@ -73,7 +72,7 @@ struct Described {
 
 /// The content of a header.
 struct Header {
-  static constexpr std::uint32_t kExtents = 16;  // kept of each tensor; only messages need them
+  static constexpr std::uint32_t kExtents = 16;  // kept of each tensor; a message with more is unreadable
 
   std::string names{};                  // of all tensors, one after the other
   std::deque<std::uint64_t> extents{};  // of all shapes
@@ -126,8 +125,7 @@ class HeaderReader {
   }
   bool start_array(std::size_t) {
     const bool expected = depth_ == 2 && place_ == Place::tensor && (key_ == Key::shape || key_ == Key::offsets);
-    const bool instead_of_tensor =
-        depth_ == 1 && place_ == Place::tensor;  // refused by end_array, if it is not too deep
+    const bool instead_of_tensor = depth_ == 1 && place_ == Place::tensor;  // end_array refuses it
     if (!expected && !instead_of_tensor) wrong_value();
     return deeper();
   }
