@@ -139,8 +139,7 @@ inline void Replacement::create(const std::filesystem::file_status& status) {
   }
   struct stat old {};
   if (std::filesystem::exists(status) && ::stat(target_.c_str(), &old) == 0) {
-    [[maybe_unused]] const int owner =
-        ::fchown(file_, old.st_uid, old.st_gid);  // best effort: fails unless we are the owner or root
+    [[maybe_unused]] const int owner = ::fchown(file_, old.st_uid, old.st_gid);  // fails unless owner or root
     if (::fchmod(file_, old.st_mode & 07777) != 0) fail("cannot set permissions");
   }
 }

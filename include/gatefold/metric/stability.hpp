@@ -24,8 +24,9 @@ struct Stability {
 ///     real σ:     stable ⟺ |μ| < 1 and 0 < γσ < 2 + 2μ                                                 (2)
 ///     complex σ:  stable ⟺ |λ| < 1 for both λ                                                           (3)
 ///
-/// for every eigenvalue σ of −∂u/∂x (in the paper ∂f/∂x, with f = −u). With μ = 0 it is the plain residual: 0 < γσ <
-/// 2.
+/// for every eigenvalue σ of −∂u/∂x (in the paper ∂f/∂x, with f = −u). μ = 0 is the plain residual, for which (2) is 0
+/// < γσ < 2.
+///
 /// Source: paper 001 (MomentumSMoE), Lemma 1 and Proposition 1. (3) is the same statement without the paper's
 /// assumption that σ is real.
 /// @param sigma  eigenvalues of −∂u/∂x: the negated eigenvalues of ∂u/∂x from `jacobian` (layer/jacobian.hpp) and
