@@ -25,15 +25,15 @@ namespace gatefold {
 ///     Trainer trainer{ctx, model, loss, optimizer, Seed{1}, NotTrained{"layers.*.branch.expert", "layers.0"}};
 ///     Trainer router_only{ctx, model, loss, optimizer, Seed{1}, NotTrained{is_no_router}};
 ///
-/// The selected tensors keep their values: neither the optimizer nor a rule of their own (Params.adapt) changes them.
-/// They count in no norm and have no optimizer state. A policy whose Params say `gradient_is_optional`, as all policies
-/// of the library do, computes no gradient for them, and the gradient takes no memory. Adjoints of items, and the
-/// gradients of all other tensors, have the bits of a run that trains everything.
+/// The selected tensors keep their values: neither the optimizer nor a rule of the parameters themselves
+/// (Params.adapt) changes them. They count in no norm and have no optimizer state. If the Params of a policy declare
+/// `gradient_is_optional`, as in all policies of the library, no gradient is computed for them, and it takes no
+/// memory. The gradients of items and of all other tensors have the same bits as in a run that trains everything.
 ///
-/// Names are those of for_each_tensor; in a Trainer with a loss that learns they begin with `model.` or `loss.`. A
-/// pattern is compared from the beginning of a name, part by part, and selects the tensor or all tensors below it:
-/// `layers.0` selects `layers.0.rule.mu`, and `layers.1` does not select `layers.10.rule.mu`. In a part, `*` stands for
-/// any characters. The part `**` stands for any number of parts, none included: `**.gate.scores` selects all routers.
+/// Names are as in for_each_tensor; in a Trainer with a loss that learns they begin with `model.` or `loss.`. A
+/// pattern is compared from the beginning of a name, part by part. It selects the tensor or all tensors below it:
+/// `layers.0` selects `layers.0.rule.mu`, and `layers.1` does not select `layers.10.rule.mu`. In a part, `*` matches
+/// any characters. The part `**` matches any number of parts, also zero: `**.gate.scores` selects all routers.
 class NotTrained {
  public:
   /// Selects nothing.
@@ -46,13 +46,14 @@ class NotTrained {
     (patterns_.emplace_back(std::string_view(patterns)), ...);
   }
   NotTrained(std::vector<std::string> patterns) : patterns_(std::move(patterns)) {}
-  /// @param function  returns whether the tensor of a name is selected: a function, or a lambda that captures nothing
+  /// @param function  returns whether the tensor of a name is selected: a function, or a lambda without captures
   NotTrained(bool (*function)(const Name&)) : selects_(function) {
     expect(function, "NotTrained", "function", "a function of names", "null");
   }
 
   /// Returns for each tensor of the pack, in the order of for_each_tensor, whether it is selected.
-  /// @throws ArgumentError if a pattern or the function selects none, with the nearest names
+  /// @throws ArgumentError if a pattern or the function selects no tensor; for a pattern, the message has the nearest
+  ///         names
   template <class P>
   std::vector<bool> of(const P& params) const {
     std::vector<std::string> names;
@@ -69,7 +70,7 @@ class NotTrained {
   }
 
  private:
-  /// Whether a part of a name fits a part of a pattern.
+  /// Returns whether a part of a name matches a part of a pattern.
   static bool fits(std::string_view pattern, std::string_view part) {
     if (pattern.empty()) return part.empty();
     if (pattern[0] != '*') return !part.empty() && part[0] == pattern[0] && fits(pattern.substr(1), part.substr(1));
@@ -80,7 +81,7 @@ class NotTrained {
     const std::size_t dot = name.find('.');
     return dot == name.npos ? std::string_view{} : name.substr(dot + 1);
   }
-  /// Whether the pattern selects the tensor of this name.
+  /// Returns whether the pattern selects the tensor of this name.
   static bool selects(std::string_view pattern, std::string_view name) {
     if (pattern.empty()) return true;
     const std::string_view part = head(pattern);
@@ -98,7 +99,7 @@ class NotTrained {
   }
   [[noreturn, gnu::cold, gnu::noinline]] static void throw_nothing(const std::string& pattern,
                                                                    const std::vector<std::string>& names) {
-    std::vector<std::pair<std::size_t, std::string>> near;  // names, and those of the packs around tensors
+    std::vector<std::pair<std::size_t, std::string>> near;  // names of tensors and of the packs around them
     for (std::string name : names)
       for (; !name.empty(); name.resize(name.rfind('.') == name.npos ? 0 : name.rfind('.')))
         near.emplace_back(("." + name).ends_with("." + pattern) ? 0 : edits(pattern, name), name);
@@ -112,7 +113,7 @@ class NotTrained {
     for (std::size_t i = 0; i < nearest.size(); ++i) message << (i == 0 ? "; the nearest names: " : ", ") << nearest[i];
     throw ArgumentError(message.str());
   }
-  /// How many characters are to be inserted, deleted or replaced to make b of a.
+  /// Returns how many characters must be inserted, deleted or replaced to change a into b.
   static std::size_t edits(std::string_view a, std::string_view b) {
     std::vector<std::size_t> row(b.size() + 1);
     for (std::size_t j = 0; j <= b.size(); ++j) row[j] = j;
@@ -130,13 +131,13 @@ class NotTrained {
 
 namespace detail_::not_trained {
 
-/// Whether a pack that adapts does so, in order.
+/// Returns whether the next pack with a rule `adapt` applies it.
 struct AdaptSome {
   const std::vector<bool>& adapts;
   std::size_t& next;
   bool operator()() const { return adapts[next++]; }
 };
-/// Returns gradients of parameters, zeroed; those that nobody reads are skipped.
+/// Returns zeroed gradients of parameters. Gradients that are not needed are skipped (Tensor.skip).
 template <class C, class P>
 P gradients(C& ctx, const P& params, const detail_::gradient_memory::Uses& uses, const std::vector<bool>& selected) {
   const auto here = ctx.here();
@@ -145,7 +146,7 @@ P gradients(C& ctx, const P& params, const detail_::gradient_memory::Uses& uses,
   set_zero(ctx, zeros);
   return zeros;
 }
-/// Returns gradients that backward skips wherever it can: for callers that need the adjoint of the items only.
+/// Returns gradients that backward skips if it can, for callers that need only the gradient of the items.
 template <class C, class P>
 P no_gradients(C& ctx, const P& params) {
   return gradients(ctx, params, detail_::gradient_memory::uses<C>(params),
@@ -174,7 +175,7 @@ class Trained {
     if (!whole_) stepped_ = ParameterGroup<Pack>(params, choose);
   }
 
-  /// Returns zeros of the shape of the parameters. Gradients that nobody reads are skipped
+  /// Returns zeros of the shape of the parameters. Gradients that are not needed are skipped
   /// (detail_::gradient_memory::shape).
   Pack gradients(C& ctx, const Pack& params) const {
     return detail_::not_trained::gradients(ctx, params, uses_, selected_);
@@ -184,7 +185,7 @@ class Trained {
   auto only(F&& f, Packs&... packs) {
     return whole_ ? f(packs...) : stepped_.only(f, packs...);
   }
-  /// adapt_params(ctx, params, grads) of packs without selected tensors.
+  /// Calls adapt_params(ctx, params, grads) for packs without selected tensors.
   void adapt(C& ctx, Pack& params, Pack& grads) const {
     std::size_t next = 0;
     gatefold::adapt_params(ctx, params, grads, detail_::not_trained::AdaptSome{adapts_, next});
@@ -193,7 +194,7 @@ class Trained {
   const std::vector<std::string>& not_trained() const { return names_; }
 
  private:
-  std::vector<bool> selected_, adapts_;  // by tensor, and by pack that adapts
+  std::vector<bool> selected_, adapts_;  // for each tensor; for each pack with `adapt`
   detail_::gradient_memory::Uses uses_;
   bool whole_ = true;  // whether an optimizer steps all tensors
   ParameterGroup<Pack> stepped_{};
@@ -202,8 +203,8 @@ class Trained {
 
 }  // namespace detail_::not_trained
 
-/// Returns gradients of parameters, zeroed, as a Trainer without NotTrained has them: as zeros_like, but gradients of
-/// tensors that are not learned are skipped if their policy says `gradient_is_optional`.
+/// Returns zeroed gradients of parameters, as in a Trainer without NotTrained. It is like zeros_like, but gradients of
+/// tensors that are not learned are skipped if their policy declares `gradient_is_optional`.
 template <class C, class P>
 P gradients_like(C& ctx, const P& params) {
   return detail_::not_trained::gradients(ctx, params, detail_::gradient_memory::uses<C>(params),
