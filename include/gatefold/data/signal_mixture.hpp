@@ -104,11 +104,15 @@ struct DrawSignals {
 ///
 ///     x^(p₀) = β c_k,   x^(p₁) = α y v_k,   x^(p₂) = γ s v_k',   every other x^(p) ~ N(0, σ²/d I)        (1)
 ///
-/// with y and s uniform in {−1, +1}, k uniform in the clusters (or P(k) ∝ decayᵏ), k' uniform in the other clusters,
-/// p₀, p₁, p₂ distinct and uniform in the positions, and α, β, γ uniform in their ranges. All v_k and c_k are
-/// orthonormal. A model can find the label if it reads from c_k which v_k carries it. Everything is multiplied by
-/// `scale`.
+/// with
 ///
+/// - y and s uniform in {−1, +1},
+/// - k uniform in the clusters (or P(k) ∝ decayᵏ), and k' uniform in the other clusters,
+/// - p₀, p₁, p₂ distinct and uniform in the positions,
+/// - α, β, γ uniform in their ranges.
+///
+/// All v_k and c_k are orthonormal. A model can find the label if it reads from c_k which v_k carries it. Everything
+/// is multiplied by `scale`.
 /// Source: paper 000, definition 1, whose amplitudes are 1 (the defaults); paper 003, definition 1 (`expert_count`);
 /// the code of Chen et al. 2022, arXiv:2208.02813 (`reference`).
 /// @param clusters   K (N in paper 000)

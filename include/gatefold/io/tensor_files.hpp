@@ -85,10 +85,10 @@ class TensorFiles {
     const std::uint64_t elements = count(place.info), size = place.end - place.begin;
     if (elements == 0) return {};
     const bool whole = part < parts && run > 0 && run <= elements / parts && elements % (run * parts) == 0 &&
-                       size % elements == 0;  // no elements of a part of a byte
+                       size % elements == 0;  // an element has whole bytes
     expect(whole, "TensorFiles.read_part", "run, part, parts", Joined{"parts of ", elements, " elements"},
            Joined{run, ", ", part, ", ", parts});
-    const std::uint64_t step = size / elements * run, all = parts * step;  // bytes of a run, of one run of every part
+    const std::uint64_t step = size / elements * run, all = parts * step;  // bytes of one run; of one run of each part
     std::vector<std::byte> bytes(static_cast<std::size_t>(size / parts));
     // Short runs are read together with the bytes between them, because a system call for each run costs more.
     const std::uint64_t at_once = std::max<std::uint64_t>(kReadAtOnce / all, 1);

@@ -12,7 +12,7 @@ namespace gatefold {
 
 namespace metric {
 
-/// One item, or the mean of all items.
+/// The numbers of one item, or their means over all items.
 struct Pareto {
   double least = 0;       // ‖v‖; 0 if the item is Pareto-stationary
   double normalised = 0;  // ‖Σ_e w_e ũ_e‖, ≥ ‖v‖ if the weights of the gate sum to 1

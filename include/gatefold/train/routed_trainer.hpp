@@ -72,7 +72,7 @@ class RoutedTrainer {
     const auto here = ctx_.here();
     value_.resize(3);
   }
-  /// The same with the element next to the seed, as in a Trainer.
+  /// Like the first constructor, with the element next to the seed, as in a Trainer.
   RoutedTrainer(C& ctx, const MixtureT& of_experts, const LossT& of_outputs, Seed of_run, Element<T> element,
                 bool weighted = false)
       : RoutedTrainer(ctx, of_experts, of_outputs, of_run, weighted, element) {}

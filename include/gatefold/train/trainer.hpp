@@ -309,7 +309,7 @@ class Trainer {
   /// The accumulated parts of a batch. `grads` has their gradient Σ_i n_i ∇L_i / unit.
   struct Waiting {
     Index parts = 0;
-    double weight = 0, unit = 0;       // Σ_i n_i; the last n_i that is not 0
+    double weight = 0, unit = 0;       // Σ_i n_i; the last nonzero n_i
     double losses = 0, of_latest = 0;  // Σ_i n_i L_i without the latest part; its n_i
     double mean(double latest) const {
       if (parts == 1) return latest;
