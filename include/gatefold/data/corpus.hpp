@@ -12,16 +12,18 @@
 
 namespace gatefold::data {
 
-/// A text cut into rows that are read side by side, a block of each at a time.
+/// A text cut into rows that are read in parallel, one block of each row at a time.
 ///
 ///     C = ⌊T / B⌋ columns,   row b = ids[b C … (b + 1) C)                                                   (1)
 ///     block at column c:  x[b,m] = row b[c + m],   target[b,m] = row b[c + m + 1],   0 <= m < M             (2)
 ///     pass p reads c = o_p, o_p + M, … while c + M < C;   o_0 = 0,   o_p ~ U{0 … M − 1}                     (3)
 ///
-/// A step's block is a function of the step alone, so that a run goes on from its number. Caches of past blocks must be
-/// cleared where a pass begins: what stands before its first block was not read. A pass without a block is skipped.
+/// The block of a step depends only on the number of the step, so a run can continue from its step number. Clear
+/// caches of past blocks when a pass begins, because the tokens before its first block were not read. A pass without a
+/// block is skipped.
+///
 /// Source: papers 001 and 002, whose code restarts at a random offset.
-/// @param ids         [T]  the text; T mod B tokens at its end are not used
+/// @param ids         [T]  the text; the last T mod B tokens are not used
 /// @param batch_size  B
 /// @param length      M
 /// @param seed        of the offsets
@@ -30,14 +32,14 @@ struct Corpus {
   Index batch_size = 1, length = 1;
   Seed seed{};
 
-  /// Where a step reads.
+  /// The place that a step reads.
   struct Place {
     Index column = 0;
-    bool clear = true;  // caches: a pass begins here
+    bool clear = true;  // a pass begins here: clear caches
   };
 
   Index columns() const { return batch_size > 0 ? static_cast<Index>(ids.size()) / batch_size : 0; }
-  /// Blocks of the first pass: all that fit, once. What an evaluation reads.
+  /// Returns the number of blocks in the first pass: all that fit, each once. An evaluation reads these.
   Index blocks() const {
     validate();
     return blocks_from(0);
@@ -52,7 +54,9 @@ struct Corpus {
            ids.size());
   }
 
-  /// @cost one random number per pass before this step
+  /// Returns the place that a step reads.
+  /// @throws ArgumentError unless step >= 0 and the options fit
+  /// @cost   one random number per pass before this step
   Place place(Index step) const {
     validate();
     expect(step >= 0, "Corpus", "step", "at least 0", step);
@@ -65,8 +69,9 @@ struct Corpus {
     return {offset + step * length, step == 0};
   }
 
+  /// Writes the block of a step and its targets.
   /// @param x, target  [B·M] out
-  /// @throws ArgumentError also unless x and target have batch_size · length elements
+  /// @throws ArgumentError as place, and unless x and target have batch_size · length elements
   Place batch(Index step, std::span<Index> x, std::span<Index> target) const {
     const Place at = place(step);
     const auto expect_size = [&](const char* name, std::span<Index> out) {
@@ -84,7 +89,7 @@ struct Corpus {
   }
 
  private:
-  /// How many c = offset, offset + M, … are below C − M.
+  /// Returns how many of c = offset, offset + M, … are below C − M.
   Index blocks_from(Index offset) const { return (columns() - offset - 1) / length; }
 };
 

@@ -19,28 +19,30 @@ namespace gatefold {
 
 enum class Corruption { gaussian_noise, blur, contrast, brightness, pixelate, occlusion };
 
-/// How hard a corruption is, for severities 1 to 5.
+/// The level of a corruption for severities 1 to 5.
 struct Severities {
   Corruption kind;
   const char* name;
   std::array<double, 5> level;
 };
 
-/// Of images of 28 · 28 pixels between 0 and 1. Noise and contrast are ImageNet-C's, brightness half of it, as most
-/// pixels of a garment are bright already and clip; blur is in pixels, and cells and squares are shares of a side:
-/// ImageNet-C's are made for 224 pixels, of which 28 have little left.
+/// Levels for images of 28 · 28 pixels between 0 and 1. Noise and contrast have the levels of ImageNet-C. Brightness
+/// has half of them, because most pixels of a garment are already bright and clip. The other levels of ImageNet-C are
+/// made for 224 pixels and would leave little of 28. Therefore blur is in pixels here, and cells and squares are
+/// shares of a side.
 inline constexpr std::array<Severities, 6> kCorruptions{{
     {Corruption::gaussian_noise, "gaussian_noise", {0.08, 0.12, 0.18, 0.26, 0.38}},  // standard deviation
     {Corruption::blur, "blur", {0.5, 0.75, 1.0, 1.5, 2.0}},                          // standard deviation, pixels
-    {Corruption::contrast, "contrast", {0.4, 0.3, 0.2, 0.1, 0.05}},                  // what is left of it
+    {Corruption::contrast, "contrast", {0.4, 0.3, 0.2, 0.1, 0.05}},                  // remaining share
     {Corruption::brightness, "brightness", {0.05, 0.1, 0.15, 0.2, 0.25}},            // added
-    {Corruption::pixelate, "pixelate", {0.75, 0.6, 0.5, 0.35, 0.25}},  // cells a side, share of its pixels
-    {Corruption::occlusion, "occlusion", {0.2, 0.3, 0.4, 0.5, 0.6}},   // side of a square, share of the side
+    {Corruption::pixelate, "pixelate", {0.75, 0.6, 0.5, 0.35, 0.25}},  // cells per side, as a share of its pixels
+    {Corruption::occlusion, "occlusion", {0.2, 0.3, 0.4, 0.5, 0.6}},   // side of the square, as a share of the side
 }};
 
 namespace functor {
 
-/// Pixel p of image n under every corruption but blur; severity's level is what the table says of the kind.
+/// Computes the pixels of image n for every corruption except blur. `level` is the entry of kCorruptions for the
+/// severity.
 template <class T, class B>
 struct CorruptPixels {
   Corruption kind;
@@ -84,7 +86,7 @@ struct CorruptPixels {
     return v;
   }
   GATEFOLD_HD std::uint64_t number(Index n, Index i) const { return static_cast<std::uint64_t>(n * x.extent(1) + i); }
-  /// level · side, at least 1
+  /// Returns level · side, rounded, at least 1.
   GATEFOLD_HD Index share(Index side) const {
     const auto some = static_cast<Index>(level * static_cast<double>(side) + 0.5);
     return some < 1 ? 1 : some;
@@ -100,7 +102,7 @@ struct CorruptPixels {
       for (Index c = left; c < right; ++c) sum += static_cast<double>(x(n, r * columns + c));
     return sum / static_cast<double>((bottom - top) * (right - left));
   }
-  /// Whether a pixel is in the image's rectangle, which lies anywhere inside it.
+  /// Returns whether a pixel is in the rectangle of its image. The rectangle has a random place inside the image.
   GATEFOLD_HD bool hidden(Index n, Index row, Index column) const {
     return within(row, rows, number(n, 0)) && within(column, columns, number(n, 1));
   }
@@ -111,12 +113,12 @@ struct CorruptPixels {
   }
 };
 
-/// to[i] = Σ_d weight[|d|] from[i + d along one side]; beyond an edge the image goes on as it ends
+/// to[i] = Σ_d weight[|d|] from[i + d along one side]. Beyond an edge, the pixel at the edge is repeated.
 template <class From, class To>
 struct BlurAlong {
   static constexpr Index kRadius = 8;
   double weight[kRadius + 1];
-  Index side, stride, pixels;  // of the direction, between its pixels, of an image
+  Index side, stride, pixels;  // pixels along the side; distance between them; pixels per image
   const From* from;
   To* to;
 
@@ -133,20 +135,23 @@ struct BlurAlong {
 
 }  // namespace functor
 
-/// Images that are harder to see, in six ways and five severities.
+/// Makes images harder to recognise, with six kinds of corruption and five severities.
 ///
 ///     gaussian_noise  x + σ ε,  ε ~ N(0, 1)          brightness  x + c                                    (1)
 ///     contrast        m + c (x − m),  m = mean of the image                                               (2)
-///     blur            x * N(0, σ²), normalised over its taps; at the edges the image goes on as it ends    (3)
-///     pixelate        the mean of the cell that a pixel is in, c · side cells a side                       (4)
+///     blur            x * N(0, σ²), normalised over its taps; edge pixels are repeated beyond the image    (3)
+///     pixelate        the mean of the cell that a pixel is in, c · side cells per side                   (4)
 ///     occlusion       0 in a rectangle of c times the sides, anywhere inside the image                    (5)
 ///
-/// and all cut to [0, 1] (a blur, whose weights sum to 1, to a rounding). The levels are `kCorruptions`'.
-/// Source: Hendrycks and Dietterich 2019, arXiv:1903.12261 (ImageNet-C), without its occlusion: DeVries and Taylor
-/// 2017, arXiv:1708.04552 (cutout).
+/// Results are clipped to [0, 1], except those of blur: its weights sum to 1, so only rounding can exceed the range.
+/// The levels are in `kCorruptions`.
+///
+/// Source: Hendrycks and Dietterich 2019, arXiv:1903.12261 (ImageNet-C); occlusion: DeVries and Taylor 2017,
+/// arXiv:1708.04552 (cutout).
 /// @param severity  1 to 5; 0 leaves images as they are
 /// @throws ArgumentError unless severity, rows and columns fit
-/// @order  an image's bits depend on itself, its number and the place in the stream of random numbers alone
+/// @order  the bits of an image depend only on the image, its number in the batch and the place in the stream of
+///         random numbers
 struct Corrupt {
   Corruption kind = Corruption::gaussian_noise;
   Index severity = 3, rows = 28, columns = 28;
@@ -160,9 +165,12 @@ struct Corrupt {
     expect(columns >= 1, "Corrupt", "columns", "at least 1", columns);
   }
 
+  /// Writes the corrupted images.
   /// @param x [N, rows · columns] in   between 0 and 1
-  /// @param y [N, rows · columns] out  memory of its own
-  /// @cost  O(N · rows · columns); blur: 34 multiply-adds a pixel
+  /// @param y [N, rows · columns] out  must not overlap x
+  /// @param at  the seed and the step of the random numbers
+  /// @throws ArgumentError unless shapes fit, or if y overlaps x
+  /// @cost  O(N · rows · columns); blur: 34 multiply-adds per pixel
   template <class T, class B>
   void operator()(typename B::Context& ctx, View<T, 2, B> x, Random at, Out<std::remove_const_t<T>, 2, B> y) const {
     using U = std::remove_const_t<T>;

@@ -14,11 +14,12 @@
 #include "gatefold/core/regular_file.hpp"
 #include "gatefold/core/types.hpp"
 
-/// IDX, the format of MNIST and its relatives, plain or compressed with gzip: two zero bytes, element type, rank, one
-/// big-endian 32-bit extent per dimension, elements. Offsets in messages count uncompressed bytes.
+/// Reads IDX, the file format of MNIST and similar data sets, plain or compressed with gzip. A file has two zero
+/// bytes, the element type, the rank, one big-endian 32-bit extent per dimension, and the elements. Offsets in
+/// messages count uncompressed bytes.
 namespace gatefold::data {
 
-/// Grey images of one size.
+/// Grey images of the same size.
 struct IdxImages {
   Index count = 0, rows = 0, columns = 0;
   std::vector<std::uint8_t> pixels{};  // [count, rows, columns]
@@ -26,17 +27,18 @@ struct IdxImages {
 
 namespace idx {
 
-/// What a header may promise of a file: 1 MiB, and 100 times the file's size. Images of digits pack to a fifth; what
-/// packs better than this is a bomb, or wants to be unpacked before.
+/// The largest size that a header can declare: 1 MiB plus 100 times the size of the file. Images of digits compress to
+/// a fifth. A file that compresses much better is an attack (a decompression bomb), or must be unpacked before it is
+/// read.
 inline constexpr std::uint64_t kPromise = std::uint64_t(1) << 20, kRatio = 100;
 
-/// Reads front to back and knows where it is.
+/// Reads a file sequentially and counts the bytes read.
 class Reader {
  public:
   explicit Reader(const std::filesystem::path& path) : file_(path) {
     std::uint8_t magic[2];
     compressed_ = file_.read_some(magic, 2, 0) == 2 && magic[0] == 0x1f && magic[1] == 0x8b;
-    constexpr int gzip = 15 + 16;  // the largest window, and no other format
+    constexpr int gzip = 15 + 16;  // largest window; accept only gzip
     if (compressed_ && inflateInit2(&stream_, gzip) != Z_OK) throw std::bad_alloc();
     if (compressed_) input_.resize(1u << 17);
   }
@@ -46,17 +48,19 @@ class Reader {
     if (compressed_) inflateEnd(&stream_);
   }
 
-  /// The most bytes that a header is believed.
+  /// Returns the largest size in bytes that a header can declare.
   std::uint64_t limit() const { return kPromise + kRatio * std::min(file_.size(), std::uint64_t(1) << 56); }
 
+  /// Reads `count` bytes.
   /// @param what  names the bytes in the message of a short read
+  /// @throws FileError if there are fewer bytes
   void read(std::uint8_t* to, std::size_t count, const char* what) {
     if (const std::size_t got = some(to, count); got < count) {
       fail("truncated: expected " + std::to_string(count - got) + " more bytes of " + what);
     }
   }
 
-  /// A vector of `count` bytes, grown while reading, so that a header cannot make us allocate what the file lacks.
+  /// Reads `count` bytes into a vector. It grows while reading, so a wrong header cannot cause a large allocation.
   std::vector<std::uint8_t> read_vector(std::uint64_t count, const char* what) {
     constexpr std::uint64_t step = 1u << 20;
     std::vector<std::uint8_t> bytes;
@@ -71,7 +75,7 @@ class Reader {
     return bytes;
   }
 
-  /// Also where a compressed file proves its checksum: zlib compares it on the way to the end.
+  /// Requires the end of the file. For a compressed file, zlib also compares the checksum here.
   void expect_end() {
     const std::uint64_t end = offset_;
     std::uint8_t byte;
@@ -81,7 +85,7 @@ class Reader {
   [[noreturn]] void fail(const std::string& reason) const { file_.fail(offset_, reason); }
 
  private:
-  /// As many bytes as there are, up to count.
+  /// Reads up to `count` bytes, and returns how many were read.
   std::size_t some(std::uint8_t* to, std::size_t count) {
     const std::size_t got = compressed_ ? unpacked(to, count) : file_.read_some(to, count, offset_);
     if (!compressed_) offset_ += got;
@@ -98,7 +102,7 @@ class Reader {
         stream_.next_in = input_.data();
         stream_.avail_in = static_cast<uInt>(got);
       }
-      // A file may hold one stream after the other.
+      // A gzip file can contain several streams.
       if (std::exchange(ended_, false)) inflateReset(&stream_);
       const auto room = static_cast<uInt>(std::min<std::size_t>(count - total, 1u << 30));
       stream_.next_out = to + total;
@@ -120,11 +124,11 @@ class Reader {
   bool compressed_ = false, ended_ = false;
   z_stream stream_{};
   std::vector<std::uint8_t> input_{};
-  std::uint64_t read_ = 0;    // bytes of the file
-  std::uint64_t offset_ = 0;  // bytes of its contents
+  std::uint64_t read_ = 0;    // bytes read of the file
+  std::uint64_t offset_ = 0;  // uncompressed bytes read
 };
 
-/// The extents of a file of unsigned bytes.
+/// The extents of an IDX file of unsigned bytes, and their product.
 template <int Rank>
 struct Header {
   std::uint64_t extents[std::size_t{Rank}];
@@ -141,7 +145,7 @@ struct Header {
       file.read(big, 4, "an extent");
       n = std::uint64_t{big[0]} << 24 | std::uint64_t{big[1]} << 16 | std::uint64_t{big[2]} << 8 | big[3];
     }
-    // Without elements too: what has the size of an item would take the other extents at their word.
+    // Zero extents count as 1, because the other extents of an empty array could be arbitrarily large otherwise.
     std::uint64_t promised = 1;
     for (const std::uint64_t n : extents) {
       if (n > file.limit() / promised) {
@@ -158,13 +162,15 @@ struct Header {
 
 }  // namespace idx
 
-/// Read a file of images, `train-images-idx3-ubyte` or the same with `.gz`.
+/// Reads a file of images, `train-images-idx3-ubyte` or the same with `.gz`.
 ///
 /// Source: LeCun, Cortes and Burges, "The MNIST database of handwritten digits", file formats.
-/// @throws FileError with path, offset and reason when the file is missing, is not IDX with three dimensions of
-///         unsigned bytes, is truncated, corrupt, longer than its header says or followed by what is not gzip, and when
-///         its extents promise more than 1 MiB and 100 times the size of the file, or would with 1 in place of 0
-/// @cost   memory grows with what the file holds, never with what its header claims, and is bounded by the file's size
+/// @throws FileError with path, offset and reason if the file is missing, is not IDX with three dimensions of unsigned
+///         bytes, is truncated or corrupt, is longer than its header declares, or is followed by data that is not
+///         gzip; also if its extents, with 1 in place of 0, declare more than 1 MiB plus 100 times the size of the
+///         file
+/// @cost   memory grows with the bytes that are read, not with the size in the header, and is bounded by the size of
+///         the file
 inline IdxImages read_idx_images(const std::filesystem::path& path) {
   idx::Reader file(path);
   const idx::Header<3> header(file);
@@ -174,7 +180,7 @@ inline IdxImages read_idx_images(const std::filesystem::path& path) {
   return {extent(0), extent(1), extent(2), std::move(pixels)};
 }
 
-/// Read a file of labels, `train-labels-idx1-ubyte` or the same with `.gz`.
+/// Reads a file of labels, `train-labels-idx1-ubyte` or the same with `.gz`.
 ///
 /// @throws FileError as read_idx_images
 inline std::vector<std::uint8_t> read_idx_labels(const std::filesystem::path& path) {

@@ -18,7 +18,7 @@ namespace gatefold {
 
 namespace functor {
 
-/// Where an attack may go from x[i]: at most epsilon away, between low and high.
+/// The points that an attack can reach from x[i]: at most epsilon away, and between low and high.
 struct Reach {
   double epsilon, low, high;
 
@@ -29,7 +29,7 @@ struct Reach {
     return inside < T(low) ? T(low) : inside > T(high) ? T(high) : inside;
   }
 };
-/// y = the nearest of x + ε r, r ~ U[−1, 1)
+/// y = the reachable point nearest to x + ε r, r ~ U[−1, 1)
 template <class T>
 struct BeginAnywhere {
   Reach reach;
@@ -41,7 +41,7 @@ struct BeginAnywhere {
     y[i] = reach.nearest(x[i], x[i] + static_cast<T>(reach.epsilon * r));
   }
 };
-/// y ← the nearest of y + step · sign(dy)
+/// y ← the reachable point nearest to y + step · sign(dy)
 template <class T>
 struct SignStep {
   Reach reach;
@@ -49,24 +49,25 @@ struct SignStep {
   const T *x, *dy;
   T* y;
   GATEFOLD_HD void operator()(Index i) const {
-    const T sign = dy[i] > 0 ? T(1) : dy[i] < 0 ? T(-1) : dy[i];  // 0, or NaN, which shows
+    const T sign = dy[i] > 0 ? T(1) : dy[i] < 0 ? T(-1) : dy[i];  // 0 or NaN; NaN must remain visible
     y[i] = reach.nearest(x[i], y[i] + static_cast<T>(step) * sign);
   }
 };
 
 }  // namespace functor
 
-/// Items a little beside the given ones, where a loss is as large as a few steps along its gradient make it: projected
-/// gradient descent in the maximum norm. One step of the whole length from x is the fast gradient sign method, `fgsm`.
+/// Finds items close to the given ones with a large loss, in a few steps along the gradient of the loss: projected
+/// gradient descent in the maximum norm. One step of full length from x is the fast gradient sign method, `fgsm`.
 ///
 ///     y₀ = Π(x + ε r),   r ~ U[−1, 1),   or y₀ = x without `start`                                       (1)
 ///     y_t = Π(y_{t−1} + α sign ∇loss(y_{t−1})),   t = 1, …, steps;   sign 0 = 0, sign NaN = NaN          (2)
 ///     Π: to [x − ε, x + ε], then to [low, high]                                                         (3)
 ///
 /// Source: Madry et al. 2017, arXiv:1706.06083; fgsm: Goodfellow et al. 2014, arXiv:1412.6572.
-/// @param epsilon, step  ε and α, in units of the items, as low and high are; those of bytes by default
-/// @throws ArgumentError unless 0 <= epsilon < ∞, 0 < step < ∞ (where epsilon is 0, it may be), steps >= 1, low <= high
-///         and shapes fit
+/// @param epsilon, step  ε and α, in the units of the items, as low and high; the defaults are for bytes divided by
+///                       255
+/// @throws ArgumentError unless low <= high, 0 <= epsilon < ∞, 0 < step < ∞ (step can be 0 if epsilon is 0), steps >=
+///         1 and shapes fit
 /// @cost   `steps` gradients
 /// @order  element i of r is number i of the stream
 struct Pgd {
@@ -88,9 +89,12 @@ struct Pgd {
     expect(low <= high, "Pgd", "high", Joined{"at least low = ", low}, high);
   }
 
-  /// @param gradient  gradient(y [N, D], dy [N, D]) writes ∇loss(y): InputGradient (train/input_gradient.hpp)
-  /// @param start     where r comes from; empty: y₀ = x
-  /// @param x [N, D] in, between low and high;  y [N, D] out, memory of its own
+  /// Writes the attacked items to y.
+  /// @param gradient  gradient(y [N, D], dy [N, D]) writes ∇loss(y), for example InputGradient
+  ///                  (train/input_gradient.hpp)
+  /// @param start     the source of r; if empty, y₀ = x
+  /// @param x [N, D] in   between low and high
+  /// @param y [N, D] out  must not overlap x
   template <class T, class B, class GradientT>
   void operator()(typename B::Context& ctx, GradientT&& gradient, View<T, 2, B> x, const Noise& start,
                   Out<std::remove_const_t<T>, 2, B> y) const {

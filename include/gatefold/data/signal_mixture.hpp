@@ -15,17 +15,17 @@
 
 namespace gatefold {
 
-/// The law of an amplitude: U[low, high), the number `low` where both are equal.
+/// The distribution of an amplitude: U[low, high), or the constant `low` if both are equal.
 struct Amplitude {
   double low = 1, high = 1;
 };
 
 namespace functor {
 
-/// One of 0 … count − 1, from u in [0, 1)
+/// Returns one of 0 … count − 1, from u in [0, 1).
 GATEFOLD_HD inline Index one_of(Index count, double u) { return static_cast<Index>(u * static_cast<double>(count)); }
 
-/// Item n of a signal mixture.
+/// Draws item n of a signal mixture.
 template <class T, class B>
 struct DrawSignals {
   Seed seed;
@@ -74,14 +74,14 @@ struct DrawSignals {
   }
 
  private:
-  /// Number i of the stream of item n.
+  /// Returns random number i of item n.
   GATEFOLD_HD double u(Index n, std::uint64_t i) const {
     return uniform<double>(seed.fork(0), static_cast<std::uint64_t>(n), i);
   }
-  /// i counts all numbers but `taken`.
+  /// Returns number i of 0, 1, 2, … without `taken`.
   GATEFOLD_HD static Index beside(Index i, Index taken) { return i < taken ? i : i + 1; }
   GATEFOLD_HD static double amplitude(Amplitude law, double at) { return law.low + (law.high - law.low) * at; }
-  /// Cluster k with a share proportional to decayᵏ.
+  /// Returns cluster k with a probability proportional to decayᵏ.
   GATEFOLD_HD Index cluster_of(double at) const {
     const Index clusters = feature.extent(0);
     if (decay == 1) return one_of(clusters, at);
@@ -100,28 +100,35 @@ struct DrawSignals {
 
 }  // namespace functor
 
-/// Sequences with a label that hides in one of many directions: the data of two theory papers.
+/// Sequences whose label is the sign of one of many directions: the data of two theory papers.
 ///
 ///     x^(p₀) = β c_k,   x^(p₁) = α y v_k,   x^(p₂) = γ s v_k',   every other x^(p) ~ N(0, σ²/d I)        (1)
 ///
-/// with y and s uniform in {−1, +1}, k uniform in the clusters (or P(k) ∝ decayᵏ), k' uniform in the others, p₀, p₁, p₂
-/// distinct and uniform in the positions, α, β, γ uniform in their ranges. All v_k and c_k are orthonormal. A label is
-/// found by who reads from c_k which v counts. Everything is multiplied by `scale`.
-/// Source: paper 000, definition 1, whose amplitudes are 1: the defaults; paper 003, definition 1 (`expert_count`); the
-/// code of Chen et al. 2022, arXiv:2208.02813 (`reference`).
+/// with
+///
+/// - y and s uniform in {−1, +1},
+/// - k uniform in the clusters (or P(k) ∝ decayᵏ), and k' uniform in the other clusters,
+/// - p₀, p₁, p₂ distinct and uniform in the positions,
+/// - α, β, γ uniform in their ranges.
+///
+/// All v_k and c_k are orthonormal. A model can find the label if it reads from c_k which v_k carries it. Everything
+/// is multiplied by `scale`.
+/// Source: paper 000, definition 1, whose amplitudes are 1 (the defaults); paper 003, definition 1 (`expert_count`);
+/// the code of Chen et al. 2022, arXiv:2208.02813 (`reference`).
 /// @param clusters   K (N in paper 000)
 /// @param length     positions (patches) of an item
-/// @param feature, center, distractor  laws of α, β, γ
+/// @param feature, center, distractor  distributions of α, β, γ
 /// @param noise      σ
 /// @throws ArgumentError unless clusters >= 2, 2·clusters <= model_dim, length >= 3, noise >= 0, decay > 0 and every
 ///         number is finite
-/// @order  item n of a seed is the same whatever the number of items around it
+/// @order  item n of a seed is the same for any number of items
 struct SignalMixture {
   Index clusters = 4, model_dim = 50, length = 8;
   Amplitude feature{}, center{}, distractor{};
   double noise = 1, decay = 1, scale = 1;
 
-  /// Settings of paper 003's experiments: 4 clusters of 50 values, α ~ U(0.5, 2), β ~ U(1, 2), γ ~ U(0.5, 3).
+  /// Returns the settings of paper 003's experiments: 4 clusters, 50 values, α ~ U(0.5, 2), β ~ U(1, 2), γ ~ U(0.5,
+  /// 3).
   static SignalMixture expert_count(Index patches = 4) {
     return {.clusters = 4,
             .model_dim = 50,
@@ -130,8 +137,8 @@ struct SignalMixture {
             .center = {1, 2},
             .distractor = {0.5, 3}};
   }
-  /// Settings s1 … s4 of the code of Chen et al. (uclaml/MoE): s1 is paper 003's, s2 and s4 have twice the noise, s3
-  /// and s4 weaker distractors; all inputs are ten times as large, which no paper says.
+  /// Returns the settings s1 … s4 of the code of Chen et al. (uclaml/MoE). s1 is that of paper 003, s2 and s4 have
+  /// twice the noise, s3 and s4 have weaker distractors. All inputs are ten times as large, which no paper mentions.
   static SignalMixture reference(Index setting = 1) {
     expect(1 <= setting && setting <= 4, "SignalMixture.reference", "setting", "1 to 4", setting);
     SignalMixture data = expert_count();
@@ -141,12 +148,12 @@ struct SignalMixture {
     return data;
   }
 
-  /// The signals of a data set: drawn once.
+  /// The signals of a data set, which are drawn once.
   template <class T, class B>
   struct Signals {
     Tensor<T, 2, B> feature, center;  // [K, d] v_k and c_k
   };
-  /// Items drawn from it, and what they are made of.
+  /// Items of a data set, and the choices from which they were made.
   template <class T, class B>
   struct Sample {
     Tensor<T, 2, B> x;                        // [N, length · d]
@@ -177,7 +184,7 @@ struct SignalMixture {
     expect_law("distractor", distractor);
   }
 
-  /// Orthonormal directions: Gram and Schmidt on Gaussian draws, features first, in double.
+  /// Draws orthonormal directions: Gram-Schmidt on Gaussian vectors, features first, in double.
   template <class T, class B>
   Signals<T, B> signals(typename B::Context& ctx, Seed seed) const {
     validate();
@@ -187,7 +194,7 @@ struct SignalMixture {
       double* v = rows.data() + at(r);
       for (Index j = 0; j < model_dim; ++j)
         v[j] = normal<double>(seed, 0, static_cast<std::uint64_t>(r * model_dim + j));
-      for (int pass = 0; pass < 2; ++pass)  // once more: what rounding left of the earlier directions
+      for (int pass = 0; pass < 2; ++pass)  // the second pass removes rounding errors
         for (Index s = 0; s < r; ++s) {
           const double* w = rows.data() + at(s);
           double dot = 0;
@@ -205,8 +212,8 @@ struct SignalMixture {
     return s;
   }
 
-  /// N items.
-  /// @cost N·length·d normal numbers
+  /// Draws N items.
+  /// @cost N·length·d normal random numbers
   template <class T, class B>
   Sample<T, B> draw(typename B::Context& ctx, const Signals<T, B>& signals, Seed seed, Index items) const {
     validate();

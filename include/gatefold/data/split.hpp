@@ -9,13 +9,13 @@ namespace gatefold::data {
 
 enum class Part { train, valid, test };
 
-/// A text's lines in three parts, none in two of them.
+/// Splits the lines of a text into three disjoint parts.
 ///
-/// The text is cut into `stretches` of neighbouring lines, as even as can be, each of which ends with its share of
-/// validation and then of test lines. One stretch leaves the text's end to the test; of several, the test has passages
-/// from everywhere in the text.
+/// The text is cut into `stretches` of consecutive lines, of sizes as equal as possible. Each stretch ends with its
+/// share of validation lines, followed by its share of test lines. With one stretch, the test is the end of the text;
+/// with several, it has passages from everywhere in the text.
 /// @param valid, test  shares of the lines, rounded in each stretch
-/// @throws ArgumentError unless valid and test are at least 0, together less than 1, and stretches >= 1
+/// @throws ArgumentError unless valid and test are at least 0, their sum is less than 1, and stretches >= 1
 struct Split {
   double valid = 0.05, test = 0.05;
   Index stretches = 1;
@@ -27,16 +27,16 @@ struct Split {
     expect(stretches >= 1, "Split", "stretches", "at least 1", stretches);
   }
 
-  /// Of line 0 … lines − 1.
+  /// Returns the part of a line, 0 … lines − 1.
   Part part(Index line, Index lines) const {
     validate();
     expect(0 <= line && line < lines, "Split", "line", Joined{"0 to ", lines - 1}, line);
-    // Stretch s has lines ⌊s n / S⌋ … ⌊(s + 1) n / S⌋ − 1.
+    // Stretch s has the lines ⌊s n / S⌋ … ⌊(s + 1) n / S⌋ − 1.
     const Index s = (stretches * (line + 1) - 1) / lines, end = (s + 1) * lines / stretches;
     const auto share = [&](double of) {
       return static_cast<Index>(std::llround(of * static_cast<double>(end - s * lines / stretches)));
     };
-    const Index to_end = end - line;  // 1: the last one
+    const Index to_end = end - line;  // 1 for the last line
     return to_end <= share(test) ? Part::test : to_end <= share(test) + share(valid) ? Part::valid : Part::train;
   }
 };

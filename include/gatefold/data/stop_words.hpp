@@ -6,17 +6,17 @@
 
 namespace gatefold::data {
 
-/// English words that carry grammar rather than meaning, in small letters.
+/// English words with grammatical function and little meaning, in lower case.
 ///
-/// Source: the 179 words that the Natural Language Toolkit lists for English, here by kind.
+/// Source: the 179 words that the Natural Language Toolkit lists for English, here sorted by kind.
 inline constexpr std::array<std::string_view, 179> kStopWords{
     // Pronouns and possessives.
     "i", "me", "my", "myself", "we", "our", "ours", "ourselves", "you", "your", "yours", "yourself", "yourselves", "he",
     "him", "his", "himself", "she", "her", "hers", "herself", "it", "its", "itself", "they", "them", "their", "theirs",
     "themselves",
-    // Words that ask, point or join.
+    // Interrogatives, demonstratives and relative pronouns.
     "what", "which", "who", "whom", "this", "that", "these", "those",
-    // Forms of be, have and do, and what stands with verbs.
+    // Forms of be, have and do, modal verbs, and adverbs of verbs.
     "am", "is", "are", "was", "were", "be", "been", "being", "have", "has", "had", "having", "do", "does", "did",
     "doing", "can", "will", "should", "now", "just",
     // Articles and conjunctions.
@@ -33,11 +33,11 @@ inline constexpr std::array<std::string_view, 179> kStopWords{
     // Negated auxiliaries.
     "don't", "aren't", "couldn't", "didn't", "doesn't", "hadn't", "hasn't", "haven't", "isn't", "mightn't", "mustn't",
     "needn't", "shan't", "shouldn't", "wasn't", "weren't", "won't", "wouldn't",
-    // What is left of these where a tokeniser cuts at the apostrophe.
+    // Remainders of these if a tokeniser cuts at the apostrophe.
     "don", "aren", "couldn", "didn", "doesn", "hadn", "hasn", "haven", "isn", "mightn", "mustn", "needn", "shan",
     "shouldn", "wasn", "weren", "won", "wouldn", "ain", "ma", "d", "ll", "m", "o", "re", "s", "t", "ve", "y"};
 
-/// Whether a word is one of them, as it is spelt: "the" is, "The" is not.
+/// Returns whether a word is a stop word in this spelling: "the" is, "The" is not.
 constexpr bool is_stop_word(std::string_view word) {
   return std::find(kStopWords.begin(), kStopWords.end(), word) != kStopWords.end();
 }

@@ -13,23 +13,23 @@
 
 namespace gatefold::data {
 
-/// A character of a text: its bytes, and the code point that they spell.
+/// A character of a text: its bytes, and their code point.
 struct Character {
   char32_t value = 0;
   std::string_view bytes{};
 };
 
-/// A file of UTF-8, read front to back in pieces.
+/// Reads a UTF-8 file sequentially, in pieces.
 ///
-/// @throws FileError with path and offset unless it is a regular file and every byte belongs to a character
-/// @cost   one piece of memory, whatever the file's size
+/// @throws FileError with path and offset unless it is a regular file and all bytes are valid UTF-8
+/// @cost   memory of one piece, for a file of any size
 class TextReader {
  public:
   static constexpr std::size_t kPiece = std::size_t(1) << 16;
 
   explicit TextReader(const std::filesystem::path& path) : file_(path), piece_(kPiece) {}
 
-  /// The next character; none has no bytes. Its bytes stay until the next call.
+  /// Returns the next character, with empty bytes at the end of the file. Its bytes are valid until the next call.
   Character next() {
     if (end_ - at_ < kLongestCodePoint) refill();
     if (at_ == end_) return {};
@@ -42,7 +42,7 @@ class TextReader {
 
  private:
   void refill() {
-    if (read_ > 0 && end_ < piece_.size()) return;  // the last piece was short: nothing follows
+    if (read_ > 0 && end_ < piece_.size()) return;  // the last read was short: end of the file
     std::memmove(piece_.data(), piece_.data() + at_, end_ - at_);
     end_ -= at_;
     at_ = 0;
@@ -53,11 +53,11 @@ class TextReader {
 
   RegularFile file_;
   std::vector<char> piece_;
-  std::size_t at_ = 0, end_ = 0;  // what of the piece is left
-  std::uint64_t read_ = 0;        // bytes of the file
+  std::size_t at_ = 0, end_ = 0;  // the unread bytes of the piece
+  std::uint64_t read_ = 0;        // bytes read of the file
 };
 
-/// f(line) for every line of a file, without what ends it.
+/// Calls f(line) for every line of a file, without the line feed.
 ///
 /// @throws FileError as TextReader
 /// @cost   memory of the longest line

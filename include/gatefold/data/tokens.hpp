@@ -9,15 +9,15 @@
 
 namespace gatefold::data {
 
-/// What a text is split into: at white space, letters as they are, or everywhere.
+/// The unit of a token: a word between white space, unchanged, or a single character.
 enum class Unit { word, character };
 
-/// The token that ends every line, an unfinished last one too.
+/// The token at the end of every line, also of a last line without a line feed.
 inline constexpr std::string_view kEndOfLine = "<eos>";
 
-/// Calls f(token) for the tokens of a text that comes character by character.
+/// Calls f(token) for the tokens of a text that is passed in character by character.
 ///
-/// A carriage return before the end of a line is white space to words, and a character like any other.
+/// A carriage return before a line feed is white space for words, and an ordinary character for characters.
 /// @cost memory of the longest token
 template <class F>
 class Tokenizer {
@@ -39,7 +39,7 @@ class Tokenizer {
   void operator()(std::string_view text) {
     while (!text.empty()) {
       const CodePoint point = first_code_point(text);
-      // What is not UTF-8 goes byte by byte: a file's reader has refused it.
+      // Bytes that are not UTF-8 are passed one by one. TextReader refuses them in files.
       const std::string_view bytes = text.substr(0, point.length > 0 ? point.length : 1);
       (*this)(Character{point.value, bytes});
       text.remove_prefix(bytes.size());
@@ -61,10 +61,10 @@ class Tokenizer {
   Unit unit_;
   F f_;
   std::string word_{};
-  bool open_ = false;  // whether the line has begun
+  bool open_ = false;  // whether a line has begun
 };
 
-/// f(token) for every token of a file.
+/// Calls f(token) for every token of a file.
 ///
 /// @throws FileError as TextReader
 template <class F>

@@ -4,21 +4,21 @@
 #include <cstddef>
 #include <string_view>
 
-/// Characters of texts: Unicode code points as UTF-8 spells them.
+/// Decodes UTF-8 into Unicode code points.
 namespace gatefold::data {
 
-/// A code point and how many bytes spell it; length 0 where none is spelt.
+/// A code point and the number of its bytes. Length 0 means invalid bytes or an empty text.
 struct CodePoint {
   char32_t value = 0;
   std::size_t length = 0;
 };
 
-/// The longest spelling.
+/// The largest number of bytes of a code point.
 inline constexpr std::size_t kLongestCodePoint = 4;
 
-/// The code point that a text begins with.
+/// Returns the first code point of a text.
 ///
-/// Source: RFC 3629: shortest spelling only, no surrogates, at most U+10FFFF.
+/// Source: RFC 3629. Only the shortest encoding is valid, no surrogates, at most U+10FFFF.
 constexpr CodePoint first_code_point(std::string_view text) {
   if (text.empty()) return {};
   const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
@@ -37,7 +37,7 @@ constexpr CodePoint first_code_point(std::string_view text) {
   return {value, length};
 }
 
-/// Unicode's property White_Space.
+/// Returns whether a code point has Unicode's property White_Space.
 constexpr bool is_space(char32_t c) {
   return (0x09 <= c && c <= 0x0d) || c == 0x20 || c == 0x85 || c == 0xa0 || c == 0x1680 ||
          (0x2000 <= c && c <= 0x200a) || c == 0x2028 || c == 0x2029 || c == 0x202f || c == 0x205f || c == 0x3000;

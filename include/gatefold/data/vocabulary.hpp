@@ -17,20 +17,20 @@
 
 namespace gatefold::data {
 
-/// The number of a token: half of an Index, as corpora have many.
+/// The number of a token. It has half the size of an Index, because a corpus has many tokens.
 using TokenId = std::int32_t;
 
-/// What every token becomes that a vocabulary lacks.
+/// The token that replaces all tokens which are not in the vocabulary.
 inline constexpr std::string_view kUnknown = "<unk>";
 
 /// Tokens and their numbers, 0 to size() − 1.
 ///
-/// The end of a line and the unknown token are always among them: last, unless they stand elsewhere.
+/// It always contains the end of line and the unknown token. They are added at the end unless they are in the list.
 class Vocabulary {
  public:
   explicit Vocabulary(Unit unit = Unit::word) : Vocabulary(unit, {}) {}
   /// @param tokens  in the order of their numbers
-  /// @throws ArgumentError unless they differ
+  /// @throws ArgumentError if a token appears twice
   Vocabulary(Unit unit, std::vector<std::string> tokens) : unit_(unit), tokens_(std::move(tokens)) {
     const auto at = [&](std::size_t i) { return static_cast<TokenId>(i); };
     ids_.reserve(tokens_.size() + 2);
@@ -46,7 +46,7 @@ class Vocabulary {
   Unit unit() const { return unit_; }
   Index size() const { return static_cast<Index>(tokens_.size()); }
   const std::vector<std::string>& tokens() const { return tokens_; }
-  /// @throws ArgumentError unless it is that of a token
+  /// @throws ArgumentError unless 0 <= id < size()
   const std::string& token(TokenId id) const {
     expect(0 <= id && id < size(), "Vocabulary.token", "id", Joined{"0 to ", size() - 1}, id);
     return tokens_[static_cast<std::size_t>(id)];
@@ -54,7 +54,7 @@ class Vocabulary {
 
   TokenId end_of_line() const { return ids_.find(kEndOfLine)->second; }
   TokenId unknown() const { return unknown_; }
-  /// That of the unknown token where there is no other.
+  /// Returns the number of a token, or that of the unknown token if it is not in the vocabulary.
   TokenId id(std::string_view token) const {
     const auto found = ids_.find(token);
     return found == ids_.end() ? unknown_ : found->second;
@@ -72,11 +72,11 @@ class Vocabulary {
   TokenId unknown_ = 0;
 };
 
-/// The vocabulary of some files, in the order in which their tokens are first seen.
+/// Returns the vocabulary of some files, in the order in which the tokens first appear.
 ///
-/// Source: papers 001 and 002: all three parts of WikiText-103 and no threshold, which gives 267,735 words.
-/// @param threshold  tokens seen less often become the unknown token
-/// @throws FileError as TextReader, ArgumentError unless threshold >= 1
+/// Source: papers 001 and 002, which use all three parts of WikiText-103 and no threshold: 267,735 words.
+/// @param threshold  tokens that appear less often are left out, and so become the unknown token
+/// @throws FileError as TextReader; ArgumentError unless threshold >= 1
 inline Vocabulary read_vocabulary(const std::vector<std::filesystem::path>& files, Unit unit, Index threshold = 1) {
   expect(threshold >= 1, "read_vocabulary", "threshold", "at least 1", threshold);
   std::vector<std::string> tokens;
@@ -99,10 +99,10 @@ inline Vocabulary read_vocabulary(const std::vector<std::filesystem::path>& file
   return Vocabulary(unit, std::move(kept));
 }
 
-/// A file as numbers.
+/// Returns the tokens of a file as numbers.
 ///
 /// @throws FileError as TextReader
-/// @cost   4 bytes a token
+/// @cost   4 bytes per token
 inline std::vector<TokenId> read_ids(const std::filesystem::path& file, const Vocabulary& vocabulary) {
   std::vector<TokenId> ids;
   for_each_token(file, vocabulary.unit(), [&](std::string_view token) { ids.push_back(vocabulary.id(token)); });

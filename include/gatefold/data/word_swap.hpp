@@ -19,17 +19,19 @@
 
 namespace gatefold::data {
 
-/// A letter or digit of ASCII, or what is taken for one: everything from U+00C0 on but × and ÷ and the blocks U+2000 to
-/// U+2BFF and U+3000 to U+303F, of punctuation and symbols. Some stand elsewhere, those of Arabic or full width, say.
+/// Returns whether a character counts as a letter or digit: an ASCII letter or digit, or anything from U+00C0 on
+/// except × and ÷ and the blocks U+2000 to U+2BFF and U+3000 to U+303F of punctuation and symbols. Some punctuation is
+/// outside these blocks and therefore counts as a letter, for example Arabic or full-width marks.
 constexpr bool is_word_character(char32_t c) {
   if (c < 0x80) return ('0' <= c && c <= '9') || ('A' <= c && c <= 'Z') || ('a' <= c && c <= 'z');
   return c >= 0xc0 && c != 0xd7 && c != 0xf7 && !(0x2000 <= c && c <= 0x2bff) && !(0x3000 <= c && c <= 0x303f);
 }
 
-/// The words of a line as an attacker sees them, in order.
+/// Returns the words of a line as the attack splits it, in order.
 ///
-/// A word is a run of letters and digits that may go on with ' - _ * @, so that `don't` is one word, `<unk>` the word
-/// `unk`, and `@-@`, `=` and `,` are none.
+/// A word is a run of letters and digits that can also contain ' - _ * @ after the first character. So `don't` is one
+/// word, the word of `<unk>` is `unk`, and `@-@`, `=` and `,` are not words.
+///
 /// Source: the tokeniser of TextAttack (Morris et al. 2020, arXiv:2005.05909).
 /// @return views of the line
 inline std::vector<std::string_view> words_of(std::string_view line) {
@@ -49,15 +51,16 @@ inline std::vector<std::string_view> words_of(std::string_view line) {
   return words;
 }
 
-/// The word-swap attack: a few words of every line become one that says nothing.
+/// The word-swap attack: replaces a few words of every line by a word without meaning.
 ///
 ///     n = max(⌊share · words⌋, 1)                                                                          (1)
-///     n − 1 times: one of the words that may be swapped and were not, uniformly; then once more, where "none" is as
+///     n − 1 times: one of the words that can be swapped and were not, uniformly; then once more, with "no swap" as
 ///     likely as each of the c words that are left: P(n − 1 swaps) = 1 / (c + 1)                            (2)
 ///
-/// Stop words, as they are spelt in small letters, are never swapped; a line whose words run out has all swapped. What
-/// stands between words stays: `<unk>` becomes `<AAA>`, a word that no vocabulary has.
-/// Source: papers 001 and 002; share and word of the code of their laboratory; TextAttack's Augmenter with
+/// Stop words in lower case are never swapped. If a line has too few words, all of them are swapped. The text between
+/// words stays: `<unk>` becomes `<AAA>`, a word that no vocabulary has.
+///
+/// Source: papers 001 and 002; `share` and `word` from the code of their laboratory; TextAttack's Augmenter with
 /// StopwordModification and fast_augment, whose last step is (2).
 struct WordSwap {
   double share = 0.025;
@@ -65,7 +68,8 @@ struct WordSwap {
 
   void validate() const { expect(0 <= share && share <= 1, "WordSwap", "share", "0 to 1", share); }
 
-  /// @param at  the place in the stream of random numbers: one step per line
+  /// Returns the line after the attack.
+  /// @param at  the seed and the step of the random numbers; use one step per line
   std::string line(std::string_view text, Random at) const {
     validate();
     const std::vector<std::string_view> words = words_of(text);
@@ -92,9 +96,10 @@ struct WordSwap {
   }
 };
 
-/// A file as numbers after the attack, line n with step n of the seed: what a model reads and what it must foresee.
+/// Returns the tokens of a file after the attack, as numbers. Line n uses step n of the seed. Use the result as input
+/// and as target of the model.
 ///
-/// @param vocabulary  of the files without attack: a new word is unknown to it
+/// @param vocabulary  the vocabulary of the original files, in which a new word is unknown
 /// @throws FileError as TextReader
 inline std::vector<TokenId> read_swapped_ids(const std::filesystem::path& file, const Vocabulary& vocabulary,
                                              const WordSwap& swap, Seed seed) {

@@ -12,17 +12,17 @@
 #include "gatefold/core/types.hpp"
 #include "gatefold/io/float16.hpp"
 
-/// The types of elements that files hold, as numbers.
+/// Element types of tensor files, and conversions between them and the element types of tensors.
 namespace gatefold::io {
 
-/// What elements are written as.
+/// The type that elements are written as.
 enum class Stored { as_they_are, bf16, f16, f32, f64 };
 
 namespace safetensors {
 
-/// Call f(S{}) with the type S of a dtype's elements: a number, Bfloat16 or Float16.
-/// @return false, without a call, where the type is none that is read: truth values (no numbers), bits packed in
-///         groups, eight-bit floats, complex
+/// Calls f(S{}) with the type S of the elements of a dtype: a number, Bfloat16 or Float16.
+/// @return false, without a call, if the dtype cannot be read: truth values, numbers of 4 or 6 bits, eight-bit floats,
+///         complex numbers
 template <class F>
 bool with_element(std::string_view dtype, const F& f) {
   if (dtype == "F32") return f(float{}), true;
@@ -40,8 +40,8 @@ bool with_element(std::string_view dtype, const F& f) {
   return false;
 }
 
-/// Whether elements of the dtype can be read as T: any number as float and double, whole numbers of at most 63 bits as
-/// Index.
+/// Returns whether elements of the dtype can be read as T. All numbers can be read as float and double; all integers
+/// except U64 can be read as Index.
 template <class T>
 bool reads_as(std::string_view dtype) {
   bool whole = false;
@@ -50,7 +50,7 @@ bool reads_as(std::string_view dtype) {
   return known && (std::is_floating_point_v<T> || whole);
 }
 
-/// to[i] = from[i], rounded to T where that is narrower.
+/// to[i] = from[i], rounded if T is narrower.
 /// @param from  `count` elements of the dtype, at any address
 /// @pre reads_as<T>(dtype)
 template <class T>
@@ -79,7 +79,7 @@ constexpr const char* dtype() {
     return "I64";
   }
 }
-/// Of elements of T that are written as `stored`; whole numbers stay what they are.
+/// Returns the dtype of elements of T that are written as `stored`. Integers keep their type.
 template <class T>
 constexpr const char* dtype(Stored stored) {
   if (!std::is_floating_point_v<T> || stored == Stored::as_they_are) return dtype<T>();
@@ -87,8 +87,8 @@ constexpr const char* dtype(Stored stored) {
   return names[static_cast<int>(stored)];
 }
 
-/// The float that v is, or the one of the two beside it whose last bit is 1: rounded once more to sixteen bits it gives
-/// what v itself would.
+/// Returns v if it is a float, otherwise the neighbouring float whose last bit is 1. Rounding the result to 16 bits
+/// gives the same number as rounding v directly.
 inline float rounded_to_odd(double v) {
   const float f = static_cast<float>(v);
   if (static_cast<double>(f) == v || functor::is_nan(v)) return f;
@@ -97,7 +97,7 @@ inline float rounded_to_odd(double v) {
   return __builtin_bit_cast(float, (bits - (beyond ? 1 : 0)) | 1);
 }
 
-/// The inverse of decode; sixteen bits are rounded to nearest, ties to even.
+/// to[i] = from[i], the inverse of decode. Types of 16 bits are rounded to nearest, ties to even.
 /// @param to  `count` elements of the dtype, at any address
 template <class T>
 void encode(std::string_view dtype, const T* from, std::size_t count, std::byte* to) {

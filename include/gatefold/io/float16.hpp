@@ -5,11 +5,11 @@
 
 namespace gatefold {
 
-/// A number of IEEE 754's binary16: 11 bits of mantissa, from 6e-8 to 65504.
+/// An IEEE 754 binary16 number: 11 bits of mantissa, from 6e-8 to 65504.
 struct Float16 {
   std::uint16_t bits;
 
-  /// Rounded to nearest, ties to even; infinite from 65520 on. NaN stays NaN.
+  /// Rounds v to nearest, ties to even. Values from 65520 on become infinite; NaN stays NaN.
   static Float16 from(float v) {
     const auto u = std::bit_cast<std::uint32_t>(v);
     const std::uint32_t sign = u >> 16 & 0x8000, size = u & 0x7fffffff;
@@ -18,7 +18,7 @@ struct Float16 {
     };
     if (size > kInfinity) return signed_bits(0x7e00 | (size >> 13 & 0x3ff));
     if (size >= kOverflow) return signed_bits(0x7c00);
-    // Below the normal numbers of binary16 its steps are those of floats in [0.5, 1): the sum rounds.
+    // Subnormal binary16 numbers have the spacing of floats in [0.5, 1), so adding 0.5 rounds correctly.
     if (size < kNormal)
       return signed_bits(std::bit_cast<std::uint32_t>(std::bit_cast<float>(size) + 0.5f) -
                          std::bit_cast<std::uint32_t>(0.5f));
@@ -32,8 +32,8 @@ struct Float16 {
   }
 
  private:
-  static constexpr std::uint32_t kInfinity = 0x7f800000, kOverflow = 0x477ff000,  // ∞ and 65520 of float
-      kNormal = 0x38800000, kRebias = 112u << 23;  // 2⁻¹⁴; exponents begin 112 later
+  static constexpr std::uint32_t kInfinity = 0x7f800000, kOverflow = 0x477ff000,  // ∞ and 65520 as floats
+      kNormal = 0x38800000, kRebias = 112u << 23;  // 2⁻¹⁴ as a float; difference of the exponent biases
 };
 
 }  // namespace gatefold

@@ -1,8 +1,9 @@
 #pragma once
 
-/// JSON, for the functions of this folder that read or write it: templates over its library, `nlohmann::json`. The
-/// target gatefold::kernels holds them where gatefold::io is known (GATEFOLD_KERNELS_IO): then each header declares its
-/// own of them here, by GATEFOLD_IO_KERNEL, and the library itself is not read. See docs/explanation/compile_time.md.
+/// JSON for the headers of this folder. Functions that read or write it are templates over the type `nlohmann::json`.
+/// If gatefold::io is available, the target gatefold::kernels holds them compiled (GATEFOLD_KERNELS_IO). Then each
+/// header only declares its functions, with GATEFOLD_IO_KERNEL, and the JSON library itself is not included. See
+/// docs/explanation/compile_time.md.
 #if defined(GATEFOLD_KERNELS_IO)
 #include <nlohmann/json_fwd.hpp>
 #define GATEFOLD_IO_KERNEL extern template

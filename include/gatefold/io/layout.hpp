@@ -15,13 +15,14 @@
 #include "gatefold/io/json.hpp"
 #include "gatefold/io/safetensors_header.hpp"
 
-/// Which tensors lie in which file, and where: known from names, types, shapes and metadata, before any element is.
+/// The layout of tensors in files. It follows from names, types, shapes and metadata, so it is known before any
+/// element is read.
 namespace gatefold::io {
 
-/// How tensors are written.
+/// Options of a save.
 struct SaveOptions {
-  /// Bytes of tensors in a file: more go into several, beside an index. A tensor that is larger has one of its own. 0:
-  /// one file, whatever its size.
+  /// The largest number of bytes of tensors in one file. If there are more, they go into several files with an index.
+  /// A larger tensor has a file of its own. 0: one file of any size.
   Index max_file_bytes = 0;
 
   void validate() const {
@@ -31,30 +32,31 @@ struct SaveOptions {
 
 namespace safetensors {
 
-/// Where elements of tensors go.
+/// The files of a save, and the place of each tensor in them.
 struct Layout {
-  /// One file: what stands before its elements.
+  /// One file: its header and its sizes in bytes.
   struct File {
-    std::string header{};        // with its length
-    std::uint64_t begin = 0;     // of the elements
-    std::uint64_t elements = 0;  // their bytes
-    std::uint64_t content = 0;   // of a part: where it says of which content it is one
+    std::string header{};        // includes the length field
+    std::uint64_t begin = 0;     // offset of the elements
+    std::uint64_t elements = 0;  // bytes of the elements
+    std::uint64_t content = 0;   // for a part: offset of its content number in the header
     std::uint64_t size() const { return begin + elements; }
   };
-  /// In which file a tensor is, and where.
+  /// The file of a tensor, and its offset there.
   struct Place {
     std::size_t file = 0;
-    std::uint64_t begin = 0;  // among the elements of the file
+    std::uint64_t begin = 0;  // in bytes after the first element of the file
   };
   Metadata metadata;
   std::vector<Entry> list;
-  std::vector<std::size_t> order{};  // of the list, as elements follow each other
-  std::vector<Place> places{};       // by entry
+  std::vector<std::size_t> order{};  // indices into `list`, in the order of the elements
+  std::vector<Place> places{};       // for each entry of `list`
   std::vector<File> files{};
   bool in_parts() const { return files.size() > 1; }
 };
 
-/// The metadata of a part: the content in its name, which is known when all are written.
+/// The metadata key of the content number of a part. The number is also in the name of the file. It is known only
+/// after all parts are written.
 inline constexpr std::string_view kContent = "gatefold.content";
 inline std::string content_text(std::uint64_t content) {
   char text[17];
@@ -62,8 +64,10 @@ inline std::string content_text(std::uint64_t content) {
   return text;
 }
 
-/// @throws ArgumentError on options that do not fit, and on a text that is not UTF-8
-/// @order  tensors by falling size of an element (I64, F64, F32), then by name; a file takes what still fits
+/// Returns the layout of a list of tensors.
+/// @throws ArgumentError if an option is invalid or a text is not UTF-8
+/// @order  tensors by decreasing size of an element (I64, F64, F32), then by name; a new file begins if the next
+///         tensor does not fit
 template <class Json = nlohmann::json>
 Layout layout_of(const Metadata& metadata, std::vector<Entry> list, const SaveOptions& options) {
   options.validate();
@@ -93,7 +97,7 @@ Layout layout_of(const Metadata& metadata, std::vector<Entry> list, const SaveOp
   expect(layout.files.size() < 100'000, "SaveOptions", "max_file_bytes", "as many that fewer than 100000 files do",
          options.max_file_bytes);
   const std::string whole = header_bytes<Json>(metadata, layout.in_parts() ? std::vector<const Entry*>{} : in_order[0]);
-  const auto format = metadata.find("format");  // transformers refuse metadata without one that they know
+  const auto format = metadata.find("format");  // transformers requires a format that it recognises
   const Metadata of_part{{"format", format == metadata.end() ? "pt" : format->second},
                          {std::string(kContent), content_text(0)}};
   for (std::size_t f = 0; f < layout.files.size(); ++f) {
@@ -105,13 +109,14 @@ Layout layout_of(const Metadata& metadata, std::vector<Entry> list, const SaveOp
   return layout;
 }
 
-/// The index of the parts of a path.
+/// Returns the path of the index for the parts of a path.
 inline std::filesystem::path index_path(std::filesystem::path path) { return path += ".index.json"; }
-/// Whether a path is an index: transformers have `model.safetensors.index.fp16.json` too.
+/// Returns whether a path is an index. Any `.json` is, because transformers also uses
+/// `model.safetensors.index.fp16.json`.
 inline bool is_index(const std::filesystem::path& path) { return path.extension() == ".json"; }
 
-/// The names of parts: NAME-CONTENT-00001-of-00003.safetensors of NAME or NAME.safetensors. Those of other contents are
-/// others, so that parts of two states lie beside each other until an index says which are meant.
+/// Names of parts: NAME-CONTENT-00001-of-00003.safetensors for a path NAME or NAME.safetensors. Parts with other
+/// contents have other names. Therefore the parts of two saves can be in one folder; the index names the valid ones.
 class PartNames {
  public:
   explicit PartNames(const std::filesystem::path& path)
@@ -122,11 +127,11 @@ class PartNames {
     std::snprintf(text, sizeof text, "-%05zu-of-%05zu.safetensors", part + 1, parts);
     return begin_ + content_text(content) + text;
   }
-  /// Whether a name is one of these, of any content.
+  /// Returns whether a name is a part of this path, with any content.
   bool contains(std::string_view name) const {
     return name.starts_with(begin_) && name.size() + 1 == begin_.size() + kPattern.size() && !content_in(name).empty();
   }
-  /// The content in the name of a part of any path; of another name: empty.
+  /// Returns the content in the name of a part of any path, or an empty text if the name is not the name of a part.
   static std::string_view content_in(std::string_view name) {
     if (name.size() < kPattern.size()) return {};
     const std::string_view rest = name.substr(name.size() - kPattern.size());
@@ -142,7 +147,8 @@ class PartNames {
   std::string begin_;
 };
 
-/// The index: which part holds a tensor, as Hugging Face's transformers write it, and the metadata of the whole.
+/// Returns the text of the index: the file of each tensor, in the format of Hugging Face's transformers, and the
+/// metadata of the whole save.
 template <class Json = nlohmann::json>
 std::string index_text(const Layout& layout, const std::vector<std::string>& names) {
   Json map = Json::object();

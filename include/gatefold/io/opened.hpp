@@ -17,12 +17,12 @@
 #include "gatefold/io/layout.hpp"
 #include "gatefold/io/safetensors_header.hpp"
 
-/// The files that a path means: one, or the parts of an index.
+/// The open files of a path: a single file, or the parts of an index.
 namespace gatefold::io {
 
 namespace safetensors {
 
-/// A file and what it holds of the path.
+/// An open file, and the tensors in it that belong to the path.
 struct OpenFile {
   RegularFile file;
   Header header;
@@ -30,16 +30,16 @@ struct OpenFile {
 };
 /// All files of a path.
 struct Opened {
-  std::deque<OpenFile> files{};  // never moved
-  Metadata metadata{};           // of the file or of the index
+  std::deque<OpenFile> files{};  // a deque, because they cannot be moved
+  Metadata metadata{};           // from the file or from the index
 };
 
 inline OpenFile::OpenFile(const std::filesystem::path& path, const Known& known)
     : file(path), header(read_header(file, known)) {}
 
-/// Require of parts that io::save has named that each says the content in its name, or none, as those of earlier
-/// versions and of other programs.
-/// @throws FileError with the path of a part of another content
+/// Requires that the metadata of each part has the content that is in the name of its file. A part without this entry
+/// is accepted, because earlier versions and other programs do not write it. Names in another pattern are not checked.
+/// @throws FileError with the path of a part that has another content
 inline void expect_one_content(const Opened& opened) {
   const auto said = [](const OpenFile& part) {
     const auto kept = part.header.metadata.find(std::string(kContent));
@@ -54,9 +54,9 @@ inline void expect_one_content(const Opened& opened) {
   }
 }
 
-/// The parts of an index: of each the tensors that the index looks for there, and no other that it may have.
-/// @throws FileError with path and reason: what read_header refuses, in any part; an index that is no JSON, names a
-///         file that does not lie beside it, or a tensor that its file lacks; a part of another content
+/// Opens the parts of an index. Of each part, only the tensors that the index names for it are kept.
+/// @throws FileError with path and reason: if read_header refuses a part; if the index is not JSON, is larger than 100
+///         MB, names a file outside its folder, or names a tensor that its file lacks; if a part has another content
 template <class Json = nlohmann::json>
 Opened open_index(const std::filesystem::path& path, const Known& known) {
   RegularFile file(path);
@@ -71,7 +71,7 @@ Opened open_index(const std::filesystem::path& path, const Known& known) {
   };
   std::map<std::string, std::vector<std::string>> by_part;
   for (const auto& [name, part] : index["weight_map"].items()) {
-    // A file that lies beside the index: no path leads out of its folder.
+    // Only the name of a file is accepted, so that no path leads out of the folder of the index.
     const std::string beside = part.is_string() ? part.template get<std::string>() : "";
     if (beside.empty() || beside != std::filesystem::path(beside).filename().string())
       fail(name, "expected the name of a file beside it, got " + in_quotes<Json>(part.dump()));
@@ -82,7 +82,7 @@ Opened open_index(const std::filesystem::path& path, const Known& known) {
     for (const auto& [key, value] : kept->items())
       if (value.is_string()) opened.metadata[key] = value.template get<std::string>();
   for (const auto& of_part : by_part) {
-    const std::vector<std::string>& wanted = of_part.second;  // sorted, as the index's names are
+    const std::vector<std::string>& wanted = of_part.second;  // sorted, as the index is
     OpenFile& part = opened.files.emplace_back(path.parent_path() / of_part.first, known);
     std::vector<bool> found(wanted.size());
     std::erase_if(part.header.tensors, [&](const Described& t) {
@@ -99,14 +99,15 @@ Opened open_index(const std::filesystem::path& path, const Known& known) {
   return opened;
 }
 
-/// The index that a path means: itself, or one that lies beside it and goes before a file of the path. None: empty.
+/// Returns the index of a path: the path itself if it is an index, otherwise PATH.index.json if that exists. An index
+/// has priority over a file of the path. Returns an empty path if there is no index.
 inline std::filesystem::path index_of(const std::filesystem::path& path) {
   if (is_index(path)) return path;
   std::error_code error;
   return std::filesystem::exists(index_path(path), error) ? index_path(path) : std::filesystem::path();
 }
 
-/// What a path means.
+/// Opens the files of a path.
 inline Opened open(const std::filesystem::path& path, const Known& known) {
   if (const std::filesystem::path index = index_of(path); !index.empty()) return open_index(index, known);
   Opened opened;
@@ -121,7 +122,7 @@ GATEFOLD_IO_KERNEL Opened open_index<nlohmann::json>(const std::filesystem::path
 
 }  // namespace safetensors
 
-/// Whether there is something to load: a file of the path, or an index of its parts.
+/// Returns whether a path can be loaded: there is a file of this name, or an index of its parts.
 inline bool exists(const std::filesystem::path& path) {
   std::error_code error;
   return !safetensors::index_of(path).empty() || std::filesystem::exists(path, error);

@@ -16,8 +16,8 @@
 
 namespace gatefold::io {
 
-/// A file that is there, open to be written at any place: by several processes, each its own bytes. Where a function
-/// returns false, errno says why.
+/// An existing file that is open for writing at any offset. Several processes can write to it, each its own bytes. If
+/// a function returns false, errno has the reason.
 class OutputFile {
  public:
   OutputFile() = default;
@@ -27,12 +27,12 @@ class OutputFile {
 
   bool open(const std::filesystem::path& path);
   void close();
-  /// In bytes.
+  /// Sets `bytes` to the size of the file.
   bool size(std::uint64_t& bytes) const;
-  /// Give it a size; what it had not reads as zeros.
+  /// Sets the size of the file. New bytes are zeros.
   bool resize(std::uint64_t bytes);
   bool write(const void* bytes, std::size_t count, std::uint64_t offset);
-  /// What was written is on the disk.
+  /// Flushes the file to the disk with fsync; outside POSIX systems only to the operating system, with fflush.
   bool sync();
 
  private:

@@ -5,19 +5,21 @@
 
 #include "gatefold/io/tensor_map.hpp"
 
-/// Where the mixtures of published language models lie in their checkpoints, as Hugging Face's transformers name them.
+/// Names of the mixtures of published language models in their checkpoints, as Hugging Face's transformers saves them.
 ///
-/// Each is the map of one block, the pack of the layer that is said; `at` is what stands before the block's names:
-/// `model.layers.0.mlp.`. Norms and attention are outside.
+/// Each function returns the map of one block, for the pack of the layer in its comment. `at` is the prefix of the
+/// names of the block, for example `model.layers.0.mlp.`. The maps do not cover norms and attention.
 namespace gatefold::io::published {
 
-/// How a file keeps the experts of a block: one by one, three tensors each, or fused, two tensors of all of them
-/// (transformers 5: `experts.gate_up_proj` [E, 2·H, D], gate above up, and `experts.down_proj` [E, D, H]).
+/// How a file stores the experts of a block: one by one, with three tensors for each expert, or fused, with two
+/// tensors for all experts. Fused tensors are those of transformers 5: `experts.gate_up_proj` [E, 2·H, D], with the
+/// rows of gate before those of up, and `experts.down_proj` [E, D, H].
 enum class ExpertStorage { one_by_one, fused };
 
 namespace maps {
 
-/// A bank of gated experts, a tensor for each ({}), or one alone, of linear maps without bias, under their names.
+/// Adds gated experts of linear maps without bias. If `theirs` contains `{}`, it is a bank with one tensor for each
+/// expert; otherwise it is a single expert.
 inline void gated(TensorMap& map, const std::string& ours, const std::string& theirs,
                   const std::string& gate = "gate_proj", const std::string& up = "up_proj",
                   const std::string& down = "down_proj") {
@@ -28,7 +30,7 @@ inline void gated(TensorMap& map, const std::string& ours, const std::string& th
                    .one_expert = theirs.find("{}") == std::string::npos});
 }
 
-/// The experts of a block; fused ones `as_it_is` are [E, D, 2·H] and [E, H, D].
+/// Adds fused experts. With layout `as_it_is`, the tensors are [E, D, 2·H] and [E, H, D].
 inline void fused(TensorMap& map, const std::string& ours, const std::string& theirs,
                   MapEntry::Layout layout = MapEntry::transposed) {
   map.push_back({ours + "gate", theirs + "gate_up_proj", layout, 0, 2});
@@ -44,8 +46,8 @@ inline void bank(TensorMap& map, const std::string& ours, const std::string& at,
 
 }  // namespace maps
 
-/// `Mixture{SoftmaxTopK{.scores = {.experts = E, .bias = false}, .selection = {.k = 8}}, GatedMlp<Silu>{D, H}}` of
-/// Qwen3-MoE (`renormalise` as its norm_topk_prob, true) and OLMoE (false).
+/// Returns the map of `Mixture{SoftmaxTopK{.scores = {.experts = E, .bias = false}, .selection = {.k = 8}},
+/// GatedMlp<Silu>{D, H}}` in Qwen3-MoE (`renormalise` as its norm_topk_prob, true) and OLMoE (false).
 ///
 /// Source: transformers' modeling_qwen3_moe.py, modeling_olmoe.py; at = "model.layers.0.mlp."
 inline TensorMap qwen3_moe(const std::string& at, ExpertStorage experts = ExpertStorage::one_by_one) {
@@ -57,7 +59,8 @@ inline TensorMap olmoe(const std::string& at, ExpertStorage experts = ExpertStor
   return qwen3_moe(at, experts);
 }
 
-/// `Mixture{SoftmaxTopK{.scores = {.experts = E, .bias = false}, .selection = {.k = 2}}, GatedMlp<Silu>{D, H}}`.
+/// Returns the map of `Mixture{SoftmaxTopK{.scores = {.experts = E, .bias = false}, .selection = {.k = 2}},
+/// GatedMlp<Silu>{D, H}}` in Mixtral.
 ///
 /// Source: Jiang et al. 2024, arXiv:2401.04088; transformers' modeling_mixtral.py;
 /// at = "model.layers.0.block_sparse_moe.", fused "model.layers.0.mlp."
@@ -68,8 +71,8 @@ inline TensorMap mixtral(const std::string& at, ExpertStorage experts = ExpertSt
   return map;
 }
 
-/// `WithShared{Mixture{SoftmaxTopK{…}, GatedMlp<Silu>{D, H}}, SigmoidGated{GatedMlp<Silu>{D, H'}}}`, the gate without a
-/// bias and not renormalised.
+/// Returns the map of `WithShared{Mixture{SoftmaxTopK{…}, GatedMlp<Silu>{D, H}}, SigmoidGated{GatedMlp<Silu>{D, H'}}}`
+/// in Qwen2-MoE. The gate has no bias and does not renormalise.
 ///
 /// Source: transformers' modeling_qwen2_moe.py; at = "model.layers.0.mlp."
 inline TensorMap qwen2_moe(const std::string& at, ExpertStorage experts = ExpertStorage::one_by_one) {
@@ -83,9 +86,9 @@ inline TensorMap qwen2_moe(const std::string& at, ExpertStorage experts = Expert
   return map;
 }
 
-/// `WithShared{Mixture{gate, GatedMlp<Silu>{D, H}}, GatedMlp<Silu>{D, H'}}` with the gate
-/// `gatefold::published::deepseek_v3({.experts = E, .k = K, .groups = groups, .top_groups = top_groups})`. The speed of
-/// its bias is no number of the file: it stays.
+/// Returns the map of `WithShared{Mixture{gate, GatedMlp<Silu>{D, H}}, GatedMlp<Silu>{D, H'}}` in DeepSeek-V3, with
+/// the gate `gatefold::published::deepseek_v3({.experts = E, .k = K, .groups = groups, .top_groups = top_groups})`.
+/// The speed of the bias of the gate is not in the file, so it does not change.
 ///
 /// Source: DeepSeek-AI 2024, arXiv:2412.19437; transformers' modeling_deepseek_v3.py; at = "model.layers.3.mlp."
 inline TensorMap deepseek_v3(const std::string& at, ExpertStorage experts = ExpertStorage::one_by_one) {
@@ -97,8 +100,8 @@ inline TensorMap deepseek_v3(const std::string& at, ExpertStorage experts = Expe
   return map;
 }
 
-/// `Mixture{gatefold::published::switch_transformer({.experts = E}), Mlp<Relu>{.model_dim = D, .hidden_dim = H, .bias =
-/// false}}`.
+/// Returns the map of `Mixture{gatefold::published::switch_transformer({.experts = E}), Mlp<Relu>{.model_dim = D,
+/// .hidden_dim = H, .bias = false}}` in Switch Transformer.
 ///
 /// Source: Fedus et al. 2021, arXiv:2101.03961; transformers' modeling_switch_transformers.py;
 /// at = "encoder.block.1.layer.1.mlp."

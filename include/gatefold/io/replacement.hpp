@@ -23,26 +23,27 @@
 
 namespace gatefold::io {
 
-/// A file that is written beside its target and takes its place at the end, at once. Without `commit`, and after an
-/// exception, a file that was there is untouched and no other is left.
+/// A file that is written next to its target and replaces it in one step (`commit`). Without `commit`, or after an
+/// exception, an existing target is unchanged and no other file is left.
 ///
-/// What was written is on the disk before the target's name points to it, and the name is before `commit` returns:
-/// after a loss of power there is the old file or the new one, whole. The target keeps its permissions; a symbolic link
-/// stays one and its target is replaced. What a killed writer left is removed by the next Replacement of the same name;
-/// what one that is still at work wrote is not (POSIX; elsewhere neither).
+/// The data is on the disk before the name of the target refers to it, and the new name is on the disk before `commit`
+/// returns. Therefore, after a power failure there is either the complete old file or the complete new file. The
+/// target keeps its permissions. A symbolic link stays a link, and its target is replaced. The next Replacement of the
+/// same name removes files that a killed writer left, but not the files of a writer that is still running. Outside
+/// POSIX systems it removes no such files, and the disk is not synchronised.
 ///
-/// @throws FileError with path and reason, also where the target may not be written
+/// @throws FileError with path and reason, also if the target is read-only
 class Replacement {
  public:
   explicit Replacement(const std::filesystem::path& path) : path_(path.string()), target_(target_of(path)) {
     if (path_.empty()) throw FileError("cannot write: the name of the file is empty");
     std::error_code error;
     const std::filesystem::file_status status = std::filesystem::status(target_, error);
-    if (error == std::errc::too_many_symbolic_link_levels) fail("cannot write", error.value());  // links in a circle
+    if (error == std::errc::too_many_symbolic_link_levels) fail("cannot write", error.value());  // a cycle of links
     // A rename would replace a device or a pipe by a file.
     if (std::filesystem::exists(status) && !std::filesystem::is_regular_file(status))
       throw FileError(path_ + ": cannot write: not a regular file");
-    // And a file that its owner protected.
+    // A rename would also replace a file that is protected against writing.
     using std::filesystem::perms;
     constexpr perms write = perms::owner_write | perms::group_write | perms::others_write;
     if (std::filesystem::exists(status) && (status.permissions() & write) == perms::none)
@@ -60,14 +61,14 @@ class Replacement {
 
   void write(const void* bytes, std::size_t count);
   void commit();
-  /// Take another place in the same folder instead.
+  /// Commits to another path in the same folder instead.
   void commit_as(const std::filesystem::path& path) {
     target_ = path;
     commit();
   }
-  /// The file that is written, for others who write into it.
+  /// The file that is being written. Other processes can write to it.
   const std::filesystem::path& temporary() const { return temporary_; }
-  /// What names mean in the folder is on the disk.
+  /// Flushes the entries of the folder to the disk.
   void sync_folder() const;
 
  private:
@@ -75,7 +76,7 @@ class Replacement {
     throw FileError(path_ + ": " + what + ": " + std::generic_category().message(reason));
   }
 
-  // Where a chain of symbolic links ends, there or not.
+  // Returns the end of a chain of symbolic links, even if no file exists there.
   static std::filesystem::path target_of(std::filesystem::path path) {
     std::error_code error;
     for (int links = 0; links < 40 && std::filesystem::is_symlink(path, error); ++links) {
@@ -87,7 +88,8 @@ class Replacement {
   }
   std::filesystem::path folder() const { return target_.has_parent_path() ? target_.parent_path() : "."; }
 
-  // Names of temporaries begin alike for one target, and fit where the target's own name fits.
+  // Returns the common prefix of all temporary names of a target. The name of the target is cut, so that a temporary
+  // name has at most 216 bytes.
   std::string stem() const {
     const std::string name = target_.filename().string();
     std::uint64_t hash = 14695981039346656037u;  // FNV-1a
@@ -125,7 +127,7 @@ inline void Replacement::close() {
 inline void Replacement::create(const std::filesystem::file_status& status) {
   remove_leftovers();
   std::random_device random;
-  // Whoever takes a new file for a leftover removes it before it is locked: then another one.
+  // Another process can take the new file for a leftover and remove it before it is locked. Then create another one.
   for (int attempt = 0;; ++attempt) {
     temporary_ = folder() / (stem() + std::to_string(random()) + ".tmp");
     file_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
@@ -137,12 +139,12 @@ inline void Replacement::create(const std::filesystem::file_status& status) {
   }
   struct stat old {};
   if (std::filesystem::exists(status) && ::stat(target_.c_str(), &old) == 0) {
-    [[maybe_unused]] const int owner = ::fchown(file_, old.st_uid, old.st_gid);  // a wish of who is not root
+    [[maybe_unused]] const int owner = ::fchown(file_, old.st_uid, old.st_gid);  // fails unless owner or root
     if (::fchmod(file_, old.st_mode & 07777) != 0) fail("cannot set permissions");
   }
 }
 
-// Files of this target that no living process has locked.
+// Removes temporary files of this target that no running process has locked.
 inline void Replacement::remove_leftovers() const {
   const std::string begin = stem();
   std::error_code error;
@@ -172,7 +174,7 @@ inline void Replacement::sync_folder() const {
   const int result = ::fsync(entries), reason = errno;
   ::close(entries);
   if (result != 0 && reason != EINVAL)
-    fail("cannot write its folder to the disk", reason);  // EINVAL: has no such thing
+    fail("cannot write its folder to the disk", reason);  // EINVAL: not supported there
 }
 
 inline void Replacement::commit() {
@@ -204,7 +206,7 @@ inline void Replacement::write(const void* bytes, std::size_t count) {
 inline void Replacement::sync_folder() const {}
 inline void Replacement::commit() {
   errno = 0;
-  // The last bytes reach the disk, or find it full, here.
+  // fclose writes the last bytes, and fails if the disk is full.
   if (std::fclose(file_.release()) != 0) fail("cannot write");
   std::error_code error;
   std::filesystem::rename(temporary_, target_, error);

@@ -25,13 +25,13 @@
 #include "gatefold/tensor/pack.hpp"
 #include "gatefold/tensor/tensor.hpp"
 
-/// Packs of tensors in safetensors files, the format of Hugging Face: the length of a header (64 bits, little-endian),
-/// the header (JSON: name → dtype, shape, data_offsets; `__metadata__` → strings), the elements, little-endian, without
-/// gaps.
+/// Saves packs of tensors to safetensors files, the format of Hugging Face, and loads them. A file has the length of
+/// its header (64 bits, little-endian), the header (JSON: name → dtype, shape, data_offsets; `__metadata__` →
+/// strings), and the elements, little-endian and without gaps.
 namespace gatefold::io {
 
-/// A pack and the prefix of its tensors' names: with `Part{"params", params}` they begin with
-/// "params" and a dot.
+/// A pack and the prefix of the names of its tensors. With `Part{"params", params}`, the names begin with "params" and
+/// a dot.
 template <class P>
 struct Part {
   std::string prefix;
@@ -42,7 +42,8 @@ Part(const char*, P&) -> Part<P>;
 template <class P>
 Part(std::string, P&) -> Part<P>;
 
-/// True for a model: a layer, branch or expert, no pack. `load` returns its parameters (train/load_parameters.hpp).
+/// True for a model, that is a layer, branch or expert; false for a pack. `load` returns the parameters of a model
+/// (train/load_parameters.hpp).
 template <class M>
 inline constexpr bool has_dims = requires(const M& model) {
   model.in_dim();
@@ -50,10 +51,10 @@ inline constexpr bool has_dims = requires(const M& model) {
 
 namespace safetensors {
 
-/// Where a tensor's elements lie in memory.
+/// The alignment in memory of the elements of each tensor, in bytes.
 inline constexpr std::uint64_t kAlignment = 8;
 
-/// Tensors of backend B whose elements a file may hold; others stop the compiler.
+/// Requires that a tensor is of backend B and that a file can hold its elements. Otherwise it does not compile.
 template <class B>
 struct Storable {
   template <class T>
@@ -63,12 +64,12 @@ struct Storable {
     dtype<typename detail_::pack::Of<T>::Element>();
   }
 };
-/// Call f(name, tensor) for every tensor of every part, of backend B.
+/// Calls f(name, tensor) for every tensor of every part. All tensors must be of backend B.
 template <class B, class F, class... P>
 void visit(const F& f, const Part<P>&... parts) {
   (detail_::pack::visit_any<Storable<B>>(f, Name{nullptr, parts.prefix}, false, parts.pack), ...);
 }
-/// f(T{}) with the type T of the elements of a tensor that is Storable.
+/// Calls f(T{}) with the element type T of a tensor that is Storable.
 template <class F>
 void with_element(const AnyTensor& tensor, const F& f) {
   if (tensor.type == AnyTensor::type_of<float>()) return f(float{});
@@ -76,7 +77,7 @@ void with_element(const AnyTensor& tensor, const F& f) {
   f(Index{});
 }
 
-/// The tensors of a caller, whose names differ.
+/// The list of a caller's tensors. Their names must differ.
 class Entries {
  public:
   explicit Entries(const char* where) : where_(where) {}
@@ -95,7 +96,7 @@ class Entries {
   std::set<std::string> names_;
 };
 
-/// Take a tensor into the list.
+/// Adds a tensor to the list.
 struct AddEntry {
   Entries& all;
   void operator()(const Name& at, const AnyTensor* tensor) const {
@@ -105,7 +106,8 @@ struct AddEntry {
     });
   }
 };
-/// @throws ArgumentError when two tensors have one name
+/// Returns the entries of all tensors of the parts.
+/// @throws ArgumentError if two tensors have the same name, or one is called `__metadata__`
 template <class B, class... P>
 std::vector<Entry> entries(const char* where, const Part<P>&... parts) {
   Entries all(where);
@@ -113,7 +115,8 @@ std::vector<Entry> entries(const char* where, const Part<P>&... parts) {
   return std::move(all.list);
 }
 
-/// Whether one is the other but for leading extents of 1: a bank of one expert, and what it is the only one of.
+/// Returns whether two shapes are equal apart from leading extents of 1, for example those of a bank of one expert and
+/// of a single expert.
 inline bool same_but_for_leading_ones(const std::vector<std::uint64_t>& a, const std::vector<std::uint64_t>& b) {
   const auto rest = [](const auto& shape) {
     return std::find_if(shape.begin(), shape.end(), [](std::uint64_t n) { return n != 1; });
@@ -154,12 +157,12 @@ template <class C, class T>
 void to_host(void* context, const void* from, Index begin, Index count, std::byte* to) {
   C::Backend::to_host(*static_cast<C*>(context), count, static_cast<const T*>(from) + begin, reinterpret_cast<T*>(to));
 }
-/// Elements on the backend of a context.
+/// Returns a source of elements on the backend of a context.
 template <class C, class T>
 Source source_of(const T* data, Index size) {
   return {data, size, sizeof(T), to_host<C, T>};
 }
-/// Take where the elements of a tensor are into the list.
+/// Adds the source of the elements of a tensor to the list.
 template <class C>
 struct AddSource {
   std::vector<Source>& all;
@@ -170,15 +173,15 @@ struct AddSource {
   }
 };
 
-/// What is here of the tensors of a list, in host memory, each tensor aligned.
+/// The slices Entry::here of the tensors of a list, in host memory. Each tensor is aligned.
 struct Data {
   std::vector<std::byte> bytes;
-  std::vector<std::uint64_t> begins;  // by entry
+  std::vector<std::uint64_t> begins;  // for each entry
   Metadata metadata{};
 };
 
-/// What the list has of the tensors that it names, all of it checked.
-/// @param only  whether there must be no other tensors
+/// Reads the tensors of a list from the files of a path, after it has checked them.
+/// @param only  whether other tensors in the files are an error
 template <class Json = nlohmann::json>
 Data read_entries(const std::filesystem::path& path, bool only, const std::vector<Entry>& list) {
   std::unordered_map<std::string_view, std::size_t> by_name;
@@ -224,20 +227,21 @@ GATEFOLD_IO_KERNEL Data read_entries<nlohmann::json>(const std::filesystem::path
 
 }  // namespace safetensors
 
-/// Write packs of tensors to a safetensors file: `save(path, ctx, {{"step", "12"}}, Part{"params", params})`.
+/// Writes packs of tensors to a safetensors file: `save(path, ctx, {{"step", "12"}}, Part{"params", params})`.
 ///
 /// Source: https://github.com/huggingface/safetensors, section "Format".
 /// @param metadata  strings kept in the header
 /// @param parts     packs of float (F32), double (F64) and Index (I64) tensors, with the prefix of their names
-/// @param options   parts of a size: `save(path, ctx, {}, {.max_file_bytes = 5'000'000'000}, Part{"params", params})`;
-///                  `NAME.safetensors` becomes `NAME-CONTENT-00001-of-00003.safetensors`, …, and the index
-///                  `NAME.safetensors.index.json`, which takes its place at once, when they are on the disk. What the
-///                  path had before is there until then, whichever form it has, and gone afterwards
-/// @throws ArgumentError when two tensors have one name or a text is not UTF-8; FileError when the file cannot be
-///         written, in which case a file that was there is untouched and no other is left
-/// @cost   one copy in pieces of 4 MiB; the file appears at once, by a rename, when it is on the disk
-/// @order  tensors by falling size of an element (I64, F64, F32), then by name, as the reference implementation writes
-///         them: each is aligned, and the same data gives the same bytes
+/// @param options   the largest size of a file: `save(path, ctx, {}, {.max_file_bytes = 5'000'000'000}, Part{"params",
+///                  params})`. If there is more, `NAME.safetensors` becomes `NAME-CONTENT-00001-of-00003.safetensors`,
+///                  …, and the index `NAME.safetensors.index.json`. The index is replaced in one step after all parts
+///                  are on the disk. Until then the previous save of the path is complete, whether it is one file or
+///                  parts; afterwards it is deleted
+/// @throws ArgumentError if two tensors have the same name or a text is not UTF-8; FileError if the files cannot be
+///         written. An existing save is unchanged then, and no other file is left
+/// @cost   one copy in pieces of 4 MiB; a file appears in one step, by a rename, after it is on the disk
+/// @order  tensors by decreasing size of an element (I64, F64, F32), then by name, as in the reference implementation.
+///         Each tensor is aligned, and the same data gives the same bytes
 template <class C, class... P>
 void save(const std::filesystem::path& path, C& ctx, const Metadata& metadata, const SaveOptions& options,
           const Part<P>&... parts) {
@@ -256,7 +260,7 @@ void save(const std::filesystem::path& path, C& ctx, const Metadata& metadata, c
 
 namespace safetensors {
 
-/// Elements of the tensors one after the other, from where they begin in `bytes`.
+/// Copies the elements of one tensor from `bytes`, from its offset in `begin` on, and advances `begin`.
 template <class C>
 struct Fill {
   C& ctx;
@@ -269,7 +273,8 @@ struct Fill {
     });
   }
 };
-/// @param only  whether the file must hold no other tensors
+/// Loads the tensors of the parts from the files of a path.
+/// @param only  whether other tensors in the files are an error
 template <class C, class... P>
 Metadata load(const std::filesystem::path& path, C& ctx, bool only, const Part<P>&... parts) {
   GATEFOLD_REQUIRE((!std::is_const_v<P> && ...), "gatefold: io::load writes into its packs, they cannot be const");
@@ -281,21 +286,21 @@ Metadata load(const std::filesystem::path& path, C& ctx, bool only, const Part<P
 
 }  // namespace safetensors
 
-/// Read a safetensors file into packs that have their shapes already: `load(path, ctx, Part{"params", params})`; or the
-/// parts of an index, where one lies beside the path.
+/// Reads a safetensors file, or the parts of an index next to the path, into packs that already have their shapes:
+/// `load(path, ctx, Part{"params", params})`.
 ///
-/// The file must hold exactly the tensors of the parts; leading extents of 1 may be there or not. Everything is read
-/// and checked before the first tensor is written: after an exception nothing has changed.
+/// The file must have exactly the tensors of the parts. Leading extents of 1 can be present or absent. Everything is
+/// read and checked before the first tensor is written, so after an exception nothing has changed.
 /// @return the metadata of the file
-/// @throws FileError with path, offset and reason when the file is missing, truncated, too long or not safetensors, and
-///         when a tensor is missing, unexpected or of another type or shape; ArgumentError when two tensors of the
-///         parts have one name
-/// @cost   host memory of the size of the tensors (never of what the file claims) while it runs
+/// @throws FileError with path, offset and reason if the file is missing, truncated, too long or not safetensors, or
+///         if a tensor is missing, unexpected or has another type or shape; ArgumentError if two tensors of the parts
+///         have the same name
+/// @cost   host memory of the size of the tensors (not of the size that the file declares) while it runs
 template <class C, class... P>
 Metadata load(const std::filesystem::path& path, C& ctx, const Part<P>&... parts) {
   return safetensors::load(path, ctx, true, parts...);
 }
-/// The same of a file that may hold other tensors besides, which are left alone: a part of a model, or of a run.
+/// Like load, but ignores other tensors of the file. Use it for a part of a model or of a run.
 template <class C, class... P>
 Metadata load_subset(const std::filesystem::path& path, C& ctx, const Part<P>&... parts) {
   return safetensors::load(path, ctx, false, parts...);
@@ -323,7 +328,7 @@ void refuse() {
 
 }  // namespace safetensors
 
-/// What is not saved or loaded so: one sentence.
+/// Catch-all overloads: any other arguments stop the compiler with one sentence.
 template <class C, class... A, class = std::enable_if_t<!safetensors::begins_with_metadata<A...>>>
 void save(const std::filesystem::path&, C&, const A&...) {
   safetensors::refuse<C>();
@@ -337,16 +342,15 @@ void load(const std::filesystem::path&, C&, P&) {
   safetensors::refuse<C>();
 }
 
-/// The metadata of a safetensors file, whatever its tensors are.
+/// Returns the metadata of a safetensors file with any tensors.
 ///
-/// @throws FileError with path, offset and reason when the file is missing, truncated, too long or not safetensors:
-/// what
-///         load refuses whatever its parts are
-/// @cost   reads the header alone
+/// @throws FileError with path, offset and reason if the file is missing, truncated, too long or not safetensors
+/// @cost   reads only the header
 inline Metadata read_metadata(const std::filesystem::path& path) {
   return safetensors::open(path, [](const std::string&) { return true; }).metadata;
 }
-/// The names of its tensors.
+/// Returns the names of the tensors of a safetensors file.
+/// @throws FileError as read_metadata
 inline std::set<std::string> read_names(const std::filesystem::path& path) {
   std::set<std::string> names;
   for (const auto& part : safetensors::open(path, [](const std::string&) { return true; }).files)

@@ -18,7 +18,7 @@
 #include "gatefold/core/regular_file.hpp"
 #include "gatefold/io/json.hpp"
 
-/// The header of a safetensors file: read in one pass, in linear time and about as much memory as it is long.
+/// The header of a safetensors file. It is parsed in one pass, with about as much memory as it is long.
 namespace gatefold::io {
 
 using Metadata = std::map<std::string, std::string>;
@@ -27,15 +27,15 @@ namespace safetensors {
 
 static_assert(std::endian::native == std::endian::little, "gatefold: safetensors files are written byte for byte");
 
-/// What the reference implementation accepts.
+/// Limits of the reference implementation.
 inline constexpr std::uint64_t kLongestHeader = 100'000'000;
-inline constexpr int kDeepest = 127;  // values inside each other
+inline constexpr int kDeepest = 127;  // levels of nested values
 
 /// Bytes [begin, begin + count) of a tensor.
 struct Slice {
   std::uint64_t begin, count;
 };
-/// A tensor of the caller, who has all of it, or some.
+/// A tensor of the caller. The caller has all of it, or some slices.
 struct Entry {
   std::string name;
   const char* dtype;
@@ -45,14 +45,14 @@ struct Entry {
   bool skipped = false;              // the caller keeps no elements (Tensor.skip): a file may have some
 };
 
-/// Text of a file inside a message: control characters escaped, of bounded length.
+/// Returns a text from a file for a message: in quotes, cut after 200 bytes, with control characters escaped.
 template <class Json = nlohmann::json>
 std::string in_quotes(std::string_view text) {
   return Json(text.size() > 200 ? std::string(text.substr(0, 200)) + "..." : std::string(text))
       .dump(-1, ' ', true, Json::error_handler_t::replace);
 }
 
-/// A type of elements, as files name it.
+/// An element type of the format.
 struct Dtype {
   std::string_view name;
   std::uint64_t bits;
@@ -63,21 +63,21 @@ inline constexpr Dtype kDtypes[] = {{"BOOL", 8}, {"F4", 4},          {"F6_E2M3",
                                     {"I32", 32}, {"U32", 32},        {"F32", 32},        {"C64", 64},    {"F64", 64},
                                     {"I64", 64}, {"U64", 64}};
 
-/// A tensor as a header describes it. A header is short enough for 32 bits.
+/// A tensor as its header describes it. A header has at most 100 MB, so 32 bits are enough for offsets in it.
 struct Described {
   std::uint32_t name = 0, name_size = 0;  // in Header::names
-  std::uint32_t shape = 0, rank = 0;      // in Header::extents: the first kExtents at most
-  std::uint64_t begin = 0, end = 0;       // in the data of the file
+  std::uint32_t shape = 0, rank = 0;      // in Header::extents, which has at most kExtents of them
+  std::uint64_t begin = 0, end = 0;       // offsets in the data of the file
   const Dtype* dtype = nullptr;
 };
 
-/// All that a header says.
+/// The content of a header.
 struct Header {
-  static constexpr std::uint32_t kExtents = 16;  // of a tensor are kept, in whose message more would not be read
+  static constexpr std::uint32_t kExtents = 16;  // kept of each tensor; a message with more is unreadable
 
-  std::string names{};                  // of tensors, one after the other
+  std::string names{};                  // of all tensors, one after the other
   std::deque<std::uint64_t> extents{};  // of all shapes
-  std::deque<Described> tensors{};      // in the order of their elements, which fill the file
+  std::deque<Described> tensors{};      // sorted by offset; they fill the file
   Metadata metadata{};
   std::uint64_t data_begin = 0;
 
@@ -94,10 +94,11 @@ inline std::string shape_text(const std::vector<std::uint64_t>& shape) {
   return text + "]";
 }
 
-/// Whether a tensor of a name is wanted. Its type is erased: a reader is compiled once, whatever is read.
+/// Returns whether a tensor with this name is wanted. The type is erased, so that the reader is compiled only once.
 using Known = std::function<bool(const std::string&)>;
 
-/// Receives a JSON text piece by piece and refuses what is no header at once, and tensors that are not wanted.
+/// The handler of the JSON parser. It refuses an invalid header, or a tensor that is not wanted, as soon as it meets
+/// it.
 template <class Json>
 class HeaderReader {
  public:
@@ -125,7 +126,7 @@ class HeaderReader {
   }
   bool start_array(std::size_t) {
     const bool expected = depth_ == 2 && place_ == Place::tensor && (key_ == Key::shape || key_ == Key::offsets);
-    const bool instead_of_tensor = depth_ == 1 && place_ == Place::tensor;  // refused at its end, if it is not too deep
+    const bool instead_of_tensor = depth_ == 1 && place_ == Place::tensor;  // see end_array
     if (!expected && !instead_of_tensor) wrong_value();
     return deeper();
   }
@@ -202,7 +203,7 @@ class HeaderReader {
   bool binary(typename Json::binary_t&) { return wrong_value(); }
   bool parse_error(std::size_t byte, const std::string&, const typename Json::exception& e) {
     const std::string reason = in_quotes<Json>(e.what());
-    from_.fail(7 + byte, "header: not JSON: " + reason);  // the byte counts from 1; the text begins at 8
+    from_.fail(7 + byte, "header: not JSON: " + reason);  // `byte` counts from 1; the text begins at offset 8
   }
 
  private:
@@ -214,7 +215,7 @@ class HeaderReader {
     ++depth_;
     return true;
   }
-  // Of a whole tensor: that its type and shape have the size of its place.
+  // Requires that the type and shape of a complete tensor match its data_offsets.
   void expect_size() const {
     const std::uint64_t bits = tensor_.dtype->bits;
     if (!countable_ || elements_ > ~std::uint64_t(0) / bits) {
@@ -237,7 +238,8 @@ class HeaderReader {
   [[noreturn]] void twice(const std::string& name) const {
     from_.fail(8, "header: " + in_quotes<Json>(name) + " appears twice");
   }
-  // A value that stands where another kind belongs; harmless where nothing belongs.
+  // Handles a value of an unexpected kind. Refuses it if another kind is required here; values of unknown keys are
+  // ignored.
   bool wrong_value() const {
     if (depth_ == 1 && place_ == Place::metadata) from_.fail(8, "__metadata__: expected an object");
     if (place_ == Place::metadata)
@@ -252,9 +254,9 @@ class HeaderReader {
   const RegularFile& from_;
   Header& header_;
   const Known& known_;
-  Described tensor_{};                        // at work, and of it:
-  std::uint64_t elements_ = 1, offsets_ = 0;  // the product of its extents, and how many numbers data_offsets has
-  bool countable_ = true;                     // whether that product is right
+  Described tensor_{};                        // the tensor that is being read
+  std::uint64_t elements_ = 1, offsets_ = 0;  // product of its extents; count of its data_offsets
+  bool countable_ = true;                     // false after an overflow of that product
   Place place_ = Place::tensor;
   Key key_ = Key::other;
   int depth_ = 0;
@@ -263,7 +265,7 @@ class HeaderReader {
   std::string* value_ = nullptr;
 };
 
-/// Require that no name appears twice.
+/// Requires that no name appears twice.
 template <class Json = nlohmann::json>
 void expect_names(const RegularFile& from, const Header& header) {
   std::vector<std::string_view> names;
@@ -274,7 +276,7 @@ void expect_names(const RegularFile& from, const Header& header) {
   if (pair != names.end()) from.fail(8, "header: " + in_quotes<Json>(*pair) + " appears twice");
 }
 
-/// Bring the tensors into the order of their elements, and require that these fill the file without gap or overlap.
+/// Sorts the tensors by offset, and requires that they fill the file without gap or overlap.
 template <class Json = nlohmann::json>
 void expect_layout(const RegularFile& from, Header& header) {
   std::sort(header.tensors.begin(), header.tensors.end(), [](const Described& a, const Described& b) {
@@ -295,15 +297,16 @@ void expect_layout(const RegularFile& from, Header& header) {
   if (at != available) from.fail(header.data_begin + at, "expected the end of the file, found more bytes");
 }
 
-/// Read the header of a file, and check all that the format demands of header and file.
+/// Reads the header of a file and checks header and file against the format.
+///
+/// The header must begin with '{', because the format requires it: "The header data MUST begin with a { character
+/// (0x7B). The header data MAY be trailing padded with whitespace (0x20)." (README of huggingface/safetensors, section
+/// "Format"). A leading blank is refused, although the reference implementation accepts it. Trailing white space is
+/// accepted.
 /// @param known  (name) whether a tensor is wanted; others are refused
-/// The header must begin with '{': a leading blank is refused, although the reference implementation reads such a file,
-/// because the format says so: "The header data MUST begin with a { character (0x7B). The header data MAY be trailing
-/// padded with whitespace (0x20)." (README of huggingface/safetensors, section "Format"). Every writer that keeps to
-/// the format can be read; trailing white space is accepted.
-/// @throws FileError with path, offset and reason: whatever the reference implementation refuses, and also names that
-///         appear twice, a header that does not begin with '{', and a tensor that is no object
-/// @cost   O(n log n) time, and besides the text of n bytes about as much memory
+/// @throws FileError with path, offset and reason if the reference implementation refuses the file, if a name appears
+///         twice, if the header does not begin with '{', or if a tensor is not an object
+/// @cost   O(n log n) time for a header of n bytes, and about n bytes of memory in addition to its text
 template <class Json = nlohmann::json>
 Header read_header(RegularFile& from, const Known& known) {
   std::uint64_t length = 0;
@@ -320,7 +323,7 @@ Header read_header(RegularFile& from, const Known& known) {
     std::string text(length, '\0');
     from.read(text.data(), length, 8);
     if (text.empty() || text[0] != '{') from.fail(8, "header: expected '{'");
-    // To the parser a zero byte is the end: what follows would go unseen.
+    // The parser stops at a zero byte, so it would not check the bytes after it.
     if (const std::size_t zero = text.find('\0'); zero != std::string::npos)
       from.fail(8 + zero, "header: not JSON: a zero byte");
     HeaderReader<Json> reader(from, header, known);
@@ -331,8 +334,9 @@ Header read_header(RegularFile& from, const Known& known) {
   return header;
 }
 
-/// The length field and the JSON, padded so that the elements begin at a multiple of 8.
-/// @param list  in the order of their elements in the file
+/// Returns the length field and the JSON text, padded so that the elements begin at a multiple of 8.
+/// @param list  in the order of the elements in the file
+/// @throws ArgumentError if names or metadata are not UTF-8, or if the header is longer than 100 MB
 template <class Json = nlohmann::json>
 std::string header_bytes(const Metadata& metadata, const std::vector<const Entry*>& list) {
   std::string bytes(8, '\0');

@@ -23,15 +23,15 @@
 
 namespace gatefold::io::safetensors {
 
-/// Where the elements of a tensor are that the caller has: those of Entry::here, one after the other.
+/// The elements of a tensor that the caller has: the slices Entry::here, one after the other.
 struct Source {
   const void* data;
   Index size;
-  std::size_t element;  // bytes
+  std::size_t element;  // bytes per element
   void (*to_host)(void* context, const void* data, Index at, Index count, std::byte* to);
 };
 
-/// Remove the parts of a path but these.
+/// Removes the parts of a path, except the files named in `but`.
 inline void remove_parts(const std::filesystem::path& of, const std::set<std::string>& but) {
   const PartNames parts(of);
   std::error_code error;
@@ -43,10 +43,10 @@ inline void remove_parts(const std::filesystem::path& of, const std::set<std::st
   }
   for (const auto& path : gone) std::filesystem::remove(path, error);
 }
-/// The one file of a path takes its place, and that of an index and parts which were there.
+/// Puts the single file of a path in its place, and removes an index and parts that were there before.
 inline void commit_whole(Replacement& file, const std::filesystem::path& path) {
   file.commit();
-  // An index goes before the file: what it names counts until it is gone, for good.
+  // An index has priority over the file, so the previous save is valid until the removal of the index is on the disk.
   const std::filesystem::path index = index_path(path);
   std::error_code error;
   if (std::filesystem::remove(index, error)) file.sync_folder();
@@ -54,24 +54,25 @@ inline void commit_whole(Replacement& file, const std::filesystem::path& path) {
   if (error && !none) throw FileError(index.string() + ": cannot remove: " + error.message());
   remove_parts(path, {});
 }
-/// @throws ArgumentError where a path is that of an index
+/// @throws ArgumentError if the path is an index (`.json`)
 inline void expect_no_index(const std::filesystem::path& path) {
   expect(!is_index(path), "io::save", "path", "that of the tensors, beside which an index may lie", path.string());
 }
 
-/// Tensors that are on their way to the disk: into files beside the ones that they become, each element to its place,
-/// by one writer or by several with a part each.
+/// Writes tensors to new files, which replace the previous ones at the end. One process writes all elements, or
+/// several processes write a share each.
 ///
-///     Save save(path, layout);                     // one makes the files, as large as they will be
-///     save.write(context, sources);                // each writes what it has
-///     save.commit(save.content());                 // when all have: the files take their places
+///     Save save(path, layout);                     // one process creates the files, in their full size
+///     save.write(context, sources);                // each process writes its elements
+///     save.commit(save.content());                 // after all have written: the files replace the previous ones
 ///
-/// Until commit there is what was there before, and it is complete. A file takes its place at once. Parts have names of
-/// their own for each content, so that they touch none that is there, and say of which content they are; what counts is
-/// the index, which takes its place at once, after all of them. Parts that it does not name are removed then. One at a
-/// time writes to a path.
+/// Until commit, the previous save is complete and unchanged. Each file is replaced in one step. The name and the
+/// metadata of a part have the number of the content, so parts of another content are not overwritten. The index is
+/// replaced in one step after all parts, and decides which parts are valid. Then the parts that it does not name are
+/// removed. Only one program at a time can write to a path.
 ///
-/// @throws FileError with the path that the caller knows and the system's reason; what was there is untouched then
+/// @throws FileError with the path that the caller gave and the reason of the system; the previous save is unchanged
+///         then
 class Save {
  public:
   Save(const std::filesystem::path& path, Layout layout) : path_(path), layout_(std::move(layout)) {
@@ -86,8 +87,10 @@ class Save {
       write_at(f, layout_.files[f].header.data(), layout_.files[f].header.size(), 0);
     }
   }
-  /// Join one that another process has begun.
-  /// @param begun  of that
+  /// Joins a save that another process has begun.
+  /// @param begun  the text that begun() returned there
+  /// @throws ArgumentError if the other process has another number of files; FileError if its files are not visible
+  ///         here
   Save(const std::filesystem::path& path, Layout layout, const std::string& begun)
       : path_(path), layout_(std::move(layout)) {
     const auto lines = static_cast<std::size_t>(std::count(begun.begin(), begun.end(), kEnd));
@@ -108,7 +111,7 @@ class Save {
       at = end + 1;
     }
   }
-  /// What others need in order to join: of each file where elements begin, and its name.
+  /// Returns a text for other processes that join: for each file, the offset of its elements and its name.
   std::string begun() const {
     std::string text;
     for (std::size_t f = 0; f < made_.size(); ++f)
@@ -117,15 +120,15 @@ class Save {
     return text;
   }
 
-  /// Write what is here of the list's tensors. It is on the disk afterwards.
-  /// @param sources  by entry of the list
-  /// @cost   a copy in pieces of 4 MiB
+  /// Writes the caller's slices of the tensors. They are on the disk when it returns.
+  /// @param sources  one for each entry of the list
+  /// @cost   one copy in pieces of 4 MiB
   void write(void* context, const std::vector<Source>& sources) {
     std::vector<std::byte> piece;
     for (const std::size_t i : layout_.order) {
       const Source& source = sources[i];
       const auto step = kPiece / source.element;
-      Index from = 0;  // of what is here
+      Index from = 0;  // in elements of the source
       for (const Slice& slice : layout_.list[i].here) {
         const std::uint64_t begin = layout_.files[layout_.places[i].file].begin + layout_.places[i].begin + slice.begin;
         const std::size_t elements = slice.count / source.element;
@@ -141,12 +144,13 @@ class Save {
     for (OutputFile& file : files_)
       if (!file.sync()) fail("cannot write");
   }
-  /// A number of the bytes that were written here, without those that hold it, and of their places; of all writers the
-  /// sum.
+  /// Returns a number computed from the bytes that this process has written and from their places, except the bytes
+  /// that hold this number. The number of the whole save is the sum over all processes. It is 0 if there is only one
+  /// file.
   std::uint64_t content() const { return content_; }
 
-  /// Whoever made the files puts them in their places, when all have written.
-  /// @param content  the sum of all writers'
+  /// Puts the files in their places. The process that created the files calls it, after all processes have written.
+  /// @param content  the sum of content() over all processes
   void commit(std::uint64_t content) {
     const std::string number = content_text(content);
     if (layout_.in_parts())
@@ -181,7 +185,7 @@ class Save {
 
  private:
   static constexpr std::size_t kPiece = std::size_t(4) << 20;
-  static constexpr char kEnd = '\0';  // of a name, which cannot hold it
+  static constexpr char kEnd = '\0';  // the end of a name; names cannot contain it
 
   [[noreturn]] void fail(const std::string& what, int reason = errno) const {
     throw FileError(path_.string() + ": " + what + ": " + std::generic_category().message(reason));
@@ -192,7 +196,8 @@ class Save {
     if (!files_[file].write(bytes, count, offset)) fail("cannot write");
     if (layout_.in_parts()) content_ += content_of(file, bytes, count, offset);
   }
-  // Σ over words of a number of the word and its place: whoever writes which of them gives the same sum.
+  // Returns the sum over words of a hash of the word and its place. It does not depend on which process writes which
+  // word.
   static std::uint64_t content_of(std::size_t file, const void* bytes, std::size_t count, std::uint64_t offset) {
     std::uint64_t sum = 0, place = (std::uint64_t{file} << 46) + offset / sizeof(std::uint32_t);
     for (std::size_t i = 0; i + sizeof(std::uint32_t) <= count; i += sizeof(std::uint32_t)) {
@@ -205,7 +210,7 @@ class Save {
 
   std::filesystem::path path_;
   Layout layout_;
-  std::deque<Replacement> made_{};  // never moved; none where another process made the files
+  std::deque<Replacement> made_{};  // not movable; empty if another process made the files
   std::deque<OutputFile> files_{};
   std::uint64_t content_ = 0;
 };

@@ -9,10 +9,11 @@
 
 namespace gatefold::io::safetensors {
 
-/// Elements of tensors as they were, in host memory: to be written while the tensors change.
+/// A copy of the elements of tensors in host memory, from which a thread writes them while the tensors change.
 class Snapshot {
  public:
-  /// @cost  memory of what is here, once: it stays for the next
+  /// Copies the elements of the sources.
+  /// @cost  host memory of the elements, which is kept for the next call
   void take(void* context, const std::vector<Source>& of) {
     std::size_t size = 0;
     for (const Source& source : of) size += static_cast<std::size_t>(source.size) * source.element;

@@ -12,10 +12,11 @@
 #include "gatefold/io/json.hpp"
 #include "gatefold/io/replacement.hpp"
 
-/// A list of strings in a file, such as the tokens of a vocabulary: a JSON array, one string a line.
+/// Lists of strings in files, for example the tokens of a vocabulary: a JSON array with one string in each line.
 namespace gatefold::io {
 
-/// @throws FileError as Replacement, ArgumentError for a string that is not UTF-8: a file that was there is untouched
+/// Writes strings to a file.
+/// @throws FileError as Replacement; ArgumentError if a string is not UTF-8; an existing file is unchanged then
 template <class Json = nlohmann::json>
 void save_strings(const std::filesystem::path& path, const std::vector<std::string>& strings) {
   Replacement file(path);
@@ -37,7 +38,7 @@ void save_strings(const std::filesystem::path& path, const std::vector<std::stri
 
 namespace strings {
 
-/// Takes an array of strings, refuses all else where it begins.
+/// A handler of the JSON parser that accepts an array of strings and stops at anything else.
 template <class Json>
 struct Reader {
   std::vector<std::string> strings{};
@@ -77,8 +78,9 @@ struct Reader {
 
 }  // namespace strings
 
+/// Reads the strings of a file.
 /// @throws FileError with path and reason unless the file is a JSON array of strings
-/// @cost   memory of the file, and 32 bytes for each string, twice that while their list grows
+/// @cost   memory of the file, and 32 bytes for each string, twice as much while the list grows
 template <class Json = nlohmann::json>
 std::vector<std::string> load_strings(const std::filesystem::path& path) {
   RegularFile file(path);

@@ -22,22 +22,22 @@ namespace gatefold::io {
 /// A tensor as its file describes it.
 struct TensorInfo {
   std::string name;
-  std::string_view dtype;  // "BF16", "F32", …: as safetensors names it
+  std::string_view dtype;  // the name in the format: "BF16", "F32", …
   std::vector<std::uint64_t> shape;
 };
 
-/// The tensors of a safetensors file, or of the parts that an index lists (`model.safetensors.index.json`), open to be
-/// read by name, whole and each in a type of the reader's choice.
+/// The tensors of a safetensors file, or of the parts in an index (`model.safetensors.index.json`). Reads single
+/// tensors by name, converted to a type of your choice.
 ///
 ///     io::TensorFiles files("model.safetensors.index.json");
 ///     for (const auto& [name, dtype, shape] : files.tensors()) …
 ///     const std::vector<float> norm = files.read<float>("model.norm.weight");
 ///
 /// Source: https://github.com/huggingface/safetensors; the index as Hugging Face's transformers write it: `weight_map`
-/// says which file beside it holds a tensor. What a part holds beyond that is left alone.
-/// @throws FileError with path and reason: what read_metadata refuses, in any part; an index that is no JSON, names a
-///         file that does not lie beside it, or a tensor that its file lacks
-/// @cost   reads headers alone; as many open files as parts
+/// gives for each tensor the name of a file in the same folder. Other tensors of these files are ignored.
+/// @throws FileError with path and reason: if read_metadata refuses a part; if the index is not JSON, names a file
+///         outside its folder, or names a tensor that its file lacks
+/// @cost   reads only headers; keeps one open file for each part
 class TensorFiles {
  public:
   explicit TensorFiles(const std::filesystem::path& path)
@@ -50,16 +50,16 @@ class TensorFiles {
   TensorFiles& operator=(const TensorFiles&) = delete;
 
   const std::string& path() const { return path_; }
-  /// By name.
+  /// The tensors, sorted by name.
   const std::vector<TensorInfo>& tensors() const { return tensors_; }
   bool contains(std::string_view name) const { return places_.contains(name); }
-  /// @throws FileError unless there is one of the name
+  /// @throws FileError if there is no tensor with this name
   const TensorInfo& info(std::string_view name) const { return at(name).info; }
 
-  /// Every element of a tensor, the last extent's side by side.
+  /// Returns all elements of a tensor, in row-major order.
   /// @tparam T  float, double or Index
-  /// @throws FileError unless there is a tensor of the name, of numbers that can be read as T (BOOL is none: see
-  ///         read_bytes), and the file can be read
+  /// @throws FileError if there is no tensor with this name, if its elements cannot be read as T (for BOOL, use
+  ///         read_bytes), or if the file cannot be read
   template <class T>
   std::vector<T> read(std::string_view name) const {
     const Place& place = at(name);
@@ -69,22 +69,23 @@ class TensorFiles {
     safetensors::decode(place.info.dtype, bytes.data(), elements.size(), elements.data());
     return elements;
   }
-  /// Its bytes as they lie in the file.
+  /// Returns the bytes of a tensor as they are in the file.
   std::vector<std::byte> read_bytes(std::string_view name) const {
     const Place& place = at(name);
     std::vector<std::byte> bytes(place.end - place.begin);
     place.file->read(bytes.data(), bytes.size(), place.begin);
     return bytes;
   }
-  /// Those of one part of it alone: of runs of `run` elements, number `part` of every `parts`.
-  /// @throws ArgumentError unless its elements are whole times so many runs
+  /// Returns the bytes of one part of a tensor. Its elements are runs of `run` elements, and of every `parts` runs the
+  /// part has number `part`.
+  /// @throws ArgumentError unless the number of elements is a multiple of run · parts
   std::vector<std::byte> read_part(std::string_view name, std::uint64_t run, std::uint64_t part,
                                    std::uint64_t parts) const {
     const Place& place = at(name);
     const std::uint64_t elements = count(place.info), size = place.end - place.begin;
     if (elements == 0) return {};
     const bool whole = part < parts && run > 0 && run <= elements / parts && elements % (run * parts) == 0 &&
-                       size % elements == 0;  // no elements of a part of a byte
+                       size % elements == 0;  // an element has whole bytes
     expect(whole, "TensorFiles.read_part", "run, part, parts", Joined{"parts of ", elements, " elements"},
            Joined{run, ", ", part, ", ", parts});
     const std::uint64_t step = size / elements * run, all = parts * step;  // bytes of a run, of one run of every part
@@ -108,10 +109,10 @@ class TensorFiles {
     return bytes;
   }
 
-  /// @throws FileError unless the tensor's numbers can be read as T
+  /// @throws FileError if the elements of the tensor cannot be read as T
   template <class T>
   void expect_reads_as(const TensorInfo& info) const {
-    safetensors::dtype<T>();  // others stop the compiler
+    safetensors::dtype<T>();  // other types do not compile
     if (!safetensors::reads_as<T>(info.dtype))
       fail(info.name, std::string("dtype: expected ") +
                           (std::is_floating_point_v<T> ? "numbers of 16 bits or more, or integers"

@@ -22,54 +22,58 @@
 #include "gatefold/tensor/pack.hpp"
 #include "gatefold/tensor/tensor.hpp"
 
-/// Packs of tensors in files of other libraries, under those libraries' names.
+/// Packs of tensors in files of other libraries, under the names of those libraries.
 namespace gatefold::io {
 
-/// Where one tensor of a pack lies in a file of another library.
+/// The place of one tensor of a pack in a file of another library.
 ///
 ///     {"expert.gate", "model.layers.0.block_sparse_moe.experts.{}.w1.weight", MapEntry::transposed}
 ///
-/// Where `theirs` has `{}`, the file has a tensor for each index of the first extent, the expert: `{}` stands for it.
-/// Where `theirs` is made of `parts` tensors like ours, side by side along our last extent (the outputs of a linear
-/// map), ours is number `part` of them: of gate and up in one, [E, 2·H, D],
+/// If `theirs` contains `{}`, the file has one tensor for each index of the first extent (the expert), and `{}` is
+/// replaced by that index.
+///
+/// A tensor of the file can have several parts along our last extent (the outputs of a linear map). `parts` is their
+/// number, and `ours` is part number `part`. For example, gate and up in one tensor [E, 2·H, D]:
 ///
 ///     {"expert.up", "model.layers.0.mlp.experts.gate_up_proj", MapEntry::transposed, 1, 2}
 ///
-/// If the outputs of the parts alternate (`interleaved`), ours is every output number part, part + parts, … of theirs.
-/// gpt-oss keeps gate in the even and up in the odd columns of one tensor [E, D, 2·H]:
+/// If the outputs of the parts alternate (`interleaved`), ours has the outputs part, part + parts, … of theirs. For
+/// example, gpt-oss has gate in the even and up in the odd columns of one tensor [E, D, 2·H]:
 ///
 ///     {.ours = "expert.up", .theirs = "experts.gate_up_proj", .part = 1, .parts = 2, .interleaved = true}
 ///
-/// Parts side by side and interleaved parts have the same shape, and so have a square matrix and its transpose. No
-/// check can tell them apart: the entry decides which one is read.
-/// With `one_expert` ours is of one expert, and theirs has no extent for it: a shared expert's.
-/// An empty `theirs` leaves the tensor of the pack as it is, and out of what is saved.
+/// Contiguous and interleaved parts have the same shape, and so have a square matrix and its transpose. No check can
+/// tell them apart: the entry decides which one is read.
+///
+/// If `one_expert` is true, ours belongs to a single expert, for example a shared one, and theirs has no extent for
+/// it. If `theirs` is empty, the tensor of the pack is neither loaded nor saved.
 struct MapEntry {
-  enum Layout { as_it_is, transposed };  // transposed: the last two extents change places, as in torch.nn.Linear
+  enum Layout { as_it_is, transposed };  // transposed: last two extents exchanged, as in torch.nn.Linear
 
   std::string ours, theirs{};
   Layout layout = as_it_is;
   Index part = 0, parts = 1;
   bool one_expert = false;
-  bool interleaved = false;  // theirs[…, o · parts + part] is ours[…, o]; side by side: theirs[…, part · O + o]
+  bool interleaved = false;  // ours[…, o] is theirs[…, o · parts + part]; else theirs[…, part · O + o]
 };
-/// Every tensor of a pack, once. For published architectures: published_maps.hpp.
+/// The entries of all tensors of a pack, one for each. For published architectures: published_maps.hpp.
 using TensorMap = std::vector<MapEntry>;
 
 namespace tensor_map {
 
 inline constexpr std::size_t kWriteAtOnce = std::size_t(1) << 20;  // bytes
 
-/// A tensor of the other library, and the part of ours that it is.
+/// A tensor of the other library, and the part of our tensor that is stored in it.
 struct Piece {
   std::string name;
-  std::vector<std::uint64_t> shape;  // theirs
-  std::size_t offset, count;         // in ours
-  std::uint64_t rows, columns;       // of the matrices that are transposed, ours; 0: none are
-  std::size_t run, part, parts;      // of each `parts` runs of so many elements, theirs, number `part` is ours
+  std::vector<std::uint64_t> shape;  // of theirs
+  std::size_t offset, count;         // in ours, in elements
+  std::uint64_t rows, columns;       // of our matrices, if they are transposed; else 0
+  std::size_t run, part, parts;      // ours: of `parts` runs of `run` elements of theirs, number `part`
 };
 
-/// The pieces of one tensor.
+/// Returns the pieces of one tensor.
+/// @throws ArgumentError if the entry does not fit the shape
 inline std::vector<Piece> pieces(const MapEntry& entry, std::vector<std::uint64_t> shape, const char* where) {
   const std::string at = "map: " + entry.ours;
   const std::size_t hole = entry.theirs.find("{}");
@@ -110,9 +114,9 @@ inline std::vector<Piece> pieces(const MapEntry& entry, std::vector<std::uint64_
   return list;
 }
 
-/// Call f(view, entry, pieces) for every tensor of the pack that the map does not leave out; those without elements
-/// (the bias of a layer without one) need no entry.
-/// @throws ArgumentError unless every tensor is in the map once, and the map names no other
+/// Calls f(view, pieces) for every tensor of the pack, except those with an empty `theirs`. Tensors without elements,
+/// for example the bias of a layer without bias, need no entry.
+/// @throws ArgumentError unless the map has each tensor of the pack once, and no others
 template <class P, class F>
 void visit(const char* where, const TensorMap& map, P& pack, const F& f) {
   std::vector<bool> used(map.size());
@@ -134,7 +138,7 @@ void visit(const char* where, const TensorMap& map, P& pack, const F& f) {
            map[static_cast<std::size_t>(unused - used.begin())].ours);
 }
 
-/// to[j, i] = from[i, j] of each of the matrices [rows, columns] that lie one after the other.
+/// to[j, i] = from[i, j] for each matrix [rows, columns]; the matrices follow each other.
 template <class T>
 void transpose(const T* from, std::size_t rows, std::size_t columns, std::size_t count, T* to) {
   for (std::size_t first = 0; first < count; first += rows * columns)
@@ -144,16 +148,16 @@ void transpose(const T* from, std::size_t rows, std::size_t columns, std::size_t
 
 }  // namespace tensor_map
 
-/// Fill a pack that has its shapes already from files of another library:
+/// Fills a pack, which already has its shapes, from files of another library:
 ///
 ///     io::load(io::TensorFiles(path), ctx, io::published::mixtral("model.layers.0.block_sparse_moe."), params);
 ///
-/// Elements of any type of numbers are converted; leading extents of 1 may be there or not; what the files hold beside
-/// the map's tensors is left alone. Everything is read and checked before the first tensor is written: after an
-/// exception nothing has changed.
-/// @throws ArgumentError unless the map names every tensor of the pack once, and none besides; FileError with path,
-///         tensor and reason when one is missing, of another shape or of a type that is not read
-/// @cost   host memory of the tensors' size in the files, and of the largest as T, while it runs
+/// Numbers of any type are converted. Leading extents of 1 can be present or absent. Other tensors of the files are
+/// ignored. Everything is read and checked before the first tensor is written, so after an exception nothing has
+/// changed.
+/// @throws ArgumentError unless the map has each tensor of the pack once, and no others; FileError with path, tensor
+///         and reason if a tensor is missing or has another shape or a type that cannot be read
+/// @cost   host memory of the size of the tensors in the files, and of the largest one as T, while it runs
 template <class C, class P, class = std::enable_if_t<!has_dims<P>>>
 void load(const TensorFiles& files, C& ctx, const TensorMap& map, P& pack) {
   GATEFOLD_REQUIRE(!std::is_const_v<P>, "gatefold: io::load writes into its pack, it cannot be const");
@@ -190,20 +194,21 @@ void load(const TensorFiles& files, C& ctx, const TensorMap& map, P& pack) {
                     });
 }
 
-/// The same from the files of a path, which are opened for this one pack.
+/// Like load from TensorFiles. Opens the files of the path only for this call.
 template <class C, class P, class = std::enable_if_t<!has_dims<P>>>
 void load(const std::filesystem::path& path, C& ctx, const TensorMap& map, P& pack) {
   load(TensorFiles(path), ctx, map, pack);
 }
 
-/// Write a pack to a safetensors file under the names, shapes and, where asked, the types of another library; what
-/// `load` with the same map reads. An index and parts that were at the path are gone then.
-/// @param stored  as what floats and doubles are written; sixteen bits are rounded to nearest, ties to even
-/// @throws ArgumentError as load, for the path of an index (`.json`), when two tensors get one name, a part lacks the
-///         others of its tensor or a text is not UTF-8; FileError as `save` of parts: a file that was there is
-///         untouched and no other is left
-/// @cost   host memory of the largest tensor, twice
-/// @order  tensors by falling size of an element, then by name
+/// Writes a pack to a safetensors file under the names, with the shapes and optionally the types of another library.
+/// `load` with the same map reads it. An index and parts of the path are removed.
+/// @param stored  the type in which floats and doubles are written; types of 16 bits are rounded to nearest, ties to
+///                even
+/// @throws ArgumentError as load; for the path of an index (`.json`); if two tensors get the same name, a part lacks
+///         the other parts of its tensor, or a text is not UTF-8. FileError as `save` of parts: an existing file is
+///         unchanged, and no other is left
+/// @cost   host memory of twice the largest tensor
+/// @order  tensors by decreasing size of an element, then by name
 template <class C, class P>
 void save(const std::filesystem::path& path, C& ctx, const Metadata& metadata, const TensorMap& map, P& pack,
           Stored stored = Stored::as_they_are) {
@@ -275,7 +280,7 @@ void save(const std::filesystem::path& path, C& ctx, const Metadata& metadata, c
     const std::size_t parts = sources[i].piece.parts, run = sources[i].piece.run * sources[i].element;
     std::vector<std::vector<std::byte>> bytes;
     for (std::size_t part = 0; part < parts; ++part) bytes.push_back(sources[i + part].bytes(ctx, sources[i + part]));
-    std::vector<std::byte> block;  // short runs, which are written together
+    std::vector<std::byte> block;  // short runs are written together
     for (std::size_t at = 0; at < bytes[0].size(); at += run)
       for (const std::vector<std::byte>& part : bytes) {
         block.insert(block.end(), part.data() + at, part.data() + at + run);

@@ -9,7 +9,8 @@ namespace gatefold {
 
 namespace functor {
 
-/// 1 if fewer than k classes come before the label: those with a larger logit, an equal one and a lower index, or NaN
+/// 1 if fewer than k classes come before the label, otherwise 0. A class comes before the label if its logit is
+/// larger, NaN, or equal with a lower index.
 template <class T, class B>
 struct IsAmongBest {
   View<const T, 2, B> y;
@@ -33,16 +34,17 @@ struct IsAmongBest {
 
 namespace metric {
 
-/// The share of items whose label is among the k largest logits.
+/// Returns the share of items whose label is among the k largest logits.
 ///
 ///     (1/N) Σ_n [ |{c : y[n,c] > y[n,l], or = and c < l}| < k ],   l = labels[n]                        (1)
 ///
-/// A label whose logit is NaN is never right; other NaN rank before every number.
+/// A label whose logit is NaN is never right. Other NaN logits rank before every number.
 /// @param y      [N, C] in  logits
 /// @param labels [N]    in  in [0, C)
 /// @param valid  [N]    in  1 = item, 0 = padding; empty: all are items
 /// @param ignore the label of items that do not count
-/// @throws ArgumentError unless 1 <= k <= C and the labels fit (their range on a device: in debug builds)
+/// @throws ArgumentError unless 1 <= k <= C and the labels fit (on a device, only debug builds check the range of
+///         labels)
 /// @cost  N·C comparisons
 /// @order ties go to the lower index
 template <class T, class B>

@@ -9,21 +9,21 @@
 
 namespace gatefold::metric {
 
-/// CE of each corruption, and mCE.
+/// The error of each corruption (CE), and their mean (mCE).
 struct CorruptionError {
-  std::vector<double> of{};  // [C] each corruption
+  std::vector<double> of{};  // [C] CE of each corruption
   double mean = 0;
 };
 
-/// The mean corruption error of a classifier, relative to another one.
+/// Returns the mean corruption error of a classifier, relative to a baseline classifier.
 ///
 ///     CE_c = Σ_s error[c,s] / Σ_s baseline[c,s],   mCE = (1/C) Σ_c CE_c                                    (1)
 ///
-/// Source: Hendrycks and Dietterich 2019, arXiv:1903.12261, whose baseline is AlexNet; papers 001 and 002. It says
-/// nothing without its baseline: name that beside the number.
+/// Source: Hendrycks and Dietterich 2019, arXiv:1903.12261, whose baseline is AlexNet; papers 001 and 002. The number
+/// has a meaning only together with the name of its baseline, so report both.
 /// @param error      [C, S] in  shares of images misclassified under corruption c of severity s
-/// @param baseline   [C, S] in  the same of the other classifier
-/// @throws ArgumentError unless shapes fit, there is a corruption, and the baseline errs under each of them
+/// @param baseline   [C, S] in  the same shares of the baseline
+/// @throws ArgumentError unless shapes fit, there is a corruption, and the baseline makes errors under each corruption
 inline CorruptionError corruption_error(std::span<const double> error, std::span<const double> baseline,
                                         Index severities = 5) {
   const auto size = static_cast<Index>(error.size());

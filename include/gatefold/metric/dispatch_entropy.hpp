@@ -6,13 +6,15 @@
 
 namespace gatefold::metric {
 
-/// How mixed the experts' shares of the clusters are.
+/// Returns how much the experts mix clusters: the entropy of the clusters in an expert's picks, averaged over all
+/// picks.
 ///
 ///     H = −Σ_m (n_m / n) Σ_k (n_{k,m} / n_m) ln(n_{k,m} / n_m),   n_m = Σ_k n_{k,m},   n = Σ_m n_m      (1)
 ///
-/// n_{k,m} counts the picks of cluster k that go to expert m; experts without picks contribute 0. 0: every expert
-/// serves one cluster at most; ln K: all are mixed. Source: paper 003 (Expert Count), eq. (7), there with one pick per
-/// item.
+/// n_{k,m} is the number of picks of cluster k that go to expert m. Experts without picks contribute 0. The result is
+/// 0 if every expert serves at most one cluster, and ln K if all clusters are mixed evenly.
+///
+/// Source: paper 003 (Expert Count), eq. (7), there with one pick per item.
 inline double dispatch_entropy(const RoutingTable& table) {
   double h = 0, all = 0;
   for (Index m = 0; m < table.experts; ++m) {
@@ -24,7 +26,7 @@ inline double dispatch_entropy(const RoutingTable& table) {
   return all > 0 ? h / all : 0;
 }
 
-/// Equation (1) of a plan.
+/// Returns (1) for a plan.
 /// @param labels [N] in  the clusters, in [0, clusters)
 /// @param valid  [N] in  1 = item, 0 = padding; empty: all are items
 /// @throws ArgumentError as routing_table does

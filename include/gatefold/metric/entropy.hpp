@@ -26,12 +26,12 @@ struct ItemEntropy {
 
 namespace metric {
 
-/// How undecided the router is about each item.
+/// Returns the entropy of the router's probabilities for each item.
 ///
 ///     H[n] = −Σ_e q[n,e] ln q[n,e],   0 ln 0 = 0                                                        (1)
 ///
-/// From 0 (one expert) to ln E (even). Source: paper 002 (Graph of Tokens), sec. 4 and fig. 3, of the probabilities
-/// before top-K; its "entropy ratio" is the mean of one model divided by that of another.
+/// The values go from 0 (one expert) to ln E (all experts equal). Source: paper 002 (Graph of Tokens), sec. 4 and fig.
+/// 3, for the probabilities before top-K. Its "entropy ratio" is the mean of one model divided by the mean of another.
 /// @param q [N, E] in  probabilities: `saved.gate.probabilities`
 /// @return [N]
 /// @cost  N·E logarithms
@@ -40,12 +40,12 @@ std::vector<double> entropies(typename B::Context& ctx, View<T, 2, B> q) {
   return each<B>(ctx, q.extent(0), functor::ItemEntropy<std::remove_const_t<T>, B>{q});
 }
 
-/// The mean entropy of the router.
+/// Returns the mean entropy of the router over the items.
 ///
 ///     H = (1/N) Σ_n H[n]                                                                                (2)
 ///
 /// @param valid [N] in  1 = item, 0 = padding; empty: all are items
-/// @throws ArgumentError unless `valid` fits
+/// @throws ArgumentError unless `valid` is empty or [N]
 template <class T, class B>
 double entropy(typename B::Context& ctx, View<T, 2, B> q, In<std::remove_const_t<T>, 1, B> valid = {}) {
   using U = std::remove_const_t<T>;

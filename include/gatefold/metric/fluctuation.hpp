@@ -7,7 +7,7 @@ namespace gatefold {
 
 namespace functor {
 
-/// out[n,:] = the experts of item n, by falling weight (NaN last, ties to the lower expert); −1 where there are no more
+/// out[n,:] = the experts of item n by decreasing weight, then −1. NaN comes last; ties go to the lower expert.
 template <class T, class B>
 struct PicksByWeight {
   View<const Index, 1, B> item_offsets, item_slots, pick, expert;
@@ -31,7 +31,7 @@ struct PicksByWeight {
 
 enum class PickChange { set, ordered, first };
 
-/// 1 if the picks of item n differ; negative picks are none
+/// 1 if the picks of item n differ, otherwise 0. Negative entries are not picks.
 template <class B>
 struct PicksDiffer {
   View<const Index, 2, B> before, after;
@@ -60,9 +60,10 @@ struct PicksDiffer {
 
 namespace metric {
 
-/// A snapshot of who goes where, for `fluctuation`: a plan is overwritten by the next step.
-/// @param k  how many picks per item to keep
-/// @return [N, k] experts of each item by falling weight, −1 where an item has fewer
+/// Returns the experts of each item, to compare them later with `fluctuation`. A copy is needed because the next step
+/// overwrites the plan.
+/// @param k  number of picks to keep per item
+/// @return [N, k] experts of each item by decreasing weight, −1 if an item has fewer
 /// @throws ArgumentError unless k >= 1
 /// @order  ties go to the lower expert index; NaN weights come last
 template <class T, class B>
@@ -76,22 +77,22 @@ Tensor<Index, 2, B> picks(typename B::Context& ctx, const SparsePlan<T, B>& plan
   return out;
 }
 
-/// The share of items that go elsewhere than before.
+/// The shares of items whose experts have changed.
 struct Fluctuation {
   double set = 0;      // their sets of experts differ
   double ordered = 0;  // their experts, best first, differ
   double first = 0;    // their best experts differ
 };
 
-/// Compare two snapshots of the same items.
+/// Compares the picks of the same items at two times.
 ///
 ///     set     = (1/N) Σ_n [ {before[n,:]} ≠ {after[n,:]} ]                                              (1)
 ///     ordered = (1/N) Σ_n [ before[n,:] ≠ after[n,:] ]                                                  (2)
 ///     first   = (1/N) Σ_n [ before[n,0] ≠ after[n,0] ]                                                  (3)
 ///
 /// Source: paper 002 (Graph of Tokens), sec. 5 and fig. 3: tokens that change their experts between the last two
-/// epochs. For K > 1 the paper does not say which of the three it counts; `set` is the literal reading.
-/// @param before, after [N, K] in  from `picks`; negative: none; their K may differ
+/// epochs. For K > 1, the paper does not define which of the three shares it counts; `set` is the literal reading.
+/// @param before, after [N, K] in  from `picks`; a negative entry is not a pick; the two K can differ
 /// @param valid         [N]    in  1 = item, 0 = padding; empty: all are items
 /// @throws ArgumentError unless shapes fit
 template <class BeforeT, class AfterT, class B, class T = const float>

@@ -12,7 +12,7 @@ namespace gatefold {
 
 namespace functor {
 
-/// The expert of pick p; E if it was dropped, −1 if its item is padding or nobody made it
+/// The expert of pick p; E if it was dropped; −1 if its item is padding or the pick was not made (no_pick).
 template <class T, class B>
 struct ExpertOrDropped {
   View<const Index, 1, B> item, expert;
@@ -28,7 +28,7 @@ struct ExpertOrDropped {
 
 namespace metric {
 
-/// How the picks spread over the experts. Everything is 0 where nothing was picked.
+/// The distribution of the picks over the experts. All numbers are 0 if there are no picks.
 struct Load {
   std::vector<Index> counts;  // [E]
   Index dropped = 0;
@@ -37,7 +37,7 @@ struct Load {
 
   ///     cv = sqrt(Σ_e (c_e − c̄)² / (E − ddof)) / c̄                                                    (2)
   ///
-  /// 0: even; sqrt(E − 1): one expert takes all (with ddof = 0, as in V-MoE's losses).
+  /// 0 means an even load, sqrt(E − 1) that one expert takes all (with ddof = 0, as in V-MoE's losses).
   /// @throws ArgumentError unless ddof >= 0
   double coefficient_of_variation(Index ddof = 0) const {
     expect(ddof >= 0, "Load", "ddof", "at least 0", ddof);
@@ -61,13 +61,13 @@ struct Load {
   }
 };
 
-/// Count the picks of every expert.
+/// Counts the picks of every expert.
 ///
 ///     c_e = |{picks p : expert[p] = e}|,   dropped = |{picks p : expert[p] < 0, not no_pick}|           (1)
 ///
 /// Source: paper 001 (MomentumSMoE), sec. 6; overflow: Riquelme et al. 2021, arXiv:2106.05974, sec. 2.4 (capacity).
 /// @param valid [N] in  1 = item, 0 = padding; empty: all are items
-/// @throws ArgumentError unless `valid` fits
+/// @throws ArgumentError unless `valid` is empty or [N]
 /// @cost  O(S + E)
 template <class T, class B>
 Load load(typename B::Context& ctx, const SparsePlan<T, B>& plan, In<T, 1, B> valid = {}) {

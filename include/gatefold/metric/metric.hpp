@@ -11,25 +11,25 @@
 #include "gatefold/tensor/expect_shape.hpp"
 #include "gatefold/tensor/view.hpp"
 
-/// The family of metrics: what a step or an evaluation left behind, in numbers. A metric is a function of views or of a
-/// plan that returns plain host values:
+/// Metrics: numbers that describe the result of a step or an evaluation. A metric is a function of views or of a plan
+/// that returns plain values on the host:
 ///
 ///     double entropy(ctx, q, valid = {});
 ///
-/// Sums run on the backend, in double; what is copied to the host is small. Items with valid[n] = 0 are padding and
-/// count nowhere; an empty `valid` means that all are items. Nor do items whose label is the one to `ignore`, as in a
+/// Sums run on the backend, in double. Only small arrays are copied to the host. Items with valid[n] = 0 are padding
+/// and do not count; with an empty `valid`, all are items. Items whose label is `ignore` do not count either, as in a
 /// loss. A mean over no items is 0.
 namespace gatefold {
 
 namespace functor {
 
-/// Whether item n counts.
+/// Returns whether item n counts.
 template <class T, class B>
 struct IsItem {
   View<const T, 1, B> valid;
   GATEFOLD_HD bool operator()(Index n) const { return valid.empty() || valid(n) != 0; }
 };
-/// Whether it does, and its label too.
+/// Returns whether item n and its label count.
 template <class T, class B>
 struct IsLabelled {
   IsItem<T, B> is_item;
@@ -37,7 +37,7 @@ struct IsLabelled {
   Index ignore;
   GATEFOLD_HD bool operator()(Index n) const { return is_item(n) && labels(n) != ignore; }
 };
-/// f(n) of items, 0 of padding, which may hold anything
+/// f(n) for items, 0 for padding. The values of padding are never read.
 template <class F, class IsItemT>
 struct OfItems {
   F f;
@@ -59,7 +59,7 @@ struct Tabulate {
 
 namespace metric {
 
-/// A view's elements on the host, row-major.
+/// Returns the elements of a view on the host, row-major.
 template <class T, int R, class B>
 std::vector<std::remove_const_t<T>> to_vector(typename B::Context& ctx, View<T, R, B> x) {
   std::vector<std::remove_const_t<T>> values(static_cast<std::size_t>(x.size()));
@@ -67,7 +67,7 @@ std::vector<std::remove_const_t<T>> to_vector(typename B::Context& ctx, View<T, 
   return values;
 }
 
-/// f(0), …, f(n − 1)
+/// Returns f(0), …, f(n − 1).
 template <class B, class F>
 std::vector<double> each(typename B::Context& ctx, Index n, const F& f) {
   auto mark = ctx.mark();
@@ -76,7 +76,7 @@ std::vector<double> each(typename B::Context& ctx, Index n, const F& f) {
   return to_vector(ctx, values);
 }
 
-/// Σ_i f(i)
+/// Returns Σ_i f(i), i < n.
 /// @order summed in a fixed order: the same bits for any number of threads
 template <class B, class F>
 double sum(typename B::Context& ctx, Index n, const F& f) {
@@ -87,12 +87,13 @@ double sum(typename B::Context& ctx, Index n, const F& f) {
   return to_vector(ctx, value)[0];
 }
 
-/// (1 / items) Σ_n f(n) over the items that count; 0 if none does.
+/// Returns (1 / items) Σ_n f(n) over the items that count, or 0 if there are no such items.
 template <class B, class F, class IsItemT>
 double mean_of(typename B::Context& ctx, Index n, const F& f, const IsItemT& is_item) {
   const double items = sum<B>(ctx, n, functor::OfItems<functor::One, IsItemT>{{}, is_item});
   return items > 0 ? sum<B>(ctx, n, functor::OfItems<F, IsItemT>{f, is_item}) / items : 0;
 }
+/// Returns the mean of f over the items, or 0 if there are no items.
 /// @throws ArgumentError unless `valid` is empty or has one entry per item
 template <class T, class B, class F>
 double mean(typename B::Context& ctx, Index n, const F& f, View<const T, 1, B> valid) {
@@ -100,7 +101,7 @@ double mean(typename B::Context& ctx, Index n, const F& f, View<const T, 1, B> v
   return mean_of<B>(ctx, n, f, functor::IsItem<T, B>{valid});
 }
 
-/// count[g] = how many of key(0), …, key(n − 1) are g; negative keys are left out.
+/// Returns count[g], the number of keys key(0), …, key(n − 1) that are g. Negative keys do not count.
 /// @cost O(n + groups), n keys of scratch
 template <class B, class F>
 std::vector<Index> histogram(typename B::Context& ctx, Index n, const F& key, Index groups) {
@@ -115,8 +116,9 @@ std::vector<Index> histogram(typename B::Context& ctx, Index n, const F& key, In
   return counts;
 }
 
-/// Require one label per item, and those of the items that count, but for `ignore`, in [0, classes).
-/// @throws ArgumentError (about the range of labels: on host backends; on a device debug builds assert)
+/// Requires one label per item. The labels of items that count must be `ignore` or in [0, classes).
+/// @throws ArgumentError; the range of labels is checked only on host backends, and by assertions in debug builds on a
+///         device
 template <class T, class B>
 void expect_labels(const char* where, Index items, Index classes, View<const Index, 1, B> labels,
                    View<const T, 1, B> valid, Index ignore = ignore_none) {

@@ -28,8 +28,8 @@ struct RowNorm {
     return std::sqrt(squares);
   }
 };
-/// The place of pick p's expert among all experts at its item, in the order of ranks_before;
-/// −1 if the pick was dropped or its item is padding
+/// The rank of the expert of pick p among all experts for this item, in the order of ranks_before; −1 if the pick was
+/// dropped or its item is padding.
 template <class T, class B>
 struct NormRank {
   View<const Index, 1, B> item, expert;
@@ -43,7 +43,7 @@ struct NormRank {
     return before;
   }
 };
-/// Σ norm of the slots of expert e whose items count
+/// Σ norm of the slots of expert e whose items count.
 template <class T, class B>
 struct NormOfExpert {
   RowNorm<T, B> norm;
@@ -56,7 +56,7 @@ struct NormOfExpert {
     return total;
   }
 };
-/// The expert of slot s; −1 if its item is padding or nobody owns it
+/// The expert of slot s; −1 if its item is padding or the slot has no expert.
 template <class T, class B>
 struct ExpertOfSlot {
   Groups<B> groups;
@@ -71,20 +71,21 @@ struct ExpertOfSlot {
 
 namespace metric {
 
-/// Does the gate prefer experts with a large output or with a small one?
+/// Returns how often the picked expert has the r-th largest output norm among all experts. It shows whether the gate
+/// prefers experts with large or with small outputs.
 ///
 ///     rank(n, e) = |{f : ‖u_f(x_n)‖ > ‖u_e(x_n)‖, or = and f < e}|                                     (1)
 ///     share[r]   = share of the picks (n, e) with rank(n, e) = r,   r = 0 the largest                  (2)
 ///
 /// Source: paper 001 (MomentumSMoE), sec. 6, fig. 5 (left): "the proportion of times the experts are chosen according
-/// to their norms", ‖f_i(x)‖ of all experts at the item's own x. An even share is what the paper hopes for; picks with
-/// the smallest norms (large r) mark directions that are nearly converged.
-/// @param outputs [N, E, D] in  what every expert answers to every item (layer/expert_outputs.hpp)
+/// to their norms", with ‖f_i(x)‖ of all experts at the item's own x. The paper hopes for even shares. Picks with the
+/// smallest norms (large r) mark directions that are nearly converged.
+/// @param outputs [N, E, D] in  the output of every expert for every item (layer/expert_outputs.hpp)
 /// @param valid   [N]       in  1 = item, 0 = padding; empty: all are items
-/// @return [E] sums to 1, or 0 where nothing was picked
+/// @return [E], with sum 1, or all 0 if there are no picks
 /// @throws ArgumentError unless shapes fit
 /// @cost  N·E·D for the norms, S·E comparisons
-/// @order NaN is the smallest norm; ties go to the lower expert index
+/// @order NaN counts as the smallest norm; ties go to the lower expert index
 template <class T, class B>
 std::vector<double> norm_rank(typename B::Context& ctx, const SparsePlan<T, B>& plan, In<T, 3, B> outputs,
                               In<T, 1, B> valid = {}) {
@@ -107,14 +108,15 @@ std::vector<double> norm_rank(typename B::Context& ctx, const SparsePlan<T, B>& 
 struct ExpertNorm {
   Index expert = 0;
   double norm = 0;   // mean norm of its outputs
-  double share = 0;  // of the picks
+  double share = 0;  // share of the picks
 };
 
-/// The experts by the mean norm of what they answered where they were picked, largest first, with their shares.
+/// Returns the experts, with their shares of the picks, sorted by the mean norm of the outputs for their own slots.
+/// The largest norm comes first.
 ///
 ///     norm[e] = mean of ‖z[s]‖ over the slots s of e,   share[e] = slots of e / all slots              (3)
 ///
-/// The other reading of the paper's figure, and one that costs little. Experts without picks have norm and share 0.
+/// This is the other reading of the paper's figure; it costs little. Experts without picks have norm and share 0.
 /// @param z     [S, D] in  outputs in slot order (slot_outputs, layer/expert_outputs.hpp)
 /// @param valid [N]    in  1 = item, 0 = padding; empty: all are items
 /// @throws ArgumentError unless shapes fit
@@ -138,11 +140,11 @@ std::vector<ExpertNorm> experts_by_norm(typename B::Context& ctx, const SparsePl
   return experts;
 }
 
-/// The mean norm of the items of a layer's output, or of anything else.
+/// Returns the mean norm of the rows of u, for example of a layer's output.
 ///
 ///     (1/N) Σ_n ‖u[n]‖                                                                                  (4)
 ///
-/// Source: paper 001, fig. 2 and 3: falls with depth and during training, as a gradient does.
+/// Source: paper 001, fig. 2 and 3. The norm falls with depth and during training, as a gradient does.
 /// @param u     [N, D] in
 /// @param valid [N]    in  1 = item, 0 = padding; empty: all are items
 template <class T, class B>

@@ -12,13 +12,13 @@ namespace gatefold {
 
 namespace metric {
 
-/// One item, or the mean of all items.
+/// The numbers of one item, or their means over all items.
 struct Pareto {
-  double least = 0;  // ‖v‖: 0 where the item is Pareto-stationary
-  double normalised = 0;  // ‖Σ_e w_e ũ_e‖: the gate's weights on the normalised outputs, ≥ ‖v‖ where they sum to 1
-  double mixture = 0;  // ‖m‖, m = Σ_e w_e u_e: what the layer adds
-  double cosine = 0;   // of m and v; 0 where either vanishes: ‖v‖² at most twice the gap or the tolerance
-  double gap = 0;      // duality gap of the search: ‖v‖² is at most twice this above the least
+  double least = 0;       // ‖v‖; 0 if the item is Pareto-stationary
+  double normalised = 0;  // ‖Σ_e w_e ũ_e‖, ≥ ‖v‖ if the weights of the gate sum to 1
+  double mixture = 0;     // ‖m‖ of the output m = Σ_e w_e u_e
+  double cosine = 0;      // of m and v; 0 if m = 0 or ‖v‖² ≤ 2 max(gap, tolerance)
+  double gap = 0;         // duality gap; ‖v‖² is at most twice this above the minimum
 };
 
 }  // namespace metric
@@ -37,18 +37,19 @@ struct Gram {
   }
 };
 
-/// The least-norm point of the hull of unit vectors, known by their products, with pairwise steps: weight moves from
-/// the vertex a that raises the norm most to the vertex s that lowers it most, as far as an exact line search says.
+/// Finds the point of least norm in the convex hull of unit vectors, from their inner products, with pairwise steps.
+/// Each step moves weight from the vertex that raises the norm most to the vertex that lowers it most. An exact line
+/// search sets its length.
 template <class T, class B>
 struct LeastNorm {
   View<const T, 2, B> weights;
-  View<double, 3, B> gram;                // [N, E, E] in: of the outputs as they are
+  View<double, 3, B> gram;                // [N, E, E] in: inner products of the outputs
   View<double, 2, B> norm, alpha, slope;  // [N, E] ‖u_e‖, the combination, ⟨ũ_e, v⟩
   View<metric::Pareto, 1, B> results;
   Index iterations;
   double tolerance;
 
-  /// From products of outputs to products of unit vectors; a zero output stays zero.
+  /// Changes inner products of outputs to inner products of unit vectors. A zero output stays zero.
   GATEFOLD_HD void normalise(Index n) const {
     const Index experts = norm.extent(1);
     for (Index e = 0; e < experts; ++e) norm(n, e) = std::sqrt(gram(n, e, e));
@@ -64,7 +65,7 @@ struct LeastNorm {
       for (Index f = 0; f < alpha.extent(1); ++f) slope(n, e) += alpha(n, f) * gram(n, e, f);
     }
   }
-  /// Of a sum of squares that rounding may have made negative; NaN stays.
+  /// Returns the square root of a sum of squares that can be negative by rounding. NaN stays.
   GATEFOLD_HD static double root(double v) { return v <= 0 ? 0 : std::sqrt(v); }
   GATEFOLD_HD double squared(Index n) const {
     double sum = 0;
@@ -98,7 +99,7 @@ struct LeastNorm {
     const Index experts = alpha.extent(1);
     normalise(n);
     const double gap = solve(n), square = squared(n), least = root(square);
-    const bool vanishes = square <= 2 * (gap > tolerance ? gap : tolerance);  // as far as the search can tell
+    const bool vanishes = square <= 2 * (gap > tolerance ? gap : tolerance);  // within the accuracy of the search
     double of_units = 0, of_outputs = 0, product = 0;
     for (Index e = 0; e < experts; ++e) {
       const double w = static_cast<double>(weights(n, e));
@@ -115,7 +116,7 @@ struct LeastNorm {
   }
 };
 
-/// weights[n,e] = the weight of item n's picks of e, 0 without any
+/// weights[n,e] = the weight of item n's picks of expert e, or 0 without a pick
 template <class T, class B>
 struct WeightsOfItem {
   View<const Index, 1, B> item_offsets, item_slots, pick, expert;
@@ -141,10 +142,10 @@ struct MemberOf {
 
 namespace metric {
 
-/// How hard `pareto_gap` searches.
+/// The limits of the search of `pareto_gap`.
 struct ParetoOptions {
   Index iterations = 1000;
-  double tolerance = 1e-12;  // of the duality gap, hence 1e-6 of the point v
+  double tolerance = 1e-12;  // of the duality gap; therefore 1e-6 for v
 };
 
 /// The gap of every item, and its mean.
@@ -153,17 +154,18 @@ struct ParetoGap {
   Pareto mean;                // of the items that count
 };
 
-/// How far the gate's mixture is from the direction that the multi-objective view of paper 001 would take.
+/// Returns how far the output of a mixture is from the direction that the multi-objective view of paper 001 would
+/// take.
 ///
 ///     v = Σ_e α_e ũ_e,   α = argmin over the simplex of ‖Σ_e α_e ũ_e‖,   ũ_e = u_e / ‖u_e‖              (1)
 ///     gap = ‖v‖² − min_e ⟨ũ_e, v⟩  ≥ ‖v − v*‖²                                                         (2)
 ///     normalised = ‖Σ_e w_e ũ_e‖,   mixture = ‖m‖,   cosine = ⟨m, v⟩ / (‖m‖ ‖v‖),   m = Σ_e w_e u_e     (3)
 ///
-/// Source: paper 001 (MomentumSMoE), definition 1 and eq. (4), which takes the mixture for a step along v; Désidéri
+/// Source: paper 001 (MomentumSMoE), definition 1 and eq. (4), which regards the mixture as a step along v; Désidéri
 /// 2012. The search is Frank–Wolfe with pairwise steps and exact line search (Mitchell, Demyanov and Malozemov 1974),
-/// from the centre. ũ of a zero output is 0.
-/// @param outputs [N, E, D] in  what every expert answers to every item (layer/expert_outputs.hpp)
-/// @param weights [N, E]    in  of the gate, 0 where an expert is not picked (`gate_weights`)
+/// from the centre of the simplex. ũ of a zero output is 0.
+/// @param outputs [N, E, D] in  the output of every expert for every item (layer/expert_outputs.hpp)
+/// @param weights [N, E]    in  weights of the gate, 0 if an expert is not picked (`gate_weights`)
 /// @param valid   [N]       in  1 = item, 0 = padding; empty: all are items
 /// @throws ArgumentError unless there is an expert, shapes fit, iterations >= 0 and tolerance >= 0
 /// @cost  N·E²·D for the products, N·E² per iteration; N·E² values of scratch, in double
@@ -193,8 +195,8 @@ ParetoGap pareto_gap(typename B::Context& ctx, View<T, 3, B> outputs, In<std::re
           {at(&Pareto::least), at(&Pareto::normalised), at(&Pareto::mixture), at(&Pareto::cosine), at(&Pareto::gap)}};
 }
 
-/// The weights of a plan as a table.
-/// @return [N, E], 0 where an expert is not picked
+/// Returns the weights of a plan as a table.
+/// @return [N, E], 0 if an expert is not picked
 template <class T, class B>
 Tensor<T, 2, B> gate_weights(typename B::Context& ctx, const SparsePlan<T, B>& plan) {
   const auto here = ctx.here();

@@ -9,7 +9,7 @@ namespace gatefold {
 
 namespace functor {
 
-/// log Σ_c exp(y[n,c] − top) − (y[n,l] − top) in double: nothing overflows
+/// log Σ_c exp(y[n,c] − top) − (y[n,l] − top), in double. Subtracting the largest logit (top) prevents overflow.
 template <class T, class B>
 struct Surprise {
   View<const T, 2, B> y;
@@ -28,7 +28,7 @@ struct Surprise {
 
 namespace metric {
 
-/// The mean surprise of a classifier or language model, in nats.
+/// Returns the mean negative log-likelihood of a classifier or language model, in nats.
 ///
 ///     nll = (1/N) Σ_n (log Σ_c exp y[n,c] − y[n, labels[n]])                                            (1)
 ///
@@ -36,7 +36,7 @@ namespace metric {
 /// @param labels [N]    in  in [0, C)
 /// @param valid  [N]    in  1 = item, 0 = padding; empty: all are items
 /// @param ignore the label of items that do not count
-/// @throws ArgumentError unless the labels fit (their range on a device: in debug builds)
+/// @throws ArgumentError unless the labels fit (on a device, only debug builds check their range)
 /// @cost  N·C exponentials, in double
 template <class T, class B>
 double negative_log_likelihood(typename B::Context& ctx, View<T, 2, B> y, In<Index, 1, B> labels,
@@ -47,11 +47,11 @@ double negative_log_likelihood(typename B::Context& ctx, View<T, 2, B> y, In<Ind
                     functor::IsLabelled<U, B>{{valid}, labels, ignore});
 }
 
-/// Perplexity.
+/// Returns the perplexity.
 ///
 ///     ppl = exp(nll)                                                                                    (2)
 ///
-/// Source: papers 001 and 002, WikiText-103. Over several batches average the nll, weighted by their items, and take
+/// Source: papers 001 and 002, WikiText-103. For several batches, average the nll, weighted by their items, and take
 /// the exponential once.
 template <class T, class B>
 double perplexity(typename B::Context& ctx, View<T, 2, B> y, In<Index, 1, B> labels,
@@ -59,7 +59,7 @@ double perplexity(typename B::Context& ctx, View<T, 2, B> y, In<Index, 1, B> lab
   return std::exp(negative_log_likelihood(ctx, y, labels, valid, ignore));
 }
 
-/// Bits per item: of characters, bits per character.
+/// Returns the bits per item. If items are characters, these are bits per character.
 ///
 ///     bits = nll / ln 2                                                                                 (3)
 template <class T, class B>

@@ -28,7 +28,7 @@ struct ClassAndExpert {
 
 namespace metric {
 
-/// Who goes where, by class: counts of picks.
+/// Counts of picks by class and expert.
 struct RoutingTable {
   Index classes = 0, experts = 0;
   std::vector<Index> counts;  // [C, E]
@@ -44,9 +44,9 @@ struct RoutingTable {
     for (Index c = 0; c < classes; ++c) n += (*this)(c, e);
     return n;
   }
-  /// The share of a class's picks that go to expert e; 0 for a class without picks.
+  /// Returns the share of a class's picks that go to expert e, or 0 for a class without picks.
   double share_of_class(Index c, Index e) const { return share((*this)(c, e), of_class(c)); }
-  /// The share of an expert's picks that are of class c; 0 for an expert without picks.
+  /// Returns the share of an expert's picks that are of class c, or 0 for an expert without picks.
   double share_of_expert(Index c, Index e) const { return share((*this)(c, e), of_expert(e)); }
 
  private:
@@ -55,15 +55,15 @@ struct RoutingTable {
   }
 };
 
-/// Count the picks of every class and expert.
+/// Counts the picks of every class and expert.
 ///
 ///     n[c,e] = |{picks of items with label c that go to expert e}|                                      (1)
 ///
 /// Source: paper 000 (Mixture-of-Transformers), fig. 3 (`share_of_class`); paper 003 (Expert Count), n_{k,m} of eq.
-/// (7). Dropped picks count nowhere.
-/// @param labels [N] in  in [0, classes): classes, or the clusters that the data were drawn from
+/// (7). Dropped picks do not count.
+/// @param labels [N] in  in [0, classes): classes, or the clusters from which the data were drawn
 /// @param valid  [N] in  1 = item, 0 = padding; empty: all are items
-/// @throws ArgumentError unless classes >= 1 and the labels fit (their range on a device: in debug builds)
+/// @throws ArgumentError unless classes >= 1 and the labels fit (on a device, only debug builds check their range)
 /// @cost  O(S + C·E)
 template <class T, class B>
 RoutingTable routing_table(typename B::Context& ctx, const SparsePlan<T, B>& plan, In<Index, 1, B> labels,

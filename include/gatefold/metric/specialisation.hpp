@@ -11,7 +11,7 @@ namespace gatefold {
 
 namespace functor {
 
-/// max_j ⟨w[e,j], v[n]⟩, or of its magnitude; i = e · signals + n
+/// max_j ⟨w[e,j], v[n]⟩, or the largest magnitude |⟨w[e,j], v[n]⟩|; i = e · signals + n
 template <class T, class B>
 struct LargestProduct {
   View<const T, 3, B> weights;
@@ -36,25 +36,25 @@ struct LargestProduct {
 
 namespace metric {
 
-/// Which expert learned which signal.
+/// The signal that each expert has learned.
 struct Specialisation {
   Index count = 0;                          // signals
   std::vector<double> products;             // [E, C]
-  std::vector<Index> signal;                // [E] n*_i
-  std::vector<std::vector<Index>> experts;  // [C] M_n, ascending
+  std::vector<Index> signal;                // [E] n*_i of each expert
+  std::vector<std::vector<Index>> experts;  // [C] M_n of each signal, ascending
 
   double product(Index e, Index n) const { return products[static_cast<std::size_t>(e * count + n)]; }
 };
 
-/// The signal that every expert is specialised in.
+/// Returns the signal in which each expert is specialised.
 ///
 ///     n*_i = argmax_n ⟨W_i, v_n⟩,   M_n = {i : n*_i = n}                                                (1)
 ///
-/// Source: paper 000 (Mixture-of-Transformers), definition 2. With J neurons per expert ⟨W_i, v_n⟩ is the largest over
-/// the neurons; with `magnitude` the largest |⟨·⟩|, which is what the reference code of paper 003's setup tracks.
-/// @param weights   [E, J, D] in  neurons of the experts; J = 1 in the paper: `w.as(E, 1, D)`
+/// Source: paper 000 (Mixture-of-Transformers), definition 2. If an expert has J neurons, ⟨W_i, v_n⟩ is the largest
+/// product over its neurons. With `magnitude`, it is the largest |⟨·⟩|, as in the reference code of paper 003's setup.
+/// @param weights   [E, J, D] in  neurons of the experts; the paper has J = 1: `w.as(E, 1, D)`
 /// @param signals   [C, D]    in  v_n, one per class
-/// @throws ArgumentError unless there is a neuron, a signal and one D
+/// @throws ArgumentError unless there is a neuron and a signal, and both have the same D
 /// @cost   E·J·C·D multiply-adds
 /// @order  ties go to the lower signal; a NaN product counts as less than any other
 template <class T, class B>

@@ -9,28 +9,30 @@
 
 namespace gatefold::metric {
 
-/// Whether heavy-ball momentum through depth settles near a point where u = 0.
+/// The result of `stability`: whether heavy-ball momentum over layers converges near a point with u = 0.
 struct Stability {
-  bool stable = true;            // every eigenvalue fits
-  double radius = 0;             // the largest |λ|: distances shrink or grow by this factor per layer
-  double smallest = 0;           // of the real parts of σ
-  double largest = 0;            //
-  double largest_imaginary = 0;  // of |Im σ|: 0 where Lemma 1 applies as it stands
+  bool stable = true;            // (2) or (3) holds for every σ
+  double radius = 0;             // largest |λ|: the factor of distances from layer to layer
+  double smallest = 0;           // smallest real part of a σ
+  double largest = 0;            // largest real part of a σ
+  double largest_imaginary = 0;  // largest |Im σ|; if it is 0, Lemma 1 applies unchanged
 };
 
-/// Linear stability of MomentumSMoE: x_{t+1} = x_t + γ u(x_t) + μ (x_t − x_{t−1}) near a zero of u.
+/// Returns the linear stability of MomentumSMoE, x_{t+1} = x_t + γ u(x_t) + μ (x_t − x_{t−1}), near a zero of u.
 ///
 ///     λ is an eigenvalue of ( 0  1 ; −μ  1 + μ − γσ ):   λ² − (1 + μ − γσ) λ + μ = 0                    (1)
 ///     real σ:     stable ⟺ |μ| < 1 and 0 < γσ < 2 + 2μ                                                 (2)
 ///     complex σ:  stable ⟺ |λ| < 1 for both λ                                                           (3)
 ///
-/// for every eigenvalue σ of −∂u/∂x (of ∂f/∂x in the paper, with f = −u). μ = 0 is the plain residual: 0 < γσ < 2.
-/// Source: paper 001 (MomentumSMoE), Lemma 1 and Proposition 1; (3) is the same statement without the paper's
+/// for every eigenvalue σ of −∂u/∂x (in the paper ∂f/∂x, with f = −u). μ = 0 is the plain residual, for which (2) is 0
+/// < γσ < 2.
+///
+/// Source: paper 001 (MomentumSMoE), Lemma 1 and Proposition 1. (3) is the same statement without the paper's
 /// assumption that σ is real.
-/// @param sigma  eigenvalues of −∂u/∂x: `jacobian` (layer/jacobian.hpp) and `eigenvalues` (backend/cpu/eigenvalues.hpp)
-///               give those of ∂u/∂x, to be negated; without any, nothing is unstable
+/// @param sigma  eigenvalues of −∂u/∂x: the negated eigenvalues of ∂u/∂x from `jacobian` (layer/jacobian.hpp) and
+///               `eigenvalues` (backend/cpu/eigenvalues.hpp). If empty, the result is stable
 /// @throws ArgumentError unless γ > 0
-/// @order  a σ that is not finite is unstable, and the radius may be NaN; NaN in one is NaN in the extremes
+/// @order  a σ that is not finite is unstable, and the radius can be NaN; a NaN part of a σ makes its extreme NaN
 inline Stability stability(std::span<const std::complex<double>> sigma, double mu, double gamma) {
   expect(gamma > 0, "stability", "gamma", "above 0", gamma);
   Stability s;

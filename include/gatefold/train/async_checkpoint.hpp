@@ -13,20 +13,20 @@
 #include "gatefold/io/snapshot.hpp"
 #include "gatefold/train/checkpoint.hpp"
 
-/// Checkpoints that are written while training goes on. Outside the umbrella, as train/checkpoint.hpp.
+/// Checkpoints that are written while training continues. Not included by gatefold.hpp, as train/checkpoint.hpp.
 namespace gatefold {
 
-/// Writes checkpoints on a thread of its own, one after the other.
+/// Writes checkpoints on a separate thread, one after the other.
 ///
 ///     AsyncCheckpoint checkpoint;
 ///     checkpoint.save("run.safetensors", trainer);   // returns when the state is copied
-///     trainer.step(x, target);                       // meanwhile it is written
-///     checkpoint.wait();                             // now it is there
+///     trainer.step(x, target);                       // the thread writes during this step
+///     checkpoint.wait();                             // returns when the file is complete
 ///
-/// The file is the one of save_checkpoint at that step; until it is whole there is what was there before. What goes
-/// wrong on that thread is thrown by the next call of save or wait, and by the destructor if none follows: it throws
-/// unless an exception is on its way already. Whoever wants no exception from a destructor calls wait() before.
-/// On shards: dist::AsyncCheckpoint.
+/// The file has the same bytes as that of save_checkpoint at this step. Until it is complete, the previous file stays.
+/// An error of the thread is thrown by the next call of save or wait. If there is no such call, the destructor throws
+/// it, unless another exception is active. To avoid an exception from the destructor, call wait() before it. On
+/// shards, use dist::AsyncCheckpoint.
 class AsyncCheckpoint {
  public:
   AsyncCheckpoint() = default;
@@ -36,10 +36,10 @@ class AsyncCheckpoint {
     if (std::uncaught_exceptions() == exceptions_) wait();
   }
 
-  /// Begin a checkpoint, after the one before has been written.
-  /// @throws what the one before threw, and ArgumentError and FileError as save_checkpoint where the file cannot be
-  ///         begun: nothing is written then
-  /// @cost   a copy of the state in host memory, which stays
+  /// Begins a checkpoint. Waits first until the previous checkpoint is written.
+  /// @throws the error of the previous checkpoint; ArgumentError and FileError as save_checkpoint, if the files cannot
+  ///         be created. No checkpoint is begun then
+  /// @cost   a copy of the state in host memory, which is kept for the next call
   template <class R>
   void save(const std::filesystem::path& path, const R& run, const io::Metadata& metadata = {},
             const io::SaveOptions& options = {}) {
@@ -58,18 +58,18 @@ class AsyncCheckpoint {
         path, files::layout_of(detail_::checkpoint::with_counters(metadata, run), std::move(list), options));
     snapshot_.take(&run.context(), sources);
     writing_ = std::async(std::launch::async, [this, begun = std::move(save)]() mutable {
-      const auto own = std::move(begun);  // a file that failed is gone when its thread has ended
+      const auto own = std::move(begun);  // the thread removes the files if it fails
       own->write(nullptr, snapshot_.sources());
       own->commit(own->content());
     });
   }
-  /// Whether one is being written.
+  /// Returns whether a checkpoint is being written.
   bool writing() const {
     const OneThread::Scope alone(alone_);
     return writing_.valid() && writing_.wait_for(std::chrono::seconds(0)) != std::future_status::ready;
   }
-  /// Until it is written.
-  /// @throws FileError as save_checkpoint: a file that was there is untouched then
+  /// Waits until the checkpoint is written.
+  /// @throws FileError as save_checkpoint; an existing file is unchanged then
   void wait() {
     const OneThread::Scope alone(alone_);
     if (writing_.valid()) writing_.get();
@@ -79,7 +79,7 @@ class AsyncCheckpoint {
   mutable OneThread alone_{"AsyncCheckpoint", "one"};
   int exceptions_ = std::uncaught_exceptions();
   io::safetensors::Snapshot snapshot_{};
-  std::future<void> writing_{};  // the last: its thread reads the others
+  std::future<void> writing_{};  // the last member, because its thread reads the others
 };
 
 }  // namespace gatefold

@@ -18,15 +18,15 @@
 #include "gatefold/optim/counters.hpp"
 #include "gatefold/tensor/pack.hpp"
 
-/// The whole state of a training run in a safetensors file, or several. Outside the umbrella: it needs nlohmann-json
-/// (gatefold::io).
+/// Saves the complete state of a training run to a safetensors file, or several, and loads it. Not included by
+/// gatefold.hpp, because it needs nlohmann-json (gatefold::io).
 ///
 ///     save_checkpoint("run.safetensors", trainer);
 ///     load_checkpoint("run.safetensors", trainer);                 // made of the same model and optimizer
 ///
-/// What the owner of a run owns is a pack: its tensors become those of the file. Numbers that are no tensors stand in
-/// the metadata: those of the owner and of every state inside (optim/counters.hpp). The rest of the metadata is the
-/// caller's.
+/// The owner of a run is a pack: its tensors become the tensors of the file. Numbers that are not tensors are kept in
+/// the metadata: the counters of the owner and of every state inside it (optim/counters.hpp). The other metadata
+/// belongs to the caller.
 namespace gatefold {
 
 namespace detail_::checkpoint {
@@ -34,7 +34,7 @@ namespace detail_::checkpoint {
 inline constexpr std::string_view version = "1", prefix = "gatefold.", version_key = "gatefold.checkpoint",
                                   not_trained_key = "gatefold.not_trained";
 
-/// The names of the parameters that a run does not train, a line each.
+/// Returns the names of the parameters that a run does not train, one in each line.
 template <class R>
 std::string not_trained(const R& run) {
   std::string lines;
@@ -42,8 +42,8 @@ std::string not_trained(const R& run) {
     for (const std::string& name : run.not_trained()) lines += name + '\n';
   return lines;
 }
-/// A line that one of two texts has and the other lacks.
-/// @return the line, and whether `a` has it
+/// Finds a line that only one of two texts has.
+/// @return the line, and whether `a` has it; an empty line if there is no difference
 inline std::pair<std::string, bool> first_difference(const std::string& a, const std::string& b) {
   const auto lines = [](const std::string& text) {
     std::set<std::string> all;
@@ -59,7 +59,8 @@ inline std::pair<std::string, bool> first_difference(const std::string& a, const
   return {};
 }
 
-/// @throws ArgumentError where a run holds a part of its experts alone
+/// Requires that a run holds all its experts.
+/// @throws ArgumentError if it holds only some of them (a shard)
 template <class R>
 void expect_whole(const char* where, const R& run) {
   expect(!holds_sharded(run), where, "run",
@@ -67,8 +68,8 @@ void expect_whole(const char* where, const R& run) {
          "dist::load_checkpoint)",
          "one of several that hold some each");
 }
-/// The caller's metadata and the numbers of a run.
-/// @throws ArgumentError on names of the caller's that begin with `gatefold.`
+/// Returns the caller's metadata with the counters of a run.
+/// @throws ArgumentError if a name of the caller begins with `gatefold.`
 template <class R>
 io::Metadata with_counters(io::Metadata metadata, const R& run) {
   for (const auto& [key, value] : metadata)
@@ -83,8 +84,9 @@ io::Metadata with_counters(io::Metadata metadata, const R& run) {
   return metadata;
 }
 
-/// The numbers of a file, and none besides, into `run`, or nowhere: for a look before anything is written.
-/// @throws FileError unless the file is a checkpoint of this version with exactly these numbers, no integer negative
+/// Reads the counters of a run from the metadata of a file. With `write` false, only checks them.
+/// @throws FileError unless the file is a checkpoint of this version with exactly these counters, and no integer is
+///         negative
 template <class R>
 void read_counters(const std::string& path, const io::Metadata& metadata, R& run, bool write) {
   const auto fail = [&](const std::string& reason) { throw FileError(path + ": metadata: " + reason); };
@@ -121,7 +123,7 @@ void read_counters(const std::string& path, const io::Metadata& metadata, R& run
       fail("a number of another kind of run: \"" + key.substr(0, 200) + "\"");
 }
 
-/// True for a run; otherwise one sentence says so.
+/// Returns true for a run. Otherwise the compiler stops with one sentence.
 template <class R>
 constexpr bool check_run() {
   GATEFOLD_EXPECT((requires(const R run) { run.context(); }),
@@ -130,13 +132,14 @@ constexpr bool check_run() {
   return true;
 }
 
-/// @throws FileError unless the numbers of the file are those of such a run; nothing is written
+/// Requires that the counters of the file fit the run. Writes nothing.
+/// @throws FileError unless they fit
 template <class R>
 void expect_counters(const std::filesystem::path& path, R& run) {
   read_counters(path.string(), io::read_metadata(path), run, false);
 }
-/// The numbers of a file into a run whose tensors are those of the file.
-/// @return what else the metadata hold
+/// Copies the counters of a file into a run whose tensors have already been loaded from it.
+/// @return the metadata of the caller
 template <class R>
 io::Metadata take_counters(const std::filesystem::path& path, io::Metadata metadata, R& run) {
   read_counters(path.string(), metadata, run, true);
@@ -147,13 +150,15 @@ io::Metadata take_counters(const std::filesystem::path& path, io::Metadata metad
 
 }  // namespace detail_::checkpoint
 
-/// Write all that a run owns to a file: of a Trainer or ThreeStage parameters, the optimizer's state with its counters,
-/// the seed and the count of steps left out; of a RoutedTrainer parameters and seed. Options are not in it, nor parts
-/// of a batch that no step has taken yet (Trainer.accumulate): a run goes on at the step.
+/// Writes the complete state of a run to a file. For a Trainer or ThreeStage, this is the parameters, the state of the
+/// optimizer with its counters, the seed and the number of skipped steps. For a RoutedTrainer, it is the parameters
+/// and the seed. Options are not saved. Accumulated parts of a batch (Trainer.accumulate) are not saved either: a run
+/// continues after its last step.
 ///
-/// @param metadata  what the caller keeps beside, under names that do not begin with `gatefold.`
-/// @param options   `{.max_file_bytes = 5'000'000'000}`: in parts of a size, beside an index
-/// @throws ArgumentError on names that do; FileError as io::save: a file that was there is untouched then
+/// @param metadata  additional strings of the caller, under names that do not begin with `gatefold.`
+/// @param options   `{.max_file_bytes = 5'000'000'000}`: files of limited size, with an index
+/// @throws ArgumentError if a name in `metadata` begins with `gatefold.`; FileError as io::save; an existing file is
+///         unchanged then
 /// @cost   as io::save
 template <class R>
 void save_checkpoint(const std::filesystem::path& path, const R& run, const io::Metadata& metadata = {},
@@ -164,13 +169,14 @@ void save_checkpoint(const std::filesystem::path& path, const R& run, const io::
   io::save(path, run.context(), detail_::checkpoint::with_counters(metadata, run), options, io::Part{"", run});
 }
 
-/// Go on from what save_checkpoint wrote, a file or parts: what follows has the bits of a run that was never
-/// interrupted, on any number of threads, where data and extra inputs are functions of the run's seed and counters.
+/// Loads the state that save_checkpoint wrote, in one file or in parts. The run then continues with the same bits as
+/// an uninterrupted run, on any number of threads. This requires that data and extra inputs depend only on the run's
+/// seed and counters.
 ///
-/// @param run  made of the same model, optimizer and NotTrained; options may differ
+/// @param run  made of the same model, optimizer and NotTrained; options can differ
 /// @return the caller's own metadata
-/// @throws FileError as io::load, naming a tensor that is missing, unexpected or of another shape, and when the file is
-///         no checkpoint of this format; nothing has changed then
+/// @throws FileError as io::load, naming a tensor that is missing, unexpected or of another shape, or if the file is
+///         not a checkpoint of this format; the run is unchanged then
 /// @cost   as io::load
 template <class R>
 io::Metadata load_checkpoint(const std::filesystem::path& path, R& run) {
@@ -181,14 +187,14 @@ io::Metadata load_checkpoint(const std::filesystem::path& path, R& run) {
   return detail_::checkpoint::take_counters(path, io::load(path, run.context(), io::Part{"", run}), run);
 }
 
-/// The weights of a trained model and nothing else of its run, from a checkpoint of a Trainer: to tune it, or to infer.
+/// Loads only the weights of a trained model from a checkpoint of a Trainer, for fine-tuning or inference.
 ///
 ///     Trainer tuned{ctx, classifier(model, 5), CrossEntropy{.ignore = -1}, optimizer, seed};
 ///     load_model("language.safetensors", ctx, std::get<0>(tuned.params.layers));   // the model is the first layer
 ///
-/// Tensors are found by name. Those of the file that are none of the model's (of a loss that learned along, of the
-/// optimizer) are left alone; an optimizer's moments begin anew.
-/// @param params  the model's, with their shapes
+/// Tensors are found by name. Other tensors of the file, for example those of the optimizer or of a loss that learned,
+/// are ignored. The moments of the new optimizer begin at 0.
+/// @param params  the parameters of the model, with their shapes
 /// @throws FileError as io::load_subset, naming a tensor that is missing or of another type or shape; nothing has
 ///         changed then
 template <class C, class P, class = std::enable_if_t<!io::has_dims<P>>>

@@ -13,11 +13,12 @@ namespace gatefold {
 
 namespace detail_::in_groups {
 
-/// Stands for an optimizer where InGroups does not begin with a function of names, for a sentence.
+/// Replaces the optimizer type if InGroups does not begin with a function of names, so that one sentence can report
+/// it.
 struct NoFunction {};
 
-/// Require a tensor for each group of the InGroups inside an optimizer, if there is one.
-/// @param seen  whether the optimizer is given the tensor of this name
+/// Requires that each group of an InGroups inside an optimizer has a tensor. Does nothing if there is no InGroups.
+/// @param seen  returns whether the optimizer steps the tensor of this name
 template <class O, class Pack, class Seen>
 void expect_groups(const O& optimizer, const Pack& params, const Seen& seen) {
   if constexpr (requires { optimizer.expect_groups(params, seen); }) {
@@ -29,29 +30,31 @@ void expect_groups(const O& optimizer, const Pack& params, const Seen& seen) {
 
 }  // namespace detail_::in_groups
 
-/// Whether a tensor is one of weights, which decay is meant for: no bias, no gain of a norm, nothing that an update
-/// rule learns (μ and γ say). By name: the learned temperature of cosine scores and the scale of Soft MoE are weights.
+/// Returns whether a tensor is a weight, to which weight decay should apply. Biases, gains of norms and parameters of
+/// update rules (for example μ and γ) are not weights. It decides by name: the learned temperature of cosine scores
+/// and the scale of Soft MoE count as weights.
 inline bool is_weight(const Name& name) {
   for (const Name* at = &name; at; at = at->parent)
     if (at->part == "rule") return false;
   return name.part != "gain" && !name.part.ends_with("bias");
 }
 
-/// Two optimizers, each for its group of the parameters:
+/// Two optimizers, each for its own group of parameters:
 ///
 ///     optim::AdamW adam{.lr = 1e-3}, decaying{.lr = 1e-3, .decay = 0.1};
 ///     Trainer trainer{ctx, model, loss, InGroups{is_weight, decaying, adam}, Seed{1}};
 ///
-///     W ← first(W, ∇L) where belongs(name of W),   W ← rest(W, ∇L) elsewhere                            (1)
+///     W ← first(W, ∇L) if belongs(name of W),   W ← rest(W, ∇L) otherwise                               (1)
 ///
-/// Names are those of for_each_tensor (in a Trainer with a loss that learns they begin with `model.` or `loss.`): an
-/// embedding at the beginning of a Chain, say, is `layers.0.weight`. More groups: `rest` may be InGroups again. What an
-/// optimizer does not step is no part of its state. Clipped around this bounds the norm of all gradients together.
-/// @param belongs  asked once for each tensor, by begin; a function, or a lambda that captures nothing
-/// @param lr       times the rates of both, so that Scheduled goes around them
-/// @throws ArgumentError unless lr is finite and at least 0, where a group has no tensor, where `belongs` is another
-///         function than begin called, and on options and gradients that do not fit; nothing has been written then
-/// @cost   the steps of both; no allocation after the first. begin copies the groups, one at a time
+/// Names are as in for_each_tensor. For example, an embedding at the beginning of a Chain is `layers.0.weight`. In
+/// a Trainer with a loss that learns, names begin with `model.` or `loss.`. For more groups, `rest` can be another
+/// InGroups. An optimizer has no state for tensors that it does not step. Clipped around InGroups bounds the norm of
+/// all gradients together.
+/// @param belongs  called by begin, once for each tensor; a function, or a lambda without captures
+/// @param lr       factor of the rates of both optimizers, so that Scheduled can wrap InGroups
+/// @throws ArgumentError unless lr is finite and at least 0; if a group has no tensor; if `belongs` is not the
+///         function that begin called; if options or gradients do not fit. Parameters and state are unchanged then
+/// @cost   the steps of both; no allocation after the first step. begin copies the groups, one at a time
 template <class FirstT, class RestT>
 struct InGroups {
   GATEFOLD_REQUIRE(
@@ -65,13 +68,13 @@ struct InGroups {
   RestT rest{};
   double lr = 1;
 
-  /// The states of both; of the tensors that one does not step its state holds empty ones.
+  /// The states of both optimizers. In the state of an optimizer, tensors that it does not step are empty.
   template <class Pack>
   struct State {
     typename FirstT::template State<Pack> first;
     typename RestT::template State<Pack> rest;
     ParameterGroup<Pack> of_first, of_rest;
-    bool (*belongs)(const Name&) = nullptr;  // that chose the groups
+    bool (*belongs)(const Name&) = nullptr;  // the function that chose the groups
     Index step = 0;
     static void each(auto&& f, auto&... s) {
       f("first", s.first...);
@@ -96,7 +99,8 @@ struct InGroups {
     auto others = rest.begin(ctx, of_rest.copy(ctx, params));
     return {std::move(begun), std::move(others), std::move(of_first), std::move(of_rest), belongs};
   }
-  /// @throws ArgumentError where a group of this, or of an InGroups inside, has no tensor
+  /// Requires that each group has a tensor.
+  /// @throws ArgumentError if a group of this, or of an InGroups inside, has no tensor
   template <class Pack, class Seen>
   void expect_groups(const Pack& params, const Seen& seen) const {
     const auto of_first = [&](const Name& name) { return seen(name) && belongs(name); };

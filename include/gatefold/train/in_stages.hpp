@@ -12,30 +12,31 @@
 
 namespace gatefold {
 
-/// Whether a tensor belongs to the attention of an expert: its name is `key_query`, or it stands below a part whose
-/// name begins with `attention`.
+/// Returns whether a tensor belongs to the attention of an expert: its name is `key_query`, or it is below a part
+/// whose name begins with `attention`.
 inline bool is_attention(const Name& name) {
   for (const Name* at = &name; at; at = at->parent)
     if (at->part == "key_query" || at->part.starts_with("attention")) return true;
   return false;
 }
 
-/// An optimizer of transformers in three stages: first what is not attention learns, then attention, then the rest
-/// again.
+/// An optimizer that trains transformers in three stages: first the tensors outside attention, then attention, then
+/// the first group again.
 ///
-///     I    t ≤ T₁         W ← ffn(W, ∇L)            W: what is not attention                             (1)
+///     I    t ≤ T₁         W ← ffn(W, ∇L)            W: all tensors outside attention                     (1)
 ///     II   T₁ < t ≤ T₂    W_KQ ← attention(W_KQ, ∇L)                                                     (2)
 ///     III  T₂ < t         W ← fine(W, ∇L)                                                                (3)
 ///
-/// Source: paper 000, algorithm 1, eqs. (8) to (10). What an optimizer does not step is no part of its state. Each of
-/// the three has a learning rate of its own; a schedule goes around one of them.
+/// Source: paper 000, algorithm 1, eqs. (8) to (10). An optimizer has no state for tensors that it does not step. Each
+/// of the three has its own learning rate; a schedule wraps one of them.
 /// @param first, second  T₁ and T₂, the last epochs of stages I and II; equal numbers leave stage II out
-/// @param attends  whether the tensor of this name is of attention, asked once for each by begin: a function, or a
-///                 lambda that captures nothing. Where attentions are parts of a Chain, names do not say it
-/// @param state.epoch  t, from 1, which the caller counts: an epoch has any number of steps
-/// @throws ArgumentError unless 0 <= first <= second, where a stage has no tensor, in a step that no epoch has begun,
-///         where `attends` is another function than begin called, and where the optimizer of the stage does; nothing
-///         has been written then
+/// @param attends  returns whether the tensor of this name belongs to attention. begin calls it once for each tensor.
+///                 It is a function, or a lambda without captures. Pass your own if attentions are parts of a Chain,
+///                 because their names do not show it
+/// @param state.epoch  t, from 1; the caller counts it, because an epoch has any number of steps
+/// @throws ArgumentError unless 0 <= first <= second; if a stage has no tensor; in a step before the first epoch; if
+///         `attends` is not the function that begin called; and as the optimizer of the stage. Parameters and state
+///         are unchanged then
 /// @cost   a step of one optimizer; no allocation after the first step of each stage; begin copies the parameters once
 template <class FfnT = optim::NormalizedGd, class AttentionT = optim::Sgd, class FineT = optim::Sgd>
 struct InStages {
@@ -46,14 +47,14 @@ struct InStages {
   FineT fine{};
   bool (*attends)(const Name&) = is_attention;
 
-  /// The states of the three optimizers; of the tensors that one does not step its state holds empty ones.
+  /// The states of the three optimizers. In the state of an optimizer, tensors that it does not step are empty.
   template <class Pack>
   struct State {
     typename FfnT::template State<Pack> ffn;
     typename AttentionT::template State<Pack> attention;
     typename FineT::template State<Pack> fine;
     ParameterGroup<Pack> of_attention, rest;
-    bool (*attends)(const Name&) = nullptr;  // that chose the groups
+    bool (*attends)(const Name&) = nullptr;  // the function that chose the groups
     Index step = 0, epoch = 0;
     static void each(auto&& f, auto&... s) {
       f("ffn", s.ffn...);
@@ -68,10 +69,11 @@ struct InStages {
     }
   };
 
-  /// 1, 2 or 3.
+  /// Returns the stage of an epoch: 1, 2 or 3.
   int stage(Index epoch) const { return epoch <= first ? 1 : epoch <= second ? 2 : 3; }
 
-  /// @param within  what `first` and `second` are called after, in the message
+  /// Requires valid options.
+  /// @param within  prefix of the names `first` and `second` in the message
   void validate(const char* where = "InStages", const char* within = "") const {
     expect(first >= 0, where, Joined{within, "first"}, "at least 0", first);
     expect(second >= first, where, Joined{within, "second"}, Joined{"at least ", within, "first = ", first}, second);
@@ -118,7 +120,7 @@ struct InStages {
     expect(!group.empty(), where, "stage II",
            "tensors of attention, named `key_query` or below a part named `attention` (or as `attends` says)", "none");
   }
-  /// f(optimizer, params, grads, state) of the present stage and of its tensors alone.
+  /// Calls f(optimizer, params, grads, state) for the current stage and only its tensors.
   template <class Pack, class F>
   void of_stage(Pack& params, Pack& grads, State<Pack>& state, const F& f) const {
     const auto with = [&](const auto& optimizer, auto& of) {

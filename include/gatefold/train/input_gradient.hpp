@@ -14,19 +14,21 @@
 
 namespace gatefold {
 
-/// The gradient of a loss with respect to the items, and the memory that it takes: what attacks follow.
+/// Computes the gradient of a loss with respect to the items, for example for attacks. It owns the memory that this
+/// takes.
 ///
 ///     dx = ∇_x loss(model(x), target)                                                                   (1)
 ///
 ///     InputGradient gradient{ctx, model, CrossEntropy{}};
 ///     gradient(trainer.params, x, target, dx);
 ///
-/// Auxiliary losses of gates have no part in it.
-/// @param params  the model's, or ModelAndLoss where the loss learns; they stay as they are
-/// @throws ArgumentError on shapes that do not fit
-/// @cost   forward and backward, without the gradients of the parameters, unless a policy does not say
-///         `gradient_is_optional`: the gradients of its parameters take as many values. No allocation after the first
-///         call of as many items, with the same parameters where their experts' products round (CudaBf16)
+/// Auxiliary losses of gates are left out.
+/// @param params  the parameters of the model, or ModelAndLoss if the loss learns; they are not changed
+/// @throws ArgumentError if shapes do not fit
+/// @cost   forward and backward without the gradients of parameters. A policy that does not declare
+///         `gradient_is_optional` still computes them, and they take as many values as its parameters. No allocation
+///         after the first call with the same number of items, and with the same parameters if products of experts
+///         round their factors (CudaBf16)
 template <class T, class C, class ModelT, class LossT>
 class InputGradient {
   using B = typename C::Backend;
@@ -83,7 +85,7 @@ class InputGradient {
   gatefold::Saved<LossT, T, B> loss_saved_;
   Tensor<T, 2, B> y_, dy_;     // [N, out_dim]
   Tensor<T, 1, B> value_;      // [1]
-  RoundedWeights<B> rounded_;  // of the parameters of a call
+  RoundedWeights<B> rounded_;  // weights of the current call
 };
 template <class C, class M, class L>
 InputGradient(C&, M, L) -> InputGradient<float, C, M, L>;

@@ -15,19 +15,19 @@
 #include "gatefold/tensor/pack.hpp"
 #include "gatefold/train/checkpoint.hpp"
 
-/// Parameters made from a file: the model says the shapes, the file the values, and no random number is drawn. Outside
-/// the umbrella: it needs nlohmann-json (gatefold::io).
+/// Makes parameters from a file. The model determines the shapes, the file the values; no random numbers are drawn.
+/// Not included by gatefold.hpp, because it needs nlohmann-json (gatefold::io).
 namespace gatefold {
 
 namespace io {
 
-/// Parameters of a model on the backend of a context: of a layer or branch what its `init` returns, of an expert those
-/// of the layer that it stands for.
+/// The parameters of a model on the backend of a context. For a layer or branch it is the result of its `init`; for an
+/// expert, the parameters of the layer that wraps it.
 template <class T, class C, class M>
 using ParametersOf = detail_::lookup::ParametersOf<M, T, typename C::Backend>;
 
-/// Returns parameters of a model with the shapes that `init` gives them; elements are not initialised.
-/// @throws ArgumentError on options that do not fit, as init does
+/// Returns parameters of a model with the shapes that `init` gives them. Elements are not initialised.
+/// @throws ArgumentError if options of the model do not fit, as init does
 template <class T, class C, class M>
 ParametersOf<T, C, M> uninitialised_parameters(C& ctx, const M& model) {
   const auto here = ctx.here();
@@ -37,16 +37,16 @@ ParametersOf<T, C, M> uninitialised_parameters(C& ctx, const M& model) {
   return params;
 }
 
-/// Returns the parameters of a model from a safetensors file that holds these and nothing else:
+/// Returns the parameters of a model from a safetensors file that has exactly their tensors:
 ///
 ///     io::save("model.safetensors", ctx, {}, io::Part{"", params});
 ///     auto params = io::load("model.safetensors", ctx, model);              // of float
 ///     auto exact = io::load<double>("exact.safetensors", ctx, model);
 ///
-/// @param prefix  of the names in the file: "params" for what Part{"params", params} wrote. The parameters inside a
-///                checkpoint are read by `load_model(path, ctx, model)`
+/// @param prefix  prefix of the names in the file, for example "params" for a file of Part{"params", params}. For the
+///                parameters inside a checkpoint, use `load_model(path, ctx, model)`
 /// @throws FileError as `load` of parts, naming the tensor that is missing, unexpected or of another type or shape;
-///         ArgumentError on options of the model that do not fit, as init does
+///         ArgumentError if options of the model do not fit, as init does
 /// @cost   as `load` of parts; parameters are allocated once and written once
 template <class T = float, class C, class M, class = std::enable_if_t<has_dims<M>>>
 ParametersOf<T, C, M> load(const std::filesystem::path& path, C& ctx, const M& model, const std::string& prefix = "") {
@@ -58,8 +58,8 @@ ParametersOf<T, C, M> load(const std::filesystem::path& path, C& ctx, const M& m
 ///
 ///     auto params = io::load(io::TensorFiles(path), ctx, io::published::mixtral("model.layers.0.mlp."), block);
 ///
-/// @param seed  of tensors that the map leaves out (an empty `theirs`): these, and only these, are those of `init`. If
-///              there are some, all parameters are initialised first
+/// @param seed  seed of the tensors that the map leaves out (an empty `theirs`): only these are initialised as by
+///              `init`. If there are any, all parameters are initialised first
 /// @throws ArgumentError, FileError as `load` by a map
 template <class T = float, class C, class M, class = std::enable_if_t<has_dims<M>>>
 ParametersOf<T, C, M> load(const TensorFiles& files, C& ctx, const TensorMap& map, const M& model, Seed seed = {}) {
@@ -78,11 +78,11 @@ ParametersOf<T, C, M> load(const std::filesystem::path& path, C& ctx, const Tens
 
 }  // namespace io
 
-/// Returns the parameters of a model from a checkpoint of a Trainer, as `load_model` fills them:
+/// Returns the parameters of a model from a checkpoint of a Trainer, filled as by `load_model`:
 ///
 ///     auto params = load_model("run.safetensors", ctx, model);
 ///
-/// @throws FileError as load_model; ArgumentError on options of the model that do not fit
+/// @throws FileError as load_model; ArgumentError if options of the model do not fit
 template <class T = float, class C, class M, class = std::enable_if_t<io::has_dims<M>>>
 io::ParametersOf<T, C, M> load_model(const std::filesystem::path& path, C& ctx, const M& model) {
   auto params = io::uninitialised_parameters<T>(ctx, model);

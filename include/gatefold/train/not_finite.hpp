@@ -12,13 +12,13 @@
 
 namespace gatefold {
 
-/// What a step does when it meets a loss or gradient that is NaN or infinite: throw NotFiniteError, or leave the step
-/// out and count it. Either way nothing is written: no parameter, no moment, no counter.
+/// The reaction of a step to a loss or gradient that is NaN or infinite: throw NotFiniteError, or skip the step and
+/// count it. In both cases no parameter, moment or counter of the optimizer is written.
 enum class NotFinite { throws, skips };
 
 namespace functor {
 
-/// verdict = 0 if what was measured is finite, else 1
+/// verdict = 0 if the measured total is finite, otherwise 1
 template <class T>
 struct Verdict {
   const double* total;
@@ -28,7 +28,7 @@ struct Verdict {
 
 }  // namespace functor
 
-/// Whether every value of a pack that an optimizer steps is finite.
+/// Returns whether all values of a pack that an optimizer steps are finite.
 /// @cost  one reading of the pack; waits for the backend
 template <class C, class Pack>
 bool all_finite(C& ctx, const Pack& pack) {
@@ -43,7 +43,7 @@ bool all_finite(C& ctx, const Pack& pack) {
   message << where << ": " << what << "; nothing was stepped";
   throw NotFiniteError(message.str());
 }
-/// @throws NotFiniteError naming the loss or the first of the gradients that is not finite
+/// Throws NotFiniteError with the name of the loss or of the first gradient that is not finite.
 template <class C, class Pack>
 [[noreturn]] void throw_not_finite(const char* where, C& ctx, double loss, const Pack& grads) {
   if (!functor::is_finite(loss)) throw_not_finite(where, Joined{"loss: expected a finite number, got ", loss});

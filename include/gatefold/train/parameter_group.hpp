@@ -15,7 +15,7 @@ namespace gatefold {
 
 namespace detail_::parameter_group {
 
-/// Exchange the tensors that are not of the group.
+/// Exchanges the tensors that are not in the group.
 struct SwapOthers {
   const std::vector<bool>& belongs;
   std::size_t& i;
@@ -23,7 +23,7 @@ struct SwapOthers {
     if (!belongs[i++]) std::swap(t, other);
   }
 };
-/// Copy the tensors that are.
+/// Copies the tensors that are in the group.
 template <class C>
 struct CopyChosen {
   C& ctx;
@@ -45,24 +45,23 @@ struct LeaveEmpty {
 
 }  // namespace detail_::parameter_group
 
-/// Some of the tensors of a pack, so that an optimizer sees these and no others.
+/// A selection of the tensors of a pack, so that an optimizer sees only these.
 ///
 ///     ParameterGroup attention(params, [](const Name& name) { return is_attention(name); });
 ///     auto state = attention.only([&](auto& p) { return adam.begin(ctx, p); }, params);
 ///     attention.only([&](auto& p, auto& g) { adam.step(ctx, p, g, state); }, params, grads);
 ///
-/// For the time of a call the other tensors are set aside, and empty ones of no elements stand in their place: no
-/// moments are kept for them, no norm counts them and no decay moves them. The pack has its shape back when the call
-/// returns or throws.
+/// During a call, the other tensors are replaced by empty ones. Therefore they have no moments, count in no norm, and
+/// are not changed by decay. The pack has its tensors back when the call returns or throws.
 /// @cost   two swaps of pointers per tensor; no allocation in a call
 template <class Pack>
 class ParameterGroup {
  public:
-  /// A part of an optimizer's state that begin makes again, and nobody has to copy or to save.
+  /// Marks a part of an optimizer's state that begin makes again, so that it is neither copied nor saved.
   using HoldsNoTensors = void;
   static void each(auto&&, auto&...) {}
 
-  /// Of no pack yet.
+  /// A group without a pack.
   ParameterGroup() = default;
   /// @param keep  whether the tensor of this name belongs to the part
   /// @param skip  whether the empty tensors are marked (Tensor.skip), so that moments made for them are marked as well
@@ -76,7 +75,7 @@ class ParameterGroup {
     detail_::pack::visit_any(choose, Name{}, false, like);
   }
 
-  /// Choose the tensors that another group has chosen.
+  /// Chooses the same tensors as another group.
   void lie_as(const ParameterGroup& other) {
     made_ = other.made_;
     skip_ = other.skip_;
@@ -85,8 +84,8 @@ class ParameterGroup {
     aside_.clear();
   }
 
-  /// f(packs...), where the tensors that are not of this part are empty. All packs have the structure of `like`.
-  /// @throws ArgumentError of no pack yet, and unless the packs have as many tensors
+  /// Calls f(packs...) while the tensors outside the group are empty. All packs must have the structure of `like`.
+  /// @throws ArgumentError if the group has no pack yet, or if the packs have another number of tensors
   template <class F, class... Packs>
   auto only(F&& f, Packs&... packs) {
     GATEFOLD_REQUIRE((std::is_same_v<Packs, Pack> && ...),
@@ -103,8 +102,8 @@ class ParameterGroup {
     const Exchange exchanges[]{{belongs_, packs, aside_[next++]}...};
     return f(packs...);
   }
-  /// A copy of the part, the other tensors empty: what an optimizer begins with.
-  /// @cost   memory of the part
+  /// Returns a copy of the group in which the other tensors are empty; an optimizer begins with it.
+  /// @cost   memory of the group
   template <class C>
   Pack copy(C& ctx, const Pack& pack) const {
     const auto here = ctx.here();
@@ -113,19 +112,19 @@ class ParameterGroup {
     detail_::pack::structure_like(part, pack, detail_::parameter_group::CopyChosen<C>{ctx, belongs_, i});
     return part;
   }
-  /// The number of values in the part.
+  /// Returns the number of values in the group.
   Index count() const { return count_; }
-  /// Whether no tensor belongs to it.
+  /// Returns whether the group has no tensors.
   bool empty() const { return std::find(belongs_.begin(), belongs_.end(), true) == belongs_.end(); }
 
  private:
-  /// Swaps the tensors outside the part, and swaps them back at its end.
+  /// Swaps the tensors outside the group, and swaps them back in its destructor.
   struct Exchange {
     const std::vector<bool>& belongs;
     Pack &pack, &aside;
 
     Exchange(const std::vector<bool>& b, Pack& p, Pack& a) : belongs(b), pack(p), aside(a) {
-      detail_::pack::structure_like(aside, pack, detail_::parameter_group::LeaveEmpty{});  // where its experts lie now
+      detail_::pack::structure_like(aside, pack, detail_::parameter_group::LeaveEmpty{});  // placement of experts
       swap();
     }
     Exchange(const Exchange&) = delete;

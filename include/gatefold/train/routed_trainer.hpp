@@ -19,23 +19,23 @@
 
 namespace gatefold {
 
-/// The losses of a mixture whose router and experts learn from different ones, and their gradients.
+/// Computes the losses and gradients of a mixture whose router and experts learn from different losses.
 ///
 ///     L_r = (1/N) Σ_n ℓ(t[n], π[n] f[n]),   ∇ of the gate from L_r                                      (1)
 ///     L_e = (1/N) Σ_n ℓ(t[n], f[n]),        ∇ of the experts from L_e                                   (2)
 ///     L_e = L_r, with weighted_experts                                                                  (3)
 ///
-/// f[n] is the output of the expert that item n goes to and π[n] the weight of that pick. Both gradients are taken at
-/// the same parameters. With the logistic loss, (1) and (2) are
+/// f[n] is the output of the expert to which item n goes, and π[n] the weight of that pick. Both gradients are taken
+/// at the same parameters. With the logistic loss, the gradients of (1) and (2) are
 ///
 ///     ∇θ_i = (1/N) Σ_n ℓ'(t f π) t f π (1[i = m_n] − π_i) Σ_l x_l,   Σ_i ∇θ_i = 0                       (4)
 ///     ∇W_i = (1/N) Σ_{n → i} ℓ'(t f) t ∂f/∂W_i                                                          (5)
 ///
-/// Source: paper 000, eqs. (5) and (7), lemmas 2 to 4; (3) is paper 003, eq. (4). An item of several picks has the sum
-/// of their outputs as f, one of none has 0. Auxiliary losses of the gate add theirs to ∇ of the gate, to which (4)
-/// does not apply then, and are no part of Losses.
-/// @param extra  extra inputs of the mixture, the router's noise for instance
-/// @throws ArgumentError on shapes that do not fit; parameters are never touched here
+/// Source: paper 000, eqs. (5) and (7), lemmas 2 to 4; (3) is paper 003, eq. (4). If an item has several picks, f is
+/// the sum of their outputs; without picks it is 0. Auxiliary losses of the gate add to ∇ of the gate, so that (4)
+/// does not apply, and are not included in Losses.
+/// @param extra  extra inputs of the mixture, for example the noise of the router
+/// @throws ArgumentError if shapes do not fit; parameters are never changed here
 /// @cost   forward and backward of the mixture; no allocation after the first batch of a size
 template <class T, class C, class MixtureT, class LossT>
 class RoutedTrainer {
@@ -55,7 +55,7 @@ class RoutedTrainer {
   using Extra = gatefold::Extra<MixtureT, T, B>;
   using Params = gatefold::Params<MixtureT, T, B>;
   using Target = typename LossT::template Target<T, B>;
-  /// What a step gives: both losses before it.
+  /// Both losses of a batch.
   struct Losses {
     double router = 0, experts = 0;
   };
@@ -72,44 +72,44 @@ class RoutedTrainer {
     const auto here = ctx_.here();
     value_.resize(3);
   }
-  /// The element beside the seed, as a Trainer has it.
+  /// Like the first constructor, with the element next to the seed, as in a Trainer.
   RoutedTrainer(C& ctx, const MixtureT& of_experts, const LossT& of_outputs, Seed of_run, Element<T> element,
                 bool weighted = false)
       : RoutedTrainer(ctx, of_experts, of_outputs, of_run, weighted, element) {}
   RoutedTrainer(const RoutedTrainer& other) : RoutedTrainer(optim::refuse_copy(other)) {}
   RoutedTrainer(RoutedTrainer&&) = default;
 
-  /// The losses, and `grads`, which are overwritten. A batch of no items has losses and gradients of 0. Who steps asks
-  /// all_finite(ctx, grads), as ThreeStage does.
+  /// Returns the losses and overwrites `grads`. A batch without items has losses and gradients of 0. Before a step,
+  /// check all_finite(ctx, grads), as ThreeStage does.
   Losses gradients(In<T, 2, B> x, Target target, const Extra& extra = {}) {
     const auto here = ctx_.here();
     backward(x, target, extra);
     return losses(target);
   }
 
-  /// The losses alone. Leaves the outputs and the plan.
+  /// Returns only the losses. Updates the outputs and the plan.
   Losses evaluate(In<T, 2, B> x, Target target, const Extra& extra = {}) {
     const auto here = ctx_.here();
     forward(x, target, extra);
     return losses(target);
   }
 
-  /// A batch without its target.
+  /// Catch-all overloads: a batch without its target does not compile.
   void gradients(
       detail_::policy::Misuse<"gatefold: gradients takes items and their target, trainer.gradients(x, target)">);
   void evaluate(
       detail_::policy::Misuse<"gatefold: evaluate takes items and their target, trainer.evaluate(x, target)">);
 
-  /// What a checkpoint holds (train/checkpoint.hpp).
+  /// Lists the tensors and numbers of a checkpoint (train/checkpoint.hpp).
   static void each(auto&& f, auto&... r) { f("params", r.params...); }
   static void counters(auto&& f, auto&... r) { f("seed", r.seed.value...); }
 
-  /// [N, out_dim] π f of the last batch. The next one overwrites or moves it.
+  /// Returns π f [N, out_dim] of the last batch. The next batch overwrites or moves it.
   View<const T, 2, B> output() const {
     const auto here = ctx_.here();
     return y_;
   }
-  /// [N, out_dim] f, likewise.
+  /// Returns f [N, out_dim] of the last batch. The next batch overwrites or moves it.
   View<const T, 2, B> expert_output() const {
     const auto here = ctx_.here();
     return f_;
@@ -119,7 +119,7 @@ class RoutedTrainer {
   MixtureT mixture;
   LossT loss;
   bool weighted_experts;
-  bool keeps_rounded = true;  // of `gradients`, as in a Trainer
+  bool keeps_rounded = true;  // for `gradients`; as in a Trainer
 
  private:
   C& ctx_;
@@ -174,13 +174,15 @@ class RoutedTrainer {
     auto& plan = saved.plan;
     mixture.filled_gate().forward(ctx_, params.gate, x, plan, saved.gate, mixture.of_gate(extra));
     const auto in = plan.dispatch(ctx_, x);
-    saved.z.resize(in.groups.slots, mixture.out_dim());  // a mixture alone need not keep them
+    saved.z.resize(in.groups.slots, mixture.out_dim());  // a mixture itself does not always keep z
     mixture.drawing_experts(extra).forward(ctx_, params.expert, in.groups, in.x, saved.z, saved.expert);
     plan.combine(ctx_, saved.z, y_);
     B::for_rows(ctx_, x.extent(0),
                 functor::Combine<T, B>{plan.item_offsets, plan.item_slots, plan.pick, {}, saved.z, f_, false});
   }
-  /// @param measured  what was measured of the gradients, @param finite  out  the verdict on it; or null: neither
+  /// Returns the losses of the last forward.
+  /// @param measured  measured total of the gradients, for `finite`; null: not checked
+  /// @param finite    out  whether it is finite; null if `measured` is null
   Losses losses(Target target, const double* measured = nullptr, bool* finite = nullptr) {
     T values[3];
     loss.template forward<T, B>(ctx_, y_, target, value_.view().rows(1, 1));
@@ -192,7 +194,7 @@ class RoutedTrainer {
   }
 
   Tensor<T, 2, B> y_, f_, dx_;  // [N, out_dim], [N, out_dim], [N, in_dim]
-  Tensor<T, 1, B> value_;       // [3] the verdict on the gradients, if asked for; the losses of router and experts
+  Tensor<T, 1, B> value_;       // [3] verdict on the gradients; losses of router and experts
   RoundedWeights<B> rounded_;   // of params
 };
 template <class C, class M, class L>

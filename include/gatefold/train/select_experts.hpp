@@ -21,17 +21,17 @@
 #include "gatefold/tensor/tensor.hpp"
 #include "gatefold/tensor/view.hpp"
 
-/// Remove, add, copy and reorder the experts of a trained model.
+/// Removes, adds, copies and reorders the experts of a trained model.
 namespace gatefold {
 
 namespace functor {
 
-/// to[o, i, j] = from[o, list[i], j] for tensors [outer, experts, inner]
+/// to[o, i, j] = from[o, list[i], j] for tensors [outer, experts, inner].
 template <class T>
 struct SelectExperts {
   const T* from;
   const Index* list;
-  Index before, after, inner;  // experts of `from`, experts of `to`, elements of an expert side by side
+  Index before, after, inner;  // experts of `from`; of `to`; contiguous elements of an expert
   T* to;
   GATEFOLD_HD void operator()(Index at) const {
     const Index j = at % inner, i = at / inner % after, o = at / inner / after;
@@ -41,8 +41,9 @@ struct SelectExperts {
 
 }  // namespace functor
 
-/// Which expert each new expert is a copy of: new expert i is expert list[i]. One list holds for every mixture of a
-/// model; a vector of lists holds one for each mixture, in the order of the model's tensors.
+/// Lists of the experts from which new experts are copied: new expert i is a copy of expert list[i]. A single list
+/// applies to every mixture of a model. A vector of lists has one list for each mixture, in the order of the model's
+/// tensors.
 ///
 ///     {0, 2, 5}              keep three experts: pruning
 ///     {0, 1, 2, 3, 0, 1}     add copies of two experts
@@ -68,18 +69,18 @@ concept OfMixture = requires(P& p) {
   p.gate;
   p.expert;
 };
-/// Parameters of Experts, of which each kind has its own.
+/// Parameters of Experts, in which each kind has its own parameters.
 template <class P>
 concept OfKinds = requires(P& p) {
   requires detail_::pack::is_tuple<std::remove_cvref_t<decltype(p.kinds)>>;
 };
-/// Parameters that say which extents of their tensors count experts.
+/// Whether parameters declare which extents of their tensors count experts.
 template <class P>
 inline constexpr bool says_extents = requires {
   P::expert_extents[0];
 };
-/// The pack that says it of the tensors that P lists: P, or the scores whose tensors P lists as its own (Jitter,
-/// Fixed).
+/// Returns the type of the pack that declares the extents for the tensors of P. This is P itself, or its scores if P
+/// lists the tensors of the scores as its own (Jitter, Fixed).
 template <class P>
 auto extents_of(const P& p) {
   if constexpr (!says_extents<P> && requires { p.scores; }) {
@@ -104,7 +105,7 @@ class Selection {
     expect(lists.size() >= 1, where, "list", "at least one list", lists.size());
   }
 
-  /// Any part of a model or state.
+  /// Handles any part of a model or state.
   template <class P>
   void part(const Name& at, P& to, const P& from) {
     if constexpr (detail_::pack::is_tensor<P>) {
@@ -126,7 +127,8 @@ class Selection {
       P::each([&](std::string_view name, auto& a, auto& b) { part(Name{&at, name}, a, std::as_const(b)); }, to, from);
     }
   }
-  /// @throws ArgumentError unless the lists are those of the mixtures that were found
+  /// Requires that the lists fit the mixtures that were found.
+  /// @throws ArgumentError unless there is a mixture, and one list or one for each mixture
   void expect_mixtures() const {
     expect(mixtures_ > 0, where, "pack", "parameters or a state of a model with a Mixture", "no Mixture");
     expect(mixtures_ % lists_.size() == 0, where, "list", Joined{"one, or one for each mixture, ", mixtures_},
@@ -151,7 +153,7 @@ class Selection {
     }
     bank(Name{&at, "expert"}, to.expert, from.expert, list);
   }
-  /// The gate's: its packs say which extents of their tensors count experts.
+  /// Handles a gate. Its packs declare which extents of their tensors count experts.
   template <class P>
   void gate(const Name& at, P& to, const P& from, const std::vector<Index>& list) {
     using Says = ExtentsOf<P>;
@@ -178,7 +180,7 @@ class Selection {
         },
         to, from);
   }
-  /// The experts': the first extent of their tensors.
+  /// Handles experts. They are counted by the first extent of their tensors.
   template <class P>
   void bank(const Name& at, P& to, const P& from, const std::vector<Index>& list) {
     if constexpr (detail_::pack::is_tensor<P>) {
@@ -188,7 +190,7 @@ class Selection {
     } else if constexpr (OfKinds<P>) {
       kinds(Name{&at, "kinds"}, to.kinds, from.kinds, list);
     } else if constexpr (detail_::pack::is_sharded<P>) {
-      part(at, to, from);  // says why not
+      part(at, to, from);  // reports that shards are not supported
     } else {
       P::each(
           [&](std::string_view name, auto& a, auto& b) {
@@ -197,7 +199,8 @@ class Selection {
           to, from);
     }
   }
-  /// Experts of several kinds count through; copies of one kind stand side by side.
+  /// Handles experts of several kinds. They are numbered consecutively; the experts of one kind must be next to each
+  /// other in the list.
   template <class... K>
   void kinds(const Name& at, std::tuple<K...>& to, const std::tuple<K...>& from, const std::vector<Index>& list) {
     Index first = 0;
@@ -215,8 +218,8 @@ class Selection {
            Joined{"experts below ", first, " of one kind side by side, kinds in their order"},
            next < list.size() ? list[next] : Index(0));
   }
-  /// to = the experts of the list along one extent; -1: all of `from`. A tensor without values, as the moments of one
-  /// that is not trained, stays so.
+  /// to = the experts of the list along one extent, or all of `from` if the extent is −1. A tensor without values
+  /// stays empty, for example the moments of a tensor that is not trained.
   template <class T, int Rank>
   void tensor(const Name& at, Tensor<T, Rank, B>& to, const Tensor<T, Rank, B>& from, int extent,
               const std::vector<Index>& list) {
@@ -260,17 +263,18 @@ class Selection {
 ///
 ///     auto params = select_experts(ctx, trainer.params, {0, 2, 5});     // for the same model with 3 experts
 ///
-/// Every tensor of an expert, and what the gate holds for an expert (its column of the scores, its bias, the width of
-/// its noise), is copied bit for bit; all other tensors stay. An item of which no pick is removed keeps its output: bit
-/// for bit if the weights of the picks are computed from these alone (SigmoidBias; K = 1, renormalised), else to
-/// rounding if they are renormalised (TopK). Weights that are not renormalised are shares of all experts and change.
-/// Experts with equal scores are taken from the lower index on.
-/// @param pack  parameters, gradients, or a state of a Mixture, or of a model with some
+/// Every tensor of an expert is copied bit for bit, and so is each entry of the gate for an expert: its column of the
+/// scores, its bias, the width of its noise. All other tensors are copied unchanged. An item keeps its output if all
+/// its picks stay. The output has the same bits if the weights of the picks are computed only from these picks
+/// (SigmoidBias; K = 1, renormalised). If they are renormalised shares (TopK), it is equal to rounding. Weights that
+/// are not renormalised are shares of all experts and change. Experts with equal scores are taken in the order of
+/// their indices.
+/// @param pack  parameters, gradients or an optimizer's state of a Mixture, or of a model with mixtures
 /// @param list  see ExpertLists; `std::vector<Index>` or, for one list for each mixture,
 ///              `std::vector<std::vector<Index>>`
-/// @throws ArgumentError if an entry is no expert, a list is empty, the number of lists is neither 1 nor that of the
-///         mixtures, the pack has no mixture, or copies of one kind of Experts do not stand side by side. It does not
-///         compile for a gate that chooses without tensors (HashGate) and for a model on shards
+/// @throws ArgumentError if an entry is not an expert, a list is empty, the number of lists is neither 1 nor the
+///         number of mixtures, the pack has no mixture, or copies of one kind of Experts are not next to each other.
+///         It does not compile for a gate that chooses without tensors (HashGate), and for a model on shards
 /// @cost   memory of the result and one copy; allocates
 template <class C, class P>
 P select_experts(C& ctx, const P& pack, const ExpertLists& list) {
@@ -283,14 +287,15 @@ P select_experts(C& ctx, const P& pack, const ExpertLists& list) {
   return to;
 }
 
-/// Gives a run the experts of another run, which has the same model with another number of experts: parameters,
-/// optimizer state with its count of steps, and the count of skipped steps.
+/// Copies selected experts from a run to another run, whose model has another number of experts: parameters, optimizer
+/// state with its count of steps, and the count of skipped steps.
 ///
 ///     Trainer small{ctx, model(3), loss, optimizer, Seed{1}};
-///     select_experts(trainer, {0, 2, 5}, small);                        // small goes on from where trainer is
+///     select_experts(trainer, {0, 2, 5}, small);                        // small continues from the state of trainer
 ///
-/// The seed of the run `to`, and so its noise, stays its own.
-/// @throws ArgumentError as above, and if a tensor of `to` has another shape than the selection; `to` is unchanged then
+/// The run `to` keeps its own seed and therefore its own noise.
+/// @throws ArgumentError as select_experts of a pack, and if a tensor of `to` has another shape than the selection;
+///         `to` is unchanged then
 /// @cost   memory of parameters and state while it runs
 template <class R>
 void select_experts(const R& from, const ExpertLists& list, R& to) {

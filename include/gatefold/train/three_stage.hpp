@@ -20,7 +20,7 @@ namespace gatefold {
 
 namespace functor {
 
-/// g[e, j] = Σ_e' g[e', j] for all e, in ascending order of e'
+/// g[e, j] = Σ_e' g[e', j] for all e, summed in ascending order of e'
 template <class T>
 struct SumOverExperts {
   Index experts, slice;
@@ -34,13 +34,13 @@ struct SumOverExperts {
 
 }  // namespace functor
 
-/// Who learns when, and by which optimizer.
+/// The epochs and optimizers of a ThreeStage.
 /// @param first, second  T₁ and T₂, the last epochs of stages I and II; equal numbers leave stage II out
 /// @param ffn, attention, fine  the optimizers of stages I, II and III
 /// @param router  the optimizer of the gate, in every stage
-/// @param shared_attention  one attention for all experts: experts differ in the rest alone. The baseline of paper
+/// @param shared_attention  all experts share one attention and differ only in the rest. This is the baseline of paper
 ///                          000's fig. 4, a mixture of feed-forward networks
-/// @param attends  see InStages; names are those of the expert's parameters
+/// @param attends  see InStages; names are within the expert's parameters
 template <class FfnT = optim::NormalizedGd, class AttentionT = optim::Sgd, class FineT = optim::Sgd,
           class RouterT = optim::Sgd>
 struct Stages {
@@ -58,21 +58,22 @@ template <class F = optim::NormalizedGd, class A = optim::Sgd, class E = optim::
 Stages(Index, Index, F = {}, A = {}, E = {}, R = {}, bool = {}, bool (*)(const Name&) = {})
     -> Stages<optim::OrNoOptimizer<F>, optim::OrNoOptimizer<A>, optim::OrNoOptimizer<E>, optim::OrNoOptimizer<R>>;
 
-/// Training of a mixture of transformers in three stages, the router in all of them.
+/// Trains a mixture of transformers in three stages, and its router in all of them.
 ///
-///     I    t ≤ T₁         W ← ffn(W, ∇L_e)            W: what is not attention; W_i − η G_i / ‖G_i‖_F        (1)
+///     I    t ≤ T₁         W ← ffn(W, ∇L_e)            W: outside attention; W_i − η G_i / ‖G_i‖_F            (1)
 ///     II   T₁ < t ≤ T₂    W_KQ ← attention(W_KQ, ∇L_e)                                                   (2)
 ///     III  T₂ < t         W ← fine(W, ∇L_e)                                                              (3)
 ///     always              Θ ← router(Θ, ∇L_r)                                                            (4)
 ///
-/// L_e and L_r are those of RoutedTrainer. All gradients of a step are taken before anything moves. (The paper's
-/// listing moves W before Θ and does not say at which W the gradient of Θ is taken.)
+/// L_e and L_r are the losses of RoutedTrainer. All gradients of a step are computed before any parameter changes.
+/// (The paper's listing changes W before Θ and does not state at which W the gradient of Θ is taken.)
+///
 /// Source: paper 000, algorithm 1, eqs. (6), (8) to (10).
 /// @param stages  see Stages; an epoch is one call of begin_epoch and any number of steps
-/// @throws ArgumentError unless 0 <= first <= second, where a stage has no tensor, in a step that no epoch has begun,
-///         where `stages.shared_attention` is not what the constructor was given (its copies begin alike there), and
-///         where an optimizer does, before either has stepped; NotFiniteError on a loss or gradient that is not
-///         finite (see `not_finite`), when nothing has been stepped
+/// @throws ArgumentError unless 0 <= first <= second; if a stage has no tensor; in a step before the first epoch; if
+///         `stages.shared_attention` has changed since the constructor, which makes its copies equal; and as an
+///         optimizer, before either has stepped. NotFiniteError if a loss or gradient is not finite (see
+///         `not_finite`); no parameter has changed then
 /// @cost   forward and backward of the mixture, one reading of the gradients and two optimizer steps; no allocation
 ///         after the first step of each stage
 template <class T, class C, class MixtureT, class LossT, class StagesT>
@@ -92,7 +93,7 @@ class ThreeStage {
   using Losses = typename Trainer::Losses;
   using Target = typename Trainer::Target;
   using Extra = typename Trainer::Extra;
-  /// The states of the four optimizers; of the tensors that one does not step its state holds empty ones.
+  /// The states of the four optimizers. In the state of an optimizer, tensors that it does not step are empty.
   struct State : OfExperts::template State<Expert> {
     typename OfRouter::template State<Gate> router;
     static void each(auto&& f, auto&... s) {
@@ -109,12 +110,13 @@ class ThreeStage {
       });
   }
 
-  /// Epochs count from 1.
+  /// Begins the next epoch. Epochs count from 1.
   void begin_epoch() {
     const auto here = context().here();
     ++state.epoch;
   }
-  /// Go on after `epoch`, when trainer.params and state have been copied back: the run is then what it would have been.
+  /// Continues after `epoch`, after you have copied trainer.params and state back. The run is then the same as without
+  /// interruption.
   void resume_after(Index epoch) {
     const auto here = context().here();
     state.epoch = epoch;
@@ -123,13 +125,13 @@ class ThreeStage {
     const auto here = context().here();
     return state.epoch;
   }
-  /// 1, 2 or 3.
+  /// Returns the current stage: 1, 2 or 3.
   int stage() const { return stages.of_experts().stage(epoch()); }
 
-  /// A batch without its target.
+  /// Catch-all overload: a batch without its target does not compile.
   void step(detail_::policy::Misuse<"gatefold: step takes items and their target, run.step(x, target)">);
-  /// One step of the present stage, on all data or a batch. Returns the losses before it. A batch of no items is no
-  /// step: losses of 0, and nothing changes.
+  /// Makes one step of the current stage, on all data or a batch. Returns the losses before the step. A batch without
+  /// items is not a step: it returns losses of 0 and has no effect.
   Losses step(In<T, 2, B> x, Target target, const Extra& extra = {}) {
     C& ctx = trainer.context();
     const auto here = ctx.here();
@@ -162,7 +164,7 @@ class ThreeStage {
     return losses;
   }
 
-  /// What a checkpoint holds (train/checkpoint.hpp).
+  /// Lists the tensors and numbers of a checkpoint (train/checkpoint.hpp).
   static void each(auto&& f, auto&... r) {
     f("params", r.trainer.params...);
     f("optimizer", r.state...);
@@ -177,7 +179,7 @@ class ThreeStage {
   StagesT stages;
   State state;
   NotFinite not_finite = NotFinite::throws;
-  Index skipped = 0;  // steps left out for a loss or gradient that was not finite
+  Index skipped = 0;  // skipped steps, because loss or gradient was not finite
 
  private:
   const bool shared_;

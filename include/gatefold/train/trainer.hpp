@@ -26,39 +26,43 @@
 
 namespace gatefold {
 
-/// The owner of a training run: parameters, gradients, optimizer state, what forward keeps, the carry.
+/// Trains a model. It owns the parameters, gradients, optimizer state, saved values and carry of a run.
 ///
 ///     params ← optimizer(params, ∇ (loss(model(x), target) + auxiliary losses))                         (1)
 ///
-/// Everything it does can be written out with the public functions of the layer, the loss and the optimizer; the
-/// members are public for that reason. Whether loss and gradients are finite is found before the optimizer writes: by
-/// the pass that it makes for their norm anyway (Clipped, NormalizedGd), else by one reading of the gradients.
-/// A loss that learns (loss/loss.hpp) is trained along: its parameters and the model's are one pack.
+/// Everything it does can also be written with the public functions of the layer, the loss and the optimizer, so its
+/// members are public. Before the optimizer writes, the trainer checks that loss and gradients are finite. It uses the
+/// pass over the gradients for their norm if the optimizer makes one (Clipped, NormalizedGd), and otherwise reads them
+/// once. If the loss has parameters (loss/loss.hpp), they are trained together with those of the model, in one pack.
 ///
-/// A batch that does not fit into memory goes in parts (gradient accumulation). All but the last are only accumulated:
+/// A batch that does not fit into memory can be split into parts (gradient accumulation). All but the last only
+/// accumulate:
 ///
 ///     for (Index i = 0; i + 1 < parts; ++i) trainer.accumulate(x[i], target[i], extra[i]);
 ///     const double loss = trainer.step(x[parts - 1], target[parts - 1], extra[parts - 1]);
 ///
 ///     L = Σ_i n_i L_i / Σ_i n_i,   ∇L likewise,   n_i: the targets of part i that count                 (2)
 ///
-/// (2) is the loss of the whole batch, where it is a mean over its targets; those that a loss ignores count in no n_i.
-/// Auxiliary losses, functions of who is routed beside whom, are those of each part, in the same mean. A part without
-/// a target that counts adds nothing to it; where none has one, the auxiliary losses of the last part are left.
+/// (2) is the loss of the whole batch if the loss is a mean over its targets. Targets that the loss ignores count in
+/// no n_i. Auxiliary losses depend on which items are routed together. Each part contributes its own, averaged with
+/// the same weights. A part without counted targets contributes nothing. If no part has counted targets, only the
+/// auxiliary losses of the last part remain.
 ///
-/// Where products of experts round their factors (CudaBf16), the weights are rounded once for all products of a step:
-/// before its first part, and before a later one if somebody has asked for weights to write them since. Results have
-/// the same bits without (see `keeps_rounded`).
-/// One thread at a time uses a Trainer: while one of its functions runs, a call of any of them on another thread throws
-/// ArgumentError and changes nothing. The same holds for all that uses the same context. Public members and returned
-/// views are not guarded. To serve while training runs, give the serving thread its own context and a copy of `params`.
-/// @param of_run  where the parameters begin; kept as `seed`, of which `noise()` is too
+/// If products of experts round their factors (CudaBf16), the weights are rounded once for all products of a step,
+/// before its first part. They are rounded again before a later part if they were accessed for writing in between.
+/// Results have the same bits without this (see `keeps_rounded`).
+///
+/// Only one thread at a time can use a Trainer. While one of its functions runs, a call of any of them on another
+/// thread throws ArgumentError and changes nothing. The same holds for everything that uses the same context. Public
+/// members and returned views are not guarded. To serve while training runs, give the serving thread its own context
+/// and a copy of `params`.
+/// @param of_run  seed of the initial parameters; kept as `seed`, from which `noise()` also draws
 /// @param except  the parameters that are not trained; without it, all are
-/// @throws ArgumentError on shapes and options that do not fit, NotFiniteError on a loss or gradient that is not finite
-///         (see `not_finite`); parameters, state and adapted packs are untouched then, and no part waits any more.
-///         `accumulate` looks at nothing: it returns the loss as it is, and the step that follows throws. After a
-///         DeviceError ask `waiting()`: parts may be gone; and where the optimizer had begun (state.step has moved, or
-///         a parameter) the run goes on from a checkpoint alone
+/// @throws ArgumentError if shapes or options do not fit; NotFiniteError if a loss or gradient is not finite (see
+///         `not_finite`). Parameters, state and adapted packs are unchanged then, and all accumulated parts are
+///         dropped. `accumulate` does not check: it returns the loss as it is, and the following step throws. After a
+///         DeviceError, check `waiting()`, because accumulated parts can be lost. If the optimizer had begun
+///         (state.step or a parameter has changed), the run can only continue from a checkpoint
 /// @cost   forward, backward and one optimizer step; no allocation after the first step of the same size. The host
 ///         waits for the backend once, between backward and the optimizer
 template <class T, class C, class ModelT, class LossT, class OptimizerT>
@@ -70,7 +74,7 @@ class Trainer {
  public:
   using Items = gatefold::Items<Layer, T, B>;
   using Extra = gatefold::Extra<Layer, T, B>;
-  using Params = typename Loss::Learned;  // the model's, or ModelAndLoss where the loss learns
+  using Params = typename Loss::Learned;  // of the model, or ModelAndLoss if the loss learns
   using Target = typename Loss::Target;
   static_assert(optim::check<OptimizerT, C, Params>());
   GATEFOLD_REQUIRE((detail_::hook::loss::no_batch<LossT>() ==
@@ -104,10 +108,10 @@ class Trainer {
   Trainer(const Trainer& other) : Trainer(optim::refuse_copy(other)) {}
   Trainer(Trainer&&) = default;
 
-  /// One step on a batch and the parts that wait. Returns the loss (2) before the step, without auxiliary losses (see
-  /// `auxiliary`). A batch of no items adds nothing: where no part waits it is no step, returns 0 and changes nothing.
-  /// A batch whose targets are all ignored is a step all the same: its loss is 0, its gradient that of the auxiliary
-  /// losses, and the optimizer counts it.
+  /// Makes one step on a batch and the accumulated parts. Returns the loss (2) before the step, without auxiliary
+  /// losses (see `auxiliary`). A batch without items adds nothing; if no parts are accumulated, it is not a step,
+  /// returns 0 and changes nothing. A batch whose targets are all ignored is still a step: its loss is 0, its gradient
+  /// is that of the auxiliary losses, and the optimizer counts it.
   double step(Items x, Target target, const Extra& extra = {}) {
     const auto here = ctx_.here();
     if (!expect_batch("Trainer.step", x, target) && waiting_.parts == 0) return 0;
@@ -135,9 +139,9 @@ class Trainer {
     if (trained_.only(step_finite, params, grads)) trained_.adapt(ctx_, params, grads);
     return value;
   }
-  /// A part of a batch, whose gradient waits for the next step. Returns its loss. A checkpoint holds what the last step
-  /// left; parts that wait are not in it, and are forgotten by a run that loads one.
-  /// @cost  forward and backward; the host waits for the backend once, twice where a loss ignores targets
+  /// Accumulates the gradient of a part of a batch for the next step. Returns the loss of the part. Checkpoints do not
+  /// include accumulated parts. A run that loads a checkpoint drops its accumulated parts.
+  /// @cost  forward and backward; the host waits for the backend once, or twice if a loss ignores targets
   double accumulate(Items x, Target target, const Extra& extra = {}) {
     const auto here = ctx_.here();
     if (!expect_batch("Trainer.accumulate", x, target)) return 0;
@@ -147,25 +151,25 @@ class Trainer {
     waiting_.losses += Waiting::weighted(weight, value);
     return value;
   }
-  /// Drop the parts that wait: of a gradient without a step, after `accumulate`, this is the end.
+  /// Drops the accumulated parts. Call it if you used `accumulate` to compute a gradient without a step.
   void forget() {
     const auto here = ctx_.here();
     waiting_ = {};
   }
-  /// How many parts wait for the next step.
+  /// Returns the number of accumulated parts.
   Index waiting() const {
     const auto here = ctx_.here();
     return waiting_.parts;
   }
 
-  /// y = model(x), keeping nothing.
+  /// Computes y = model(x) and saves nothing for backward.
   void infer(Items x, Out<T, 2, B> y, const Extra& extra = {}) {
     const auto here = ctx_.here();
     expect_items("Trainer.infer", layer_, x);
     layer_.begin(ctx_, model(), x.extent(0), carry_);
     gatefold::infer<T, B>(layer_, ctx_, model(), x, carry_, y, extra);
   }
-  /// The loss on a batch, without a step.
+  /// Returns the loss on a batch, without a step.
   double evaluate(Items x, Target target, const Extra& extra = {}) {
     const auto here = ctx_.here();
     expect_items("Trainer.evaluate", layer_, x);
@@ -179,7 +183,7 @@ class Trainer {
   template <class X, class Y, class E, class Other>
   using IfNoBatch = std::enable_if_t<!std::is_convertible_v<X, Items> || !std::is_convertible_v<Y, Other> ||
                                      !std::is_convertible_v<const E&, const Extra&>>;
-  /// What is no batch of this Trainer: one sentence.
+  /// Catch-all overloads: arguments that are not a batch of this Trainer stop the compiler with one sentence.
   template <class X, class Y, class E = Extra, class = IfNoBatch<X, Y, E, Target>>
   double step(X&&, Y&&, const E& = {}) {
     return refuse_batch<X, E>();
@@ -197,7 +201,7 @@ class Trainer {
     refuse_batch<X, E>();
   }
 
-  /// A batch without its target, or without memory for the outputs.
+  /// Catch-all overloads: a batch without its target, or without memory for the outputs, does not compile.
   void step(
       detail_::policy::Misuse<"gatefold: step takes items and their target, trainer.step(x, target); outputs without a "
                               "target are trainer.infer(x, y); see docs/how-to/your_data.md">);
@@ -211,7 +215,7 @@ class Trainer {
       detail_::policy::Misuse<"gatefold: infer returns nothing and writes y, which stands before the call: "
                               "Tensor<float, 2, Cpu> y(N, out_dim); trainer.infer(x, y); see docs/how-to/serving.md">);
 
-  /// The auxiliary losses of the last batch or part, weighted and summed over all mixtures.
+  /// Returns the auxiliary losses of the last batch or part, weighted and summed over all mixtures.
   double auxiliary() const {
     const auto here = ctx_.here();
     double total = 0;
@@ -228,7 +232,7 @@ class Trainer {
     return total;
   }
 
-  /// What a run owns, as a pack: what a checkpoint holds (train/checkpoint.hpp).
+  /// Lists the tensors and numbers that a checkpoint has (train/checkpoint.hpp).
   static void each(auto&& f, auto&... r) {
     f("params", r.params...);
     f("optimizer", r.state...);
@@ -238,34 +242,35 @@ class Trainer {
     f("skipped", r.skipped...);
   }
 
-  /// What the next step or part draws from, noise of gates and dropout say: other numbers than the parameters began
-  /// with, and other ones for each step, taken or skipped, and part. The same on all shards: `.at(shard.index())` has
-  /// numbers of a shard's own.
+  /// Returns the random numbers of the next step or part, for example for noise of gates and dropout. They differ from
+  /// those of the initial parameters, and differ for each step, taken or skipped, and for each part. They are the same
+  /// on all shards; use `.at(shard.index())` for different numbers on each shard.
   Random noise() const {
     const auto here = ctx_.here();
     const Seed of_try = seed.fork(noise_stream).fork(static_cast<std::uint64_t>(skipped));
     return {of_try.fork(static_cast<std::uint64_t>(waiting_.parts)), static_cast<std::uint64_t>(state.step)};
   }
-  /// The model's parameters, those of a loss that learns apart.
+  /// Returns the parameters of the model, without those of a loss that learns.
   const auto& model() const { return Loss::model(params); }
-  /// The model's output in the last step or evaluation. The next one overwrites or moves it.
+  /// Returns the output of the model in the last step or evaluation. The next one overwrites or moves it.
   View<const T, 2, B> output() const {
     const auto here = ctx_.here();
     return y_;
   }
-  /// The names of the parameters that are not trained.
+  /// Returns the names of the parameters that are not trained.
   const std::vector<std::string>& not_trained() const { return trained_.not_trained(); }
   const Layer& layer() const { return layer_; }
   C& context() const { return ctx_; }
 
-  // Of the seed, beyond those that parts of a model begin with: a loss that learns, noise.
+  // Streams of the seed for a loss that learns and for noise. The parts of a model do not use them.
   static constexpr std::uint64_t loss_stream = 0x6c6f7373, noise_stream = 0x6e6f6973;
   LossT loss;
   OptimizerT optimizer;
   NotFinite not_finite = NotFinite::throws;
-  Index skipped = 0;  // steps left out for a loss or gradient that was not finite
-  /// False: each product rounds the weights that it reads, and no memory is held for them. Else 2 bytes for each weight
-  /// of experts are; between the parts of a step nobody writes weights through a view taken before.
+  Index skipped = 0;  // skipped steps, because loss or gradient was not finite
+  /// If true, rounded copies of the weights of experts are kept (2 bytes per weight). Between the parts of a step, do
+  /// not write weights through a view that was taken before. If false, each product rounds the weights that it reads,
+  /// and no memory is used for copies.
   bool keeps_rounded = true;
 
  private:
@@ -279,10 +284,10 @@ class Trainer {
   detail_::not_trained::Trained<C, Params> trained_;  // of params
 
  public:
-  /// The gradient of the last step, which the optimizer may have clipped or reduced in place; after `accumulate`, that
-  /// of the parts that wait: of one part, ∇L as it is; of more, Σ_i n_i ∇L_i / n of the last one. On shards, the terms
-  /// of this shard then, which dist::all_reduce adds up. Of what is not trained: skipped (Tensor.skip), or
-  /// with values that nothing reads if its policy does not say `gradient_is_optional`.
+  /// The gradient of the last step; the optimizer can have clipped or reduced it in place. After `accumulate`, it is
+  /// the gradient of the accumulated parts: ∇L for one part, Σ_i n_i ∇L_i / n of the last part for several. On shards,
+  /// it has only the terms of this shard then, and dist::all_reduce adds them up. The gradient of a tensor that is not
+  /// trained is skipped (Tensor.skip), or has unused values if its policy does not declare `gradient_is_optional`.
   Params grads;
   decltype(std::declval<const OptimizerT&>().begin(std::declval<C&>(), std::declval<const Params&>())) state;
   gatefold::Saved<Layer, T, B> saved;
@@ -301,20 +306,20 @@ class Trainer {
         "on a device what transfer has copied there; infer writes a y that is not const; see docs/how-to/your_data.md");
     return 0;
   }
-  /// Parts of a batch, whose gradient stands in `grads`: Σ_i n_i ∇L_i / unit.
+  /// The accumulated parts of a batch. `grads` has their gradient Σ_i n_i ∇L_i / unit.
   struct Waiting {
     Index parts = 0;
-    double weight = 0, unit = 0;       // Σ_i n_i; the last n_i that is not 0
+    double weight = 0, unit = 0;       // Σ_i n_i; the last nonzero n_i
     double losses = 0, of_latest = 0;  // Σ_i n_i L_i without the latest part; its n_i
     double mean(double latest) const {
       if (parts == 1) return latest;
       return weight > 0 ? (losses + weighted(of_latest, latest)) / weight : 0;
     }
-    /// Where no target counts the mean over them counts neither, NaN included.
+    /// Returns n · mean, or 0 if no target counts, even if the mean is NaN.
     static double weighted(double n, double mean) { return n > 0 ? n * mean : 0; }
   };
 
-  /// Whether there are items. Nothing has changed where something does not fit.
+  /// Returns whether the batch has items. Throws before anything changes if an argument does not fit.
   bool expect_batch(const char* where, const Items& x, const Target& target) {
     expect_items(where, layer_, x);
     optim::validate_options(optimizer);
@@ -329,7 +334,7 @@ class Trainer {
   double weight_of(const Items& x, const Target& target) {
     return static_cast<double>(detail_::loss::counted<B>(loss, ctx_, x.extent(0), target));
   }
-  /// Forward, and backward to what waits. Leaves the loss on the backend.
+  /// Runs forward and backward, and adds the gradient to the accumulated parts. Leaves the loss on the backend.
   void add_part(const Items& x, const Target& target, const Extra& extra, double weight) {
     rounded_.run(ctx_, params, {.keep = keeps_rounded, .written = waiting_.parts == 0},
                  [&] { run_part(x, target, extra, weight); });
@@ -340,7 +345,7 @@ class Trainer {
     layer_.begin(ctx_, model(), x.extent(0), carry_);
     layer_.forward(ctx_, model(), x, carry_, y_, saved, extra);
     Loss::forward(loss, ctx_, params, y_, target, value_.view().rows(0, 1), loss_saved_);
-    Waiting before = std::exchange(waiting_, {});  // what throws from here on leaves no part waiting
+    Waiting before = std::exchange(waiting_, {});  // an exception from here on drops the parts
     if (before.weight == 0) {
       set_zero_later(ctx_, grads);
     } else if (weight > 0 && weight != before.unit) {
@@ -348,7 +353,7 @@ class Trainer {
     }
     if (before.weight == 0 || weight > 0) {
       Loss::backward(loss, ctx_, params, y_, target, loss_saved_, dy_, grads);
-      set_zero(ctx_, carry_);  // nothing reads the carry after the last layer: its adjoint is 0
+      set_zero(ctx_, carry_);  // the carry after the last layer is unused: gradient 0
       gatefold::backward(layer_, ctx_, model(), x, saved, dy_, carry_, zero_dx(x), Loss::model(grads), extra);
       write_zeros(grads);
       before.unit = weight;
@@ -363,7 +368,7 @@ class Trainer {
         },
         grads);
   }
-  /// The adjoint of the items, which nobody asks for.
+  /// Returns memory for the gradient of the items, which is not used.
   ItemsGrad<Layer, T, B> zero_dx([[maybe_unused]] const Items& x) {
     if constexpr (detail_::policy::reads_ids<Layer, T, B>) {
       return {};
@@ -382,20 +387,20 @@ class Trainer {
   gatefold::Carry<Layer, T, B> carry_;
   gatefold::Saved<LossT, T, B> loss_saved_;
   Tensor<T, 2, B> y_, dy_, dx_;  // [N, out_dim], [N, out_dim], [N, in_dim]
-  Tensor<T, 1, B> value_;        // [2] the loss, and the verdict on the gradients
+  Tensor<T, 1, B> value_;        // [2] loss, and verdict on the gradients
   RoundedWeights<B> rounded_;    // of params
   Waiting waiting_{};
 };
 
 namespace detail_::lookup {
 
-/// Arguments of no Trainer.
+/// Arguments that do not make a Trainer.
 template <class... A>
 struct NoTrainer {};
 
 }  // namespace detail_::lookup
 
-/// What other arguments make: one sentence, and nothing else.
+/// Deduced for any other arguments, so that one sentence can report the mistake.
 template <class... A>
 class Trainer<detail_::lookup::NoTrainer<A...>, void, void, void, void> {
   GATEFOLD_REQUIRE(

@@ -21,7 +21,7 @@
 #include "gatefold/tensor/pack.hpp"
 #include "gatefold/train/select_experts.hpp"
 
-/// A mixture whose experts begin as copies of a trained dense branch.
+/// Makes a mixture whose experts begin as copies of a trained dense branch.
 namespace gatefold {
 
 namespace functor {
@@ -42,22 +42,21 @@ struct RepeatExpert {
 
 }  // namespace functor
 
-/// What `upcycle` takes.
-/// @param noise  relative width of the Gaussian noise on the experts' weights; 0: exact copies
+/// Options of `upcycle`.
 struct UpcycleOptions {
   double noise = 0;
 };
 
 namespace detail_::upcycling {
 
-/// Fills a pack with mixtures from the pack of a dense model, tensor by tensor, by name.
+/// Fills a pack of a model with mixtures from the pack of a dense model. Tensors are found by name.
 template <class C, class D>
 class Copies {
   using B = typename C::Backend;
   using T = typename detail_::pack::Of<D>::Element;
 
  public:
-  /// @param write  false: only check
+  /// @param write  if false, only checks
   Copies(C& ctx, const D& dense, Seed seed, double noise, bool write)
       : ctx_(ctx), seed_(seed), noise_(noise), write_(write) {
     expect(noise >= 0, where, "noise", "at least 0", noise);
@@ -100,7 +99,7 @@ class Copies {
       ++mixtures_;
       const FillBank fill{*this};
       detail_::pack::visit<false>(fill, at,
-                                  to.expert);  // the dense branch has its tensors where the mixture has `expert`
+                                  to.expert);  // the dense branch has its tensors in this place
     } else if constexpr (detail_::pack::is_sharded<P>) {
       GATEFOLD_REQUIRE(!detail_::pack::is_sharded<P>,
                        "gatefold: upcycle works in one process, on a model that holds all its "
@@ -144,28 +143,28 @@ class Copies {
   std::uint64_t tensors_ = 0;
 };
 
-inline constexpr std::uint64_t noise_stream = 0x75706379;  // "upcy": of the seed, beyond those of `init`
+inline constexpr std::uint64_t noise_stream = 0x75706379;  // "upcy", a stream of the seed that `init` does not use
 
 }  // namespace detail_::upcycling
 
-/// Returns parameters of a model with mixtures, from those of the same model with a dense branch in the place of each
-/// Mixture. Every expert is a copy of the dense branch, the gates are new, everything else is copied:
-///
+/// Returns parameters of a model with mixtures, made from a model that has a dense branch in place of each Mixture.
+/// Every expert is a copy of the dense branch, the gates are new, and all other parameters are copied:
 ///     const Stack dense{Residual{rule, OneExpert{Mlp<Gelu>{64, 256}}}, 6};
 ///     const Stack model{Residual{rule, Mixture{gate, Mlp<Gelu>{64, 256}}}, 6};
 ///     auto params = upcycle(ctx, model, dense_params, Seed{1});
 ///
 ///     expert_e ← branch ⊙ (1 + noise · r_e),   r_e ~ N(0, 1)                                             (1)
 ///
-/// Without noise, a mixture whose weights sum to 1 (TopK with `renormalise`) computes what the dense branch does, to
-/// rounding. Experts then differ in their gradients only if the weights of an item differ; noise tells them apart.
-/// Source: Komatsuzaki et al. 2022, "Sparse Upcycling", arXiv:2212.05055; the noise: none.
-/// @param model  the model with mixtures; the experts' policy is that of the dense branch
+/// Without noise, a mixture whose weights sum to 1 (TopK with `renormalise`) computes the same as the dense branch, to
+/// rounding. The gradients of its experts then differ only if the weights of an item differ; noise makes experts
+/// different.
+///
+/// Source: Komatsuzaki et al. 2022, "Sparse Upcycling", arXiv:2212.05055. The noise has no source.
+/// @param model  the model with mixtures; the policy of its experts is that of the dense branch
 /// @param dense  parameters of the dense model, whose branch is OneExpert{expert}
-/// @param seed   of the gates, and of the noise
-/// @throws ArgumentError if a tensor of one model has no counterpart in the other, naming it, or another shape; if the
-///         model has no Mixture; unless noise is finite and at least 0
-/// @cost   an `init` of the model, and one copy
+/// @param seed   seed of the gates and of the noise
+/// @throws ArgumentError if a tensor of one model is missing in the other or has another shape there, with its name;
+///         if the model has no Mixture; unless noise is finite and at least 0
 template <class C, class M, class D>
 auto upcycle(C& ctx, const M& model, const D& dense, Seed seed, UpcycleOptions options = {}) {
   const auto here = ctx.here();
@@ -177,15 +176,16 @@ auto upcycle(C& ctx, const M& model, const D& dense, Seed seed, UpcycleOptions o
   return params;
 }
 
-/// Gives a run of the model with mixtures what a run of the dense model has learned: parameters, optimizer state with
+/// Copies the state of a run of the dense model to a run of the model with mixtures: parameters, optimizer state with
 /// its count of steps, and the count of skipped steps. The gates and their moments stay those of `to`.
 ///
 ///     Trainer trainer{ctx, model, loss, optimizer, Seed{1}};
 ///     upcycle(dense_trainer, trainer);
 ///
-/// The moments of the gates begin at 0 with a count that does not: the first steps of a gate under AdamW are up to
-/// (1 − β₁) / √(1 − β₂) times lr, 3.2 times with the usual numbers. Take `upcycle` of parameters for a new start.
-/// @throws ArgumentError as above; `to` is unchanged then
+/// The moments of the gates begin at 0, but the count of steps does not. Therefore the first steps of a gate under
+/// AdamW are up to (1 − β₁) / √(1 − β₂) times lr, which is 3.2 times lr with the usual numbers. For a new start, use
+/// `upcycle` of parameters.
+/// @throws ArgumentError as upcycle of parameters; `to` is unchanged then
 template <class D, class R>
 void upcycle(const D& dense, R& to, UpcycleOptions options = {}) {
   auto& ctx = to.context();
