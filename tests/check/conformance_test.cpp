@@ -249,14 +249,14 @@ std::string sentence_of(Fault fault, bool items_are_independent = false) {
 
 }  // namespace
 
-TEST_CASE("a right layer passes") {
+TEST_CASE("conformance: a correct layer passes") {
   const auto report = report_of(Fault::none, true);
   CHECK_MESSAGE(report, report.str());
   CHECK(report.sentences.empty());
   CHECK(report.gradients.checked == 7 * 4 + 4);
 }
 
-TEST_CASE("each fault is found, and nothing else is said") {
+TEST_CASE("conformance: each fault is found and reported once") {
   CHECK(sentence_of(Fault::threads_forward) == "different bits on 3 threads");
   CHECK(sentence_of(Fault::threads_backward) == "different bits on 2 threads");
   const std::string does_not_add = "backward does not add to dx and grads: two passes differ from twice one pass";
@@ -268,26 +268,26 @@ TEST_CASE("each fault is found, and nothing else is said") {
   CHECK(sentence_of(Fault::grows_scratch) == "scratch memory grew in the second step");
 }
 
-TEST_CASE("what depends on the order of a loop's parts is found every time, however seldom threads come to it") {
+TEST_CASE("conformance: dependence on the loop order is always found") {
   for (int i = 0; i < 10; ++i)
     CHECK(report_of(Fault::order_of_items).sentences == std::vector<std::string>{"different bits on 2 threads",
                                                                                  "different bits on 3 threads",
                                                                                  "different bits on 8 threads"});
 }
 
-TEST_CASE("an item that depends on the batch around it is found when asked for") {
+TEST_CASE("conformance: items that depend on the batch are found") {
   CHECK(report_of(Fault::sees_the_batch));
   CHECK(sentence_of(Fault::sees_the_batch, true) == "item 0 has other bits alone than in the batch");
 }
 
-TEST_CASE("hidden state is found") {
+TEST_CASE("conformance: hidden state is found") {
   const auto report = report_of(Fault::hidden_state);
   CHECK_FALSE(report);
   REQUIRE_FALSE(report.sentences.empty());
   CHECK(report.sentences[0] == "two runs from the same seed differ: is there state outside the arguments?");
 }
 
-TEST_CASE("a wrong gradient is named by its tensor") {
+TEST_CASE("conformance: a wrong gradient is reported with its tensor") {
   const auto report = report_of(Fault::wrong_gradient);
   CHECK_FALSE(report);
   CHECK(report.sentences.empty());
@@ -296,7 +296,7 @@ TEST_CASE("a wrong gradient is named by its tensor") {
   CHECK(report.str().rfind("gradients: 32 checked, 0 skipped, worst ", 0) == 0);
 }
 
-TEST_CASE("what is kept from batch to batch shows in none") {
+TEST_CASE("conformance: state kept between batches is found") {
   const std::vector<std::string> after_another{
       "other bits after another batch: forward sets all that Saved keeps, begin all of Carry, whose `each` lists every "
       "tensor"};
@@ -305,14 +305,14 @@ TEST_CASE("what is kept from batch to batch shows in none") {
   CHECK(sentences_of_keeping<Keeping::sums>() == after_another);
 }
 
-TEST_CASE("a tensor that no list names is said, and nothing runs without it") {
+TEST_CASE("conformance: an unlisted tensor is reported before other checks") {
   const auto report = check::conformance<Cpu>(PreNorm{LayerNorm{}, LeftOut{}});
   CHECK_FALSE(report);
   REQUIRE(report.sentences.size() == 1);
   CHECK(report.sentences[0].rfind("params.branch: ", 0) == 0);
 }
 
-TEST_CASE("what a report says") {
+TEST_CASE("ConformanceReport: str lists gradients and sentences") {
   check::ConformanceReport report;
   report.gradients.checked = 2;
   CHECK(report);
@@ -321,7 +321,7 @@ TEST_CASE("what a report says") {
   CHECK(report.str() == "gradients: 2 checked, 0 skipped, worst 0\n  wrong");
 }
 
-TEST_CASE("extra inputs are asked for by element type and range of items") {
+TEST_CASE("conformance: extra inputs are made per element and items") {
   const std::vector<double> of_double{1, -2, 3, -4, 5, -6, 7};
   const std::vector<float> of_float(of_double.begin(), of_double.end());
   auto extra = [&]<class T>(Element<T>, Index first, Index count) -> Scaled::Extra<T, Cpu> {
@@ -335,7 +335,7 @@ TEST_CASE("extra inputs are asked for by element type and range of items") {
   CHECK_MESSAGE(report, report.str());
 }
 
-TEST_CASE("a stack of mixtures passes, items apart") {
+TEST_CASE("conformance: a stack of mixtures passes with independent items") {
   const Stack stack{Residual{update::HeavyBall{.mu = 0.5, .gamma = 0.5},
                              PreNorm{LayerNorm{}, Mixture{SoftmaxTopK{.scores = {.experts = 4}, .selection = {.k = 2}},
                                                           Mlp<Gelu>{.model_dim = 4, .hidden_dim = 6}}}},

@@ -214,7 +214,7 @@ double sum_of_sines(const std::vector<double>& v) {
 
 }  // namespace
 
-TEST_CASE("a right layer passes, every value checked") {
+TEST_CASE("gradients: a correct layer passes, every value checked") {
   const auto report = report_of(Fault::none);
   CHECK_MESSAGE(report, report.str());
   CHECK(report.checked == 7 * 3 + 3 + 3 + 7 * 3);  // x, weight, bias, carry
@@ -222,7 +222,7 @@ TEST_CASE("a right layer passes, every value checked") {
   CHECK(report.worst < 1e-6);
 }
 
-TEST_CASE("faults are found, and named by their tensor") {
+TEST_CASE("gradients: faults are found and reported with their tensor") {
   struct Expected {
     Fault fault;
     std::string tensor;
@@ -244,21 +244,21 @@ TEST_CASE("faults are found, and named by their tensor") {
   }
 }
 
-TEST_CASE("an output that is not a number fails everywhere") {
+TEST_CASE("gradients: NaN in the output fails everywhere") {
   const auto report = report_of(Fault::forward_nan);
   CHECK_FALSE(report);
   CHECK(names(report, "x"));
   CHECK(names(report, "weight"));
 }
 
-TEST_CASE("dx that is overwritten shows where it meets a residual stream") {
+TEST_CASE("gradients: an overwritten dx is found in a residual stream") {
   Cpu::Context ctx(1);
   CHECK(check::gradients(ctx, Residual{update::Plain{}, Double{.overwrites = false}}));
   CHECK(names(check::gradients(ctx, Residual{update::Plain{}, Double{.overwrites = true}}), "x"));
   CHECK(check::gradients(ctx, Double{.overwrites = true}));  // alone it needs two passes: see conformance.hpp
 }
 
-TEST_CASE("a fault deep inside is named by its path") {
+TEST_CASE("gradients: a fault deep inside is reported with its path") {
   Cpu::Context ctx(1);
   CHECK(check::gradients(ctx, Stack{Faulty{}, 2}));
   const auto report = check::gradients(ctx, Stack{Faulty{.fault = Fault::sign_of_input}, 2});
@@ -267,7 +267,7 @@ TEST_CASE("a fault deep inside is named by its path") {
   CHECK_FALSE(names(report, "layers.1.weight"));  // nothing wrong comes between it and the output
 }
 
-TEST_CASE("a gradient that is zero everywhere is named by its owner, or fails") {
+TEST_CASE("gradients: zero gradients fail unless listed in the options") {
   CHECK(names(report_of(Fault::zero_of_weight), "weight"));
   CHECK_FALSE(report_of(Fault::zero_of_weight));
   CHECK(report_of(Fault::zero_of_weight, {.zero = {"weight"}}));
@@ -275,7 +275,7 @@ TEST_CASE("a gradient that is zero everywhere is named by its owner, or fails") 
   CHECK_FALSE(report_of(Fault::no_bias, {.zero = {"bias"}}));  // zero by claim only: the loss depends on it
 }
 
-TEST_CASE("equation (2): a gradient of rounding is called zero") {
+TEST_CASE("gradients (2): a gradient from rounding counts as zero") {
   Cpu::Context ctx(1);
   const auto report = check::gradients(ctx, Shifted{});
   CAPTURE(report.str());
@@ -286,7 +286,7 @@ TEST_CASE("equation (2): a gradient of rounding is called zero") {
   CHECK(check::gradients(ctx, Shifted{}, {.zero = {"shift"}}));
 }
 
-TEST_CASE("equation (2): a wrong gradient above the floor is found") {
+TEST_CASE("gradients (2): a wrong gradient above the floor is found") {
   Cpu::Context ctx(1);
   for (const double wrong : {1e-10, -1e-10, 1e-6, 1.0}) {
     const auto report = check::gradients(ctx, Shifted{.wrong = wrong});
@@ -304,7 +304,7 @@ TEST_CASE("equation (2): a wrong gradient above the floor is found") {
   }
 }
 
-TEST_CASE("equation (2): the floor follows the size of the loss") {
+TEST_CASE("gradients (2): the floor scales with the loss") {
   // Of a loss of order 1e-14 a gradient of that order is compared, as any other.
   const auto tiny = [](const std::vector<double>& v) { return 1e-14 * sum_of_sines(v); };
   CHECK(Problem{{0.3}, {1e-14 * std::cos(0.3)}}.compare(tiny));
@@ -329,13 +329,13 @@ TEST_CASE("equation (2): the floor follows the size of the loss") {
   CHECK(of_terms.str().find("v: the gradient is zero to rounding") != std::string::npos);
 }
 
-TEST_CASE("options: items, seed, scale of the input") {
+TEST_CASE("gradients: options set items, seed and scale of x") {
   CHECK(report_of(Fault::none, {.items = 2, .seed = Seed{77}, .input_scale = 3}).checked == 2 * 3 + 3 + 3 + 2 * 3);
   CHECK(report_of(Fault::none, {.items = 1}));
   CHECK_FALSE(report_of(Fault::missing_term, {.items = 1, .seed = Seed{5}}));
 }
 
-TEST_CASE("experts, mixtures with auxiliary losses, residual stacks: what is right passes") {
+TEST_CASE("gradients: correct experts, mixtures and stacks pass") {
   Cpu::Context ctx(2);
   const auto linear = check::gradients(ctx, Linear{.model_dim = 3, .output_dim = 2});
   CHECK_MESSAGE(linear, linear.str());
@@ -353,7 +353,7 @@ TEST_CASE("experts, mixtures with auxiliary losses, residual stacks: what is rig
 }
 
 // With k = 1 and renormalised weights the router gets no gradient from the task.
-TEST_CASE("a router without gradient has to be named") {
+TEST_CASE("gradients: a router without gradient must be listed") {
   Cpu::Context ctx(1);
   const Mixture mixture{SoftmaxTopK{.scores = {.experts = 3}, .selection = {.k = 1}}, Linear{.model_dim = 3}};
   const auto report = check::gradients(ctx, mixture);
@@ -364,7 +364,7 @@ TEST_CASE("a router without gradient has to be named") {
   CHECK_MESSAGE(named, named.str());
 }
 
-TEST_CASE("equation (3): auxiliary losses count, and the routing is a hash of who went where") {
+TEST_CASE("gradients (3): auxiliary losses count; routing is a hash") {
   Cpu::Context ctx(1);
   using Gate = WithAuxiliary<SoftmaxTopK, Balance, ZLoss>;
   const Stack stack{Residual{update::Plain{}, Mixture{Gate{.scores = {.experts = 4},
@@ -399,7 +399,7 @@ TEST_CASE("equation (3): auxiliary losses count, and the routing is a hash of wh
   CHECK(check::routing_of(saved) != home);
 }
 
-TEST_CASE("equation (1): the five-point difference of a quartic is exact") {
+TEST_CASE("gradients (1): the five-point difference of a quartic is exact") {
   Problem p{{0.5, -1.5}, {4 * 0.125, 4 * -3.375}};
   p.options.step = 0.1;
   p.options.relative = 1e-13;
@@ -408,13 +408,13 @@ TEST_CASE("equation (1): the five-point difference of a quartic is exact") {
   CHECK(report.checked == 2);
 }
 
-TEST_CASE("values are put back") {
+TEST_CASE("gradients: restores the values after the check") {
   Problem p{{0.3, 0.7}, {std::cos(0.3), std::cos(0.7)}};
   CHECK(p.compare(sum_of_sines));
   CHECK(p.value == std::vector<double>{0.3, 0.7});
 }
 
-TEST_CASE("an error just above the tolerance fails, one below passes") {
+TEST_CASE("gradients: errors fail just above the tolerance, pass below") {
   const double slope = std::cos(0.3);
   CHECK(Problem{{0.3}, {slope * (1 + 5e-7)}}.compare(sum_of_sines));
   const auto report = Problem{{0.3}, {slope * (1 + 3e-6)}}.compare(sum_of_sines);
@@ -428,7 +428,7 @@ TEST_CASE("an error just above the tolerance fails, one below passes") {
   CHECK_FALSE(Problem{{0, 0}, {1000, 1e-5}}.compare(linear));
 }
 
-TEST_CASE("NaN on either side fails") {
+TEST_CASE("gradients: NaN on either side fails") {
   const double nan = std::numeric_limits<double>::quiet_NaN();
   CHECK_FALSE(Problem{{0.3, 0.4}, {std::cos(0.3), nan}}.compare(sum_of_sines));
   CHECK_FALSE(Problem{{0.3}, {1}}.compare([=](const auto&) { return nan; }));
@@ -438,7 +438,7 @@ TEST_CASE("NaN on either side fails") {
   CHECK_FALSE(named.compare([](const auto&) { return 0.0; }));
 }
 
-TEST_CASE("values at which the routing changes are skipped, too many of them fail") {
+TEST_CASE("gradients: values with routing changes are skipped, within a limit") {
   // |v| has a kink; the routing says on which side of it a value is.
   auto f = [](const std::vector<double>& v) {
     double total = 0;
@@ -468,7 +468,7 @@ TEST_CASE("values at which the routing changes are skipped, too many of them fai
   CHECK(p.compare(f, sides));
 }
 
-TEST_CASE("a check of nothing fails") {
+TEST_CASE("gradients: checking nothing fails") {
   const auto nothing = Problem{{}, {}}.compare(sum_of_sines);
   CHECK_FALSE(nothing);
   CHECK(nothing.sentences == std::vector<std::string>{"nothing was checked"});
@@ -477,7 +477,7 @@ TEST_CASE("a check of nothing fails") {
   CHECK_FALSE(all_skipped.compare(sum_of_sines, [](const auto& v) { return v[0] > 0; }));
 }
 
-TEST_CASE("what a report says") {
+TEST_CASE("GradientReport: str counts checked and skipped values") {
   check::GradientReport report{.checked = 3, .skipped = 1, .worst = 0.5, .sentences = {"x[0]: wrong"}};
   CHECK_FALSE(report);
   CHECK(report.str() == "3 checked, 1 skipped, worst 0.5\n  x[0]: wrong");
@@ -485,7 +485,7 @@ TEST_CASE("what a report says") {
   CHECK(report);
 }
 
-TEST_CASE("gradients: a tensor of which every value was skipped does not pass unseen") {
+TEST_CASE("gradients: a tensor with only skipped values fails") {
   std::vector<double> good(100, 1.0), gradient(100, 1.0);
   double flipping = 1;
   const double claimed = 12345;

@@ -135,7 +135,7 @@ bool has_part(const L& model, const std::string& part) {
 
 }  // namespace
 
-TEST_CASE("hooks_of: what a layer and the parts within it name") {
+TEST_CASE("hooks_of: lists the hooks of a layer and its parts") {
   const Residual layer{update::HeavyBall{},
                        Mixture{WithAuxiliary<SoftmaxTopK, GShard>{}, Experts<Mlp<Gelu>, Linear>{}}};
   const auto hooks = check::hooks_of<Cpu>(layer);
@@ -156,7 +156,7 @@ TEST_CASE("hooks_of: what a layer and the parts within it name") {
   CHECK(names_of(of_block, "attention.branch.norm") == Names{"Params", "Saved", "validate", "infer", "with_model_dim"});
 }
 
-TEST_CASE("compare_hooks: misspelt members of every family, also of nested types") {
+TEST_CASE("compare_hooks: finds misspelt members of every family") {
   const auto sentences = check::compare_hooks(check::hooks_of<Cpu>(odd::Layer{}),
                                               {{"rule", {"Carry", "evaluations", "with_model_dim", "Carry.pass"}},
                                                {"branch", {"Saved", "Saved.mixtures"}},
@@ -185,7 +185,7 @@ TEST_CASE("compare_hooks: misspelt members of every family, also of nested types
   }
 }
 
-TEST_CASE("conformance names a misspelt member, and one that was not expected") {
+TEST_CASE("conformance: misspelt or unexpected members are reported") {
   const Residual layer{Misspelt{}, OneExpert{Linear{.model_dim = 3}}};
   CHECK(check::conformance<Cpu>(layer));
   const auto report = check::conformance<Cpu>(
@@ -202,7 +202,7 @@ TEST_CASE("conformance names a misspelt member, and one that was not expected") 
         Names{"there is no part branch.norm; the parts are rule, branch, branch.expert"});
 }
 
-TEST_CASE("conformance says what it found of members, too, where a misspelt one makes the layer throw") {
+TEST_CASE("conformance: reports members even if the layer throws") {
   const Residual layer{update::Plain{}, OneExpert{Refuses{{.model_dim = 3}}}};
   CHECK_THROWS_WITH_AS(check::conformance<Cpu>(layer), "Refuses.init: model_dim: expected at least 1, got 0",
                        ArgumentError);
@@ -212,7 +212,7 @@ TEST_CASE("conformance says what it found of members, too, where a misspelt one 
                                   "Refuses.init: model_dim: expected at least 1, got 0"});
 }
 
-TEST_CASE("Names: a stack has one part, and tensors of each layer") {
+TEST_CASE("Names: a stack has one part, and tensors per layer") {
   const Stack stack{OneExpert{Linear{2, 2}}, 2};
   CHECK(has_part(stack, "layer"));
   CHECK(paths_of_weights(stack) == Names{"layers.0.", "layers.1."});
@@ -222,7 +222,7 @@ TEST_CASE("Names: a stack has one part, and tensors of each layer") {
   CHECK(paths_of_weights(chain) == Names{"layers.0.layers.0.", "layers.0.layers.1.", "layers.1."});
 }
 
-TEST_CASE("Names: a composition around one part adds none to tensors") {
+TEST_CASE("Names: a wrapper of one part adds no name") {
   const Residual layer{update::Plain{}, OneExpert{Linear{2, 2}}};
   const Names names{"branch."};
   CHECK(paths_of_weights(layer) == names);

@@ -62,7 +62,7 @@ auto model() { return Chain{LookUp{}, Linear{.model_dim = 3, .output_dim = 4}}; 
 
 }  // namespace
 
-TEST_CASE("items: a policy reads rows unless it says ids; ids have no adjoint") {
+TEST_CASE("items: a policy reads rows unless it defines ids") {
   using Model = decltype(model());
   static_assert(std::is_same_v<Items<Linear, float, Cpu>, View<const float, 2, Cpu>>);
   static_assert(std::is_same_v<ItemsGrad<Linear, float, Cpu>, View<float, 2, Cpu>>);
@@ -72,7 +72,7 @@ TEST_CASE("items: a policy reads rows unless it says ids; ids have no adjoint") 
   static_assert(!detail_::policy::reads_ids<Chain<Linear, Linear>, double, Cpu>);
 }
 
-TEST_CASE("random items: all ids that there are, or rows") {
+TEST_CASE("random items: cover all ids, or are rows") {
   Cpu::Context ctx(1);
   const auto ids = check::random_items<double>(ctx, Seed{1}, 1, as_layer<double, Cpu>(LookUp{}), 200);
   CHECK(std::set<Index>(ids.data(), ids.data() + 200) == std::set<Index>{0, 1, 2, 3, 4});
@@ -87,7 +87,7 @@ TEST_CASE("random items: all ids that there are, or rows") {
   CHECK(values(dx) == std::vector<double>(4, 0));
 }
 
-TEST_CASE("a chain that begins with ids keeps every promise, and a wrong gradient of its ids is found") {
+TEST_CASE("conformance: a chain of ids passes; wrong gradients are found") {
   const auto report = check::conformance<Cpu>(model(), {.items_are_independent = true});
   CHECK_MESSAGE(report, report.str());
   const auto alone = check::conformance<Cpu>(LookUp{}, {.items_are_independent = true});
@@ -96,7 +96,7 @@ TEST_CASE("a chain that begins with ids keeps every promise, and a wrong gradien
   CHECK(!check::gradients(ctx, Chain{LookUp{.wrong = true}, Linear{.model_dim = 3}}));
 }
 
-TEST_CASE("a Trainer steps, infers and evaluates on ids: the bits of rows that are one-hot") {
+TEST_CASE("Trainer: ids give the bits of one-hot rows") {
   Cpu::Context ctx(2);
   const std::vector<Index> ids{3, 0, 3, 4, 1, 3}, next{0, 1, 2, 3, 0, 1};
   Tensor<double, 2, Cpu> rows(6, 5);
@@ -124,7 +124,7 @@ TEST_CASE("a Trainer steps, infers and evaluates on ids: the bits of rows that a
   CHECK(same_bits(values(y), values(frozen_y)));
 }
 
-TEST_CASE("ids that are not there, named with their place") {
+TEST_CASE("ids: an id out of range is reported with position") {
   Cpu::Context ctx(1);
   Trainer trainer{ctx, model(), CrossEntropy{}, optim::Sgd{}, Seed{1}};
   const std::vector<Index> high{0, 4, 5}, low{-1, 0, 0}, next{0, 1, 2};

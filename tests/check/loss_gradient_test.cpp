@@ -69,7 +69,7 @@ std::vector<std::string> found(Fault fault) {
 
 }  // namespace
 
-TEST_CASE("losses of the library pass, where labels are left out too") {
+TEST_CASE("loss_gradients: losses of the library pass, with ignored labels") {
   Cpu::Context ctx(2);
   auto y = outputs(ctx);
   const auto before = outputs(ctx), aim = uniform_tensor<double>(ctx, Seed{5}, 1, 5, 3);
@@ -87,7 +87,7 @@ TEST_CASE("losses of the library pass, where labels are left out too") {
   for (Index i = 0; i < y.size(); ++i) CHECK(y.data()[i] == before.data()[i]);
 }
 
-TEST_CASE("a loss that learns is checked with its parameters") {
+TEST_CASE("loss_gradients: a learned loss is checked with its parameters") {
   Cpu::Context ctx(1);
   auto y = outputs(ctx);
   const auto report = check::loss_gradients(ctx, Weighted{}, y, {});
@@ -95,14 +95,14 @@ TEST_CASE("a loss that learns is checked with its parameters") {
   CHECK(report.checked == 5 * 3 + 3);
 }
 
-TEST_CASE("a wrong gradient is named") {
+TEST_CASE("loss_gradients: a wrong gradient is reported") {
   CHECK(found(Fault::sign) == std::vector<std::string>{"y[0]", "loss.weight[0]"});
   CHECK(found(Fault::adds) == std::vector<std::string>{"y[0]"});
   CHECK(found(Fault::one_item_short) == std::vector<std::string>{"y[12]", "loss.weight[0]"});
   CHECK(found(Fault::first_weight) == std::vector<std::string>{"loss.weight[0]"});
 }
 
-TEST_CASE("what the loss refuses is thrown") {
+TEST_CASE("loss_gradients: throws the errors of the loss") {
   Cpu::Context ctx(1);
   auto y = outputs(ctx);
   const auto aim = uniform_tensor<double>(ctx, Seed{5}, 1, 4, 3);

@@ -118,7 +118,7 @@ std::string found(const O& optimizer, const M& model = kModel) {
 
 }  // namespace
 
-TEST_CASE("optimizers of the library, and wrapped ones, keep what they promise") {
+TEST_CASE("optimizer_steps: optimizers and wrappers of the library pass") {
   CHECK(found(optim::Sgd{.lr = 0.1, .momentum = 0.9}) == "");
   CHECK(found(optim::AdamW{.lr = 0.01, .decay = 0.1}) == "");
   CHECK(found(optim::NormalizedGd{.lr = 0.1}) == "");
@@ -127,7 +127,7 @@ TEST_CASE("optimizers of the library, and wrapped ones, keep what they promise")
   CHECK(found(optim::Scheduled{optim::Sgd{.lr = 0.1}, optim::WarmupCosine{.warmup = 3, .total = 20}}) == "");
 }
 
-TEST_CASE("an optimizer of one's own passes, and one with a fault is told which") {
+TEST_CASE("optimizer_steps: a user-defined optimizer passes; faults are reported") {
   CHECK(found(Halving<Fault::none>{}) == "");
   CHECK(found(Halving<Fault::number_left_out>{}) ==
         "other bits where a run goes on from a checkpoint: the state keeps what its `each` and its `counters` do not "

@@ -51,7 +51,7 @@ const std::string kMixing = "gate.mixing: forward and rows give different bits",
 
 }  // namespace
 
-TEST_CASE("rows that do what forward does pass, and gates that have none") {
+TEST_CASE("rows: equal results pass, and gates without rows") {
   CHECK(said(mixture<Independent, TopK>()).empty());
   CHECK(said(Mixture{SoftmaxNoisyTop1{.scores = {.experts = 4}}, Linear{.model_dim = 3}}).empty());
   CHECK(said(Mixture{published::deepseek_v3({.experts = 4, .k = 2, .groups = 1, .top_groups = 1}),
@@ -60,7 +60,7 @@ TEST_CASE("rows that do what forward does pass, and gates that have none") {
   CHECK(said(Linear{.model_dim = 3}).empty());
 }
 
-TEST_CASE("a forward that is not what the rows are is found, wherever the gate stands; conformance says so") {
+TEST_CASE("rows: a forward that differs from rows is found") {
   CHECK(said(mixture<OtherMixing, TopK>()) == Sentences{kMixing});
   CHECK(said(mixture<Independent, OtherSelection>()) == Sentences{kSelection});
   CHECK(said(Stack{Residual{update::HeavyBall{}, mixture<OtherMixing, OtherSelection>()}, 2}) ==

@@ -118,7 +118,7 @@ void check_rank() {
 
 }  // namespace
 
-TEST_CASE("nothing is said of packs that list all they have") {
+TEST_CASE("unlisted: complete packs give no report") {
   CHECK(unlisted_of<Whole>().empty());
   CHECK(unlisted_of<Nothing<float, Cpu>>().empty());
   CHECK(unlisted_of<Numbers>().empty());
@@ -129,7 +129,7 @@ TEST_CASE("nothing is said of packs that list all they have") {
   CHECK(unlisted_of<Of<Whole, Nothing<float, Cpu>, Numbers>>().empty());
 }
 
-TEST_CASE("a tensor of any rank that is left out is found, wherever it stands") {
+TEST_CASE("unlisted: a missing tensor of any rank is found") {
   check_rank<1>();
   check_rank<2>();
   check_rank<3>();
@@ -137,7 +137,7 @@ TEST_CASE("a tensor of any rank that is left out is found, wherever it stands") 
   CHECK(unlisted_of<DerivedShort>() == std::vector<std::string>{sentence("params", sizeof(Floats<1>))});
 }
 
-TEST_CASE("parts of parts are looked into, and each is named") {
+TEST_CASE("unlisted: searches nested parts and reports each one") {
   using Two = Of<Whole, Short<1, true>, Of<Short<2, false>>>;
   CHECK(unlisted_of<Two>() == std::vector<std::string>{sentence("params.parts.1", sizeof(Floats<1>)),
                                                        sentence("params.parts.2.parts.0", sizeof(Floats<2>))});
@@ -146,9 +146,9 @@ TEST_CASE("parts of parts are looked into, and each is named") {
         std::vector<std::string>{sentence("params.0", sizeof(Floats<1>)), sentence("params.1", sizeof(Floats<1>))});
 }
 
-TEST_CASE("a pack that lists what lies elsewhere is not judged") { CHECK(unlisted_of<Behind>().empty()); }
+TEST_CASE("unlisted: packs that refer to other memory are ignored") { CHECK(unlisted_of<Behind>().empty()); }
 
-TEST_CASE("a tensor that is listed twice, and a name that two parts have, are found, in parts of parts too") {
+TEST_CASE("unlisted: duplicate tensors and duplicate names are found") {
   const std::string twice = ": its `each` lists a tensor twice, as gain and as scale: it would be learned twice",
                     name = ": two parts that its `each` lists are called gain";
   CHECK(unlisted_of<Twice>() == std::vector<std::string>{"params" + twice});

@@ -16,7 +16,7 @@ static_assert(std::is_trivially_copyable_v<Bfloat16> && std::is_trivially_defaul
 static_assert(!std::is_constructible_v<Bfloat16, float> && !std::is_constructible_v<Bfloat16, int>);
 static_assert(std::is_constructible_v<Bfloat16, std::uint16_t>);
 
-TEST_CASE("Bfloat16: to nearest, ties to even, NaN stays NaN") {
+TEST_CASE("Bfloat16: rounds to nearest, ties to even; NaN stays NaN") {
   constexpr float infinity = std::numeric_limits<float>::infinity();
   CHECK(float(Bfloat16::from(1.0f)) == 1.0f);
   CHECK(float(Bfloat16::from(-2.5f)) == -2.5f);

@@ -35,28 +35,28 @@ constexpr std::string_view said() {
 
 }  // namespace
 
-TEST_CASE("GATEFOLD_HD functions run on the host") {
+TEST_CASE("GATEFOLD_HD: functions run on the host") {
   static_assert(twice(2) == 4);
   CHECK(twice(-3) == -6);
 }
 
-TEST_CASE("GATEFOLD_EXPECT lets through what meets every requirement") {
+TEST_CASE("GATEFOLD_EXPECT: accepts types that meet every requirement") {
   static_assert(is_small<int>());
   CHECK(is_small<double>());
 }
 
-TEST_CASE("GATEFOLD_REQUIRE lets through what is met, in a class and in a function") {
+TEST_CASE("GATEFOLD_REQUIRE: accepts types in a class and a function") {
   GATEFOLD_REQUIRE((sizeof(Small<int>) == sizeof(int)), "nothing besides");
   CHECK(Small<int>{3}.value == 3);
   CHECK(Small<double>{2.5}.value == 2.5);
 }
 
-TEST_CASE("a sentence is an argument of a template") {
+TEST_CASE("Sentence: a string can be a template argument") {
   static_assert(said<"two words">() == "two words");
   CHECK(said<"">().empty());
 }
 
-TEST_CASE("GATEFOLD_ASSERT evaluates its condition unless NDEBUG is defined") {
+TEST_CASE("GATEFOLD_ASSERT: evaluates its condition unless NDEBUG is defined") {
   [[maybe_unused]] int evaluated = 0;
   GATEFOLD_ASSERT(++evaluated, "counts");
 #ifdef NDEBUG
@@ -67,7 +67,7 @@ TEST_CASE("GATEFOLD_ASSERT evaluates its condition unless NDEBUG is defined") {
 }
 
 #if defined(__unix__) && !defined(NDEBUG)
-TEST_CASE("GATEFOLD_ASSERT aborts where its condition fails") {
+TEST_CASE("GATEFOLD_ASSERT: aborts if its condition fails") {
   const pid_t child = fork();
   REQUIRE(child >= 0);
   if (child == 0) {

@@ -31,7 +31,7 @@ std::string message_of(const A&... arguments) {
 
 }  // namespace
 
-TEST_CASE("every error of the library is a gatefold::Error and a std::runtime_error") {
+TEST_CASE("Error: every library error is a gatefold::Error and std::runtime_error") {
   static_assert(std::is_base_of_v<std::runtime_error, Error>);
   static_assert(std::is_base_of_v<Error, ArgumentError>);
   static_assert(std::is_base_of_v<Error, FileError>);
@@ -44,14 +44,14 @@ TEST_CASE("every error of the library is a gatefold::Error and a std::runtime_er
   }
 }
 
-TEST_CASE("expect names place, option, expected and actual value") {
+TEST_CASE("expect: names place, option, expected and actual value") {
   CHECK(message_of("TopK", "k", "1 <= k <= experts = 8", 9) == "TopK: k: expected 1 <= k <= experts = 8, got 9");
   CHECK(message_of("Stack", "layer.out_dim", 64, 32) == "Stack: layer.out_dim: expected 64, got 32");
   CHECK(message_of("Clipped", "norm", "more than 0", -0.5) == "Clipped: norm: expected more than 0, got -0.5");
   CHECK(message_of("f", "mode", "on", std::string("off")) == "f: mode: expected on, got off");
 }
 
-TEST_CASE("pieces are joined when they are printed") {
+TEST_CASE("expect: joins its parts only when printing") {
   CHECK(message_of("TopK", "k", Joined{"1 <= k <= experts = ", 8}, 9) ==
         "TopK: k: expected 1 <= k <= experts = 8, got 9");
   CHECK(message_of("Chain", Joined{"layers.", 2, ".in_dim"}, Joined{64, " (before)"}, 32) ==
@@ -61,7 +61,7 @@ TEST_CASE("pieces are joined when they are printed") {
   CHECK(times == 0);
 }
 
-TEST_CASE("expect builds its message on failure only") {
+TEST_CASE("expect: builds its message only on failure") {
   int times = 0;
   CHECK_NOTHROW(expect(true, "where", "name", Counted{&times}, Counted{&times}));
   CHECK(times == 0);

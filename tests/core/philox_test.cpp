@@ -31,7 +31,7 @@ double five_sigma(double variance) { return 5 * std::sqrt(variance / kNumbers); 
 }  // namespace
 
 // Random123, kat_vectors, "philox4x32 10". Words of counter and key are listed from the low end.
-TEST_CASE("equation (1): the published answers of philox4x32-10") {
+TEST_CASE("Philox (1): returns the published answers of philox4x32-10") {
   using Words = std::array<std::uint32_t, 4>;
   CHECK(words(0, 0, 0) == Words{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8});
   const std::uint64_t ones = ~std::uint64_t(0);
@@ -41,7 +41,7 @@ TEST_CASE("equation (1): the published answers of philox4x32-10") {
   static_assert(Philox::block(0, 0, 0).w[0] == 0x6627e8d5);
 }
 
-TEST_CASE("uniform takes 53 and 24 leading bits of the first two words") {
+TEST_CASE("uniform: uses 53 or 24 leading bits of two words") {
   for (std::uint64_t i = 0; i < 1000; ++i) {
     const auto c = words(9, i, 4);
     const std::uint64_t bits = (std::uint64_t(c[1]) << 32) + c[0];
@@ -50,7 +50,7 @@ TEST_CASE("uniform takes 53 and 24 leading bits of the first two words") {
   }
 }
 
-TEST_CASE_TEMPLATE("uniform lies in [0, 1) with mean 1/2 and variance 1/12", T, float, double) {
+TEST_CASE_TEMPLATE("uniform: lies in [0, 1) with mean 1/2, variance 1/12", T, float, double) {
   T least = 1, most = 0;
   for (std::uint64_t i = 0; i < kNumbers; ++i) {
     const T u = uniform<T>(Seed{1}, 0, i);
@@ -69,7 +69,7 @@ TEST_CASE_TEMPLATE("uniform lies in [0, 1) with mean 1/2 and variance 1/12", T, 
   CHECK(std::abs(neighbours) < five_sigma(1.0 / 144));
 }
 
-TEST_CASE("normal is the formula of Box and Muller on the first two words") {
+TEST_CASE("normal: equals the Box-Muller formula on the first two words") {
   for (std::uint64_t i = 0; i < 1000; ++i) {
     const auto c = words(3, i, 2);
     const double u = (static_cast<double>(c[0]) + 0.5) / 4294967296.0, v = static_cast<double>(c[1]) / 4294967296.0;
@@ -79,7 +79,7 @@ TEST_CASE("normal is the formula of Box and Muller on the first two words") {
   }
 }
 
-TEST_CASE_TEMPLATE("normal has mean 0, variance 1, skewness 0 and fourth moment 3", T, float, double) {
+TEST_CASE_TEMPLATE("normal: has the moments of N(0, 1)", T, float, double) {
   auto moment = [](int power) {
     return mean(kNumbers,
                 [&](std::uint64_t i) { return std::pow(static_cast<double>(normal<T>(Seed{2}, 1, i)), power); });
@@ -91,7 +91,7 @@ TEST_CASE_TEMPLATE("normal has mean 0, variance 1, skewness 0 and fourth moment 
   CHECK(mean(kNumbers, [](std::uint64_t i) { return std::isfinite(normal<T>(Seed{2}, 1, i)); }) == 1);
 }
 
-TEST_CASE("forks, steps and seeds give uncorrelated streams") {
+TEST_CASE("streams: forks, steps and seeds are uncorrelated") {
   auto correlation = [](auto&& a, auto&& b) { return mean(kNumbers, [&](std::uint64_t i) { return a(i) * b(i); }); };
   auto stream = [](Seed seed, std::uint64_t step) {
     return [=](std::uint64_t i) { return normal<double>(seed, step, i); };

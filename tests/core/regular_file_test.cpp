@@ -35,7 +35,7 @@ std::string refusal(const std::filesystem::path& path) {
 
 }  // namespace
 
-TEST_CASE("bytes are read from where they are asked for, as many as there are") {
+TEST_CASE("RegularFile: reads bytes at a position, up to the end") {
   const TempDirectory temp;
   const auto path = temp.path / "file";
   std::ofstream(path, std::ios::binary) << "0123456789";
@@ -55,7 +55,7 @@ TEST_CASE("bytes are read from where they are asked for, as many as there are") 
                        (path.string() + ": offset 10: truncated: expected 1 more bytes").c_str(), FileError);
 }
 
-TEST_CASE("what is no regular file is refused") {
+TEST_CASE("RegularFile: other kinds of files are refused") {
   const TempDirectory temp;
   const auto path = temp.path / "file", link = temp.path / "link";
   CHECK(refusal(path) == path.string() + ": cannot open: No such file or directory");
@@ -66,7 +66,7 @@ TEST_CASE("what is no regular file is refused") {
 }
 
 #if defined(__unix__)
-TEST_CASE("pipes, devices and sockets are refused, and none is waited for") {
+TEST_CASE("RegularFile: pipes, devices and sockets are refused without blocking") {
   const TempDirectory temp;
   const auto pipe = temp.path / "pipe", link = temp.path / "link";
   REQUIRE(::mkfifo(pipe.c_str(), 0600) == 0);

@@ -29,7 +29,7 @@ std::uint64_t unmix64(std::uint64_t z) {
 
 }  // namespace
 
-TEST_CASE("counts are divided up, in the type of their sum") {
+TEST_CASE("divide_up: rounds up and returns the sum's type") {
   static_assert(std::is_same_v<decltype(divide_up(1, 1)), int> &&
                 std::is_same_v<decltype(divide_up(Index(1), 1)), Index>);
   CHECK(divide_up(0, 4) == 0);
@@ -37,9 +37,9 @@ TEST_CASE("counts are divided up, in the type of their sum") {
   CHECK(divide_up(9, 4) == 3);
 }
 
-TEST_CASE("Index holds 64 bits with a sign") { static_assert(std::is_signed_v<Index> && sizeof(Index) == 8); }
+TEST_CASE("Index: has 64 bits and a sign") { static_assert(std::is_signed_v<Index> && sizeof(Index) == 8); }
 
-TEST_CASE("mix64 gives the published numbers of splitmix64 from seed 0") {
+TEST_CASE("mix64: returns the published numbers of splitmix64") {
   const std::uint64_t golden = 0x9e3779b97f4a7c15ull;
   CHECK(mix64(0) == 0xe220a8397b1dcdafull);
   CHECK(mix64(golden) == 0x6e789e6aa1b965f4ull);
@@ -47,7 +47,7 @@ TEST_CASE("mix64 gives the published numbers of splitmix64 from seed 0") {
   CHECK(mix64(3 * golden) == 0xf88bb8a8724c81ecull);
 }
 
-TEST_CASE("mix64 is bijective") {
+TEST_CASE("mix64: is bijective") {
   std::uint64_t v = 1;
   for (int i = 0; i < 10000; ++i) {
     CHECK(unmix64(mix64(v)) == v);
@@ -57,7 +57,7 @@ TEST_CASE("mix64 is bijective") {
     CHECK(unmix64(mix64(edge)) == edge);
 }
 
-TEST_CASE("forks of a seed differ from each other, from their parent and by the order of forking") {
+TEST_CASE("Seed: forks differ from each other, parent and order") {
   std::set<std::uint64_t> seen;
   Index forks = 0;
   for (const std::uint64_t parent : {std::uint64_t(0), std::uint64_t(1), ~std::uint64_t(0)}) {
@@ -70,7 +70,7 @@ TEST_CASE("forks of a seed differ from each other, from their parent and by the 
   CHECK(Seed{7}.fork(3) == Seed{7}.fork(3));
 }
 
-TEST_CASE("a place in a stream is forked per layer and keeps its step") {
+TEST_CASE("Random: forks per layer and keeps its step") {
   const Random random{Seed{5}, 17};
   CHECK(random.at(2).seed == Seed{5}.fork(2));
   CHECK(random.at(2).step == 17);

@@ -41,7 +41,8 @@ TEST_CASE_TEMPLATE("activations: values equal the formulas in long double", Act,
   }
 }
 
-TEST_CASE_TEMPLATE("activations: slopes equal central differences", Act, Identity, Relu, Gelu, GeluTanh, Silu, Cubic) {
+TEST_CASE_TEMPLATE("activations: derivatives equal central differences", Act, Identity, Relu, Gelu, GeluTanh, Silu,
+                   Cubic) {
   // Of the formula in long double, five points: error of order h⁴ and rounding of 1e-19 / h.
   const Real h = 1e-3L;
   for (int i = -1199; i <= 1200; i += 2) {
@@ -52,7 +53,7 @@ TEST_CASE_TEMPLATE("activations: slopes equal central differences", Act, Identit
   }
 }
 
-TEST_CASE("activations: the two forms of GELU are close but not the same") {
+TEST_CASE("activations: exact and approximate GELU are close but different") {
   double most = 0;
   for (int i = -500; i <= 500; ++i)
     most = support::larger(most, std::abs(Gelu::value(i / 100.0) - GeluTanh::value(i / 100.0)));
@@ -60,7 +61,7 @@ TEST_CASE("activations: the two forms of GELU are close but not the same") {
   CHECK(most > 3e-4);
 }
 
-TEST_CASE("activations: the corners of Relu: 0 has slope 0, NaN is not positive") {
+TEST_CASE("Relu: derivative 0 at 0; NaN is not positive") {
   CHECK(Relu::value(0.0) == 0);
   CHECK(Relu::slope(0.0) == 0);
   CHECK(Relu::slope(1e-300) == 1);
@@ -68,7 +69,7 @@ TEST_CASE("activations: the corners of Relu: 0 has slope 0, NaN is not positive"
   CHECK(Relu::slope(std::numeric_limits<double>::quiet_NaN()) == 0);
 }
 
-TEST_CASE_TEMPLATE("activations: stay finite far out", Act, Relu, Gelu, GeluTanh, Silu) {
+TEST_CASE_TEMPLATE("activations: stay finite for large inputs", Act, Relu, Gelu, GeluTanh, Silu) {
   for (const float v : {1e2f, 1e4f, 1e9f, 3e19f, 1e30f, 3e38f}) {
     CHECK(Act::value(v) == v);
     CHECK(Act::slope(v) == 1);
@@ -81,8 +82,8 @@ TEST_CASE_TEMPLATE("activations: NaN stays NaN", Act, Identity, Relu, Gelu, Gelu
   CHECK(std::isnan(Act::value(std::numeric_limits<double>::quiet_NaN())));
 }
 
-TEST_CASE_TEMPLATE("activations: a register gives what its elements give", Act, Identity, Relu, Gelu, GeluTanh, Silu,
-                   Cubic) {
+TEST_CASE_TEMPLATE("activations: SIMD registers give the values of their elements", Act, Identity, Relu, Gelu, GeluTanh,
+                   Silu, Cubic) {
   // A gate's rounding near 1 counts 35 times in the slope of GeluTanh: v (0.21 v² + 1.6) where 1 - gate is 0.
   constexpr double of_slope = std::is_same_v<Act, GeluTanh> ? 4 : 1;
   const auto agrees = [](auto zero, double tolerance) {

@@ -36,7 +36,7 @@ Row softmax_of_query(const X& x, const K& k, Index l) {
 
 }  // namespace
 
-TEST_CASE("AttentionExpert (1): equals loops for empty experts, all items on one, 257 experts with few items") {
+TEST_CASE("AttentionExpert (1): equals loops for empty, full and many experts") {
   Cpu::Context ctx(2);
   for (const Index outputs : {1, 2})
     for (const auto& counts : uneven_counts()) {
@@ -58,7 +58,7 @@ TEST_CASE("AttentionExpert (1): equals loops for empty experts, all items on one
     }
 }
 
-TEST_CASE("AttentionExpert (2): the gradients of W and K are the paper's eqs. (13) and (14)") {
+TEST_CASE("AttentionExpert (2): gradients of W and K equal eqs. (13)-(14)") {
   Cpu::Context ctx(1);
   Bank<double, AttentionExpert> b(ctx, expert(1), {2, 0, 3}, 6);
   b.forward();
@@ -90,7 +90,7 @@ TEST_CASE("AttentionExpert (2): the gradients of W and K are the paper's eqs. (1
   CHECK(difference(values(b.grads.key_query), dk) <= 1e-13);
 }
 
-TEST_CASE("AttentionExpert: with K = 0 every query sees the mean, f = Wᵀ Σ_l X_l") {
+TEST_CASE("AttentionExpert: with K = 0, f = Wᵀ Σ_l X_l") {
   Cpu::Context ctx(1);
   Bank<double, AttentionExpert> b(ctx, expert(1), {3}, 4);
   set_zero(ctx, b.params.key_query);
@@ -102,7 +102,7 @@ TEST_CASE("AttentionExpert: with K = 0 every query sees the mean, f = Wᵀ Σ_l 
         })) <= 1e-14);
 }
 
-TEST_CASE("AttentionExpert: slots nobody owns are neither read nor written; gradients are added") {
+TEST_CASE("AttentionExpert: unused slots stay untouched; gradients are added") {
   const auto broken = broken_promises<double>(expert(2), [](auto& bank) {
     for (auto* t : {&bank.saved.received, &bank.saved.pooled}) bank.poison(*t);
     auto& key = bank.saved.key;
@@ -111,17 +111,17 @@ TEST_CASE("AttentionExpert: slots nobody owns are neither read nor written; grad
   CHECK_MESSAGE(broken.empty(), (broken.empty() ? "" : broken[0]));
 }
 
-TEST_CASE("AttentionExpert: an item that holds NaN reaches no bit of another") {
+TEST_CASE("AttentionExpert: NaN stays in its item") {
   const auto broken = leaks_of_nan<float>(expert(2), false);
   CHECK_MESSAGE(broken.empty(), (broken.empty() ? "" : broken[0]));
 }
 
-TEST_CASE("AttentionExpert: slots that lie after those of other kinds") {
+TEST_CASE("AttentionExpert: slots may start after those of other kinds") {
   const auto broken = broken_for_later_slots<double>(expert(2));
   CHECK_MESSAGE(broken.empty(), (broken.empty() ? "" : broken[0]));
 }
 
-TEST_CASE("AttentionExpert: gradients and promises of a layer") {
+TEST_CASE("AttentionExpert: gradients and conformance of a layer") {
   const auto report = check::conformance<Cpu>(expert(2), {.items_are_independent = true});
   CHECK_MESSAGE(report, report.str());
 }
@@ -138,7 +138,7 @@ TEST_CASE("AttentionExpert: starts as N(0, σ²/d)") {
   }
 }
 
-TEST_CASE("AttentionExpert: options and shapes that do not fit say so") {
+TEST_CASE("AttentionExpert: wrong options and shapes throw") {
   Cpu::Context ctx(1);
   const auto message = [&](const AttentionExpert& e) {
     return message_of([&] { (void)e.init<double, Cpu>(ctx, 1, {}); });

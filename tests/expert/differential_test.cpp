@@ -296,12 +296,11 @@ void check_case(std::uint64_t seed) {
 
 }  // namespace
 
-TEST_CASE_TEMPLATE("experts on random routings: every form and gradient against loops, the same bits on any threads", T,
-                   float, double) {
+TEST_CASE_TEMPLATE("experts: random routings equal loops on any number of threads", T, float, double) {
   for (std::uint64_t seed = 1; seed <= cases; ++seed) check_case<T>(seed);
 }
 
-TEST_CASE("the same for as long as GATEFOLD_DIFFERENTIAL_SECONDS says" * doctest::skip()) {
+TEST_CASE("experts: random routings for GATEFOLD_DIFFERENTIAL_SECONDS seconds" * doctest::skip()) {
   const char* text = std::getenv("GATEFOLD_DIFFERENTIAL_SECONDS");
   const double seconds = text ? std::atof(text) : 60;
   const auto begin = std::chrono::steady_clock::now();

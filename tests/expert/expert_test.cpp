@@ -53,7 +53,7 @@ struct Scale {
 
 }  // namespace
 
-TEST_CASE("Expert: the concept accepts experts and nothing else") {
+TEST_CASE("Expert: the concept accepts only experts") {
   CHECK(detail_::policy::Expert<Linear, float, Cpu>);
   CHECK(detail_::policy::Expert<Mlp<Gelu>, double, Cpu>);
   CHECK(detail_::policy::Expert<GatedMlp<Silu>, float, Cpu>);
@@ -64,7 +64,7 @@ TEST_CASE("Expert: the concept accepts experts and nothing else") {
   CHECK_FALSE(detail_::policy::ExpertTypes<int, float, Cpu>);
 }
 
-TEST_CASE("Expert: one of your own works in a mixture") {
+TEST_CASE("Expert: a user-defined expert works in a mixture") {
   Cpu::Context ctx(1);
   const Mixture mixture{SoftmaxTopK{.scores = {.experts = 3}, .selection = {.k = 1}}, Scale{.model_dim = 4}};
   auto p = pass<double>(ctx, mixture, 6);
@@ -78,7 +78,7 @@ TEST_CASE("Expert: one of your own works in a mixture") {
   CHECK_MESSAGE(report, report.str());
 }
 
-TEST_CASE("Expert: stands alone without a gate") {
+TEST_CASE("Expert: works without a gate") {
   const auto report = check::conformance<Cpu>(Scale{.model_dim = 4}, {.items_are_independent = true});
   CHECK_MESSAGE(report, report.str());
 }

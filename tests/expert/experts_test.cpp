@@ -36,7 +36,7 @@ Pair pair() {
 
 }  // namespace
 
-TEST_CASE("Experts (1): the first experts are of the first kind, the next of the second, whatever their slots") {
+TEST_CASE("Experts (1): the first experts are of the first kind") {
   Cpu::Context ctx(2);
   for (const auto& counts : uneven_counts()) {
     const Index total = static_cast<Index>(counts.size()), first = total / 2;
@@ -64,7 +64,7 @@ TEST_CASE("Experts (1): the first experts are of the first kind, the next of the
   }
 }
 
-TEST_CASE("Experts: slots nobody owns are neither read nor written; gradients are added") {
+TEST_CASE("Experts: unused slots stay untouched; gradients are added") {
   const auto broken = broken_promises<double>(mixed(3, 0), [](auto&) {});
   CHECK_MESSAGE(broken.empty(), (broken.empty() ? "" : broken[0]));
   // Of what a kind keeps, the slots of the other and those that nobody owns are not its own.
@@ -87,7 +87,7 @@ TEST_CASE("Experts: slots nobody owns are neither read nor written; gradients ar
   CHECK(b.spare_untouched(b.dslots));
 }
 
-TEST_CASE("Experts: gradients in a mixture, whose gate takes the number of experts from the counts") {
+TEST_CASE("Experts: gradients in a mixture; the gate counts the experts") {
   Cpu::Context ctx(1);
   const Mixture mixture{SoftmaxTopK{.scores = {}, .mixing = {}, .selection = {.k = 2}}, mixed(1, 2)};
   const auto report = check::gradients(ctx, mixture);
@@ -100,7 +100,7 @@ TEST_CASE("Experts: gradients in a mixture, whose gate takes the number of exper
                                           "kinds.1.down", "kinds.1.down_bias"});
 }
 
-TEST_CASE("Experts: kinds are deduced, and there is one of each unless counts say otherwise") {
+TEST_CASE("Experts: kinds are deduced, with one expert each by default") {
   const Linear linear{.model_dim = 4};
   const Mlp<Relu> mlp{.model_dim = 4, .hidden_dim = 3};
   const Experts one{std::tuple{linear, mlp}}, counted{std::tuple{linear, mlp}, {2, 6}};
@@ -110,7 +110,7 @@ TEST_CASE("Experts: kinds are deduced, and there is one of each unless counts sa
   CHECK(counted.experts() == 8);
 }
 
-TEST_CASE("Experts: kinds and counts that do not fit say so") {
+TEST_CASE("Experts: wrong kinds and counts throw") {
   Cpu::Context ctx(1);
   CHECK(message_of([&] { (void)mixed(2, 5).init<double, Cpu>(ctx, 8, {}); }) ==
         "Experts.init: counts: expected a sum of 8 (the gate's experts), got 7");

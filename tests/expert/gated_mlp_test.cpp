@@ -34,7 +34,7 @@ std::vector<double> gated(const P& p, Index e, const std::vector<double>& x, dou
 
 }  // namespace
 
-TEST_CASE("GatedMlp (1): equals loops for empty experts, all items on one, 257 experts with few items") {
+TEST_CASE("GatedMlp (1): equals loops for empty, full and many experts") {
   Cpu::Context ctx(2);
   for (const auto& counts : uneven_counts()) {
     Bank<double, GatedMlp<Silu>> b(ctx, {.model_dim = 5, .hidden_dim = 7}, counts, 6);
@@ -50,7 +50,7 @@ TEST_CASE("GatedMlp (1): equals loops for empty experts, all items on one, 257 e
         })) <= 1e-14);
 }
 
-TEST_CASE_TEMPLATE("GatedMlp: slots nobody owns are neither read nor written; gradients are added", T, float, double) {
+TEST_CASE_TEMPLATE("GatedMlp: unused slots stay untouched; gradients are added", T, float, double) {
   const auto broken = broken_promises<T>(GatedMlp<Silu>{.model_dim = 5, .hidden_dim = 7}, [](auto& bank) {
     for (auto* t : {&bank.saved.gate, &bank.saved.up}) bank.poison(*t);
   });
@@ -65,7 +65,7 @@ TEST_CASE_TEMPLATE("GatedMlp: gradients with every activation", Act, Identity, R
   CHECK_MESSAGE(report, report.str());
 }
 
-TEST_CASE("GatedMlp: promises of a layer, alone and in a mixture") {
+TEST_CASE("GatedMlp: conformance of a layer and of a mixture") {
   const auto alone =
       check::conformance<Cpu>(GatedMlp<Silu>{.model_dim = 5, .hidden_dim = 9}, {.items_are_independent = true});
   CHECK_MESSAGE(alone, alone.str());
@@ -75,7 +75,7 @@ TEST_CASE("GatedMlp: promises of a layer, alone and in a mixture") {
   CHECK_MESSAGE(mixed, mixed.str());
 }
 
-TEST_CASE("GatedMlp: the reference code's initial values") {
+TEST_CASE("GatedMlp: initial values of the reference code") {
   Cpu::Context ctx(1);
   const GatedMlp<Silu> mlp{.model_dim = 16, .hidden_dim = 64, .initial = Initial::reference()};
   const auto p = mlp.init<double, Cpu>(ctx, 20, Seed{4});
@@ -87,7 +87,7 @@ TEST_CASE("GatedMlp: the reference code's initial values") {
   }
 }
 
-TEST_CASE("GatedMlp: options and shapes that do not fit say so") {
+TEST_CASE("GatedMlp: wrong options and shapes throw") {
   Cpu::Context ctx(1);
   using M = GatedMlp<Silu>;
   CHECK(message_of([&] { (void)M{.hidden_dim = 2}.init<float, Cpu>(ctx, 1, {}); }) ==

@@ -10,7 +10,7 @@
 using namespace gatefold;
 using namespace gatefold::support;
 
-TEST_CASE("golden: Linear, with and without bias, of another width") {
+TEST_CASE("golden: Linear with and without bias, of another width") {
   expert_agrees("linear", [](Golden& g) {
     return Linear{.model_dim = g.extent("model_dim"), .output_dim = g.extent("output_dim"), .bias = g.flag("bias")};
   });

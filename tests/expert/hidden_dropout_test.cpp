@@ -47,7 +47,7 @@ struct Bank {
 
 }  // namespace
 
-TEST_CASE("HiddenDropout (1): of an Mlp, by item, expert and hidden value, equals loops; infer has the same bits") {
+TEST_CASE("HiddenDropout (1): with an Mlp it equals loops") {
   Bank b;
   for (const double rate : {0.2, 0.7}) {
     const auto dropped = HiddenDropout{rate, mlp}.with_noise(noise);
@@ -74,7 +74,7 @@ TEST_CASE("HiddenDropout (1): of an Mlp, by item, expert and hidden value, equal
   }
 }
 
-TEST_CASE("HiddenDropout (1): of a GatedMlp equals loops") {
+TEST_CASE("HiddenDropout (1): with a GatedMlp it equals loops") {
   Bank b;
   const double rate = 0.4;
   const auto dropped = HiddenDropout{rate, gated}.with_noise(noise);
@@ -94,7 +94,7 @@ TEST_CASE("HiddenDropout (1): of a GatedMlp equals loops") {
   }
 }
 
-TEST_CASE("HiddenDropout: what is dropped of an item at an expert does not depend on who else is in the batch") {
+TEST_CASE("HiddenDropout: dropped values do not depend on the batch") {
   Bank b;
   const auto dropped = HiddenDropout{0.5, mlp}.with_noise(noise);
   const auto p = dropped.init<double, Cpu>(b.ctx, experts, Seed{1});
@@ -110,7 +110,7 @@ TEST_CASE("HiddenDropout: what is dropped of an item at an expert does not depen
   }
 }
 
-TEST_CASE("HiddenDropout: without noise, and with rate 0, the bits and parameters of the expert alone") {
+TEST_CASE("HiddenDropout: without noise or rate it equals the expert") {
   Cpu::Context ctx(1);
   const auto check = [&](const auto& expert) {
     auto plain = pass<float>(ctx, Residual{update::HeavyBall{}, Mixture{gate, expert}}, 9);
@@ -137,9 +137,7 @@ TEST_CASE("HiddenDropout: without noise, and with rate 0, the bits and parameter
   check(gated);
 }
 
-TEST_CASE(
-    "HiddenDropout: gradients in a mixture, sparse and soft, in a dense layer and in a stack, whose layers drop "
-    "apart") {
+TEST_CASE("HiddenDropout: gradients in mixtures, layers and stacks") {
   Cpu::Context ctx(1);
   const auto check = [&](const auto& model, const auto& extra) {
     const auto report = check::gradients(ctx, model, {.items = 7}, extra);
@@ -178,7 +176,7 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("HiddenDropout: promises, with noise; the same bits on 1, 2, 3, 8 threads") {
+TEST_CASE("HiddenDropout: conformance with noise; threads change no bit") {
   const Mixture mixture{gate, HiddenDropout{0.4, Mlp<Gelu>{.model_dim = dim, .hidden_dim = hidden}}};
   const auto report =
       check::conformance<Cpu>(Residual{update::HeavyBall{}, mixture}, {}, [&]<class T>(Element<T>, Index, Index) {
@@ -199,7 +197,7 @@ TEST_CASE("HiddenDropout: promises, with noise; the same bits on 1, 2, 3, 8 thre
   }
 }
 
-TEST_CASE("HiddenDropout: a rate that is none says so") {
+TEST_CASE("HiddenDropout: a rate outside its range throws") {
   Cpu::Context ctx(1);
   for (const double rate : {-0.1, 1.0})
     CHECK(message_of([&] {

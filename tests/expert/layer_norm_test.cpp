@@ -39,7 +39,7 @@ TEST_CASE("LayerNorm (1): equals loops; the variance divides by D") {
     }
 }
 
-TEST_CASE("LayerNorm: starts as gain 1 and bias 0; a constant item gives the bias") {
+TEST_CASE("LayerNorm: starts as gain 1 and bias 0") {
   Cpu::Context ctx(1);
   auto p = pass<float>(ctx, OneExpert{LayerNorm{.model_dim = 4}}, 1);
   std::vector<double> expected(4, 1);  // no list of ones and zeros, which g++ 12.2 fills with ones where it has AVX-512
@@ -59,7 +59,7 @@ TEST_CASE("LayerNorm: an item far from zero keeps its shape") {
   CHECK(values(p.y) == std::vector<double>{-1, 1, -1, 1});
 }
 
-TEST_CASE("LayerNorm: gradients and promises") {
+TEST_CASE("LayerNorm: gradients and conformance") {
   for (const Index dim : {2, 5, 16}) {
     const auto report = check::conformance<Cpu>(
         LayerNorm{.model_dim = dim}, {.gradients = {.step = 1e-5, .of_largest = 1e-8}, .items_are_independent = true});
@@ -70,7 +70,7 @@ TEST_CASE("LayerNorm: gradients and promises") {
   CHECK_MESSAGE(one, one.str());
 }
 
-TEST_CASE("LayerNorm: options and shapes that do not fit say so before anything is written") {
+TEST_CASE("LayerNorm: wrong options or shapes throw before any write") {
   Cpu::Context ctx(1);
   CHECK(message_of([&] { (void)LayerNorm{}.init<float, Cpu>(ctx, 1, {}); }) ==
         "LayerNorm.init: model_dim: expected at least 1, got 0");
@@ -98,7 +98,7 @@ TEST_CASE("LayerNorm: options and shapes that do not fit say so before anything 
         "LayerNorm: params.bias: expected [1, 6], got [1, 0]");
 }
 
-TEST_CASE("LayerNorm: item 2^31 + 1 is normalised where it stands: sizes are 64 bits") {
+TEST_CASE("LayerNorm: sizes have 64 bits: item 2^31 + 1 works") {
   const Index items = (Index(1) << 31) + 2, n = items - 1;
   const Reserved<float> x(2 * items), unit(2 * items), y(2 * items), inverse(items);
   CHECK(sizeof(Index) == 8);
@@ -124,7 +124,7 @@ TEST_CASE("LayerNorm: item 2^31 + 1 is normalised where it stands: sizes are 64 
   CHECK(inverse.data()[n] == 0.5f);
 }
 
-TEST_CASE("LayerNorm (1): as an expert equals loops, with a gain and a bias per expert; recompute, the same bits") {
+TEST_CASE("LayerNorm (1): as an expert it equals loops") {
   Cpu::Context ctx(2);
   for (const auto& counts : uneven_counts()) {
     Bank<double, LayerNorm> b(ctx, {.model_dim = 5, .epsilon = 0.1}, counts, 6);
@@ -147,7 +147,7 @@ TEST_CASE("LayerNorm (1): as an expert equals loops, with a gain and a bias per 
   }
 }
 
-TEST_CASE("LayerNorm: as an expert, slots nobody owns are neither read nor written; gradients") {
+TEST_CASE("LayerNorm: as an expert it leaves unused slots untouched") {
   const auto broken = broken_promises<double>(LayerNorm{.model_dim = 5}, [](auto& bank) {
     bank.poison(bank.saved.normalized);
     for (Index i = bank.used(); i < bank.saved.inverse.size(); ++i) bank.saved.inverse.data()[i] = quiet_nan;
@@ -158,12 +158,12 @@ TEST_CASE("LayerNorm: as an expert, slots nobody owns are neither read nor writt
   CHECK_MESSAGE(report, report.str());
 }
 
-TEST_CASE("LayerNorm: as an expert, slots that lie after those of other kinds") {
+TEST_CASE("LayerNorm: as an expert, slots may start anywhere") {
   const auto broken = broken_for_later_slots<double>(LayerNorm{.model_dim = 5});
   CHECK_MESSAGE(broken.empty(), (broken.empty() ? "" : broken[0]));
 }
 
-TEST_CASE("LayerNorm: as an expert starts as plain normalisation; options and shapes that do not fit say so") {
+TEST_CASE("LayerNorm: as an expert it starts as plain normalisation") {
   Cpu::Context ctx(1);
   auto p = LayerNorm{.model_dim = 2}.init<double, Cpu>(ctx, 3, {});
   CHECK(values(p.gain) == std::vector<double>(6, 1.0));
@@ -178,7 +178,7 @@ TEST_CASE("LayerNorm: as an expert starts as plain normalisation; options and sh
         "LayerNorm: params.gain: expected [4, 2], got [3, 2]");
 }
 
-TEST_CASE("LayerNorm: as a branch has the bits of the one expert; its backward adds to dx") {
+TEST_CASE("LayerNorm: as a branch it equals one expert; backward adds") {
   Cpu::Context ctx(2);
   const LayerNorm norm{.model_dim = 9};
   auto branch = pass<float>(ctx, norm, 7);

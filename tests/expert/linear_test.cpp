@@ -14,7 +14,7 @@
 using namespace gatefold;
 using namespace gatefold::support;
 
-TEST_CASE("Linear (1): equals loops for empty experts, all items on one, 257 experts with few items") {
+TEST_CASE("Linear (1): equals loops for empty, full and many experts") {
   Cpu::Context ctx(2);
   for (const bool bias : {true, false})
     for (const Index output : {0, 3})
@@ -33,14 +33,14 @@ TEST_CASE("Linear (1): equals loops for empty experts, all items on one, 257 exp
       }
 }
 
-TEST_CASE_TEMPLATE("Linear: slots nobody owns are neither read nor written; gradients are added", T, float, double) {
+TEST_CASE_TEMPLATE("Linear: unused slots stay untouched; gradients are added", T, float, double) {
   for (const bool bias : {true, false}) {
     const auto broken = broken_promises<T>(Linear{.model_dim = 5, .output_dim = 4, .bias = bias}, [](auto&) {});
     CHECK_MESSAGE(broken.empty(), (broken.empty() ? "" : broken[0]));
   }
 }
 
-TEST_CASE("Linear: gradients and promises, alone and in a mixture") {
+TEST_CASE("Linear: gradients and conformance of a layer and a mixture") {
   for (const bool bias : {true, false}) {
     const auto alone =
         check::conformance<Cpu>(Linear{.model_dim = 5, .output_dim = 3, .bias = bias}, {.items_are_independent = true});
@@ -67,7 +67,7 @@ TEST_CASE("Linear: starts as U(±1/√D), with the shapes of its options") {
   CHECK(Linear{.model_dim = 16, .output_dim = 1}.out_dim() == 1);
 }
 
-TEST_CASE("Linear: other initial values") {
+TEST_CASE("Linear: initial values can be changed") {
   Cpu::Context ctx(1);
   const Linear linear{.model_dim = 16, .output_dim = 4, .initial = {.law = Initial::Law::reference, .shared = true}};
   const auto p = linear.init<double, Cpu>(ctx, 3, Seed{4});
@@ -79,7 +79,7 @@ TEST_CASE("Linear: other initial values") {
   CHECK(values(p.bias) == std::vector<double>(12, 0.0));
 }
 
-TEST_CASE("Linear: options and shapes that do not fit say so") {
+TEST_CASE("Linear: wrong options and shapes throw") {
   Cpu::Context ctx(1);
   CHECK(message_of([&] { (void)Linear{}.init<float, Cpu>(ctx, 1, {}); }) ==
         "Linear.init: model_dim: expected at least 1, got 0");

@@ -78,13 +78,13 @@ void equals_loops(Index heads, Index filters, Index length) {
 
 }  // namespace
 
-TEST_CASE("MergedTransformer (1), (2): equals loops for empty experts, all items on one, 257 experts with few items") {
+TEST_CASE("MergedTransformer (1), (2): equals loops for any number of slots") {
   equals_loops<Relu>(1, 2, 4);
   equals_loops<Relu>(3, 4, 4);
   equals_loops<Gelu>(2, 6, 1);  // one position: softmax is 1, C = heads · X_1
 }
 
-TEST_CASE("MergedTransformer (1): with K = 0 every head sees the mean") {
+TEST_CASE("MergedTransformer (1): K = 0 gives every head the mean") {
   Cpu::Context ctx(1);
   Bank<double, MergedTransformer<>> b(ctx, expert(3, 2, 4), {3}, 4);
   set_zero(ctx, b.params.key_query);
@@ -99,7 +99,7 @@ TEST_CASE("MergedTransformer (1): with K = 0 every head sees the mean") {
         })) <= 1e-14);
 }
 
-TEST_CASE("MergedTransformer: scores far apart give probabilities, the largest wherever it stands") {
+TEST_CASE("MergedTransformer: scores of ±2000 give probabilities") {
   Cpu::Context ctx(1);
   Tensor<double, 2, Cpu> p(1, 6), all(1, 3);
   const double scores[]{-2000, 2000, 2000, 1999, 1000, -2000};  // of two heads by turns
@@ -111,7 +111,7 @@ TEST_CASE("MergedTransformer: scores far apart give probabilities, the largest w
     CHECK(all(0, m) == doctest::Approx(expected[2 * m] + expected[2 * m + 1]).epsilon(1e-14));
 }
 
-TEST_CASE("MergedTransformer: linear neurons w and −w of one head are an AttentionExpert with value 2 w") {
+TEST_CASE("MergedTransformer: neurons w and −w equal an AttentionExpert") {
   Cpu::Context ctx(1);
   Bank<double, MergedTransformer<Identity>> b(ctx, expert<Identity>(1, 2, 4), {2, 3}, 6);
   Bank<double, AttentionExpert> one(ctx, {.model_dim = dim, .length = 4}, {2, 3}, 6);
@@ -130,7 +130,7 @@ TEST_CASE("MergedTransformer: linear neurons w and −w of one head are an Atten
   CHECK(difference(values(b.dslots), values(one.dslots)) <= 1e-13);
 }
 
-TEST_CASE("MergedTransformer: as many parameters as the experts and the router of a mixture") {
+TEST_CASE("MergedTransformer: has the parameters of a mixture's experts and router") {
   Cpu::Context ctx(1);
   const Index d = 5, m = 4;
   const MergedTransformer<> dense{.model_dim = d, .length = 2, .heads = m, .filters = 2 * m};
@@ -138,7 +138,7 @@ TEST_CASE("MergedTransformer: as many parameters as the experts and the router o
         count_values(AttentionExpert{.model_dim = d}.init<double, Cpu>(ctx, m, {})) + m * d);
 }
 
-TEST_CASE("MergedTransformer: slots nobody owns are neither read nor written; gradients are added") {
+TEST_CASE("MergedTransformer: unused slots stay untouched; gradients are added") {
   const auto broken = broken_promises<double>(expert(2, 4, 4), [](auto& bank) {
     for (auto* t : {&bank.saved.key, &bank.saved.context, &bank.saved.pre})
       for (Index i = bank.used() * 4 * t->extent(1); i < t->size(); ++i) t->data()[i] = quiet_nan;
@@ -146,17 +146,17 @@ TEST_CASE("MergedTransformer: slots nobody owns are neither read nor written; gr
   CHECK_MESSAGE(broken.empty(), (broken.empty() ? "" : broken[0]));
 }
 
-TEST_CASE("MergedTransformer: an item that holds NaN reaches no bit of another") {
+TEST_CASE("MergedTransformer: NaN stays in its item") {
   const auto broken = leaks_of_nan<float>(expert<Gelu>(2, 4, 4), false);
   CHECK_MESSAGE(broken.empty(), (broken.empty() ? "" : broken[0]));
 }
 
-TEST_CASE("MergedTransformer: slots that lie after those of other kinds") {
+TEST_CASE("MergedTransformer: slots may start after those of other kinds") {
   const auto broken = broken_for_later_slots<double>(expert(2, 4, 4));
   CHECK_MESSAGE(broken.empty(), (broken.empty() ? "" : broken[0]));
 }
 
-TEST_CASE("MergedTransformer: gradients and promises of a layer") {
+TEST_CASE("MergedTransformer: gradients and conformance of a layer") {
   const auto report = check::conformance<Cpu>(expert<Gelu>(2, 4, 4), {.items_are_independent = true});
   CHECK_MESSAGE(report, report.str());
   Cpu::Context ctx(1);
@@ -179,7 +179,7 @@ TEST_CASE("MergedTransformer: starts as N(0, σ²/d)") {
   }
 }
 
-TEST_CASE("MergedTransformer: options and shapes that do not fit say so") {
+TEST_CASE("MergedTransformer: wrong options and shapes throw") {
   Cpu::Context ctx(1);
   const auto message = [&](const MergedTransformer<>& e) {
     return message_of([&] { (void)e.init<double, Cpu>(ctx, 1, {}); });

@@ -33,7 +33,7 @@ struct TanhOfRegisters {
 
 }  // namespace
 
-TEST_CASE("Mlp (1): equals loops for empty experts, all items on one, 257 experts with few items") {
+TEST_CASE("Mlp (1): equals loops for empty, full and many experts") {
   Cpu::Context ctx(2);
   for (const bool bias : {true, false})
     for (const auto& counts : uneven_counts()) {
@@ -45,7 +45,7 @@ TEST_CASE("Mlp (1): equals loops for empty experts, all items on one, 257 expert
     }
 }
 
-TEST_CASE_TEMPLATE("Mlp: slots nobody owns are neither read nor written; gradients are added", T, float, double) {
+TEST_CASE_TEMPLATE("Mlp: unused slots stay untouched; gradients are added", T, float, double) {
   for (const bool bias : {true, false}) {
     const auto broken = broken_promises<T>(Mlp<Gelu>{.model_dim = 5, .hidden_dim = 7, .bias = bias},
                                            [](auto& bank) { bank.poison(bank.saved.pre); });
@@ -63,7 +63,7 @@ TEST_CASE_TEMPLATE("Mlp: gradients with every activation", Act, Identity, Relu, 
   }
 }
 
-TEST_CASE("Mlp: promises of a layer, alone and in a mixture") {
+TEST_CASE("Mlp: conformance of a layer and of a mixture") {
   for (const bool bias : {true, false}) {
     const auto alone = check::conformance<Cpu>(Mlp<Gelu>{.model_dim = 5, .hidden_dim = 9, .bias = bias},
                                                {.items_are_independent = true});
@@ -75,7 +75,7 @@ TEST_CASE("Mlp: promises of a layer, alone and in a mixture") {
   CHECK_MESSAGE(mixed, mixed.str());
 }
 
-TEST_CASE_TEMPLATE("Mlp: an activation of your own, on scalars or on registers", Act, Tanh, TanhOfRegisters) {
+TEST_CASE_TEMPLATE("Mlp: a user-defined activation on scalars or on registers", Act, Tanh, TanhOfRegisters) {
   Cpu::Context ctx(1);
   Bank<double, Mlp<Act>> b(ctx, {.model_dim = 5, .hidden_dim = 7}, {2, 0, 4}, 6);
   b.forward();
@@ -102,7 +102,7 @@ TEST_CASE("Mlp: weights and biases start as U(±1/√fan_in)") {
   CHECK(largest(p.down_bias) > 0.12);
 }
 
-TEST_CASE("Mlp: the reference code's initial values, √out times smaller") {
+TEST_CASE("Mlp: initial values of the reference code") {
   Cpu::Context ctx(1);
   const Mlp<Relu> mlp{.model_dim = 16, .hidden_dim = 64, .initial = Initial::reference()};
   const auto p = mlp.init<double, Cpu>(ctx, 20, Seed{4});
@@ -115,7 +115,7 @@ TEST_CASE("Mlp: the reference code's initial values, √out times smaller") {
   for (const double v : values(p.up_bias, p.down_bias)) CHECK(v == 0);
 }
 
-TEST_CASE("Mlp: options and shapes that do not fit say so") {
+TEST_CASE("Mlp: wrong options and shapes throw") {
   Cpu::Context ctx(1);
   using M = Mlp<Relu>;
   CHECK(message_of([&] { (void)M{.hidden_dim = 2}.init<float, Cpu>(ctx, 1, {}); }) ==
@@ -135,7 +135,7 @@ TEST_CASE("Mlp: options and shapes that do not fit say so") {
   CHECK(message([](auto& p) { p.down_bias.resize(3, 6); }) == "Mlp: params.down_bias: expected [3, 4], got [3, 6]");
 }
 
-TEST_CASE("Mlp: saved of another width or of nothing says so before anything is written") {
+TEST_CASE("Mlp: saved of another width throws before any write") {
   Cpu::Context ctx(1);
   const auto layer = [](Index hidden) {
     return Mixture{SoftmaxTopK{.scores = {.experts = 3}, .selection = {.k = 1}}, Mlp<Relu>{4, hidden}};

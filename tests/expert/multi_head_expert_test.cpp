@@ -20,7 +20,7 @@ MultiHeadExpert expert(Index heads, bool causal) {
 
 }  // namespace
 
-TEST_CASE("MultiHeadExpert (1): equals loops for empty experts, all items on one, 257 experts with few items") {
+TEST_CASE("MultiHeadExpert (1): equals loops for empty, full and many experts") {
   Cpu::Context ctx(2);
   for (const bool causal : {false, true})
     for (const Index heads : {1, 3})
@@ -33,7 +33,7 @@ TEST_CASE("MultiHeadExpert (1): equals loops for empty experts, all items on one
       }
 }
 
-TEST_CASE("MultiHeadExpert: a later position never changes an earlier output of a causal one, bit for bit") {
+TEST_CASE("MultiHeadExpert: causal: a later position changes no earlier output") {
   Cpu::Context ctx(2);
   Bank<double, MultiHeadExpert> b(ctx, expert(2, true), {3}, 3);
   b.forward();
@@ -48,7 +48,7 @@ TEST_CASE("MultiHeadExpert: a later position never changes an earlier output of 
   CHECK(late == 18);
 }
 
-TEST_CASE("MultiHeadExpert: slots nobody owns are neither read nor written; gradients are added") {
+TEST_CASE("MultiHeadExpert: unused slots stay untouched; gradients are added") {
   const auto broken = broken_promises<double>(expert(2, false), [](auto& bank) {
     for (auto* t : {&bank.saved.q, &bank.saved.k, &bank.saved.v, &bank.saved.context, &bank.saved.log_sum_exp})
       for (Index i = bank.used() * 4 * t->extent(1); i < t->size(); ++i) t->data()[i] = quiet_nan;
@@ -56,7 +56,7 @@ TEST_CASE("MultiHeadExpert: slots nobody owns are neither read nor written; grad
   CHECK_MESSAGE(broken.empty(), (broken.empty() ? "" : broken[0]));
 }
 
-TEST_CASE("MultiHeadExpert: NaN at a later position reaches no bit of an earlier one, nor of another item") {
+TEST_CASE("MultiHeadExpert: NaN reaches no earlier position and no other item") {
   for (const Index heads : {1, 2})
     for (const bool causal : {false, true}) {
       const auto broken = leaks_of_nan<float>(expert(heads, causal), causal);
@@ -64,12 +64,12 @@ TEST_CASE("MultiHeadExpert: NaN at a later position reaches no bit of an earlier
     }
 }
 
-TEST_CASE("MultiHeadExpert: slots that lie after those of other kinds") {
+TEST_CASE("MultiHeadExpert: slots may start after those of other kinds") {
   const auto broken = broken_for_later_slots<double>(expert(2, true));
   CHECK_MESSAGE(broken.empty(), (broken.empty() ? "" : broken[0]));
 }
 
-TEST_CASE("MultiHeadExpert: gradients and promises of a layer") {
+TEST_CASE("MultiHeadExpert: gradients and conformance of a layer") {
   const auto report =
       check::conformance<Cpu>(expert(2, true), {.gradients = {.items = 3}, .items_are_independent = true});
   CHECK_MESSAGE(report, report.str());
@@ -78,7 +78,7 @@ TEST_CASE("MultiHeadExpert: gradients and promises of a layer") {
   CHECK_MESSAGE(full, full.str());
 }
 
-TEST_CASE("MultiHeadExpert: options and shapes that do not fit say so") {
+TEST_CASE("MultiHeadExpert: wrong options and shapes throw") {
   Cpu::Context ctx(1);
   const auto message = [&](const MultiHeadExpert& e) {
     return message_of([&] { (void)e.init<double, Cpu>(ctx, 1, {}); });

@@ -28,7 +28,7 @@ PatchCnn<Act> wide(Index outputs, bool bias) {
 
 }  // namespace
 
-TEST_CASE("PatchCnn (1): equals loops for empty experts, all items on one, 257 experts with few items") {
+TEST_CASE("PatchCnn (1): equals loops for empty, full and many experts") {
   Cpu::Context ctx(2);
   for (const bool bias : {true, false})
     for (const Index outputs : {1, 3})
@@ -43,7 +43,7 @@ TEST_CASE("PatchCnn (1): equals loops for empty experts, all items on one, 257 e
       }
 }
 
-TEST_CASE("PatchCnn: slots nobody owns are neither read nor written; gradients are added") {
+TEST_CASE("PatchCnn: unused slots stay untouched; gradients are added") {
   for (const bool bias : {true, false}) {
     const auto broken = broken_promises<double>(wide(2, bias), [](auto& bank) {
       for (Index i = bank.used() * 4 * 6; i < bank.saved.pre.size(); ++i) bank.saved.pre.data()[i] = quiet_nan;
@@ -52,12 +52,12 @@ TEST_CASE("PatchCnn: slots nobody owns are neither read nor written; gradients a
   }
 }
 
-TEST_CASE("PatchCnn: slots that lie after those of other kinds") {
+TEST_CASE("PatchCnn: slots may start after those of other kinds") {
   const auto broken = broken_for_later_slots<double>(wide(2, true));
   CHECK_MESSAGE(broken.empty(), (broken.empty() ? "" : broken[0]));
 }
 
-TEST_CASE("PatchCnn: gradients alone, and in a mixture of whole samples with a router without bias") {
+TEST_CASE("PatchCnn: gradients of a layer and of a mixture") {
   Cpu::Context ctx(1);
   const auto alone = check::gradients(ctx, wide(2, true));
   CHECK_MESSAGE(alone, alone.str());
@@ -68,7 +68,7 @@ TEST_CASE("PatchCnn: gradients alone, and in a mixture of whole samples with a r
   CHECK_MESSAGE(mixed, mixed.str());
 }
 
-TEST_CASE("PatchCnn: the reference begins at a thousandth of U(±1/√50)") {
+TEST_CASE("PatchCnn: the reference starts as U(±1/√50) / 1000") {
   Cpu::Context ctx(1);
   const auto expert = PatchCnn<>::reference();
   CHECK(expert.in_dim() == 200);
@@ -89,7 +89,7 @@ TEST_CASE("PatchCnn: the reference begins at a thousandth of U(±1/√50)") {
   CHECK(p.bias.extent(1) == 16);
 }
 
-TEST_CASE("PatchCnn: options and shapes that do not fit say so") {
+TEST_CASE("PatchCnn: wrong options and shapes throw") {
   Cpu::Context ctx(1);
   const PatchCnn<> uneven{.model_dim = 2, .filters = 8, .outputs = 3};
   CHECK(message_of([&] { (void)uneven.init<double, Cpu>(ctx, 1, {}); }) ==

@@ -30,7 +30,7 @@ PatchMlp<> wide(Index outputs, bool bias) {
 
 }  // namespace
 
-TEST_CASE("PatchMlp (1): equals loops for empty experts, all items on one, 257 experts with few items") {
+TEST_CASE("PatchMlp (1): equals loops for empty, full and many experts") {
   Cpu::Context ctx(2);
   for (const bool bias : {true, false})
     for (const Index outputs : {1, 3})
@@ -46,7 +46,7 @@ TEST_CASE("PatchMlp (1): equals loops for empty experts, all items on one, 257 e
       }
 }
 
-TEST_CASE("PatchMlp (1): the gradient of w_{j,p} is Σ_s dz_s 3⟨w_{j,p}, x^(p)⟩² x^(p)") {
+TEST_CASE("PatchMlp (1): the gradient of w_{j,p} equals its formula") {
   Cpu::Context ctx(1);
   Bank<double, PatchMlp<>> b(ctx, wide(1, false), {2, 0, 3}, 6);
   b.forward();
@@ -68,14 +68,14 @@ TEST_CASE("PatchMlp (1): the gradient of w_{j,p} is Σ_s dz_s 3⟨w_{j,p}, x^(p)
   CHECK(difference(values(b.grads.weight), expected) <= 1e-14);
 }
 
-TEST_CASE("PatchMlp: filters begin at a σ₀ that Theorem 1 of paper 003 allows at d = 50") {
+TEST_CASE("PatchMlp: filters start at σ₀ of Theorem 1, paper 003") {
   const Initial initial = PatchMlp<>{}.initial;
   CHECK(initial.law == Initial::Law::normal);
   CHECK(initial.scale >= std::pow(50, -1. / 3));
   CHECK(initial.scale <= std::pow(50, -0.01));
 }
 
-TEST_CASE("PatchMlp (2): patches begin equal, or independent") {
+TEST_CASE("PatchMlp (2): patches start equal or independent") {
   Cpu::Context ctx(1);
   PatchMlp<> expert{.model_dim = 50, .patches = 4, .filters = 8, .bias = true, .initial = Initial::normal(0.1)};
   const auto difference_of_patches = [&] {
@@ -103,7 +103,7 @@ TEST_CASE("PatchMlp (2): patches begin equal, or independent") {
   for (Index q = 1; q < 4; ++q) CHECK(p.bias(1, q, 3) == p.bias(1, 0, 3));
 }
 
-TEST_CASE("PatchMlp: slots nobody owns are neither read nor written; gradients are added") {
+TEST_CASE("PatchMlp: unused slots stay untouched; gradients are added") {
   for (const bool bias : {true, false}) {
     const auto broken = broken_promises<double>(wide(2, bias), [](auto& bank) {
       for (Index i = bank.used() * 4 * 6; i < bank.saved.pre.size(); ++i) bank.saved.pre.data()[i] = quiet_nan;
@@ -112,12 +112,12 @@ TEST_CASE("PatchMlp: slots nobody owns are neither read nor written; gradients a
   }
 }
 
-TEST_CASE("PatchMlp: slots that lie after those of other kinds") {
+TEST_CASE("PatchMlp: slots may start after those of other kinds") {
   const auto broken = broken_for_later_slots<double>(wide(2, true));
   CHECK_MESSAGE(broken.empty(), (broken.empty() ? "" : broken[0]));
 }
 
-TEST_CASE("PatchMlp: gradients and promises of a layer") {
+TEST_CASE("PatchMlp: gradients and conformance of a layer") {
   auto expert = wide(2, true);
   const auto report = check::conformance<Cpu>(expert, {.items_are_independent = true});
   CHECK_MESSAGE(report, report.str());
@@ -126,7 +126,7 @@ TEST_CASE("PatchMlp: gradients and promises of a layer") {
   CHECK_MESSAGE(without, without.str());
 }
 
-TEST_CASE("PatchMlp: options and shapes that do not fit say so") {
+TEST_CASE("PatchMlp: wrong options and shapes throw") {
   Cpu::Context ctx(1);
   using M = PatchMlp<>;
   const auto message = [&](const M& m) { return message_of([&] { (void)m.init<double, Cpu>(ctx, 1, {}); }); };

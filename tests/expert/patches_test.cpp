@@ -8,7 +8,7 @@
 using namespace gatefold;
 using namespace gatefold::support;
 
-TEST_CASE("patches: filters apart that are equal give what filters together give, and their gradients sum to its") {
+TEST_CASE("patches: equal separate filters equal shared filters, with summed gradients") {
   Cpu::Context ctx(2);
   const std::vector<Index> offsets{0, 2, 5}, rows{3, 0, 1, 3, 2};
   const Groups<Cpu> items{offsets, rows, 5};
@@ -38,7 +38,7 @@ TEST_CASE("patches: filters apart that are equal give what filters together give
   CHECK(difference(values(dtogether), summed) <= 1e-14);
 }
 
-TEST_CASE("patches: options that do not fit say so") {
+TEST_CASE("patches: wrong options throw") {
   CHECK(message_of([] { expect_patch_options("Here", 2, 3, 8, 2); }) == "no ArgumentError");
   CHECK(message_of([] { expect_patch_options("Here", 2, 3, 8, 0); }) ==
         "Here: outputs: expected a divisor of filters = 8, got 0");

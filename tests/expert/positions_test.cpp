@@ -16,7 +16,7 @@ const Groups<Cpu> items{offsets, rows, 7};
 
 }  // namespace
 
-TEST_CASE("Positions (1): together, the positions of a slot follow each other under its expert") {
+TEST_CASE("Positions (1): together, a slot's positions are consecutive rows") {
   Cpu::Context ctx(1);
   auto mark = ctx.mark();
   const Positions<Cpu> positions{items, 3};
@@ -32,7 +32,7 @@ TEST_CASE("Positions (1): together, the positions of a slot follow each other un
   CHECK(g.expert(15) == -1);
 }
 
-TEST_CASE("Positions (2): apart, every position of every expert is an expert; each slot is used once") {
+TEST_CASE("Positions (2): apart, each position counts as an expert") {
   Cpu::Context ctx(1);
   auto mark = ctx.mark();
   const Positions<Cpu> positions{items, 3, true};
@@ -51,7 +51,7 @@ TEST_CASE("Positions (2): apart, every position of every expert is an expert; ea
   CHECK(g.expert(15) == -1);
 }
 
-TEST_CASE("Positions: a part of the experts, whose slots do not begin at 0") {
+TEST_CASE("Positions: works for a range of experts") {
   Cpu::Context ctx(1);
   for (const bool apart : {false, true}) {
     auto mark = ctx.mark();
@@ -67,7 +67,7 @@ TEST_CASE("Positions: a part of the experts, whose slots do not begin at 0") {
   }
 }
 
-TEST_CASE("add_rows: gathered rows are added to slots in use") {
+TEST_CASE("add_rows: adds gathered rows to used slots") {
   Cpu::Context ctx(2);
   const auto x = uniform_tensor<double>(ctx, Seed{1}, 1, 5, 3);
   auto y = constant_tensor<double>(ctx, 2, 7, 3);
@@ -80,7 +80,7 @@ TEST_CASE("add_rows: gathered rows are added to slots in use") {
   for (Index s = 0; s < 7; ++s) CHECK(narrow(s, 0) == (s < 5 ? 2 + x(rows[std::size_t(s)], 2) : 2));
 }
 
-TEST_CASE("take_rows: columns of gathered rows, into slots in use") {
+TEST_CASE("take_rows: copies columns of gathered rows to used slots") {
   Cpu::Context ctx(2);
   const auto x = uniform_tensor<double>(ctx, Seed{1}, 1, 5, 6);
   auto y = constant_tensor<double>(ctx, quiet_nan, 7, 2);

@@ -43,7 +43,7 @@ TEST_CASE("RmsNorm (1): equals loops, with a gain per expert") {
       }
 }
 
-TEST_CASE("RmsNorm: starts as gain 1; an item of zeros stays one, and the size of an item does not matter") {
+TEST_CASE("RmsNorm: starts as gain 1; zeros stay zeros") {
   Cpu::Context ctx(1);
   auto p = pass<float>(ctx, RmsNorm{.model_dim = 4, .epsilon = 1e-30}, 3);
   CHECK(values(p.params) == std::vector<double>(4, 1));
@@ -56,7 +56,7 @@ TEST_CASE("RmsNorm: starts as gain 1; an item of zeros stays one, and the size o
   CHECK(values(p.y) == std::vector<double>{0, 0, 0, 0, -1, 1, -1, 1, -1, 1, -1, 1});
 }
 
-TEST_CASE("RmsNorm: gradients and promises, alone and before a branch that fills its dimension") {
+TEST_CASE("RmsNorm: gradients and conformance; the branch deduces its dimension") {
   for (const Index dim : {2, 5, 16}) {
     const auto report = check::conformance<Cpu>(RmsNorm{.model_dim = dim}, {.items_are_independent = true});
     CHECK_MESSAGE(report, report.str());
@@ -66,7 +66,7 @@ TEST_CASE("RmsNorm: gradients and promises, alone and before a branch that fills
   CHECK_MESSAGE(before, before.str());
 }
 
-TEST_CASE("RmsNorm: slots nobody owns are neither read nor written; slots that lie after those of other kinds") {
+TEST_CASE("RmsNorm: unused slots stay untouched; slots may start anywhere") {
   const auto broken = broken_promises<double>(RmsNorm{.model_dim = 5}, [](auto& bank) {
     for (Index i = bank.used(); i < bank.saved.inverse.size(); ++i) bank.saved.inverse.data()[i] = quiet_nan;
   });
@@ -75,7 +75,7 @@ TEST_CASE("RmsNorm: slots nobody owns are neither read nor written; slots that l
   CHECK_MESSAGE(later.empty(), (later.empty() ? "" : later[0]));
 }
 
-TEST_CASE("RmsNorm: options and shapes that do not fit say so") {
+TEST_CASE("RmsNorm: wrong options and shapes throw") {
   Cpu::Context ctx(1);
   auto p = RmsNorm{.model_dim = 2}.init<double, Cpu>(ctx, 3, {});
   CHECK(message_of([&] { (void)RmsNorm{}.init<double, Cpu>(ctx, 1, {}); }) ==

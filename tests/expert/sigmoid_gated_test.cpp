@@ -38,7 +38,7 @@ TEST_CASE("SigmoidGated (1): equals loops, with a gate per expert") {
   }
 }
 
-TEST_CASE("SigmoidGated: gradients and promises, alone, in a mixture and as a shared expert") {
+TEST_CASE("SigmoidGated: gradients and conformance, also as a shared expert") {
   const SigmoidGated gated{GatedMlp<Silu>{.model_dim = 4, .hidden_dim = 5}};
   const auto alone = check::conformance<Cpu>(gated, {.items_are_independent = true});
   CHECK_MESSAGE(alone, alone.str());
@@ -48,7 +48,7 @@ TEST_CASE("SigmoidGated: gradients and promises, alone, in a mixture and as a sh
   CHECK_MESSAGE(shared, shared.str());
 }
 
-TEST_CASE("SigmoidGated: slots nobody owns are neither read nor written; slots that lie after those of other kinds") {
+TEST_CASE("SigmoidGated: unused slots stay untouched; slots may start anywhere") {
   const SigmoidGated<Linear> gated{.expert = {.model_dim = 5, .output_dim = 3}};
   const auto broken = broken_promises<double>(gated, [](auto& bank) {
     for (Index i = bank.used(); i < bank.saved.share.size(); ++i) {
@@ -61,7 +61,7 @@ TEST_CASE("SigmoidGated: slots nobody owns are neither read nor written; slots t
   CHECK_MESSAGE(later.empty(), (later.empty() ? "" : later[0]));
 }
 
-TEST_CASE("SigmoidGated: shapes that do not fit say so") {
+TEST_CASE("SigmoidGated: wrong shapes throw") {
   Cpu::Context ctx(1);
   const auto p = SigmoidGated<Linear>{.expert = {.model_dim = 2}}.init<double, Cpu>(ctx, 3, {});
   CHECK(message_of([&] { SigmoidGated<Linear>{.expert = {.model_dim = 2}}.validate(p, 4); }) ==

@@ -43,7 +43,7 @@ Row normed(const P& p, Index e, Row x) {
 
 }  // namespace
 
-TEST_CASE("TransformerExpert (1): equals loops for empty experts, all items on one, 257 experts with few items") {
+TEST_CASE("TransformerExpert (1): equals loops for empty, full and many experts") {
   Cpu::Context ctx(2);
   for (const bool causal : {false, true})
     for (const auto& counts : uneven_counts()) {
@@ -68,7 +68,7 @@ TEST_CASE("TransformerExpert (1): equals loops for empty experts, all items on o
     }
 }
 
-TEST_CASE("TransformerExpert: slots nobody owns are neither read nor written; gradients are added") {
+TEST_CASE("TransformerExpert: unused slots stay untouched; gradients are added") {
   const auto broken = broken_promises<double>(expert(true, true), [](auto& bank) {
     auto& s = bank.saved;
     for (auto* t : {&s.attention_norm.normalized, &s.attention.q, &s.attention.k, &s.attention.v, &s.attention.context,
@@ -78,19 +78,19 @@ TEST_CASE("TransformerExpert: slots nobody owns are neither read nor written; gr
   CHECK_MESSAGE(broken.empty(), (broken.empty() ? "" : broken[0]));
 }
 
-TEST_CASE("TransformerExpert: NaN at a later position reaches no bit of an earlier one, nor of another item") {
+TEST_CASE("TransformerExpert: NaN reaches no earlier position and no other item") {
   for (const bool causal : {false, true}) {
     const auto broken = leaks_of_nan<float>(expert(causal, true), causal);
     CHECK_MESSAGE(broken.empty(), (broken.empty() ? "" : broken[0]));
   }
 }
 
-TEST_CASE("TransformerExpert: slots that lie after those of other kinds") {
+TEST_CASE("TransformerExpert: slots may start after those of other kinds") {
   const auto broken = broken_for_later_slots<double>(expert(true, true));
   CHECK_MESSAGE(broken.empty(), (broken.empty() ? "" : broken[0]));
 }
 
-TEST_CASE("TransformerExpert: gradients, in a mixture that routes whole sequences") {
+TEST_CASE("TransformerExpert: gradients in a mixture with items that are sequences") {
   Cpu::Context ctx(1);
   const SoftmaxTopK gate{
       .scores = {.experts = 2, .length = length}, .mixing = {}, .selection = {.k = 1, .renormalise = false}};
@@ -98,7 +98,7 @@ TEST_CASE("TransformerExpert: gradients, in a mixture that routes whole sequence
   CHECK_MESSAGE(report, report.str());
 }
 
-TEST_CASE("TransformerExpert: experts begin alike when initial.shared says so; options that do not fit say so") {
+TEST_CASE("TransformerExpert: initial.shared gives equal experts; wrong options throw") {
   Cpu::Context ctx(1);
   auto shared = expert(false, true);
   shared.initial.shared = true;

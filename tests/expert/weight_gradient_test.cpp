@@ -66,7 +66,7 @@ void check_underflow(double scale) {
 
 }  // namespace
 
-TEST_CASE("what is stored has the bits of what is added to zeros, also where products underflow to -0") {
+TEST_CASE("weight gradient: storing equals adding to zeros, with underflow") {
   for (const double scale : {1.0, 1e-38, 1e-42, 1e-44}) {
     check_underflow<float, Cpu>(scale);
     check_underflow<float, CpuBf16>(scale);
@@ -75,7 +75,7 @@ TEST_CASE("what is stored has the bits of what is added to zeros, also where pro
   for (const double scale : {1.0, 1e-308, 1e-322}) check_underflow<double, Cpu>(scale);
 }
 
-TEST_CASE("the first gradient into deferred zeros is stored, others are added, as by the equation") {
+TEST_CASE("weight gradient: the first is stored, others are added") {
   Noting::Context ctx(1);
   const Index items = 6, rows = 3, columns = 2;
   const std::vector<Index> offsets{0, 3, 3, 5}, row{4, 0, 2, 5, 4};  // the second expert has no slots
@@ -102,7 +102,7 @@ TEST_CASE("the first gradient into deferred zeros is stored, others are added, a
   CHECK(Noting::written == 0);
 }
 
-TEST_CASE("a gradient that is written already is added to") {
+TEST_CASE("weight gradient: added to a gradient that is already written") {
   Noting::Context ctx(1);
   const std::vector<Index> offsets{0, 1}, row{0};
   const auto a = constant_tensor<double>(ctx, 2.0, 1, 1), dc = constant_tensor<double>(ctx, 3.0, 1, 1);
@@ -111,7 +111,7 @@ TEST_CASE("a gradient that is written already is added to") {
   CHECK(grad(0, 0, 0) == 7);
 }
 
-TEST_CASE("a gradient that is skipped is not computed") {
+TEST_CASE("weight gradient: a skipped gradient is not computed") {
   Noting::Context ctx(1);
   const std::vector<Index> offsets{0, 1}, row{0};
   const auto a = constant_tensor<double>(ctx, 2.0, 1, 1), dc = constant_tensor<double>(ctx, 3.0, 1, 1);

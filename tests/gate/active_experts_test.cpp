@@ -14,7 +14,7 @@
 
 using namespace gatefold;
 
-TEST_CASE("active_experts: the picks of an item, at most all experts") {
+TEST_CASE("active_experts: counts the picks of an item, at most all") {
   CHECK(active_experts(TopK{.k = 3}, 8) == 3);
   CHECK(active_experts(TopK{.k = 3}, 2) == 2);
   CHECK(active_experts(NoisyTop1<>{}, 8) == 1);
@@ -29,7 +29,7 @@ TEST_CASE("active_experts: the picks of an item, at most all experts") {
   CHECK(active_experts(SigmoidTopK{.selection = {.k = 4}}, 8) == 4);
 }
 
-TEST_CASE("ActiveExperts: parameters with elements hold none") {
+TEST_CASE("ActiveExperts: an empty type takes no memory in parameters") {
   static_assert(std::is_empty_v<ActiveExperts<Cpu>>);
   using Gate = Params<SoftmaxTopK, float, Cpu>;
   using Expert = Params<Linear, float, Cpu>;

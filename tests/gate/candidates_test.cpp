@@ -49,7 +49,7 @@ struct Spy {
 
 }  // namespace
 
-TEST_CASE("candidates: a selection sees the items, the logits as rank, and the softmax") {
+TEST_CASE("Candidates: a selection reads items, logits as rank, and softmax") {
   Cpu::Context ctx;
   const ComposedGate<LinearScores, Independent, Spy> gate{.scores = {.model_dim = 3, .experts = 4}};
   const auto params = gate.init<double, Cpu>(ctx, Seed{1});
@@ -61,7 +61,7 @@ TEST_CASE("candidates: a selection sees the items, the logits as rank, and the s
   CHECK(saved.selection.rank.data() == saved.logits.data());
   CHECK(saved.selection.q.data() == saved.probabilities.data());
 
-  SUBCASE("and its adjoints reach x, through the logits where they belong") {
+  SUBCASE("adjoints reach x, through the logits if necessary") {
     // dq constant per row is annihilated by the softmax (rows sum to 1), so dz = drank = 2 and
     // dx = 1 + Σ_e 2 W[d,e]; dW[d,e] = Σ_n 2 x[n,d]; db = 2 N.
     Tensor<double, 2, Cpu> dx(5, 3);
@@ -160,7 +160,7 @@ struct TopP {
 
 }  // namespace
 
-TEST_CASE("rows of a selection that leaves places unused: no place of the plan is taken for a pick") {
+TEST_CASE("row selections: unused places of the plan are no picks") {
   const ComposedGate<LinearScores, Independent, TopP> gate{.scores = {.model_dim = 3, .experts = 4}};
   static_assert(detail_::policy::RowByRow<Independent, TopP, double, Cpu>);
   Cpu::Context ctx(1);
@@ -211,7 +211,7 @@ struct ClaimsAll : TopP {
 
 }  // namespace
 
-TEST_CASE("complete_picks of a selection whose rows leave places unused: the plan says so") {
+TEST_CASE("row selections: unused places with complete_picks throw") {
   const ComposedGate<LinearScores, Independent, ClaimsAll> gate{.scores = {.model_dim = 3, .experts = 4}};
   Cpu::Context ctx(1);
   const auto params = gate.init<double, Cpu>(ctx, Seed{1});

@@ -110,7 +110,7 @@ Balanced balanced() {
 
 }  // namespace
 
-TEST_CASE("ComposedGate (1): scores, then mixing, then selection, against loops") {
+TEST_CASE("ComposedGate (1): scores, then mixing, then selection, equal loops") {
   for (const bool renormalise : {false, true}) {
     Alone a(SoftmaxTopK{.scores = {.model_dim = 5, .experts = 4}, .selection = {.k = 2, .renormalise = renormalise}},
             9);
@@ -133,7 +133,7 @@ TEST_CASE("ComposedGate (1): scores, then mixing, then selection, against loops"
   }
 }
 
-TEST_CASE("ComposedGate: stands alone, gradients of its weights and losses against finite differences") {
+TEST_CASE("ComposedGate: gradients of weights and losses equal finite differences") {
   Alone a(balanced(), 7);
   a.forward();
   const auto c = uniform_tensor<double>(a.ctx, Seed{5}, 1, 14);
@@ -170,8 +170,7 @@ TEST_CASE("ComposedGate: stands alone, gradients of its weights and losses again
   CHECK_MESSAGE(report, report.str());
 }
 
-TEST_CASE(
-    "ComposedGate: the auxiliary values are those of each loss alone, in order, and none on further evaluations") {
+TEST_CASE("ComposedGate: auxiliary values are in order; further evaluations add nothing") {
   Alone a(balanced(), 7);
   a.forward();
   Tensor<double, 1, Cpu> value(1);
@@ -186,8 +185,7 @@ TEST_CASE(
   CHECK(a.saved.auxiliary.size() == 0);
 }
 
-TEST_CASE(
-    "ComposedGate: padding goes to no expert, the others keep their bits; further layers and evaluations keep it") {
+TEST_CASE("ComposedGate: padding gets no expert; other items keep their bits") {
   Alone a(balanced(), 4);
   a.forward();
   const auto expert = values(a.plan.expert);
@@ -209,7 +207,7 @@ TEST_CASE(
   CHECK_FALSE(at_layer(without_auxiliary(a.extra), 1).count_auxiliary);
 }
 
-TEST_CASE("ComposedGate: padding goes to no expert, also where items are mixed") {
+TEST_CASE("ComposedGate: padding gets no expert, also after a mixing") {
   Alone a(ComposedGate<LinearScores, TokenSimilarity, TopK>{.scores = {.model_dim = 5, .experts = 4},
                                                             .selection = {.k = 2}},
           6);
@@ -220,7 +218,7 @@ TEST_CASE("ComposedGate: padding goes to no expert, also where items are mixed")
   CHECK(a.plan.offsets(4) == 8);
 }
 
-TEST_CASE("ComposedGate: NaN in padded rows reaches no output and no gradient (transformers #45621, pytorch #193633)") {
+TEST_CASE("ComposedGate: NaN in padding reaches nothing (transformers #45621, pytorch #193633)") {
   Cpu::Context ctx(1);
   const Mixture layer{balanced(), Mlp<Silu>{.model_dim = 5, .hidden_dim = 3}};
   auto padded = pass<double>(ctx, layer, 6);
@@ -283,7 +281,7 @@ void check_infer(const Gate& gate, const Extra<Gate, float, Cpu>& extra, Index i
 
 }  // namespace
 
-TEST_CASE("ComposedGate: infer makes the plan of forward, bit for bit, and keeps nothing") {
+TEST_CASE("ComposedGate: infer builds the plan of forward") {
   const std::vector<float> mask{1, 0, 1, 1, 0, 1, 1, 1, 1, 1, 0};
   for (const Index experts : {1, 4, 19, 64})
     for (const bool padded : {false, true}) {
@@ -312,7 +310,7 @@ TEST_CASE("ComposedGate: infer makes the plan of forward, bit for bit, and keeps
     }
 }
 
-TEST_CASE("ComposedGate: rows in one pass give the bits of mixing and selection one after the other") {
+TEST_CASE("ComposedGate: one pass over rows equals mixing, then selection") {
   Cpu::Context ctx(2);
   for (const Index experts : {1, 8, 16, 21, 64}) {
     const Index k = std::min<Index>(experts, 2);
@@ -332,8 +330,7 @@ TEST_CASE("ComposedGate: rows in one pass give the bits of mixing and selection 
   }
 }
 
-TEST_CASE(
-    "ComposedGate: where all parts may skip the adjoint of the items, the gradients are the same bits without it") {
+TEST_CASE("ComposedGate: skipping the items' adjoint changes no other gradient") {
   const auto same = [](auto alone) {
     static_assert(detail_::hook::any::items_adjoint_is_optional<decltype(alone.gate)>());
     alone.extra.selection = {};
@@ -360,7 +357,7 @@ TEST_CASE(
   static_assert(!detail_::hook::any::items_adjoint_is_optional<ComposedGate<LinearScores, TokenSimilarity, TopK>>());
 }
 
-TEST_CASE("ComposedGate: options and shapes that do not fit say so") {
+TEST_CASE("ComposedGate: wrong options and shapes throw") {
   Alone a(balanced(), 4);
   const auto validate = [&](Index items) { return message_of([&] { a.gate.validate(a.params, items, a.extra); }); };
   CHECK(validate(4) == "no ArgumentError");
@@ -375,7 +372,7 @@ TEST_CASE("ComposedGate: options and shapes that do not fit say so") {
   CHECK(validate(4) == "LinearScores: params.weight: expected [5, 4], got [5, 3]");
 }
 
-TEST_CASE("ComposedGate: knows its experts, takes its model dimension from the experts") {
+TEST_CASE("ComposedGate: gets its model dimension from the experts") {
   const SoftmaxTopK gate{.scores = {.experts = 6}, .selection = {.k = 3, .renormalise = false}};
   CHECK(count_experts(gate) == 6);
   const auto filled = with_model_dim(gate, 10);
@@ -384,7 +381,7 @@ TEST_CASE("ComposedGate: knows its experts, takes its model dimension from the e
   CHECK_FALSE(filled.selection.renormalise);
 }
 
-TEST_CASE("ComposedGate: gradients and promises with every selection and loss together") {
+TEST_CASE("ComposedGate: gradients and conformance with every selection and loss") {
   const auto with = [](auto gate) {
     const auto report = check::conformance<Cpu>(Mixture{gate, Mlp<Silu>{.model_dim = 5, .hidden_dim = 3}});
     CHECK_MESSAGE(report, report.str());
@@ -394,7 +391,7 @@ TEST_CASE("ComposedGate: gradients and promises with every selection and loss to
       .scores = {.experts = 3}, .auxiliary = {ZLoss{.weight = 0.5}, Balance{.weight = 0.5, .per_pick = true}}});
 }
 
-TEST_CASE("ComposedGate: without experts around it, fills mixing and selection from its scores") {
+TEST_CASE("ComposedGate: without experts, mixing and selection get the scores' sizes") {
   Cpu::Context ctx(1);
   using Gate = ComposedGate<LinearScores, TokenSimilarity, NoisyTopK<>>;
   const Gate gate{.scores = {.model_dim = 2, .experts = 3, .length = 2}, .mixing = {.learned_metric = true}};
@@ -413,7 +410,7 @@ TEST_CASE("ComposedGate: without experts around it, fills mixing and selection f
         "Gate.forward: extra.valid: expected [5], got [2]");
 }
 
-TEST_CASE("ComposedGate: in one pass with the scores or after them, the same plan") {
+TEST_CASE("ComposedGate: a fused pass with the scores gives equal plans") {
   static_assert(detail_::policy::RowAnywhere<Independent, TopK, double, Cpu>);
   static_assert(detail_::policy::RowByRow<Independent, NumberedTopK, double, Cpu>);
   static_assert(!detail_::policy::RowAnywhere<Independent, NumberedTopK, double, Cpu>);
@@ -448,7 +445,7 @@ TEST_CASE("ComposedGate: in one pass with the scores or after them, the same pla
   }
 }
 
-TEST_CASE("ComposedGate: what a mixing says to rank by has a row for each item and a column for each expert") {
+TEST_CASE("ComposedGate: a mixing's rank must have shape [N, E]") {
   Alone a(ComposedGate{LinearScores{.model_dim = 5, .experts = 4}, RanksOneFewer{}, TopK{.k = 2}}, 9);
   CHECK(message_of([&] { a.forward(); }) == "Gate: rank(z, saved) of the mixing: expected [9, 4], got [8, 4]");
 }

@@ -41,7 +41,7 @@ struct RoundRobin {
 
 }  // namespace
 
-TEST_CASE("Gate: the concept accepts gates and nothing else") {
+TEST_CASE("Gate: the concept accepts only gates") {
   CHECK(detail_::policy::Gate<SoftmaxTopK, float, Cpu>);
   CHECK(detail_::policy::Gate<SoftmaxDense, double, Cpu>);
   CHECK(detail_::policy::Gate<WithAuxiliary<SoftmaxTopK, Balance, ZLoss>, float, Cpu>);
@@ -53,7 +53,7 @@ TEST_CASE("Gate: the concept accepts gates and nothing else") {
   CHECK_FALSE(detail_::policy::GateTypes<LinearScores, float, Cpu>);
 }
 
-TEST_CASE("Gate: one of your own works in a mixture") {
+TEST_CASE("Gate: a user-defined gate works in a mixture") {
   Cpu::Context ctx(1);
   auto p = pass<double>(ctx, Mixture{RoundRobin{}, Linear{.model_dim = 3}}, 6);
   p.forward();
@@ -68,7 +68,7 @@ TEST_CASE("Gate: one of your own works in a mixture") {
   CHECK_MESSAGE(report, report.str());
 }
 
-TEST_CASE("Gate: an item without any pick gets 0 and gives gradient 0, whatever unused slots hold (k = 0 rows)") {
+TEST_CASE("Gate: an item without picks has output and gradient 0") {
   Cpu::Context ctx(1);
   auto clean = pass<double>(ctx, Mixture{RoundRobin{}, Linear{.model_dim = 3}}, 8),
        poisoned = pass<double>(ctx, Mixture{RoundRobin{}, Linear{.model_dim = 3}}, 8);

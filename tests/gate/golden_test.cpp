@@ -26,7 +26,7 @@ TEST_CASE("golden: Dense") {
   gate_agrees("dense", [](Golden& g) { return SoftmaxDense{.scores = {.experts = g.extent("experts")}}; });
 }
 
-TEST_CASE("golden: TopK with importance, GShard, balance and z loss; padding and ties") {
+TEST_CASE("golden: TopK with four auxiliary losses, padding and ties") {
   gate_agrees("top_k_losses", [](Golden& g) {
     return WithAuxiliary<SoftmaxTopK, Importance, GShard, Balance, ZLoss>{
         .scores = {.experts = g.extent("experts")},
@@ -35,7 +35,7 @@ TEST_CASE("golden: TopK with importance, GShard, balance and z loss; padding and
   });
 }
 
-TEST_CASE("golden: NoisyTop1, also of items that are sequences of patches") {
+TEST_CASE("golden: NoisyTop1, also with items that are patch sequences") {
   for (const char* file : {"noisy_top_1", "noisy_top_1_reference"})
     gate_agrees(
         file,

@@ -54,7 +54,7 @@ struct WithIds {
 
 }  // namespace
 
-TEST_CASE("HashGate (1), (2): k distinct experts by the hash of the id, weight 1/k, any expert count") {
+TEST_CASE("HashGate (1), (2): k distinct experts with weight 1/k") {
   const Ids ids{0, 1, 2, 3, 1000, 50256, 1, 0, Index(1) << 40};
   for (const Index count : {1, 2, 5, 257})
     for (const Index k : {Index(1), Index(2), count}) {
@@ -77,7 +77,7 @@ TEST_CASE("HashGate (1), (2): k distinct experts by the hash of the id, weight 1
     }
 }
 
-TEST_CASE("HashGate: tokens spread evenly over experts and over pairs; another seed spreads them otherwise") {
+TEST_CASE("HashGate: tokens spread evenly; the seed changes the experts") {
   Ids ids(16000);
   for (std::size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<Index>(i);
   const auto plan = route({.count = 8, .k = 2}, ids), other = route({.count = 8, .k = 2, .seed = {1}}, ids);
@@ -97,7 +97,7 @@ TEST_CASE("HashGate: tokens spread evenly over experts and over pairs; another s
   CHECK(std::abs(double(moved) / 16000 - 7.0 / 8) < 0.013);  // five standard deviations
 }
 
-TEST_CASE("HashGate: a negative id goes to no expert, and a NaN item stays alone") {
+TEST_CASE("HashGate: negative ids get no expert; NaN reaches one item") {
   Cpu::Context ctx(1);
   Mixture mixture{HashGate{.count = 3, .k = 2}, Mlp<Relu>{.model_dim = 2, .hidden_dim = 4}};
   const Ids ids{4, -1, 4, 9};
@@ -116,7 +116,7 @@ TEST_CASE("HashGate: a negative id goes to no expert, and a NaN item stays alone
   for (Index n = 0; n < 4; ++n) CHECK((n == 2 ? std::isnan(u(n, 0)) : u(n, 0) == clean(n, 0)));
 }
 
-TEST_CASE("HashGate: gradients of the experts and promises; an item's output depends on its own id alone") {
+TEST_CASE("HashGate: gradients and conformance; outputs depend on one id") {
   for (const Index k : {1, 2}) {
     const auto report = check::conformance<Cpu>(Mixture{HashGate{.count = 3, .k = k}, Linear{.model_dim = 3}},
                                                 {.items_are_independent = true}, WithIds{});
@@ -124,7 +124,7 @@ TEST_CASE("HashGate: gradients of the experts and promises; an item's output dep
   }
 }
 
-TEST_CASE("HashGate: options and shapes that do not fit say so") {
+TEST_CASE("HashGate: wrong options and shapes throw") {
   const Ids ids{1, 2};
   const HashGate::Extra<double, Cpu> extra{View<const Index, 1, Cpu>(ids)};
   const auto asks = [&](const HashGate& gate, Index items) {

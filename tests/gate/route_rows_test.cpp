@@ -52,14 +52,14 @@ struct Pick {
 
 }  // namespace
 
-TEST_CASE("RouteRow: the choice comes before the mixing, which may write where it ranked, weights after it") {
+TEST_CASE("RouteRow: chooses before mixing and computes weights after it") {
   Cpu::Context ctx(1);
   std::string log;
   Cpu::for_rows(ctx, 1, functor::RouteRow{Mix{&log}, Pick{&log}});
   CHECK(log == "choose 0;mix 0;weigh 0;");
 }
 
-TEST_CASE("RouteRowAnywhere: q in its row, or where the logits stand") {
+TEST_CASE("RouteRowAnywhere: writes q to its row or over the logits") {
   Tensor<double, 2, Cpu> q(2, 1);
   std::string log;
   double z[] = {3};
@@ -74,7 +74,7 @@ TEST_CASE("RouteRowAnywhere: q in its row, or where the logits stand") {
   CHECK(z[0] == 6);
 }
 
-TEST_CASE("RouteRowBackward: dq of a row begins at 0, or at what stands there") {
+TEST_CASE("RouteRowBackward: dq starts at 0 or at given values") {
   Cpu::Context ctx(1);
   for (const bool accumulate : {false, true}) {
     Tensor<double, 2, Cpu> dq(1, 2);

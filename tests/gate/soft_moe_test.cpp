@@ -101,7 +101,7 @@ struct Sequences {
 
 }  // namespace
 
-TEST_CASE("SoftMoe (1)-(3): equals loops, for each preset, experts 1, 3, 257, one sequence and several") {
+TEST_CASE("SoftMoe (1)-(3): equals loops for each preset") {
   Cpu::Context ctx(1);
   for (const SoftMoe& gate : presets)
     for (const Index experts : {1, 3, 257}) {
@@ -120,7 +120,7 @@ TEST_CASE("SoftMoe (1)-(3): equals loops, for each preset, experts 1, 3, 257, on
     }
 }
 
-TEST_CASE("SoftMoe (2), (3): dispatch sums to 1 over items, combine over slots; equal logits give even weights") {
+TEST_CASE("SoftMoe (2), (3): dispatch and combine weights sum to 1") {
   Cpu::Context ctx(1);
   auto m = run(ctx, {}, 3, 6);
   m.extra.length = 3;
@@ -144,7 +144,7 @@ TEST_CASE("SoftMoe (2), (3): dispatch sums to 1 over items, combine over slots; 
   }
 }
 
-TEST_CASE("SoftMoe: gradients and promises under heavy ball, for each preset; with sequences and padding") {
+TEST_CASE("SoftMoe: gradients and conformance for each preset, with padding") {
   for (const SoftMoe& gate : presets) {
     for (const bool padded : {false, true}) {
       CAPTURE(padded);
@@ -165,7 +165,7 @@ TEST_CASE("SoftMoe: permuting the items of a sequence permutes the outputs") {
   for (Index n = 0; n < 5; ++n) CHECK(difference(row_of(permuted.y, n), row_of(m.y, order[n])) <= 1e-13);
 }
 
-TEST_CASE("SoftMoe: a sequence has the same bits alone and among others, also where they are NaN") {
+TEST_CASE("SoftMoe: a sequence has the same bits in any batch") {
   Cpu::Context ctx(1);
   auto alone = run(ctx, {}, 3, 3), among = run(ctx, {}, 3, 9);
   among.extra.length = 3;
@@ -177,7 +177,7 @@ TEST_CASE("SoftMoe: a sequence has the same bits alone and among others, also wh
   CHECK(std::isnan(among.y(0, 0)));
 }
 
-TEST_CASE("SoftMoe: padding reaches nothing, even NaN, and its output is 0") {
+TEST_CASE("SoftMoe: padding with NaN reaches nothing; its output is 0") {
   Cpu::Context ctx(1);
   for (const SoftMoe& gate : presets) {
     auto shorter = run(ctx, gate, 3, 4), padded = run(ctx, gate, 3, 6);
@@ -209,7 +209,7 @@ TEST_CASE("SoftMoe: padding reaches nothing, even NaN, and its output is 0") {
   }
 }
 
-TEST_CASE("SoftMoe: a sequence that is padding throughout, and one item alone") {
+TEST_CASE("SoftMoe: sequences with only padding, or one item, work") {
   Cpu::Context ctx(1);
   auto m = run(ctx, {}, 3, 4);
   const std::vector<double> valid{0, 0, 1, 0};
@@ -232,7 +232,7 @@ TEST_CASE("SoftMoe: zero items and zero slots give no NaN") {
   }
 }
 
-TEST_CASE("SoftMoe: φ starts as N(0, 1/D), σ at 1") {
+TEST_CASE("SoftMoe: φ starts as N(0, 1/D), σ as 1") {
   Cpu::Context ctx(1);
   const auto p = SoftMoe{.model_dim = 50, .count = 20, .slots = 20}.init<double, Cpu>(ctx, Seed{1});
   CHECK(p.scale(0) == 1);
@@ -245,7 +245,7 @@ TEST_CASE("SoftMoe: φ starts as N(0, 1/D), σ at 1") {
   CHECK(square == doctest::Approx(1.0 / 50).epsilon(0.05).scale(0));
 }
 
-TEST_CASE("SoftMoe: options and shapes that do not fit say so") {
+TEST_CASE("SoftMoe: wrong options and shapes throw") {
   Cpu::Context ctx(1);
   CHECK(with_experts(with_model_dim(SoftMoe{}, 6), 4).count == 4);
   CHECK(with_model_dim(SoftMoe{}, 6).model_dim == 6);

@@ -73,8 +73,7 @@ auto row_of(const auto& t, Index n) { return naive::row(t, n); }
 
 }  // namespace
 
-TEST_CASE(
-    "Attention (1): equals softmax loops, causal or not, padded or not, any heads, and keeps log-sum-exp and entropy") {
+TEST_CASE("Attention (1): outputs, log-sum-exp and entropy equal softmax loops") {
   Cpu::Context ctx(2);
   // The last sequence of the second mask is all padding; the third begins with padding, so that causal rows see
   // nothing.
@@ -95,8 +94,7 @@ TEST_CASE(
         }
 }
 
-TEST_CASE("Attention (1): equals softmax loops across block borders, with the same bits on 1, 2, 3, 8 threads" *
-          doctest::skip(support::slow_build)) {
+TEST_CASE("Attention (1): equals loops across blocks, with any threads" * doctest::skip(support::slow_build)) {
   for (const bool causal : {true, false})
     for (const Index length : {100, 300, 600}) {
       CAPTURE(causal);
@@ -122,7 +120,7 @@ TEST_CASE("Attention (1): equals softmax loops across block borders, with the sa
     }
 }
 
-TEST_CASE("Attention: a row without any key it may see gives 0") {
+TEST_CASE("Attention: a row without visible keys gives 0") {
   Cpu::Context ctx(1);
   auto p = pass<double>(ctx, Attention{.model_dim = 4, .heads = 2}, 6);
   const std::vector<double> mask{0, 1, 1, 0, 0, 0};
@@ -134,7 +132,7 @@ TEST_CASE("Attention: a row without any key it may see gives 0") {
   CHECK(trace.valid.data() == mask.data());  // a gate that follows this attention leaves out the same keys
 }
 
-TEST_CASE("Attention: a later token never changes an earlier output, not a bit, and gets no gradient from it") {
+TEST_CASE("Attention: a later token changes no earlier output") {
   Cpu::Context ctx(1);
   for (const float garbage : {100.f, std::numeric_limits<float>::quiet_NaN()}) {
     auto clean = pass<float>(ctx, Attention{.model_dim = 6, .heads = 2}, 20),
@@ -155,7 +153,7 @@ TEST_CASE("Attention: a later token never changes an earlier output, not a bit, 
     for (Index d = 0; d < 6; ++d) CHECK((p.dx(n, d) == 0) == (n >= 13));
 }
 
-TEST_CASE("Attention: two sequences never mix, not a bit") {
+TEST_CASE("Attention: two sequences never mix, bit for bit") {
   Cpu::Context ctx(1);
   for (const bool causal : {true, false}) {
     const Attention attention{.model_dim = 6, .heads = 2, .causal = causal};
@@ -173,7 +171,7 @@ TEST_CASE("Attention: two sequences never mix, not a bit") {
   }
 }
 
-TEST_CASE("Attention: what stands in a padded item reaches no other item and no gradient (transformers #45621)") {
+TEST_CASE("Attention: padding reaches no other item or gradient (transformers #45621)") {
   Cpu::Context ctx(1);
   const std::vector<float> mask{1, 1, 0, 1, 1, 1, 1, 0};
   const Attention attention{.model_dim = 6, .heads = 3, .causal = false};
@@ -206,7 +204,7 @@ TEST_CASE("Attention: scores of ±1000 do not overflow") {
   CHECK(values(p.saved.branch.log_sum_exp) == std::vector<double>{1600, 1600});
 }
 
-TEST_CASE("Attention: gradients and promises") {
+TEST_CASE("Attention: gradients and conformance") {
   for (const bool causal : {true, false})
     for (const Index heads : {1, 2}) {
       const auto report = check::conformance<Cpu>(Attention{.model_dim = 4, .heads = heads, .causal = causal});
@@ -224,7 +222,7 @@ TEST_CASE("Attention: gradients and promises") {
     }
 }
 
-TEST_CASE("Attention: the trace gives the probabilities of (1), one per head and pair") {
+TEST_CASE("Attention: the trace returns the probabilities of (1)") {
   Cpu::Context ctx(1);
   auto p = pass<double>(ctx, Attention{.model_dim = 6, .heads = 2}, 8);
   p.extra.length = 4;
@@ -252,7 +250,7 @@ TEST_CASE("Attention: the trace gives the probabilities of (1), one per head and
   CHECK(difference(values(p.y), u) <= 1e-13);
 }
 
-TEST_CASE("Attention: takes the adjoint of its trace back") {
+TEST_CASE("Attention: backward accepts the adjoint of the trace") {
   Cpu::Context ctx(1);
   const Attention attention{.model_dim = 6, .heads = 2};
   auto p = pass<double>(ctx, attention, 8);
@@ -287,11 +285,11 @@ TEST_CASE("Attention: takes the adjoint of its trace back") {
   CHECK_MESSAGE(report, report.str());
 }
 
-TEST_CASE("Attention: shapes and what was saved that do not fit say so before backward writes anything") {
+TEST_CASE("Attention: wrong shapes or saved throw before backward writes") {
   check_backward_refuses("Attention", Attention{.model_dim = 6, .heads = 2}, "saved.q: expected [10, 6], got [0, 0]");
 }
 
-TEST_CASE("Attention: options and shapes that do not fit say so before anything is written") {
+TEST_CASE("Attention: wrong options or shapes throw before any write") {
   Cpu::Context ctx(1);
   CHECK(message_of([&] { (void)Attention{}.init<float, Cpu>(ctx, {}); }) ==
         "Attention: model_dim: expected at least 1, got 0");

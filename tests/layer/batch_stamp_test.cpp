@@ -52,7 +52,7 @@ std::string said_to_another_batch(const L& layer) {
 
 }  // namespace
 
-TEST_CASE("saved of another batch of the same size is refused in all builds") {
+TEST_CASE("BatchStamp: saved of another batch of equal size is refused") {
   const Mixture mixture{SoftmaxTopK{.scores = {.experts = 3}, .selection = {.k = 1}}, Linear{.model_dim = kDim}};
   CHECK(said_to_another_batch(Residual{update::Nesterov{}, mixture}) == refused("Residual.backward"));
   CHECK(said_to_another_batch(Stack{Residual{update::Nesterov{}, mixture}, 2}) == refused("Stack.backward"));
@@ -77,7 +77,7 @@ TEST_CASE("saved of another batch of the same size is refused in all builds") {
   CHECK(message_of(backward) == "no ArgumentError");
 }
 
-TEST_CASE("saved of nothing, of other items or of another width is refused in all builds") {
+TEST_CASE("BatchStamp: saved of another shape is refused") {
   Cpu::Context ctx(1);
   const Tensor<float, 2, Cpu> x(7, 5), fewer(3, 5), wider(7, 6);
   const Tensor<Index, 1, Cpu> ids(7);
@@ -91,7 +91,7 @@ TEST_CASE("saved of nothing, of other items or of another width is refused in al
 }
 
 #ifndef NDEBUG
-TEST_CASE("every element and every place of an element is in the stamp; where the items stand is not") {
+TEST_CASE("BatchStamp: covers every value and its position, not the address") {
   Cpu::Context ctx(1);
   for (const Index columns : {1, 2, 5, 8}) {
     auto x = uniform_tensor<float>(ctx, Seed{1}, 1, 3, columns);

@@ -35,7 +35,7 @@ auto feed_forward(Index width = 4) {
 
 }  // namespace
 
-TEST_CASE("Block (1): equals the attention, then the layer, bit for bit, forward and backward") {
+TEST_CASE("Block (1): equals attention, then the layer, bit for bit") {
   Cpu::Context ctx(1);
   auto block = pass<float>(ctx, Block{attention(), feed_forward()}, 12);
   auto first = pass<float>(ctx, attention(), 12);
@@ -62,7 +62,7 @@ TEST_CASE("Block (1): equals the attention, then the layer, bit for bit, forward
   CHECK(same_bits(values(block.grads), values(first.grads, second.grads)));
 }
 
-TEST_CASE("Block: extra inputs reach the attention and the layer, in every block of a stack") {
+TEST_CASE("Block: extra inputs reach attention and layer in every block") {
   Cpu::Context ctx(1);
   auto p = pass<float>(ctx, Stack{Block{attention(), feed_forward()}, 2}, 8);
   const std::vector<float> mask{1, 1, 1, 0, 1, 1, 0, 0};
@@ -87,7 +87,7 @@ TEST_CASE("Block: extra inputs reach the attention and the layer, in every block
   CHECK(!same_bits(values(inferred), values(p.y)));
 }
 
-TEST_CASE("Block: a further evaluation counts no auxiliary loss") {
+TEST_CASE("Block: further evaluations count no auxiliary loss") {
   Cpu::Context ctx(1);
   auto p = pass<float>(ctx, Block{attention(), feed_forward()}, 6);
   p.extra = without_auxiliary(p.extra);
@@ -95,7 +95,7 @@ TEST_CASE("Block: a further evaluation counts no auxiliary loss") {
   CHECK(p.saved.layer.calls[0].branch.gate.auxiliary.size() == 0);
 }
 
-TEST_CASE("Block: the carry is the layer's; names say which half") {
+TEST_CASE("Block: has the layer's carry; names contain the half") {
   Cpu::Context ctx(1);
   auto p = pass<float>(ctx, Block{attention(), feed_forward()}, 3);
   CHECK(values(p.carry).size() == 12);
@@ -105,7 +105,7 @@ TEST_CASE("Block: the carry is the layer's; names say which half") {
   CHECK(names.back() == "layer.branch.branch.expert.down_bias");
 }
 
-TEST_CASE("Block: widths and shapes that do not fit say so before anything is written") {
+TEST_CASE("Block: wrong widths or shapes throw before any write") {
   Cpu::Context ctx(1);
   CHECK(message_of([&] {
           (void)Block{attention(), feed_forward(6)}.init<float, Cpu>(ctx, {});
@@ -134,7 +134,7 @@ TEST_CASE("Block: widths and shapes that do not fit say so before anything is wr
         "HeavyBall: carry.p: expected [8, 4], got [8, 3]");
 }
 
-TEST_CASE("Block: gradients and promises, alone and in a stack, with sequences and padding") {
+TEST_CASE("Block: gradients and conformance, with sequences and padding") {
   const auto report = check::conformance<Cpu>(Block{attention(), feed_forward()}, {.gradients = {.items = 6}});
   CHECK_MESSAGE(report, report.str());
   Cpu::Context ctx(1);

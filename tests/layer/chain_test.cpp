@@ -46,7 +46,7 @@ std::vector<double> linear(const P& p, const std::vector<double>& x) {
 
 }  // namespace
 
-TEST_CASE("Chain (1): two heavy-ball layers share one momentum, the layer between does not touch it, in loops") {
+TEST_CASE("Chain (1): heavy-ball layers share one momentum across another layer") {
   Cpu::Context ctx(2);
   auto p = pass<double>(ctx, Chain{heavy(0.6, 1.25), plain(), heavy(0.3, 2)}, 7);
   fill_uniform(ctx, Seed{9}, -1, 1, std::get<1>(p.carry.states).p);
@@ -76,7 +76,7 @@ TEST_CASE("Chain (1): two heavy-ball layers share one momentum, the layer betwee
   CHECK(difference(values(p.carry), momentum) <= 1e-13);
 }
 
-TEST_CASE("Chain (1): layers of different widths, experts and branches among them, in loops") {
+TEST_CASE("Chain (1): layers of different kinds and widths equal loops") {
   Cpu::Context ctx(2);
   auto p = pass<double>(
       ctx, Chain{Linear{.model_dim = 3, .output_dim = 4}, plain(), Linear{.model_dim = 4, .output_dim = 2}}, 7);
@@ -95,7 +95,7 @@ TEST_CASE("Chain (1): layers of different widths, experts and branches among the
   CHECK(difference(values(p.y), y) <= 1e-13);
 }
 
-TEST_CASE("Chain: two equal layers are a stack of two, bit for bit") {
+TEST_CASE("Chain: two equal layers equal a stack of two") {
   Cpu::Context ctx(1);
   auto chain = pass<float>(ctx, Chain{mixed(), mixed()}, 9);
   auto stack = pass<float>(ctx, Stack{mixed(), 2}, 9);
@@ -108,7 +108,7 @@ TEST_CASE("Chain: two equal layers are a stack of two, bit for bit") {
   CHECK(same_bits(chain.outcome(), stack.outcome()));
 }
 
-TEST_CASE("Chain: a stack and a layer share their momentum; tokens and items do not") {
+TEST_CASE("Chain: a stack and a layer share their momentum") {
   Cpu::Context ctx(1);
   auto shared = pass<float>(ctx, Chain{Stack{mixed(), 2}, heavy(0.5, 1)}, 3);
   CHECK(std::tuple_size_v<decltype(shared.carry.states)> == 2);
@@ -121,7 +121,7 @@ TEST_CASE("Chain: a stack and a layer share their momentum; tokens and items do 
   CHECK(rows == std::vector<Index>{6, 3});
 }
 
-TEST_CASE("joined: the layers of two chains are those of one; a chain inside a chain keeps its states to itself") {
+TEST_CASE("joined_chain: equals one chain of all layers") {
   Cpu::Context ctx(1);
   const Chain first{heavy(0.5, 1), Linear{.model_dim = 4}}, second{heavy(0.5, 1), Linear{.model_dim = 4}};
   auto one = pass<float>(ctx, joined_chain(first, second), 3);
@@ -136,7 +136,7 @@ TEST_CASE("joined: the layers of two chains are those of one; a chain inside a c
   CHECK(states == 2);
 }
 
-TEST_CASE("Chain: infer gives the bits of forward, carry included, and keeps nothing") {
+TEST_CASE("Chain: infer returns the bits of forward, including the carry") {
   Cpu::Context ctx(1);
   const Chain chain{Linear{.model_dim = 3, .output_dim = 4}, Stack{mixed(), 2}, heavy(0.3, 2),
                     Linear{.model_dim = 4, .output_dim = 1}};
@@ -147,7 +147,7 @@ TEST_CASE("Chain: infer gives the bits of forward, carry included, and keeps not
   CHECK(b.saved.between[0].size() == 0);
 }
 
-TEST_CASE("Chain: names carry the layer's number; all mixtures are shown in depth order") {
+TEST_CASE("Chain: names contain the layer number; mixtures are in order") {
   Cpu::Context ctx(1);
   auto p = pass<float>(ctx, Chain{Linear{.model_dim = 4}, Stack{mixed(), 2}, mixed()}, 5);
   std::vector<std::string> names;
@@ -163,7 +163,7 @@ TEST_CASE("Chain: names carry the layer's number; all mixtures are shown in dept
                                           std::get<2>(p.saved.layers).calls[0].plan.weight.data()});
 }
 
-TEST_CASE("Chain: every layer takes its own extra inputs") {
+TEST_CASE("Chain: every layer receives its own extra inputs") {
   Cpu::Context ctx(1);
   const Attention attention{.model_dim = 4, .causal = false};
   auto p = pass<float>(ctx, Chain{attention, attention}, 6);
@@ -174,7 +174,7 @@ TEST_CASE("Chain: every layer takes its own extra inputs") {
   CHECK(std::get<1>(p.saved.layers).branch.length == 2);
 }
 
-TEST_CASE("Chain: a model dimension that a later layer left 0 is that of the layer before, one that is given stays") {
+TEST_CASE("Chain: a model dimension of 0 is deduced from before") {
   Cpu::Context ctx(1);
   const Linear narrow{.model_dim = 4, .output_dim = 6};
   const auto chain = [&](Index dim) {
@@ -191,7 +191,7 @@ TEST_CASE("Chain: a model dimension that a later layer left 0 is that of the lay
         "Chain: layers.1.in_dim: expected 6 (the out_dim of the layer before), got 8");
 }
 
-TEST_CASE("Chain: widths that do not meet say so") {
+TEST_CASE("Chain: widths that do not match throw") {
   Cpu::Context ctx(1);
   const Chain conflict{Linear{.model_dim = 3, .output_dim = 4}, Linear{.model_dim = 5}};
   CHECK(message_of([&] { (void)conflict.init<float, Cpu>(ctx, {}); }) ==
@@ -203,7 +203,7 @@ TEST_CASE("Chain: widths that do not meet say so") {
         "Chain: layers.2.out_dim: expected 4 (layers.0 shares its state: one update rule, one width), got 3");
 }
 
-TEST_CASE("Chain: a last layer whose parameters do not fit says so, and nothing has changed") {
+TEST_CASE("Chain: wrong parameters of the last layer throw before writing") {
   Cpu::Context ctx(1);
   auto p = pass<float>(ctx, Chain{mixed(), heavy(0.5, 1), Linear{.model_dim = 4}}, 5);
   fill(ctx, std::get<1>(p.carry.states).p.view(), 3);
@@ -222,7 +222,7 @@ TEST_CASE("Chain: a last layer whose parameters do not fit says so, and nothing 
   CHECK(message_of([&] { q.forward(); }) == "Chain.forward: y: expected [5, 4], got [4, 4]");
 }
 
-TEST_CASE("Chain: gradients and promises of unlike layers together") {
+TEST_CASE("Chain: gradients and conformance of different layers together") {
   const auto report = check::conformance<Cpu>(Chain{Linear{.model_dim = 3, .output_dim = 4}, Stack{mixed(), 2}, plain(),
                                                     heavy(0.3, 2), Linear{.model_dim = 4, .output_dim = 1}},
                                               {.items_are_independent = true});

@@ -42,7 +42,7 @@ auto transformer(Index dim, Index hidden, Index experts, Index depth) {
 
 }  // namespace
 
-TEST_CASE("(1): as many as a model that is stored has") {
+TEST_CASE("count_parameters (1): equals the size of the stored model") {
   CHECK(count_parameters(Mlp<Gelu>{.model_dim = 4, .hidden_dim = 6}) == 2 * 4 * 6 + 6 + 4);
   const auto model = transformer(8, 12, 3, 2);
   CHECK(count_parameters(model) == stored(model));
@@ -55,7 +55,7 @@ TEST_CASE("(1): as many as a model that is stored has") {
   CHECK(count_parameters(mixed) == stored(mixed));
 }
 
-TEST_CASE("a loss that learns is counted with its model, one that does not is nothing") {
+TEST_CASE("count_parameters: includes the parameters of a loss") {
   const Embedding embedding{.vocabulary = 9, .model_dim = 4};
   const StreamedCrossEntropy apart{.vocabulary = 9, .model_dim = 4},
       tied{.vocabulary = 9, .model_dim = 4, .tied = true};
@@ -65,12 +65,12 @@ TEST_CASE("a loss that learns is counted with its model, one that does not is no
   CHECK(count_parameters(embedding, CrossEntropy{}) == 9 * 4);
 }
 
-TEST_CASE("a model that no machine could hold is counted") {
+TEST_CASE("count_parameters: works for models larger than memory") {
   const Index dim = 16384, hidden = 4 * dim, experts = 2048, depth = 128;
   CHECK(count_parameters(transformer(dim, hidden, experts, depth)) ==
         depth * (4 * dim * dim + 4 * dim + (dim + 1) * experts + experts * (2 * dim * hidden + hidden + dim)));
 }
 
-TEST_CASE("options that do not fit are said") {
+TEST_CASE("count_parameters: wrong options throw") {
   CHECK_THROWS_AS(count_parameters(transformer(7, 4, 2, 1)), ArgumentError);
 }

@@ -39,7 +39,7 @@ struct WithNoise {
 
 }  // namespace
 
-TEST_CASE("Dropout (1): ξ ⊙ branch(x) / (1 − rate), with numbers of the stream; its adjoint") {
+TEST_CASE("Dropout (1): equals ξ ⊙ branch(x) / (1 − rate)") {
   Cpu::Context ctx(2);
   for (const double rate : {0.1, 0.5, 0.8}) {
     auto p = pass<double>(ctx, Dropout{rate, linear}, 9);
@@ -61,7 +61,7 @@ TEST_CASE("Dropout (1): ξ ⊙ branch(x) / (1 − rate), with numbers of the str
   }
 }
 
-TEST_CASE("Dropout: without noise, and with rate 0, the bits and parameters of the branch alone") {
+TEST_CASE("Dropout: without noise or rate it equals the branch") {
   Cpu::Context ctx(1);
   auto branch = pass<float>(ctx, mixture(), 9);
   branch.forward();
@@ -82,7 +82,7 @@ TEST_CASE("Dropout: without noise, and with rate 0, the bits and parameters of t
   for_each_tensor([&, i = 0u](const Name& name, const auto&) mutable { CHECK(name.str() == names[i++]); }, p.params);
 }
 
-TEST_CASE("Dropout: a step at the end comes after it, forward and infer, with noise and without") {
+TEST_CASE("Dropout: a step at the end runs after the dropout") {
   Cpu::Context ctx(1);
   const Dropout dropout{0.5, OneExpert{Linear{.model_dim = 4}}};
   for (const Noise& given : {noise, Noise{}}) {
@@ -99,7 +99,7 @@ TEST_CASE("Dropout: a step at the end comes after it, forward and infer, with no
   }
 }
 
-TEST_CASE("Dropout: every layer of a stack draws its own; an item's numbers go by its place") {
+TEST_CASE("Dropout: each layer and position draws its own numbers") {
   Cpu::Context ctx(1);
   const Residual layer{update::Plain{}, Dropout{0.5, OneExpert{Linear{.model_dim = 4}}}};
   auto both = pass<double>(ctx, Stack{layer, 2}, 6);
@@ -124,14 +124,14 @@ TEST_CASE("Dropout: a rule that evaluates twice drops the same values") {
   CHECK_MESSAGE(report, report.str());
 }
 
-TEST_CASE("Dropout: gradients and promises, with noise and without") {
+TEST_CASE("Dropout: gradients and conformance, with and without noise") {
   const auto with = check::conformance<Cpu>(Dropout{0.4, linear}, {}, WithNoise{});
   CHECK_MESSAGE(with, with.str());
   const auto without = check::conformance<Cpu>(Dropout{0.4, mixture()}, {.items_are_independent = true});
   CHECK_MESSAGE(without, without.str());
 }
 
-TEST_CASE("Dropout: an attention trace reaches the gate of what it holds") {
+TEST_CASE("Dropout: an attention trace reaches the gate inside") {
   Cpu::Context ctx(1);
   const auto gate = AttentionAware<SoftmaxTopK>{.scores = {.experts = 3}};
   const Residual attention{update::Plain{}, Attention{.model_dim = 4, .heads = 2}};
@@ -146,7 +146,7 @@ TEST_CASE("Dropout: an attention trace reaches the gate of what it holds") {
   CHECK(std::is_same_v<WithoutTrace<Plain>, Plain>);
 }
 
-TEST_CASE("Dropout: rates and shapes that do not fit say so before anything is written") {
+TEST_CASE("Dropout: wrong rates or shapes throw before any write") {
   Cpu::Context ctx(1);
   for (const double rate : {-0.1, 1.0, quiet_nan}) {
     auto p = pass<float>(ctx, Dropout{0.5, linear}, 9);

@@ -53,7 +53,7 @@ struct Backward {
 
 }  // namespace
 
-TEST_CASE_TEMPLATE("equation (1): rows by id, and their gradients by id, in order", T, float, double) {
+TEST_CASE_TEMPLATE("Embedding (1): returns rows by id; gradients add in order", T, float, double) {
   const Index vocabulary = 11, dim = 19;
   const Embedding embedding{.vocabulary = vocabulary, .model_dim = dim};
   for (const Index items : {1, 7, 300}) {
@@ -78,7 +78,7 @@ TEST_CASE_TEMPLATE("equation (1): rows by id, and their gradients by id, in orde
   }
 }
 
-TEST_CASE("equation (2): rows of places, too, as many as a sequence has") {
+TEST_CASE("Embedding (2): adds position rows, one per sequence position") {
   const Index places = 3, dim = 5, items = 8;
   Cpu::Context ctx(1);
   const auto ids = ids_of(items, 4, 1);
@@ -101,7 +101,7 @@ TEST_CASE("equation (2): rows of places, too, as many as a sequence has") {
   }
 }
 
-TEST_CASE("a sequence that is longer than there are places is said, and all items as one too") {
+TEST_CASE("Embedding: a sequence longer than the positions throws") {
   Cpu::Context ctx(1);
   const Embedding embedding{.vocabulary = 4, .model_dim = 2, .places = 3};
   const auto params = embedding.init<double, Cpu>(ctx, Seed{1});
@@ -118,7 +118,7 @@ TEST_CASE("a sequence that is longer than there are places is said, and all item
   CHECK(said(0, 0) == "no ArgumentError");
 }
 
-TEST_CASE("Embedding keeps every promise of a branch, with a sparse gradient and a dense one") {
+TEST_CASE("Embedding: conformance with a sparse and a dense gradient") {
   for (const bool sparse : {true, false})
     for (const Index dim : {1, 3, 16}) {
       const Embedding embedding{.vocabulary = 4, .model_dim = dim, .sparse = sparse};
@@ -132,7 +132,7 @@ TEST_CASE("Embedding keeps every promise of a branch, with a sparse gradient and
     }
 }
 
-TEST_CASE("so does one with places, of which an item's is that in its batch") {
+TEST_CASE("Embedding: conformance with positions") {
   const Chain model{Embedding{.vocabulary = 4, .model_dim = 3, .places = 2}, Linear{.model_dim = 3, .output_dim = 2}};
   const auto report = check::conformance<Cpu>(model, {}, []<class T>(Element<T>, Index, Index) {
     Extra<decltype(model), T, Cpu> extra;
@@ -142,7 +142,7 @@ TEST_CASE("so does one with places, of which an item's is that in its batch") {
   CHECK_MESSAGE(report, report.str());
 }
 
-TEST_CASE("the rows of ids that occurred are touched, by all backwards since the gradient was zeroed") {
+TEST_CASE("Embedding: rows of ids are touched until gradients are zeroed") {
   Cpu::Context ctx(1);
   Backward<double> backward(ctx, {.vocabulary = 6, .model_dim = 2});
   const auto touched = [&] {
@@ -168,7 +168,7 @@ TEST_CASE("the rows of ids that occurred are touched, by all backwards since the
   CHECK(values(dense.grads) == once);
 }
 
-TEST_CASE("the row of an id that has no gradient, as padding, is not touched; NaN is one") {
+TEST_CASE("Embedding: a row with gradient 0 is not touched") {
   Cpu::Context ctx(1);
   for (const Index dim : {1, 2, 17, 40}) {
     Backward<float> backward(ctx, {.vocabulary = 6, .model_dim = dim});
@@ -185,7 +185,7 @@ TEST_CASE("the row of an id that has no gradient, as padding, is not touched; Na
   }
 }
 
-TEST_CASE("a step reads and writes touched rows alone: NaN in the others stays where it is") {
+TEST_CASE("Embedding: a step reads and writes only touched rows") {
   const Index vocabulary = 50, dim = 5;
   Cpu::Context ctx(2, true);
   Trainer trainer{
@@ -213,7 +213,7 @@ TEST_CASE("a step reads and writes touched rows alone: NaN in the others stays w
   }
 }
 
-TEST_CASE("sparse steps are those of a loop over the rows that occur") {
+TEST_CASE("Embedding: sparse steps equal a loop over the used rows") {
   const Index vocabulary = 9, dim = 4, items = 6;
   const double lr = 0.05, decay = 0.1, beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8, norm = 0.8;
   Cpu::Context ctx(1);
@@ -253,7 +253,7 @@ TEST_CASE("sparse steps are those of a loop over the rows that occur") {
   }
 }
 
-TEST_CASE("the same bits on any number of threads") {
+TEST_CASE("Embedding: the number of threads changes no bit") {
   const auto run = [](int threads) {
     Cpu::Context ctx(threads, threads > 1);
     Trainer trainer{ctx, Chain{Embedding{.vocabulary = 37, .model_dim = 21}, Linear{.model_dim = 21, .output_dim = 3}},
@@ -270,7 +270,7 @@ TEST_CASE("the same bits on any number of threads") {
   for (const int threads : {2, 3, 8}) CHECK(same_bits(run(threads), one));
 }
 
-TEST_CASE("no step after the first takes memory from the heap") {
+TEST_CASE("Embedding: no step after the first allocates") {
   Cpu::Context ctx(2, true);
   Trainer trainer{ctx, Chain{Embedding{.vocabulary = 1000, .model_dim = 8}, Linear{.model_dim = 8, .output_dim = 3}},
                   CrossEntropy{}, optim::Clipped{optim::AdamW{}, 0.5}, Seed{1}};
@@ -283,7 +283,7 @@ TEST_CASE("no step after the first takes memory from the heap") {
   CHECK(support::allocations - before == 0);
 }
 
-TEST_CASE("how it begins, and what does not fit") {
+TEST_CASE("Embedding: initial values; wrong options and ids throw") {
   Cpu::Context ctx(1);
   const auto p =
       Embedding{.vocabulary = 200, .model_dim = 50, .initial = Initial::normal(0.1)}.init<double, Cpu>(ctx, Seed{1});

@@ -20,7 +20,7 @@ Mixture<SoftmaxTopK, Linear> mixture() {
 
 }  // namespace
 
-TEST_CASE("expert_outputs (1): every expert on every item") {
+TEST_CASE("expert_outputs (1): computes every expert on every item") {
   Cpu::Context ctx(2);
   auto p = pass<double>(ctx, mixture(), 7);
   const auto& bank = p.params.branch.expert;
@@ -36,7 +36,7 @@ TEST_CASE("expert_outputs (1): every expert on every item") {
   CHECK(difference(values(u), expected) <= 1e-14);
 }
 
-TEST_CASE("expert_outputs, slot_outputs (2): the picked ones are the bits that the layer saw") {
+TEST_CASE("slot_outputs (2): picked outputs equal those of the layer") {
   Cpu::Context ctx(1);
   auto p = pass<float>(ctx, mixture(), 9);
   p.forward();
@@ -51,7 +51,7 @@ TEST_CASE("expert_outputs, slot_outputs (2): the picked ones are the bits that t
   CHECK(same_bits(values(combined), values(p.y)));
 }
 
-TEST_CASE("expert_outputs: no items, and what does not fit") {
+TEST_CASE("expert_outputs: empty batches work; wrong shapes throw") {
   Cpu::Context ctx(1);
   auto p = pass<float>(ctx, mixture(), 2);
   CHECK(expert_outputs(ctx, mixture(), p.params.branch, p.x.view().rows(0, 0)).size() == 0);

@@ -76,7 +76,7 @@ void check(const E& expert, Index items) {
 
 }  // namespace
 
-TEST_CASE_TEMPLATE("frozen parameters give the bits of plain ones", T, float, double) {
+TEST_CASE_TEMPLATE("freeze: frozen parameters give the bits of plain ones", T, float, double) {
   for (const Index items : {1, 7, 100}) {  // weights read in place, one tile, many
     check<T>(Mlp<Gelu>{.model_dim = 37, .hidden_dim = 300}, items);
     check<T>(GatedMlp<Silu>{.model_dim = 37, .hidden_dim = 300}, items);
@@ -84,7 +84,7 @@ TEST_CASE_TEMPLATE("frozen parameters give the bits of plain ones", T, float, do
   }
 }
 
-TEST_CASE("a model that reads ids is frozen like others") {
+TEST_CASE("freeze: a model that reads ids can be frozen") {
   const Chain layer{Embedding{.vocabulary = 7, .model_dim = 5},
                     Mixture{SoftmaxTopK{.scores = {.experts = 3}, .selection = {.k = 2}}, Linear{.model_dim = 5}}};
   using Layer = AsLayer<decltype(layer), float, Cpu>;
@@ -104,7 +104,7 @@ TEST_CASE("a model that reads ids is frozen like others") {
   CHECK(same(read(frozen), plain));
 }
 
-TEST_CASE("a branch by itself, frozen: the bits of plain parameters") {
+TEST_CASE("freeze: a single branch gives the bits of plain parameters") {
   const Mixture branch{SoftmaxTopK{.scores = {.experts = 4}, .selection = {.k = 2}}, GatedMlp<Silu>{8, 16}};
   const auto check = [&]<class T, class B>(T, B) {
     typename B::Context ctx(2);

@@ -8,7 +8,7 @@
 using namespace gatefold;
 using namespace gatefold::support;
 
-TEST_CASE("golden: plain residual stack, gated experts, balance per pick and z loss") {
+TEST_CASE("golden: plain residual stack, gated experts, balance, z loss") {
   stack_agrees<GatedMlp<Silu>>("plain_gated_losses", plain, with_losses);
 }
 
@@ -16,6 +16,6 @@ TEST_CASE("golden: heavy-ball stack, gated experts, renormalised") {
   stack_agrees<GatedMlp<Silu>>("heavy_ball_gated_renormalised", heavy_ball, top_k);
 }
 
-TEST_CASE("golden: heavy-ball stack with negative momentum, gated experts, balance and z loss") {
+TEST_CASE("golden: heavy-ball stack, negative momentum, gated experts, auxiliary losses") {
   stack_agrees<GatedMlp<Silu>>("heavy_ball_gated_losses", heavy_ball, with_losses);
 }

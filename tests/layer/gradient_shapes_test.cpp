@@ -95,7 +95,7 @@ struct Pass {
 
 }  // namespace
 
-TEST_CASE("layers refuse the gradients of another model") {
+TEST_CASE("layers: gradients of another model are refused") {
   Pass{Stack{residual(3), 2}}.expect_refused(
       Stack{residual(2), 2}, "Stack.backward: grads.layers.0.branch.gate.scores.weight: expected [4, 3], got [4, 2]");
   Pass{Stack{residual(3), 2}}.expect_refused(Stack{residual(3), 1},
@@ -116,7 +116,7 @@ TEST_CASE("layers refuse the gradients of another model") {
                                 "Block.backward: grads.layer.branch.gate.scores.weight: expected [4, 3], got [4, 2]");
 }
 
-TEST_CASE("so do branches, called by themselves") {
+TEST_CASE("branches: gradients of another model are refused") {
   const auto expect_refused = [](const auto& branch, const auto& other, const std::string& what) {
     using L = std::remove_cvref_t<decltype(branch)>;
     Cpu::Context ctx(1);

@@ -10,7 +10,7 @@
 using namespace gatefold;
 using namespace gatefold::support;
 
-TEST_CASE("ImagePatches (1): every value of every patch, of images that are not square and of several channels") {
+TEST_CASE("ImagePatches (1): copies every value, any image shape and channels") {
   for (const ImagePatches& patches :
        {ImagePatches{.rows = 4, .columns = 6, .channels = 3, .patch = 2, .mean = 0.25, .deviation = 0.5},
         ImagePatches{.rows = 8, .columns = 4, .channels = 5, .patch = 4, .mean = 0.25, .deviation = 0.5}}) {
@@ -33,7 +33,7 @@ TEST_CASE("ImagePatches (1): every value of every patch, of images that are not 
   }
 }
 
-TEST_CASE("ImagePatches: one patch or patches of one pixel move nothing") {
+TEST_CASE("ImagePatches: one patch, or one-pixel patches, keep the order") {
   Cpu::Context ctx(1);
   for (const Index patch : {1, 4}) {
     auto p = pass<float>(ctx, ImagePatches{.rows = 4, .columns = 4, .patch = patch}, 3);
@@ -42,14 +42,14 @@ TEST_CASE("ImagePatches: one patch or patches of one pixel move nothing") {
   }
 }
 
-TEST_CASE("ImagePatches: gradients and promises") {
+TEST_CASE("ImagePatches: gradients and conformance") {
   const auto report = check::conformance<Cpu>(
       ImagePatches{.rows = 8, .columns = 4, .channels = 5, .patch = 4, .mean = 0.1, .deviation = 0.3},
       {.items_are_independent = true});
   CHECK_MESSAGE(report, report.str());
 }
 
-TEST_CASE("ImagePatches takes the step of a rule at the end") {
+TEST_CASE("ImagePatches: runs the step of a rule at the end") {
   Cpu::Context ctx(1);
   const ImagePatches branch{.rows = 4, .columns = 4, .patch = 2};
   auto alone = pass<double>(ctx, branch, 3);
@@ -59,7 +59,7 @@ TEST_CASE("ImagePatches takes the step of a rule at the end") {
   for (Index i = 0; i < alone.y.size(); ++i) CHECK(stream.y.data()[i] == alone.y.data()[i] + stream.x.data()[i]);
 }
 
-TEST_CASE("ImagePatches: options and shapes that do not fit say so before anything is written") {
+TEST_CASE("ImagePatches: wrong options or shapes throw before any write") {
   Cpu::Context ctx(1);
   const auto says = [&](const ImagePatches& patches) { return message_of([&] { patches.expect_options(); }); };
   CHECK(says({.patch = 0}) == "ImagePatches: patch: expected at least 1, got 0");

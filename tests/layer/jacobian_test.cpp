@@ -46,7 +46,7 @@ auto mixture(double balance) {
 
 }  // namespace
 
-TEST_CASE("jacobian (1): of u = x W it is W transposed") {
+TEST_CASE("jacobian (1): a linear branch gives its weight, transposed") {
   Cpu::Context ctx(1);
   const OneExpert linear{Linear{.model_dim = 3, .output_dim = 2}};
   const auto params = linear.init<float, Cpu>(ctx, Seed{1});
@@ -58,7 +58,7 @@ TEST_CASE("jacobian (1): of u = x W it is W transposed") {
     for (Index i = 0; i < 3; ++i) CHECK(j(o, i) == params.expert.weight(0, i, o));
 }
 
-TEST_CASE("jacobian (1): of a mixture and of layers, against central differences; auxiliary losses are left out") {
+TEST_CASE("jacobian (1): equals central differences, without auxiliary losses") {
   Cpu::Context ctx(1);
   const auto branch = mixture(100);
   auto alone = pass<double>(ctx, branch, 1);
@@ -69,7 +69,7 @@ TEST_CASE("jacobian (1): of a mixture and of layers, against central differences
   CHECK(difference(values(jacobian(ctx, layers, deep.params, deep.x.view())), differences(deep)) < 1e-8);
 }
 
-TEST_CASE("jacobian: one item at a time") {
+TEST_CASE("jacobian: accepts exactly one item") {
   Cpu::Context ctx(1);
   const auto branch = mixture(0);
   const auto params = branch.init<double, Cpu>(ctx, Seed{1});

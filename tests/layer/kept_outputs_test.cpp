@@ -75,7 +75,7 @@ void expect_as_kept(Index items, const F& layer_of) {
 
 }  // namespace
 
-TEST_CASE("Mixture: without the experts' outputs, gradients are those of a mixture that keeps them") {
+TEST_CASE("Mixture: gradients do not need stored expert outputs") {
   for (const Index k : {1, 2, 5})  // 5: all of them
     for (const Index items : {0, 1, 40}) {
       CAPTURE(k);
@@ -89,14 +89,14 @@ TEST_CASE("Mixture: without the experts' outputs, gradients are those of a mixtu
       return Mixture{SoftmaxTopK{.scores = {.experts = 60}, .selection = {.k = 2}}, expert};
     });
   }
-  SUBCASE("picks that are dropped") {
+  SUBCASE("dropped picks") {
     expect_as_kept(40, [](const auto& expert) {
       return Mixture{ComposedGate<LinearScores, Independent, Capacity<TopK>>{
                          .scores = {.experts = 5}, .selection = {.selection = {.k = 2}, .factor = 0.6}},
                      expert};
     });
   }
-  SUBCASE("beside a shared expert, in a rule that evaluates twice") {
+  SUBCASE("with a shared expert, in a rule that evaluates twice") {
     expect_as_kept(30, [](const auto& expert) {
       return Residual{update::SharpnessAware{},
                       WithShared{Mixture{SoftmaxTopK{.scores = {.experts = 5}, .selection = {.k = 2}}, expert},
@@ -105,7 +105,7 @@ TEST_CASE("Mixture: without the experts' outputs, gradients are those of a mixtu
   }
 }
 
-TEST_CASE("Mixture: keeps the experts' outputs for those alone that have no weighted_backward, or a dense plan") {
+TEST_CASE("Mixture: keeps expert outputs only if backward reads them") {
   Cpu::Context ctx(1);
   const auto kept = [&](const auto& gate, const auto& expert) {
     auto p = pass<float>(ctx, Mixture{gate, expert}, 9);

@@ -80,7 +80,7 @@ struct Accumulate {
 
 }  // namespace
 
-TEST_CASE("Layer: the concepts tell layers, branches and neither apart") {
+TEST_CASE("Layer: concepts distinguish layers, branches and other types") {
   using Experts = Mixture<SoftmaxTopK, Linear>;
   CHECK(detail_::policy::Layer<decltype(model()), float, Cpu>);
   CHECK(detail_::policy::Layer<Residual<update::Plain, Experts>, double, Cpu>);
@@ -93,7 +93,7 @@ TEST_CASE("Layer: the concepts tell layers, branches and neither apart") {
   CHECK_FALSE(detail_::policy::Layer<update::HeavyBall, float, Cpu>);
 }
 
-TEST_CASE("Layer: one of your own, with a carry, works in a stack") {
+TEST_CASE("Layer: a user-defined layer with a carry works in stacks") {
   Cpu::Context ctx(1);
   auto p = pass<double>(ctx, Stack{Accumulate{}, 3}, 1);
   p.forward();
@@ -106,7 +106,7 @@ TEST_CASE("Layer: one of your own, with a carry, works in a stack") {
   CHECK_MESSAGE(report, report.str());
 }
 
-TEST_CASE("Layer: validate finds what forward would refuse") {
+TEST_CASE("Layer: validate finds the errors that forward would throw") {
   Cpu::Context ctx(1);
   auto p = pass<float>(ctx, model(), 5);
   CHECK(message_of([&] { validate(p.layer, p.params, 5, p.carry, p.extra); }) == "no ArgumentError");
@@ -114,7 +114,7 @@ TEST_CASE("Layer: validate finds what forward would refuse") {
         "HeavyBall: carry.p: expected [6, 24], got [5, 24]");
 }
 
-TEST_CASE("Layer: for_each_mixture shows every mixture in depth order") {
+TEST_CASE("Layer: for_each_mixture visits every mixture in depth order") {
   Cpu::Context ctx(1);
   auto p = pass<float>(ctx, model(), 5);
   p.forward();
@@ -130,7 +130,7 @@ TEST_CASE("Layer: for_each_mixture shows every mixture in depth order") {
   CHECK(none == 0);
 }
 
-TEST_CASE("Layer: two threads run one layer and its weights with two contexts at once, and get the same bits") {
+TEST_CASE("Layer: two threads with own contexts can share weights") {
   Cpu::Context ctx(1);
   auto alone = pass<float>(ctx, model(), 60);
   alone.forward();
@@ -154,7 +154,7 @@ TEST_CASE("Layer: two threads run one layer and its weights with two contexts at
   for (const auto& o : outcome) CHECK(same_bits(o, alone.outcome()));
 }
 
-TEST_CASE("Layer: the same bits on 1, 2, 3 and 8 threads, forward, backward and infer") {
+TEST_CASE("Layer: the number of threads changes no bit") {
   std::vector<double> first, inferred;
   for (const int threads : {1, 2, 3, 8}) {
     Cpu::Context ctx(threads);
@@ -168,7 +168,7 @@ TEST_CASE("Layer: the same bits on 1, 2, 3 and 8 threads, forward, backward and 
   }
 }
 
-TEST_CASE("Layer: an item has the same bits alone, in a batch of 7 and in one of 300") {
+TEST_CASE("Layer: an output has the same bits in any batch") {
   Cpu::Context ctx(2);
   auto large = pass<float>(ctx, model(33), 300), seven = pass<float>(ctx, model(33), 7),
        one = pass<float>(ctx, model(33), 1);
@@ -186,7 +186,7 @@ TEST_CASE("Layer: an item has the same bits alone, in a batch of 7 and in one of
   for (Index n = 0; n < 300; n += 3) CHECK(run(one, n));
 }
 
-TEST_CASE("Layer: an item's gradient of its input has the same bits alone and in a batch") {
+TEST_CASE("Layer: dx has the same bits in any batch") {
   Cpu::Context ctx(2);
   auto large = pass<float>(ctx, model(33), 100), one = pass<float>(ctx, model(33), 1);
   large.forward();
@@ -273,7 +273,7 @@ void check_wrong_views(const L& part, const std::string& name, const std::string
 
 }  // namespace
 
-TEST_CASE("layers: views that overlap, are null, negative or of the wrong width say so, and nothing is written") {
+TEST_CASE("layers: wrong or overlapping views throw before any write") {
   const Linear linear{.model_dim = 4};
   const auto residual = Residual{update::HeavyBall{}, OneExpert{linear}};
   check_wrong_views(residual, "Residual", "y");

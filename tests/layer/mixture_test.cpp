@@ -36,7 +36,7 @@ std::vector<double> in_loops(const P& p, Index k, bool renormalise) {
 
 }  // namespace
 
-TEST_CASE("Mixture (1): equals a loop over items, any expert count (llama.cpp #6527, vLLM #51521)") {
+TEST_CASE("Mixture (1): equals loops (llama.cpp #6527, vLLM #51521)") {
   Cpu::Context ctx(2);
   for (const Index experts : {1, 2, 3, 7, 60, 257})
     for (const Index k : {Index(1), Index(2), experts})
@@ -57,7 +57,7 @@ TEST_CASE("Mixture: float agrees with loops in double") {
   CHECK(difference(values(p.y), in_loops(p, 2, true)) <= 1e-6);  // sums of some ten floats
 }
 
-TEST_CASE("Mixture: all items on one expert, the others empty (CUTLASS #2547, DeepGEMM #20)") {
+TEST_CASE("Mixture: all items on one expert (CUTLASS #2547, DeepGEMM #20)") {
   Cpu::Context ctx(2);
   auto p = pass<double>(ctx, mixture(5, 1, false), 40);
   p.params.branch.gate.scores.bias(3) = 50;
@@ -75,7 +75,7 @@ TEST_CASE("Mixture: all items on one expert, the others empty (CUTLASS #2547, De
       p.grads.branch.expert);
 }
 
-TEST_CASE("Mixture: a batch of no items gives no output and no gradient") {
+TEST_CASE("Mixture: an empty batch gives no output and no gradient") {
   Cpu::Context ctx(2);
   auto p = pass<double>(ctx, mixture(5, 2), 0);
   p.forward();
@@ -84,8 +84,7 @@ TEST_CASE("Mixture: a batch of no items gives no output and no gradient") {
   CHECK(p.saved.branch.plan.items() == 0);
 }
 
-TEST_CASE(
-    "Mixture: what an earlier, larger batch or a poisoned scratch left behind reaches nothing (pytorch #193633)") {
+TEST_CASE("Mixture: poisoned scratch and earlier batches change nothing (pytorch #193633)") {
   Cpu::Context fresh(1), used(1);
   auto clean = pass<float>(fresh, mixture(4, 2), 6), second = pass<float>(used, mixture(4, 2), 6);
   auto large = pass<float>(used, mixture(4, 2), 90);
@@ -107,7 +106,7 @@ TEST_CASE(
   CHECK(same_bits(clean.outcome(), second.outcome()));
 }
 
-TEST_CASE("Mixture: a step at the end meets every element of u once, forward and infer, on any number of threads") {
+TEST_CASE("Mixture: a step runs once for each element of u") {
   for (const int threads : {1, 3}) {
     Cpu::Context ctx(threads);
     const Stepped u = with_step_at_the_end<float>(ctx, mixture(8, 2), 300);
@@ -116,7 +115,7 @@ TEST_CASE("Mixture: a step at the end meets every element of u once, forward and
   }
 }
 
-TEST_CASE("Mixture: extra inputs have a default, as in layers, and infer and backward deduce T and B") {
+TEST_CASE("Mixture: extra inputs are optional; T and B are deduced") {
   Cpu::Context ctx(1);
   const Mixture mixture{SoftmaxTopK{.scores = {.experts = 3}}, Linear{.model_dim = 4}};
   const auto params = mixture.init<double, Cpu>(ctx, Seed{1});
@@ -149,7 +148,7 @@ TEST_CASE("Mixture: extra inputs have a default, as in layers, and infer and bac
   CHECK(same_bits(values(u), values(same)));
 }
 
-TEST_CASE("Mixture: the same bits alone, in a batch of 7 and in one of 300") {
+TEST_CASE("Mixture: an output has the same bits in any batch") {
   Cpu::Context ctx(2);
   auto large = pass<float>(ctx, mixture(8, 2), 300), seven = pass<float>(ctx, mixture(8, 2), 7),
        one = pass<float>(ctx, mixture(8, 2), 1);
@@ -166,8 +165,7 @@ TEST_CASE("Mixture: the same bits alone, in a batch of 7 and in one of 300") {
   }
 }
 
-TEST_CASE(
-    "Mixture: the same bits on 1, 2, 3 and 8 threads, forward and backward (transformers #43360, sglang #33511)") {
+TEST_CASE("Mixture: threads change no bit (transformers #43360, sglang #33511)") {
   const Mixture layer{SoftmaxTopK{.scores = {.experts = 16}, .selection = {.k = 2}},
                       Mlp<Gelu>{.model_dim = 48, .hidden_dim = 96}};
   std::vector<double> first;
@@ -181,7 +179,7 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("Mixture: takes the gate's model dimension from the experts; a conflict names both") {
+TEST_CASE("Mixture: the gate takes its model dimension from the experts") {
   Cpu::Context ctx(1);
   const Mixture deduced{SoftmaxTopK{.scores = {.experts = 3}}, Mlp<Gelu>{.model_dim = 6, .hidden_dim = 5}};
   const auto p = deduced.init<float, Cpu>(ctx, Seed{1});
@@ -193,7 +191,7 @@ TEST_CASE("Mixture: takes the gate's model dimension from the experts; a conflic
         "LinearScores: model_dim: expected 6 (the experts' items), got 4");
 }
 
-TEST_CASE("Mixture: shapes and options that do not fit say so before anything is written") {
+TEST_CASE("Mixture: wrong shapes or options throw before any write") {
   Cpu::Context ctx(1);
   const auto message = [&](auto&& change) {
     auto p = pass<float>(ctx, mixture(3, 2), 10);
@@ -231,7 +229,7 @@ TEST_CASE("Mixture: experts may be wider or narrower than the items") {
   CHECK_MESSAGE(report, report.str());
 }
 
-TEST_CASE_TEMPLATE("Mixture: gradients and promises of every gate with every expert", ExpertT, Linear, Mlp<GeluTanh>,
+TEST_CASE_TEMPLATE("Mixture: gradients and conformance of every gate with every expert", ExpertT, Linear, Mlp<GeluTanh>,
                    GatedMlp<Silu>) {
   ExpertT expert{.model_dim = 4};
   if constexpr (requires { expert.hidden_dim; }) expert.hidden_dim = 5;

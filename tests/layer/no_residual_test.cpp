@@ -27,7 +27,7 @@ Experts mixture() { return {{.scores = {.experts = 3}, .selection = {.k = 2}}, {
 
 }  // namespace
 
-TEST_CASE("NoResidual (1): y = u(x), forward and backward, bit for bit") {
+TEST_CASE("NoResidual (1): y = u(x), forward and backward") {
   Cpu::Context ctx(1);
   auto p = pass<float>(ctx, NoResidual{mixture()}, 9);
   p.forward();
@@ -42,7 +42,7 @@ TEST_CASE("NoResidual (1): y = u(x), forward and backward, bit for bit") {
   CHECK(same_bits(values(p.y, p.dx, p.grads), values(u, dx, grads)));
 }
 
-TEST_CASE("NoResidual: adds nothing to the names of the branch's tensors, and has no carry") {
+TEST_CASE("NoResidual: keeps the branch's tensor names; has no carry") {
   Cpu::Context ctx(1);
   auto p = pass<float>(ctx, NoResidual{mixture()}, 2);
   std::vector<std::string> names;
@@ -52,7 +52,7 @@ TEST_CASE("NoResidual: adds nothing to the names of the branch's tensors, and ha
   CHECK(std::is_same_v<decltype(p.carry), Nothing<float, Cpu>>);
 }
 
-TEST_CASE("as_layer: a layer stands for itself, a branch for NoResidual, an expert for a layer of one") {
+TEST_CASE("as_layer: wraps branches in NoResidual and experts in OneExpert") {
   using Layer = Residual<update::Plain, Experts>;
   CHECK(std::is_same_v<AsLayer<Layer, float, Cpu>, Layer>);
   CHECK(std::is_same_v<AsLayer<Experts, float, Cpu>, NoResidual<Experts>>);
@@ -60,7 +60,7 @@ TEST_CASE("as_layer: a layer stands for itself, a branch for NoResidual, an expe
   CHECK(as_layer<float, Cpu>(Linear{.model_dim = 3, .output_dim = 2}).out_dim() == 2);
 }
 
-TEST_CASE("NoResidual: outputs may have any width: a scalar for each item") {
+TEST_CASE("NoResidual: outputs may have any width") {
   const auto report =
       check::conformance<Cpu>(NoResidual{Mixture{SoftmaxTopK{.scores = {.experts = 3}, .selection = {.k = 2}},
                                                  Linear{.model_dim = 4, .output_dim = 1}}},
@@ -68,7 +68,7 @@ TEST_CASE("NoResidual: outputs may have any width: a scalar for each item") {
   CHECK_MESSAGE(report, report.str());
 }
 
-TEST_CASE("NoResidual: checks the branch's parameters before anything is written") {
+TEST_CASE("NoResidual: wrong branch parameters throw before any write") {
   Cpu::Context ctx(1);
   auto p = pass<float>(ctx, PreNorm{LayerNorm{}, mixture()}, 5);
   p.params.branch.branch.expert.up.resize(3, 4, 4);
@@ -81,7 +81,7 @@ TEST_CASE("NoResidual: checks the branch's parameters before anything is written
   CHECK(q.untouched());
 }
 
-TEST_CASE("NoResidual: infer gives the bits of forward") {
+TEST_CASE("NoResidual: infer returns the bits of forward") {
   Cpu::Context ctx(1);
   auto a = pass<float>(ctx, NoResidual{mixture()}, 9), b = pass<float>(ctx, NoResidual{mixture()}, 9);
   a.forward();

@@ -9,7 +9,7 @@
 
 using namespace gatefold;
 
-TEST_CASE("NoisyExtra: noise is forked with the layer, and what stands inside it goes where it would alone") {
+TEST_CASE("NoisyExtra: forks noise per layer, also inside") {
   const Noise noise{Random{Seed{9}, 4}};
   const NoisyExtra<Noise> both{noise, noise}, third = at_layer(both, 3);
   CHECK(third.noise.random->seed.value == noise.at(3).random->seed.value);
@@ -23,7 +23,7 @@ TEST_CASE("NoisyExtra: noise is forked with the layer, and what stands inside it
   CHECK(once.noise.random->seed.value == 9);
 }
 
-TEST_CASE("NoisyExtra: a trace goes to the part inside that asks for it; where none does it is given whole") {
+TEST_CASE("NoisyExtra: a trace reaches the part that accepts it") {
   using Plain = NoisyExtra<Extra<SoftmaxTopK, float, Cpu>>;
   static_assert(std::is_same_v<WithoutTrace<Plain>, Plain>);
   using Aware = NoisyExtra<Extra<AttentionAware<SoftmaxTopK>, float, Cpu>>;

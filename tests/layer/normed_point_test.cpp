@@ -26,7 +26,7 @@ const OneExpert linear{Linear{.model_dim = dim}};
 
 }  // namespace
 
-TEST_CASE("NormedPoint (1): robust momentum looks ahead after the norm, in loops over three layers") {
+TEST_CASE("NormedPoint (1): momentum looks ahead after the norm") {
   Cpu::Context ctx(1);
   const update::Robust rule{.p = 0.5, .k = 2};
   auto p = pass<double>(ctx, Stack{NormedPoint{LayerNorm{}, Residual{rule, linear}}, 3}, 5);
@@ -53,7 +53,7 @@ TEST_CASE("NormedPoint (1): robust momentum looks ahead after the norm, in loops
   }
 }
 
-TEST_CASE("NormedPoint: without a look-ahead it is the norm before the branch, up to rounding") {
+TEST_CASE("NormedPoint: without look-ahead it equals PreNorm up to rounding") {
   Cpu::Context ctx(1);
   auto point = pass<double>(ctx, Stack{NormedPoint{LayerNorm{}, Residual{update::HeavyBall{}, linear}}, 2}, 6);
   auto norm = pass<double>(ctx, Stack{Residual{update::HeavyBall{}, PreNorm{LayerNorm{}, linear}}, 2}, 6);
@@ -69,13 +69,13 @@ TEST_CASE("NormedPoint: without a look-ahead it is the norm before the branch, u
   CHECK(difference(values(point.dx, point.dcarry), values(norm.dx, norm.dcarry)) <= 1e-12);
 }
 
-TEST_CASE("NormedPoint: gradients and promises in a stack, with a look-ahead") {
+TEST_CASE("NormedPoint: gradients and conformance in a stack, with look-ahead") {
   const NormedPoint layer{LayerNorm{}, Residual{update::Robust{.p = 0.5, .k = 2}, linear}};
   const auto report = check::conformance<Cpu>(Stack{layer, 3}, {.items_are_independent = true});
   CHECK_MESSAGE(report, report.str());
 }
 
-TEST_CASE("NormedPoint: widths and shapes that do not fit say so before anything is written") {
+TEST_CASE("NormedPoint: wrong widths or shapes throw before any write") {
   Cpu::Context ctx(1);
   auto p = pass<float>(ctx, NormedPoint{LayerNorm{}, OneExpert{Linear{.model_dim = 4, .output_dim = 3}}}, 5);
   CHECK(message_of([&] { p.forward(); }) == "NormedPoint: layer.out_dim: expected 4 (its in_dim), got 3");

@@ -14,7 +14,7 @@
 using namespace gatefold;
 using namespace gatefold::support;
 
-TEST_CASE("OneExpert (1): an ordinary network on every item") {
+TEST_CASE("OneExpert (1): applies one network to every item") {
   Cpu::Context ctx(2);
   auto p = pass<double>(ctx, OneExpert{Mlp<Gelu>{.model_dim = 5, .hidden_dim = 7}}, 9);
   p.forward();
@@ -42,13 +42,13 @@ TEST_CASE_TEMPLATE("OneExpert: equals a mixture of one expert, bit for bit", Exp
       same_bits(values(one.y, one.dx, one.grads.branch.expert), values(mixed.y, mixed.dx, mixed.grads.branch.expert)));
 }
 
-TEST_CASE("OneExpert: gradients and promises") {
+TEST_CASE("OneExpert: gradients and conformance") {
   const auto report = check::conformance<Cpu>(OneExpert{GatedMlp<Silu>{.model_dim = 5, .hidden_dim = 7}},
                                               {.items_are_independent = true});
   CHECK_MESSAGE(report, report.str());
 }
 
-TEST_CASE("OneExpert: shapes that do not fit say so before anything is written") {
+TEST_CASE("OneExpert: wrong shapes throw before any write") {
   Cpu::Context ctx(1);
   const auto message = [&](auto&& change) {
     auto p = pass<float>(ctx, OneExpert{Mlp<Gelu>{.model_dim = 5, .hidden_dim = 7}}, 9);

@@ -26,7 +26,7 @@ auto stack() {
 
 }  // namespace
 
-TEST_CASE("PerToken (1): equals the inner layer on the tokens, bit for bit") {
+TEST_CASE("PerToken (1): equals the inner layer on the tokens") {
   Cpu::Context ctx(1);
   auto outer = pass<float>(ctx, PerToken{3, stack()}, 7);
   auto inner = pass<float>(ctx, stack(), 21);
@@ -51,13 +51,13 @@ TEST_CASE("PerToken: an item is `length` tokens wide, in and out") {
   CHECK_MESSAGE(report, report.str());
 }
 
-TEST_CASE("PerToken: gradients and promises with a carry and a mixture inside") {
+TEST_CASE("PerToken: gradients and conformance with a carry and a mixture") {
   const auto report =
       check::conformance<Cpu>(PerToken{3, stack()}, {.gradients = {.items = 3}, .items_are_independent = true});
   CHECK_MESSAGE(report, report.str());
 }
 
-TEST_CASE("PerToken: shows the mixtures inside") {
+TEST_CASE("PerToken: for_each_mixture visits the mixtures inside") {
   Cpu::Context ctx(1);
   auto p = pass<float>(ctx, PerToken{3, stack()}, 2);
   p.forward();
@@ -69,7 +69,7 @@ TEST_CASE("PerToken: shows the mixtures inside") {
   CHECK(mixtures == 2);
 }
 
-TEST_CASE("PerToken: an item is a sequence to attention inside, unless it was given another length") {
+TEST_CASE("PerToken: an item is one sequence unless length is set") {
   Cpu::Context ctx(1);
   const Attention attention{.model_dim = 4, .heads = 2, .causal = false};
   auto outer = pass<double>(ctx, PerToken{6, attention}, 2);
@@ -95,7 +95,7 @@ TEST_CASE("PerToken: an item is a sequence to attention inside, unless it was gi
   }
 }
 
-TEST_CASE("PerToken: shapes and options that do not fit say so before anything is written") {
+TEST_CASE("PerToken: wrong shapes or options throw before any write") {
   Cpu::Context ctx(1);
   const PerToken none{0, Linear{.model_dim = 4}};
   CHECK(message_of([&] { (void)none.init<float, Cpu>(ctx, {}); }) == "PerToken: length: expected at least 1, got 0");

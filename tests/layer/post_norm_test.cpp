@@ -29,7 +29,7 @@ auto layer() {
 
 }  // namespace
 
-TEST_CASE("PostNorm (1): the layer, then the norm, written out; the same bits forward, backward and infer") {
+TEST_CASE("PostNorm (1): equals the layer, then the norm") {
   Cpu::Context ctx(1);
   auto p = pass<double>(ctx, PostNorm{layer(), LayerNorm{.epsilon = 0.1}}, 9);
   fill_uniform(ctx, Seed{5}, -2, 2, p.params.norm.expert.gain);
@@ -54,7 +54,7 @@ TEST_CASE("PostNorm (1): the layer, then the norm, written out; the same bits fo
                   values(second.y, first.carry, first.dx, first.grads, second.grads, first.dcarry)));
 }
 
-TEST_CASE("PostNorm: a norm without a dimension takes the layer's, a conflict names both") {
+TEST_CASE("PostNorm: a norm without dimension takes the layer's dimension") {
   Cpu::Context ctx(1);
   CHECK(PostNorm{layer(), RmsNorm{}}.init<float, Cpu>(ctx, Seed{1}).norm.expert.gain.size() == 4);
   const PostNorm conflict{layer(), RmsNorm{.model_dim = 5}};
@@ -62,14 +62,14 @@ TEST_CASE("PostNorm: a norm without a dimension takes the layer's, a conflict na
         "RmsNorm: model_dim: expected 4 (the branch's), got 5");
 }
 
-TEST_CASE("PostNorm: gradients and promises, with a carry, alone and in a stack, with either norm") {
+TEST_CASE("PostNorm: gradients and conformance with a carry, either norm") {
   const auto one = check::conformance<Cpu>(PostNorm{layer(), LayerNorm{}}, {.items_are_independent = true});
   CHECK_MESSAGE(one, one.str());
   const auto two = check::conformance<Cpu>(Stack{PostNorm{layer(), RmsNorm{}}, 2}, {.items_are_independent = true});
   CHECK_MESSAGE(two, two.str());
 }
 
-TEST_CASE("PostNorm: as the attention of a Block shows its trace") {
+TEST_CASE("PostNorm: returns the trace if it wraps a Block's attention") {
   Cpu::Context ctx(1);
   const PostNorm attention{Residual{update::Plain{}, Attention{.model_dim = 4, .heads = 2}}, LayerNorm{}};
   const Mixture mixture{AttentionAware<SoftmaxTopK>{.scores = {.experts = 3}}, Linear{.model_dim = 4}};
@@ -78,7 +78,7 @@ TEST_CASE("PostNorm: as the attention of a Block shows its trace") {
   CHECK_MESSAGE(report, report.str());
 }
 
-TEST_CASE("PostNorm: a second pass without a begin() in between is noticed; shapes that do not fit say so") {
+TEST_CASE("PostNorm: wrong shapes, or a pass without begin(), throw") {
   Cpu::Context ctx(1);
   auto p = pass<float>(ctx, PostNorm{layer(), LayerNorm{}}, 5);
   p.forward();

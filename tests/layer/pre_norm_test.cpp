@@ -26,7 +26,7 @@ auto mixture() {
 
 }  // namespace
 
-TEST_CASE("PreNorm (1): the norm, then the branch, written out; the same bits forward and backward") {
+TEST_CASE("PreNorm (1): equals the norm, then the branch") {
   Cpu::Context ctx(1);
   const OneExpert norm{LayerNorm{.model_dim = 4, .epsilon = 0.1}};
   auto p = pass<double>(ctx, PreNorm{LayerNorm{.epsilon = 0.1}, mixture()}, 9);
@@ -50,14 +50,14 @@ TEST_CASE("PreNorm (1): the norm, then the branch, written out; the same bits fo
   CHECK(same_bits(values(p.saved.branch.normed), values(first.y)));
 }
 
-TEST_CASE("PreNorm: a step at the end goes to the branch, forward and infer") {
+TEST_CASE("PreNorm: the branch runs a step at the end") {
   Cpu::Context ctx(1);
   const Stepped u = with_step_at_the_end<double>(ctx, PreNorm{LayerNorm{}, mixture()}, 9);
   CHECK(same_bits(u.after, u.forward));
   CHECK(same_bits(u.after, u.infer));
 }
 
-TEST_CASE("PreNorm: a norm without a dimension takes the branch's, a conflict names both") {
+TEST_CASE("PreNorm: a norm without dimension takes the branch's dimension") {
   Cpu::Context ctx(1);
   CHECK(PreNorm{LayerNorm{}, mixture()}.init<float, Cpu>(ctx, Seed{1}).norm.expert.gain.size() == 4);
   const PreNorm conflict{LayerNorm{.model_dim = 5}, mixture()};
@@ -65,7 +65,7 @@ TEST_CASE("PreNorm: a norm without a dimension takes the branch's, a conflict na
         "LayerNorm: model_dim: expected 4 (the branch's), got 5");
 }
 
-TEST_CASE("PreNorm: shapes that do not fit say so before anything is written") {
+TEST_CASE("PreNorm: wrong shapes throw before any write") {
   Cpu::Context ctx(1);
   const auto message = [&](auto&& change) {
     auto p = pass<float>(ctx, PreNorm{LayerNorm{}, mixture()}, 5);
@@ -85,7 +85,7 @@ TEST_CASE("PreNorm: shapes that do not fit say so before anything is written") {
         "Mlp: params.up: expected [3, 4, 5], got [3, 4, 4]");
 }
 
-TEST_CASE("PreNorm: gives extra inputs to the branch and shows its trace") {
+TEST_CASE("PreNorm: passes extra inputs on and returns the branch's trace") {
   Cpu::Context ctx(1);
   auto p = pass<float>(ctx, PreNorm{LayerNorm{}, Attention{.model_dim = 4}}, 6);
   p.extra.length = 3;
@@ -94,7 +94,7 @@ TEST_CASE("PreNorm: gives extra inputs to the branch and shows its trace") {
   CHECK(p.layer.trace(p.params, p.saved).length == 3);
 }
 
-TEST_CASE("PreNorm: gradients and promises around mixtures, networks and attention") {
+TEST_CASE("PreNorm: gradients and conformance around mixtures, networks and attention") {
   const auto around = [](auto branch, bool independent) {
     const auto report = check::conformance<Cpu>(PreNorm{LayerNorm{}, branch}, {.items_are_independent = independent});
     CHECK_MESSAGE(report, report.str());

@@ -83,7 +83,7 @@ void check_same_bits(const L& layer) {
 
 }  // namespace
 
-TEST_CASE("Recompute (1): the bits of the layer, whatever its rule, noise and auxiliary losses") {
+TEST_CASE("Recompute (1): equals the layer for any rule and noise") {
   check_same_bits(Residual{update::Plain{}, branch});
   check_same_bits(Residual{update::HeavyBall{.mu = 0.5}, branch});
   // These count layers: what is computed again is the second or third.
@@ -92,7 +92,7 @@ TEST_CASE("Recompute (1): the bits of the layer, whatever its rule, noise and au
   check_same_bits(Residual{update::SharpnessAware{.rho = 0.2}, branch});
 }
 
-TEST_CASE("Recompute (1): around a chain of unlike layers, and around a block whose gate is shown attention") {
+TEST_CASE("Recompute (1): works around chains and blocks with attention-aware gates") {
   check_same_bits(Chain{Residual{update::HeavyBall{}, branch}, Residual{update::TimeVarying{}, branch}});
   const Mixture attentive{AttentionAware<SoftmaxTopK>{.scores = {.experts = 3}, .selection = {.k = 2}},
                           Linear{.model_dim = dim}};
@@ -100,7 +100,7 @@ TEST_CASE("Recompute (1): around a chain of unlike layers, and around a block wh
                         Residual{update::HeavyBall{}, attentive}});
 }
 
-TEST_CASE("Recompute: gradients and promises in a stack") {
+TEST_CASE("Recompute: gradients and conformance in a stack") {
   const Recompute layer{
       Residual{update::TimeVarying{}, PreNorm{LayerNorm{}, OneExpert{Mlp<Gelu>{.model_dim = 4, .hidden_dim = 3}}}}};
   const auto report =
@@ -108,7 +108,7 @@ TEST_CASE("Recompute: gradients and promises in a stack") {
   CHECK_MESSAGE(report, report.str());
 }
 
-TEST_CASE("Recompute: a language model in training, its layers apart or the whole of them") {
+TEST_CASE("Recompute: trains a language model, per layer or as whole") {
   const LanguageSizes sizes{.vocabulary = 11, .model_dim = 4, .heads = 2, .window = 6, .depth = 2, .dropout = 0.2};
   const Mixture mixture{SoftmaxTopK{.scores = {.experts = 3}, .selection = {.k = 2}}, Mlp<Relu>{4, 5}};
   const auto plain = switch_model(sizes, update::HeavyBall{}, mixture);
@@ -133,7 +133,7 @@ TEST_CASE("Recompute: a language model in training, its layers apart or the whol
       expected));
 }
 
-TEST_CASE("Recompute: what is kept is the carry, and no step after the first allocates") {
+TEST_CASE("Recompute: keeps only the carry; later steps do not allocate") {
   Cpu::Context ctx(1);
   const Residual residual{update::HeavyBall{}, OneExpert{Mlp<Gelu>{.model_dim = dim, .hidden_dim = 7}}};
   auto p = pass<float>(ctx, Recompute{residual}, items);
@@ -153,7 +153,7 @@ TEST_CASE("Recompute: what is kept is the carry, and no step after the first all
 #endif
 }
 
-TEST_CASE("Recompute: shapes and carries that do not fit say so before anything is written") {
+TEST_CASE("Recompute: wrong shapes or carries throw before any write") {
   Cpu::Context ctx(1);
   const Recompute layer{Residual{update::HeavyBall{}, OneExpert{Linear{.model_dim = dim}}}};
   auto p = pass<float>(ctx, layer, items);

@@ -108,7 +108,7 @@ void check_skeleton(double mu, bool momentum) {
 
 }  // namespace
 
-TEST_CASE("reference_layer (1): the skeleton of the code of paper 001, written out, two layers with shared keys") {
+TEST_CASE("reference_layer (1): equals the layers of paper 001, written out") {
   check_skeleton(0, false);
   check_skeleton(0.7, true);
 }

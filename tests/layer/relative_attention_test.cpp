@@ -84,7 +84,7 @@ std::vector<double> part(const Tensor<double, 2, Cpu>& t, Index first, Index cou
 
 }  // namespace
 
-TEST_CASE("RelativeAttention (1), (2): equals loops, segment after segment of two sequences, forward and infer") {
+TEST_CASE("RelativeAttention (1), (2): equals loops for consecutive segments") {
   Cpu::Context ctx(2);
   constexpr Index length = 3, segments = 4, dim = 6;
   for (const bool itself : {true, false})
@@ -120,9 +120,7 @@ TEST_CASE("RelativeAttention (1), (2): equals loops, segment after segment of tw
         }
 }
 
-TEST_CASE(
-    "RelativeAttention: as in the reference code, the first item of a stream attends to zeros alone and gets 0; "
-    "the last place is the item before") {
+TEST_CASE("RelativeAttention: in reference() the first item gets 0") {
   Cpu::Context ctx(1);
   const auto a = RelativeAttention::reference({.model_dim = 4, .heads = 2, .window = 3});
   CHECK(a.remembers() == 3);
@@ -140,10 +138,7 @@ TEST_CASE(
   CHECK(naive::row(p.y, 0) == std::vector<double>(4, 0));
 }
 
-TEST_CASE_TEMPLATE(
-    "RelativeAttention: keys and values remembered give what the whole sequence gives, item by item, and the bits of "
-    "it for windows of up to 128",
-    T, float, double) {
+TEST_CASE_TEMPLATE("RelativeAttention: item-by-item generation equals the whole sequence", T, float, double) {
   Cpu::Context ctx(1);
   constexpr Index items = 300, dim = 6;
   for (const bool itself : {true, false})
@@ -175,10 +170,7 @@ TEST_CASE_TEMPLATE(
     }
 }
 
-TEST_CASE_TEMPLATE(
-    "RelativeAttention: behind remembered items, bits do not depend on later items, nor, for windows of "
-    "up to 128, on how many of the items stand in memory",
-    T, float, double) {
+TEST_CASE_TEMPLATE("RelativeAttention: with memory, bits do not depend on later items", T, float, double) {
   Cpu::Context ctx(1);
   constexpr Index dim = 6, all = 700;
   for (const bool itself : {true, false})
@@ -216,7 +208,7 @@ TEST_CASE_TEMPLATE(
     }
 }
 
-TEST_CASE("RelativeAttention: a stream that begins in the place of another one has the bits of one that begins alone") {
+TEST_CASE("RelativeAttention: a new stream does not depend on the previous") {
   Cpu::Context ctx(1);
   constexpr Index dim = 6, window = 7, steps = 12, change = 5;
   const RelativeAttention a{.model_dim = dim, .heads = 2, .window = window};
@@ -245,7 +237,7 @@ TEST_CASE("RelativeAttention: a stream that begins in the place of another one h
   }
 }
 
-TEST_CASE("RelativeAttention: every layer of a stack remembers its own inputs: segments give what one pass gives") {
+TEST_CASE("RelativeAttention: stacked segments equal one pass over all items") {
   Cpu::Context ctx(1);
   constexpr Index length = 4, segments = 3, dim = 6;
   const RelativeAttention a{.model_dim = dim, .heads = 2, .window = 30};
@@ -265,7 +257,7 @@ TEST_CASE("RelativeAttention: every layer of a stack remembers its own inputs: s
   }
 }
 
-TEST_CASE("RelativeAttention: gradients, with segments before, keys of places and dropout") {
+TEST_CASE("RelativeAttention: gradients with previous segments, relative keys and dropout") {
   Cpu::Context ctx(1);
   for (const bool itself : {true, false})
     for (const Index heads : {1, 2})
@@ -299,9 +291,7 @@ std::vector<check::GradientSlot> slots_of(P& p) {
 
 }  // namespace
 
-TEST_CASE(
-    "RelativeAttention: the trace gives the probabilities of (1) among the items of the segment, and the entropies "
-    "of all") {
+TEST_CASE("RelativeAttention: the trace covers the segment, entropies cover all keys") {
   Cpu::Context ctx(1);
   constexpr Index length = 4, dim = 6, heads = 2, width = 3;
   for (const bool itself : {true, false})
@@ -368,7 +358,7 @@ TEST_CASE(
       }
 }
 
-TEST_CASE("RelativeAttention: keeps nothing for a trace that nobody asks for, and says so when somebody does") {
+TEST_CASE("RelativeAttention: a trace is kept only if extra.traced") {
   Cpu::Context ctx(1);
   const RelativeAttention a{.model_dim = 6, .heads = 2, .window = 3};
   auto silent = pass<float>(ctx, a, 10), asked = pass<float>(ctx, a, 10);
@@ -381,7 +371,7 @@ TEST_CASE("RelativeAttention: keeps nothing for a trace that nobody asks for, an
         "RelativeAttention.trace: extra.traced of forward: expected true, got false");
 }
 
-TEST_CASE("RelativeAttention: takes the adjoint of its trace back, also to keys of places and past the remembered") {
+TEST_CASE("RelativeAttention: backward accepts the adjoint of the trace") {
   Cpu::Context ctx(1);
   for (const Index window : {2, 3, 6})
     for (const Index past : {0, 1}) {
@@ -422,9 +412,7 @@ TEST_CASE("RelativeAttention: takes the adjoint of its trace back, also to keys 
     }
 }
 
-TEST_CASE(
-    "RelativeAttention in a Block: an attention-aware gate follows it; gradients, with segments before, keys of "
-    "places inside and outside of a stack, and dropout") {
+TEST_CASE("RelativeAttention: gradients in a Block with an attention-aware gate") {
   Cpu::Context ctx(1);
   const auto block = [](bool itself, FollowedHead head) {
     return Block{
@@ -459,9 +447,7 @@ TEST_CASE(
   check(Stack{RelativeKeys{4, 2, block(true, FollowedHead::lowest_entropy)}, 2}, 3);
 }
 
-TEST_CASE(
-    "RelativeAttention: sequences of unequal length, segment after segment, give what each gives alone, and padding "
-    "0; whether items or keys and values are remembered") {
+TEST_CASE("RelativeAttention: sequences of unequal length equal separate sequences") {
   Cpu::Context ctx(2);
   constexpr Index length = 4, segments = 3, dim = 6, sequences = 3;
   // How many items of each segment there are: padding is at the end of a sequence, or before its beginning.
@@ -508,7 +494,7 @@ TEST_CASE(
       }
 }
 
-TEST_CASE("RelativeAttention: gradients with padding, of which there is none, and padding remembered") {
+TEST_CASE("RelativeAttention: gradients with padding; padding has gradient 0") {
   Cpu::Context ctx(1);
   const std::vector<double> valid{1, 1, 0, 1, 0, 0, 0, 1, 1, 1}, valid_past{1, 0, 1, 0, 1, 1};
   const auto before = uniform_tensor<double>(ctx, Seed{8}, 1, 1, 6, 4);
@@ -545,7 +531,7 @@ TEST_CASE("RelativeAttention: gradients with padding, of which there is none, an
     }
 }
 
-TEST_CASE("RelativeAttention: promises") {
+TEST_CASE("RelativeAttention: conformance") {
   for (const double dropout : {0.0, 0.5}) {
     const auto report = check::conformance<Cpu>(
         RelativeAttention{.model_dim = 4, .heads = 2, .window = 3, .dropout = dropout}, {},
@@ -554,7 +540,7 @@ TEST_CASE("RelativeAttention: promises") {
   }
 }
 
-TEST_CASE("RelativeAttention: a later item changes no bit of an earlier one; no noise and rate 0 are no dropout") {
+TEST_CASE("RelativeAttention: later items change no bit; dropout is optional") {
   Cpu::Context ctx(1);
   const RelativeAttention a{.model_dim = 6, .heads = 2, .window = 5};
   auto clean = pass<float>(ctx, a, 20), changed = pass<float>(ctx, a, 20);
@@ -574,12 +560,12 @@ TEST_CASE("RelativeAttention: a later item changes no bit of an earlier one; no 
   CHECK_FALSE(same_bits(values(silent.y), values(clean.y)));
 }
 
-TEST_CASE("RelativeAttention: shapes and what was saved that do not fit say so before backward writes anything") {
+TEST_CASE("RelativeAttention: wrong shapes or saved throw before backward writes") {
   check_backward_refuses("RelativeAttention", RelativeAttention{.model_dim = 6, .heads = 2, .window = 3},
                          "saved.items: expected [0, 6], got [0, 0]");
 }
 
-TEST_CASE("RelativeAttention: options and shapes that do not fit say so before anything is written") {
+TEST_CASE("RelativeAttention: wrong options or shapes throw before any write") {
   Cpu::Context ctx(1);
   for (const Index heads : {Index(0), Index(3)})
     CHECK(message_of([&] {

@@ -33,7 +33,7 @@ auto layer() {
 
 }  // namespace
 
-TEST_CASE("RelativeKeys (1): around a stack its layers share one tensor, whose gradient is the sum of theirs") {
+TEST_CASE("RelativeKeys (1): layers share one tensor and sum its gradients") {
   Cpu::Context ctx(1);
   auto shared = pass<double>(ctx, RelativeKeys{3, 2, Stack{layer(), 2}}, 6);
   auto own = pass<double>(ctx, Stack{RelativeKeys{3, 2, layer()}, 2}, 6);
@@ -54,7 +54,7 @@ TEST_CASE("RelativeKeys (1): around a stack its layers share one tensor, whose g
   CHECK(difference(values(shared.grads.relative), sum) <= 1e-14);
 }
 
-TEST_CASE("RelativeKeys: one tensor, counted and named once; N(0, 1) at first") {
+TEST_CASE("RelativeKeys: the tensor counts once and starts as N(0, 1)") {
   Cpu::Context ctx(1);
   const RelativeKeys model{
       200, 2, Stack{Residual{update::Plain{}, RelativeAttention{.model_dim = 4, .heads = 2, .window = 200}}, 6}};
@@ -70,7 +70,7 @@ TEST_CASE("RelativeKeys: one tensor, counted and named once; N(0, 1) at first") 
   CHECK(std::abs(variance - 1) <= 5 * std::sqrt(2 / 400.0));
 }
 
-TEST_CASE("RelativeKeys: gradients and promises around a stack with dropout") {
+TEST_CASE("RelativeKeys: gradients and conformance around a stack with dropout") {
   Cpu::Context ctx(1);
   const RelativeKeys model{3, 2, Stack{layer(), 2}};
   Extra<decltype(model), double, Cpu> extra{};
@@ -81,7 +81,7 @@ TEST_CASE("RelativeKeys: gradients and promises around a stack with dropout") {
   CHECK_MESSAGE(promises, promises.str());
 }
 
-TEST_CASE("RelativeKeys: what does not fit says so") {
+TEST_CASE("RelativeKeys: wrong options and shapes throw") {
   Cpu::Context ctx(1);
   const auto message = [&](const auto& model) {
     return message_of([&] {

@@ -76,7 +76,7 @@ struct Twice {
 
 }  // namespace
 
-TEST_CASE("Residual (1): the rule around the branch, against loops, from a carry that is not zero") {
+TEST_CASE("Residual (1): applies the rule, starting from a nonzero carry") {
   Cpu::Context ctx(1);
   auto plain = pass<double>(ctx, Residual{update::Plain{}, mixture()}, 9);
   auto ball = pass<double>(ctx, Residual{update::HeavyBall{.mu = 0.6, .gamma = 1.5}, mixture()}, 9);
@@ -102,7 +102,7 @@ TEST_CASE("Residual (1): the rule around the branch, against loops, from a carry
   CHECK(difference(values(ball.carry), p_ball) <= 1e-14);
 }
 
-TEST_CASE("Residual: a branch that takes any arguments is not taken for one that runs the rule's step") {
+TEST_CASE("Residual: a variadic branch does not get the rule's step") {
   Cpu::Context ctx(1);
   auto p = pass<double>(ctx, Residual{update::HeavyBall{.mu = 0.5, .gamma = 2}, Triple{}}, 5);
   fill(ctx, p.carry.p.view(), 1);
@@ -117,7 +117,7 @@ TEST_CASE("Residual: a branch that takes any arguments is not taken for one that
   CHECK(same_bits(values(p.y, p.carry), values(inferred.y, inferred.carry)));
 }
 
-TEST_CASE("Residual: names of the parameters") {
+TEST_CASE("Residual: parameter names") {
   Cpu::Context ctx(1);
   auto p = pass<float>(ctx, Residual{update::HeavyBall{}, PreNorm{LayerNorm{}, mixture()}}, 2);
   std::vector<std::string> names;
@@ -128,7 +128,7 @@ TEST_CASE("Residual: names of the parameters") {
                                           "branch.branch.expert.down_bias"});
 }
 
-TEST_CASE("Residual: shapes that do not fit say so before anything is written") {
+TEST_CASE("Residual: wrong shapes throw before any write") {
   Cpu::Context ctx(1);
   const auto message = [&](const auto& layer, auto&& change) {
     auto p = pass<float>(ctx, layer, 5);
@@ -150,7 +150,7 @@ TEST_CASE("Residual: shapes that do not fit say so before anything is written") 
         "Residual: branch.out_dim: expected 4 (its in_dim; NoResidual allows others), got 3");
 }
 
-TEST_CASE("Residual: gradients around attention with padding, for both rules") {
+TEST_CASE("Residual: gradients around attention with padding") {
   Cpu::Context ctx(1);
   const std::vector<double> mask{1, 1, 0, 1, 1, 1, 1, 0};
   const auto around = [&](auto rule) {
@@ -165,14 +165,14 @@ TEST_CASE("Residual: gradients around attention with padding, for both rules") {
   around(update::HeavyBall{});
 }
 
-TEST_CASE("Residual: shows its branch's trace") {
+TEST_CASE("Residual: returns the branch's trace") {
   Cpu::Context ctx(1);
   auto p = pass<float>(ctx, Residual{update::Plain{}, PreNorm{LayerNorm{}, Attention{.model_dim = 4, .heads = 2}}}, 8);
   p.forward();
   CHECK(p.layer.trace(p.params, p.saved).q.data() == p.saved.calls[0].branch.q.data());
 }
 
-TEST_CASE("Residual: a dcarry that was never begun says so in backward, and nothing has changed") {
+TEST_CASE("Residual: an empty dcarry throws before backward writes") {
   Cpu::Context ctx(1);
   auto p = pass<double>(ctx, Residual{update::HeavyBall{}, OneExpert{Linear{.model_dim = 3}}}, 4);
   p.forward();
@@ -181,7 +181,7 @@ TEST_CASE("Residual: a dcarry that was never begun says so in backward, and noth
   for (const double v : values(p.dx, p.grads)) CHECK(v == 0);
 }
 
-TEST_CASE("Residual: a rule evaluates the branch as often as it says, and no more") {
+TEST_CASE("Residual: a wrong number of evaluations by the rule throws") {
   Cpu::Context ctx(1);
   CHECK(message_of([&] {
           pass<double>(ctx, Residual{Twice<1, 0>{}, Triple{}}, 2).forward();

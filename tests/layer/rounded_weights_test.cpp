@@ -41,7 +41,7 @@ struct Case {
 
 }  // namespace
 
-TEST_CASE("copies are current until somebody asks for weights to write them") {
+TEST_CASE("RoundedWeights: copies are current until weights are accessed mutably") {
   const auto after = [](auto&& f) {
     Case c;
     CHECK(c.rounded.current(c.params));
@@ -78,7 +78,7 @@ TEST_CASE("copies are current until somebody asks for weights to write them") {
   }));
 }
 
-TEST_CASE("copies that are swapped are of what they were") {
+TEST_CASE("RoundedWeights: swapped copies keep their own state") {
   Case c;
   c.up()(0, 1, 2) = 3;
   RoundedWeights<Keeping> later;
@@ -90,7 +90,7 @@ TEST_CASE("copies that are swapped are of what they were") {
   CHECK(later.current(c.params));
 }
 
-TEST_CASE("copies of memory that is none of the weights' any more are dropped") {
+TEST_CASE("RoundedWeights: copies of foreign memory are dropped") {
   Case c;
   auto others = init_params<float, Keeping>(model, c.ctx, Seed{2});
   std::swap(c.params, others);
@@ -103,7 +103,7 @@ TEST_CASE("copies of memory that is none of the weights' any more are dropped") 
   CHECK(c.rounded.current(c.params));
 }
 
-TEST_CASE("what runs with copies refreshes those that are not current, or all that are said to be written") {
+TEST_CASE("RoundedWeights: run refreshes outdated copies, or all if written") {
   Case c;
   Index runs = 0;
   const auto run = [&](bool keep, bool written) {
@@ -122,7 +122,7 @@ TEST_CASE("what runs with copies refreshes those that are not current, or all th
   CHECK(runs == 6);
 }
 
-TEST_CASE("a backend that keeps no copies, and doubles, have none") {
+TEST_CASE("RoundedWeights: other backends and double keep no copies") {
   CHECK(!RoundedWeights<Cpu>::exist);
   CHECK(!RoundedWeights<CpuBf16>::exist);
   CpuBf16::Context ctx(1);

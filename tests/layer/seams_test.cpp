@@ -31,13 +31,13 @@ void check_gradients(const L& layer, const check::GradientOptions& options = {},
 
 }  // namespace
 
-TEST_CASE("a rule may evaluate at a point ahead of x" * doctest::skip(support::slow_build)) {
+TEST_CASE("rule: may evaluate at a point ahead of x" * doctest::skip(support::slow_build)) {
   check_gradients(Stack{Residual{seams::LookAhead{}, Mixture{top2, mlp}}, 3});
 }
 
-TEST_CASE("a rule may evaluate twice") { check_gradients(Stack{Residual{seams::Twice{}, Mixture{top2, mlp}}, 2}); }
+TEST_CASE("rule: may evaluate twice") { check_gradients(Stack{Residual{seams::Twice{}, Mixture{top2, mlp}}, 2}); }
 
-TEST_CASE("auxiliary losses count once under a rule that evaluates twice") {
+TEST_CASE("rule: auxiliary losses count once if it evaluates twice") {
   const WithAuxiliary<SoftmaxTopK, Balance, ZLoss> gate{.scores = {.experts = 4},
                                                         .mixing = {},
                                                         .selection = {.k = 2},
@@ -56,11 +56,11 @@ TEST_CASE("auxiliary losses count once under a rule that evaluates twice") {
   CHECK(saved.calls[1].gate.auxiliary.size() == 0);
 }
 
-TEST_CASE("a rule may learn, and count layers in its carry") {
+TEST_CASE("rule: may learn, and count layers in its carry") {
   check_gradients(Stack{Residual{seams::LearnedFading{}, Mixture{top2, mlp}}, 3});
 }
 
-TEST_CASE("a mixing may take sequences, have parameters and rank by log q") {
+TEST_CASE("mixing: may use sequences, parameters and rank by log q") {
   const GateOf<seams::Similarity> gate{.scores = {.experts = 4}, .mixing = {.causal = true}, .selection = {.k = 2}};
   check_gradients(Stack{Residual{update::HeavyBall{}, Mixture{gate, mlp}}, 2}, {.items = 8},
                   {.mixing = {.length = 4}, .selection = {}});
@@ -69,7 +69,7 @@ TEST_CASE("a mixing may take sequences, have parameters and rank by log q") {
   check_gradients(Residual{seams::LookAhead{}, Mixture{full, mlp}}, {.items = 6});
 }
 
-TEST_CASE("causal mixing: a later item never changes an earlier output, bit for bit") {
+TEST_CASE("causal mixing: a later item never changes an earlier output") {
   const Residual layer{
       update::Plain{},
       Mixture{GateOf<seams::Similarity>{.scores = {.experts = 4}, .mixing = {}, .selection = {.k = 2}}, mlp}};
@@ -86,7 +86,7 @@ TEST_CASE("causal mixing: a later item never changes an earlier output, bit for 
   CHECK(std::memcmp(&y(5, 0), &changed(5, 0), 5 * sizeof(float)) != 0);
 }
 
-TEST_CASE("a selection may take noise, learn, and send gradients to x and rank" * doctest::skip(support::slow_build)) {
+TEST_CASE("selection: may use noise, learn, and pass gradients on" * doctest::skip(support::slow_build)) {
   const GateOf<Independent, seams::NoisyPick> gate{
       .scores = {.experts = 4}, .mixing = {}, .selection = {.model_dim = 5}};
   const Residual layer{update::HeavyBall{}, Mixture{gate, mlp}};
@@ -97,7 +97,7 @@ TEST_CASE("a selection may take noise, learn, and send gradients to x and rank" 
   check_gradients(Mixture{mixed, mlp}, {.items = 6}, {.mixing = {}, .selection = {Random{Seed{77}, 1}}});
 }
 
-TEST_CASE("a stack forks noise per layer") {
+TEST_CASE("Stack: forks noise per layer") {
   const GateOf<Independent, seams::NoisyPick>::Extra<float, Cpu> extra{.mixing = {},
                                                                        .selection = {Random{Seed{77}, 1}}};
   const auto first = at_layer(extra, 0).selection.random, second = at_layer(extra, 1).selection.random;
@@ -105,23 +105,23 @@ TEST_CASE("a stack forks noise per layer") {
   CHECK(first->step == 1);
 }
 
-TEST_CASE("items may be whole sequences, and experts may give scalars") {
+TEST_CASE("Mixture: items may be sequences, and experts may return scalars") {
   check_gradients(Mixture{
       SoftmaxTopK{.scores = {.experts = 3, .length = 4}, .mixing = {}, .selection = {.k = 1, .renormalise = false}},
       seams::PairExpert{3, 4}});
 }
 
-TEST_CASE("experts of two kinds in one layer") {
+TEST_CASE("Mixture: one layer may have experts of two kinds") {
   check_gradients(Stack{
       Residual{update::HeavyBall{}, Mixture{top2, seams::TwoKinds<Mlp<Gelu>, GatedMlp<Silu>>{3, 4, {5, 6}, {5, 3}}}},
       2});
 }
 
-TEST_CASE("a gate may name a dense plan, for the same experts" * doctest::skip(support::slow_build)) {
+TEST_CASE("gate: may define a dense plan for the same experts" * doctest::skip(support::slow_build)) {
   check_gradients(Stack{Residual{update::HeavyBall{}, Mixture{seams::SoftSlots{5, 4, 2}, mlp}}, 3});
 }
 
-TEST_CASE("two blocks of attention, attention-aware gate and heavy ball" * doctest::skip(support::slow_build)) {
+TEST_CASE("Stack: two blocks of attention, attention-aware gate and heavy ball" * doctest::skip(support::slow_build)) {
   const Residual attention{update::Plain{}, PreNorm{LayerNorm{}, Attention{.model_dim = 6, .heads = 2}}};
   const GateOf<seams::Posterior> gate{.scores = {.experts = 4}, .mixing = {.sigma = 1.5}, .selection = {.k = 2}};
   const Residual mixture{update::HeavyBall{}, PreNorm{LayerNorm{}, Mixture{gate, Mlp<Gelu>{6, 5}}}};
@@ -133,7 +133,7 @@ TEST_CASE("two blocks of attention, attention-aware gate and heavy ball" * docte
   CHECK(report.skipped * 20 <= report.checked);
 }
 
-TEST_CASE("policies are plain aggregates of options") {
+TEST_CASE("policies: are plain aggregates of options") {
   static_assert(std::is_aggregate_v<SoftmaxTopK> && std::is_aggregate_v<update::HeavyBall> &&
                 std::is_aggregate_v<Mlp<Gelu>>);
   static_assert(std::is_trivially_copyable_v<GateOf<seams::Similarity>>);

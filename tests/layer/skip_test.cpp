@@ -21,7 +21,7 @@ const OneExpert linear{Linear{.model_dim = 4}};
 
 }  // namespace
 
-TEST_CASE("Skip (1): around a branch it is the plain residual connection, to the bit") {
+TEST_CASE("Skip (1): around a branch it equals the plain residual") {
   Cpu::Context ctx(1);
   auto skip = pass<double>(ctx, Skip{linear}, 6);
   auto plain = pass<double>(ctx, Residual{update::Plain{}, linear}, 6);
@@ -36,13 +36,13 @@ TEST_CASE("Skip (1): around a branch it is the plain residual connection, to the
   CHECK(difference(values(skip.dx, skip.grads), values(plain.dx, plain.grads)) <= 1e-15);
 }
 
-TEST_CASE("Skip: gradients and promises around a layer with a carry, in a stack") {
+TEST_CASE("Skip: gradients and conformance around a layer with carry") {
   const Skip layer{Residual{update::HeavyBall{}, linear}};
   const auto report = check::conformance<Cpu>(Stack{layer, 2}, {.items_are_independent = true});
   CHECK_MESSAGE(report, report.str());
 }
 
-TEST_CASE("Skip: widths and shapes that do not fit say so before anything is written") {
+TEST_CASE("Skip: wrong widths or shapes throw before any write") {
   Cpu::Context ctx(1);
   auto p = pass<float>(ctx, Skip{OneExpert{Linear{.model_dim = 4, .output_dim = 3}}}, 5);
   CHECK(message_of([&] { p.forward(); }) == "Skip: layer.out_dim: expected 4 (its in_dim), got 3");

@@ -52,7 +52,7 @@ struct TellsItsPlace {
 
 }  // namespace
 
-TEST_CASE("Stack (1): equals its layers written out, bit for bit, at depth 1 and 3") {
+TEST_CASE("Stack (1): equals its layers written out, bit for bit") {
   for (const Index depth : {1, 3}) {
     Cpu::Context ctx(1);
     auto p = pass<float>(ctx, Stack{layer(), depth}, 9);
@@ -86,7 +86,7 @@ TEST_CASE("Stack (1): equals its layers written out, bit for bit, at depth 1 and
   }
 }
 
-TEST_CASE("Stack: three heavy-ball layers of mixtures against loops in double") {
+TEST_CASE("Stack: three heavy-ball layers of mixtures equal loops in double") {
   Cpu::Context ctx(2);
   auto p = pass<double>(ctx, Stack{layer(), 3}, 9);
   p.forward();
@@ -110,7 +110,7 @@ TEST_CASE("Stack: three heavy-ball layers of mixtures against loops in double") 
   CHECK(difference(values(p.carry), momentum) <= 1e-13);
 }
 
-TEST_CASE("Stack: infer gives the bits of forward, carry included, and keeps nothing") {
+TEST_CASE("Stack: infer returns the bits of forward, including the carry") {
   for (const Index depth : {1, 2, 5}) {
     Cpu::Context ctx(1);
     auto a = pass<float>(ctx, Stack{layer(), depth}, 9), b = pass<float>(ctx, Stack{layer(), depth}, 9);
@@ -121,7 +121,7 @@ TEST_CASE("Stack: infer gives the bits of forward, carry included, and keeps not
   }
 }
 
-TEST_CASE("Stack: what a deeper one kept stays where it is, and is none of a shallower one's") {
+TEST_CASE("Stack: a shallower stack can reuse saved of a deeper") {
   Cpu::Context ctx(1);
   auto deep = pass<float>(ctx, Stack{layer(), 3}, 9), shallow = pass<float>(ctx, Stack{layer(), 2}, 9),
        again = pass<float>(ctx, Stack{layer(), 2}, 9);
@@ -139,7 +139,7 @@ TEST_CASE("Stack: what a deeper one kept stays where it is, and is none of a sha
   CHECK(same_bits(values(again.dx, again.grads), values(shallow.dx, shallow.grads)));
 }
 
-TEST_CASE("Stack: every layer has its own weights; names carry the layer's number") {
+TEST_CASE("Stack: layers have own weights; names contain the layer number") {
   Cpu::Context ctx(1);
   auto p = pass<float>(ctx, Stack{layer(), 2}, 1);
   CHECK_FALSE(same_bits(values(p.params.layers[0]), values(p.params.layers[1])));
@@ -150,7 +150,7 @@ TEST_CASE("Stack: every layer has its own weights; names carry the layer's numbe
   CHECK(names[11] == "layers.1.branch.expert.down_bias");
 }
 
-TEST_CASE("Stack: tells every layer its place in the extra inputs, so that noise is forked") {
+TEST_CASE("Stack: forks noise by the layer's position") {
   Cpu::Context ctx(1);
   const Stack stack{Residual{update::Plain{}, TellsItsPlace{}}, 3};
   auto p = pass<double>(ctx, stack, 1), inferred = pass<double>(ctx, stack, 1);
@@ -160,7 +160,7 @@ TEST_CASE("Stack: tells every layer its place in the extra inputs, so that noise
   CHECK(inferred.y(0, 0) == p.y(0, 0));
 }
 
-TEST_CASE("Stack: a last layer whose parameters do not fit says so, and nothing has changed") {
+TEST_CASE("Stack: wrong parameters of the last layer throw before writing") {
   Cpu::Context ctx(1);
   auto p = pass<float>(ctx, Stack{layer(), 3}, 5);
   fill(ctx, p.carry.p.view(), 3);
@@ -174,7 +174,7 @@ TEST_CASE("Stack: a last layer whose parameters do not fit says so, and nothing 
   }
 }
 
-TEST_CASE("Stack: shapes and options that do not fit say so before anything is written") {
+TEST_CASE("Stack: wrong shapes or options throw before any write") {
   Cpu::Context ctx(1);
   const auto message = [&](auto&& change) {
     auto p = pass<float>(ctx, Stack{layer(), 2}, 5);
@@ -197,7 +197,7 @@ TEST_CASE("Stack: shapes and options that do not fit say so before anything is w
   CHECK(message_of([&] { (void)narrowing.init<float, Cpu>(ctx, {}); }) == "Stack: layer.out_dim: expected 4, got 3");
 }
 
-TEST_CASE("Stack: depth 1 may change the width; experts and branches stand for layers") {
+TEST_CASE("Stack: depth 1 may change the width; experts are accepted") {
   const auto report =
       check::conformance<Cpu>(Stack{Linear{.model_dim = 4, .output_dim = 3}}, {.items_are_independent = true});
   CHECK_MESSAGE(report, report.str());
@@ -206,7 +206,7 @@ TEST_CASE("Stack: depth 1 may change the width; experts and branches stand for l
   CHECK_MESSAGE(plain, plain.str());
 }
 
-TEST_CASE("Stack: gradients and promises") {
+TEST_CASE("Stack: gradients and conformance") {
   const auto report = check::conformance<Cpu>(Stack{layer(), 3}, {.items_are_independent = true});
   CHECK_MESSAGE(report, report.str());
 }

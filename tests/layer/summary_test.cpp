@@ -59,7 +59,7 @@ TEST_CASE("summary: prints names, shapes, values, active values and bytes") {
   CHECK(summary<double>(mixture).bytes == 8448);
 }
 
-TEST_CASE("summary: rows are the tensors of init, whatever the model is") {
+TEST_CASE("summary: rows are the tensors of init, for any model") {
   const Chain model{
       Embedding{.vocabulary = 11, .model_dim = 8},
       Stack{Block{Residual{update::Plain{}, PreNorm{LayerNorm{}, Attention{.model_dim = 8, .heads = 2}}},
@@ -94,7 +94,7 @@ TEST_CASE("summary: rows are the tensors of init, whatever the model is") {
   CHECK(all.active == all.values - 3 * 4 * expert);
 }
 
-TEST_CASE("summary: active experts of every kind of selection") {
+TEST_CASE("summary: counts active experts for every kind of selection") {
   const Index one = 8 * 8, scores = 8 * 10 + 10;
   CHECK(active_of(SoftmaxTopK{.scores = {.experts = 10}, .selection = {.k = 3}}) == scores + 3 * one);
   CHECK(active_of(SoftmaxNoisyTop1{.scores = {.experts = 10}}) == scores + one);
@@ -105,7 +105,7 @@ TEST_CASE("summary: active experts of every kind of selection") {
   CHECK(active_of(HashGate{.count = 10, .k = 4}) == 4 * one);
 }
 
-TEST_CASE("summary: kinds of experts count as the mean over experts") {
+TEST_CASE("summary: kinds of experts count as their mean") {
   const Summary all = summary(Mixture{SoftmaxTopK{.scores = {.bias = false}, .selection = {.k = 2}},
                                       Experts{std::tuple{Mlp<Gelu>{.model_dim = 4, .hidden_dim = 6, .bias = false},
                                                          Linear{.model_dim = 4, .bias = false}},
@@ -113,7 +113,7 @@ TEST_CASE("summary: kinds of experts count as the mean over experts") {
   CHECK(all.active == 4 * 4 + (3 * 2 * 4 * 6 + 4 * 4) * 2 / 4);
 }
 
-TEST_CASE("summary: a loss that learns, and a model that no machine could hold") {
+TEST_CASE("summary: works for learned losses and models larger than memory") {
   CHECK(summary(StreamedCrossEntropy{.vocabulary = 9, .model_dim = 4}).values == 9 * 4 + 9);
   const Index dim = 16384, hidden = 4 * dim, experts = 2048, depth = 128;
   const Stack model{Residual{update::HeavyBall{}, Mixture{SoftmaxTopK{.scores = {.experts = experts}},

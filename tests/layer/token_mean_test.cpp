@@ -10,7 +10,7 @@
 using namespace gatefold;
 using namespace gatefold::support;
 
-TEST_CASE("TokenMean (1): the first token, the first few, all of them") {
+TEST_CASE("TokenMean (1): mean of one, several or all tokens") {
   Cpu::Context ctx(1);
   for (const Index count : {1, 3, 0}) {
     CAPTURE(count);
@@ -26,7 +26,7 @@ TEST_CASE("TokenMean (1): the first token, the first few, all of them") {
   }
 }
 
-TEST_CASE("TokenMean: gradients and promises; what it does not read has none") {
+TEST_CASE("TokenMean: gradients and conformance, with unread tokens") {
   for (const Index count : {1, 0}) {
     const auto report = check::conformance<Cpu>(TokenMean{.length = 3, .model_dim = 5, .count = count},
                                                 {.items_are_independent = true});
@@ -34,7 +34,7 @@ TEST_CASE("TokenMean: gradients and promises; what it does not read has none") {
   }
 }
 
-TEST_CASE("TokenMean takes the step of a rule at the end") {
+TEST_CASE("TokenMean: runs the step of a rule at the end") {
   Cpu::Context ctx(1);
   const TokenMean branch{.length = 1, .model_dim = 9};
   auto alone = pass<double>(ctx, branch, 3);
@@ -44,7 +44,7 @@ TEST_CASE("TokenMean takes the step of a rule at the end") {
   for (Index i = 0; i < alone.y.size(); ++i) CHECK(stream.y.data()[i] == alone.y.data()[i] + stream.x.data()[i]);
 }
 
-TEST_CASE("TokenMean: options and shapes that do not fit say so before anything is written") {
+TEST_CASE("TokenMean: wrong options or shapes throw before any write") {
   Cpu::Context ctx(1);
   const auto message = [&](const TokenMean& mean) {
     auto p = pass<double>(ctx, mean, 2);

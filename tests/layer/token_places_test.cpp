@@ -12,7 +12,7 @@
 using namespace gatefold;
 using namespace gatefold::support;
 
-TEST_CASE("TokenPlaces (1), (2): the class token, the tokens, their places") {
+TEST_CASE("TokenPlaces (1), (2): adds the class token and the positions") {
   Cpu::Context ctx(1);
   for (const bool first : {true, false}) {
     CAPTURE(first);
@@ -29,7 +29,7 @@ TEST_CASE("TokenPlaces (1), (2): the class token, the tokens, their places") {
   }
 }
 
-TEST_CASE("TokenPlaces begins with places of deviation 0.02 and a class token of zeros") {
+TEST_CASE("TokenPlaces: positions start with deviation 0.02, class token with 0") {
   Cpu::Context ctx(1);
   const auto p = TokenPlaces{.tokens = 99, .model_dim = 100}.init<double, Cpu>(ctx, Seed{1});
   double squares = 0;
@@ -38,7 +38,7 @@ TEST_CASE("TokenPlaces begins with places of deviation 0.02 and a class token of
   for (Index d = 0; d < 100; ++d) CHECK(p.first(0, d) == 0);
 }
 
-TEST_CASE("TokenPlaces: gradients and promises, with and without a class token") {
+TEST_CASE("TokenPlaces: gradients and conformance, with and without class token") {
   for (const bool first : {true, false}) {
     const auto report = check::conformance<Cpu>(TokenPlaces{.tokens = 3, .model_dim = 5, .class_token = first},
                                                 {.items_are_independent = true});
@@ -46,7 +46,7 @@ TEST_CASE("TokenPlaces: gradients and promises, with and without a class token")
   }
 }
 
-TEST_CASE("TokenPlaces takes the step of a rule at the end") {
+TEST_CASE("TokenPlaces: runs the step of a rule at the end") {
   Cpu::Context ctx(1);
   const TokenPlaces branch{.tokens = 3, .model_dim = 4, .class_token = false};
   auto alone = pass<double>(ctx, branch, 3);
@@ -57,7 +57,7 @@ TEST_CASE("TokenPlaces takes the step of a rule at the end") {
   for (Index i = 0; i < alone.y.size(); ++i) CHECK(stream.y.data()[i] == alone.y.data()[i] + stream.x.data()[i]);
 }
 
-TEST_CASE("TokenPlaces: options and shapes that do not fit say so before anything is written") {
+TEST_CASE("TokenPlaces: wrong options or shapes throw before any write") {
   Cpu::Context ctx(1);
   const auto says = [&](const TokenPlaces& places) {
     return message_of([&] { (void)places.init<double, Cpu>(ctx, {}); });

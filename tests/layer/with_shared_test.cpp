@@ -18,7 +18,7 @@ const Mixture mixture{SoftmaxTopK{.scores = {.experts = 3}, .mixing = {}, .selec
 
 }  // namespace
 
-TEST_CASE("WithShared (1): the mixture plus the shared expert of every item, weighted") {
+TEST_CASE("WithShared (1): adds the weighted shared expert to the mixture") {
   Cpu::Context ctx(2);
   auto alone = pass<double>(ctx, WithShared{mixture, linear, 0}, 9);
   alone.forward();
@@ -41,7 +41,7 @@ TEST_CASE("WithShared (1): the mixture plus the shared expert of every item, wei
   CHECK(WithShared{mixture, linear}.weight == 1);
 }
 
-TEST_CASE("WithShared: without a shared expert's weight the output is the branch's own") {
+TEST_CASE("WithShared: without a weight it returns the branch's output") {
   Cpu::Context ctx(1);
   const OneExpert branch{linear};
   auto both = pass<double>(ctx, WithShared{branch, linear, 0}, 9);
@@ -58,13 +58,13 @@ TEST_CASE("WithShared: gradients through a mixture") {
   CHECK_MESSAGE(report, report.str());
 }
 
-TEST_CASE("WithShared: promises of a layer") {
+TEST_CASE("WithShared: conformance of a layer") {
   const auto report =
       check::conformance<Cpu>(WithShared{OneExpert{linear}, linear, 0.5}, {.items_are_independent = true});
   CHECK_MESSAGE(report, report.str());
 }
 
-TEST_CASE("WithShared: widths that do not fit say so before anything is written") {
+TEST_CASE("WithShared: wrong widths throw before any write") {
   Cpu::Context ctx(1);
   const auto message = [&](const Linear& shared) {
     return message_of([&] { (void)WithShared{mixture, shared}.init<double, Cpu>(ctx, {}); });

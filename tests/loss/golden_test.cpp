@@ -36,18 +36,18 @@ void loss_agrees(const char* file, const L& loss, F&& target) {
 
 }  // namespace
 
-TEST_CASE("golden: MeanSquaredError is torch.nn.MSELoss") {
+TEST_CASE("golden: MeanSquaredError equals torch.nn.MSELoss") {
   loss_agrees("mean_squared_error", MeanSquaredError{}, [](Golden& g) { return g.matrix("target"); });
 }
 
-TEST_CASE("golden: CrossEntropy is torch.nn.CrossEntropyLoss") {
+TEST_CASE("golden: CrossEntropy equals torch.nn.CrossEntropyLoss") {
   loss_agrees("cross_entropy", CrossEntropy{}, [](Golden& g) { return g.indices("target"); });
 }
 
-TEST_CASE("golden: CrossEntropy with a label to ignore is torch.nn.CrossEntropyLoss with ignore_index") {
+TEST_CASE("golden: CrossEntropy with ignore equals torch.nn.CrossEntropyLoss with ignore_index") {
   loss_agrees("cross_entropy_ignored", CrossEntropy{.ignore = -1}, [](Golden& g) { return g.indices("target"); });
 }
 
-TEST_CASE("golden: Logistic is the mean of log(1 + exp(-t y))") {
+TEST_CASE("golden: Logistic equals the mean of log(1 + exp(-t y))") {
   loss_agrees("logistic", Logistic{}, [](Golden& g) { return g.matrix("target"); });
 }

@@ -55,7 +55,7 @@ Column<T> gradient_of(const Column<T>& y, const Column<T>& target) {
 
 }  // namespace
 
-TEST_CASE_TEMPLATE("equation (1): the mean of log(1 + exp(-t y)) and its slope", T, float, double) {
+TEST_CASE_TEMPLATE("Logistic (1): mean of log(1 + exp(-t y)), with gradient", T, float, double) {
   const double epsilon = sizeof(T) == 4 ? 1e-6 : 1e-13;
   for (const Index items : {1, 9, 500}) {
     const auto y = scores<T>(items), t = labels<T>(items), dy = gradient_of(y, t);
@@ -70,7 +70,7 @@ TEST_CASE_TEMPLATE("equation (1): the mean of log(1 + exp(-t y)) and its slope",
   }
 }
 
-TEST_CASE("the gradient against central differences") {
+TEST_CASE("Logistic: the gradient equals central differences") {
   auto y = scores<double>(11);
   const auto t = labels<double>(11), dy = gradient_of(y, t);
   for (Index n = 0; n < 11; ++n) {
@@ -84,7 +84,7 @@ TEST_CASE("the gradient against central differences") {
   }
 }
 
-TEST_CASE_TEMPLATE("scores of any size neither overflow nor vanish wrongly", T, float, double) {
+TEST_CASE_TEMPLATE("Logistic: scores of any size neither overflow nor vanish", T, float, double) {
   CHECK(value_of(column<T>({1000}), column<T>({-1})) == 1000);
   CHECK(value_of(column<T>({1000}), column<T>({1})) == 0);
   CHECK(value_of(column<T>({0}), column<T>({1})) == support::rounded<T>(std::log(2.0)));
@@ -93,18 +93,18 @@ TEST_CASE_TEMPLATE("scores of any size neither overflow nor vanish wrongly", T, 
   CHECK(gradient_of(column<T>({1000}), column<T>({1}))(0, 0) == 0);
 }
 
-TEST_CASE("no items: loss 0 and nothing to do") {
+TEST_CASE("Logistic: an empty batch has loss 0") {
   CHECK(value_of(Column<float>(0, 1), Column<float>(0, 1)) == 0);
   CHECK(gradient_of(Column<float>(0, 1), Column<float>(0, 1)).size() == 0);
 }
 
-TEST_CASE("labels are -1 or +1") {
+TEST_CASE("Logistic: labels are -1 or +1") {
   CHECK_THROWS_WITH_AS(value_of(column<float>({1, 2}), column<float>({1, 0})),
                        "Logistic: target: expected labels -1 or +1, got 0", ArgumentError);
   CHECK_THROWS_AS(gradient_of(column<double>({1, 2}), column<double>({-1, 2})), ArgumentError);
 }
 
-TEST_CASE("shapes that do not fit") {
+TEST_CASE("Logistic: wrong shapes throw") {
   Cpu::Context ctx(1);
   const Column<float> wide(4, 2), y(4, 1), t(3, 1);
   Column<float> dy(3, 1);

@@ -31,14 +31,14 @@ T mean(Index terms, Index count) {
 
 }  // namespace
 
-TEST_CASE_TEMPLATE("a mean is the sum over the terms, divided by a count of its own", T, float, double) {
+TEST_CASE_TEMPLATE("mean_loss: sums the terms and divides by the count", T, float, double) {
   CHECK(mean<T>(5, 5) == 2);
   CHECK(mean<T>(5, 2) == 5);
   CHECK(mean<T>(1, 1) == 0);
   CHECK(mean<T>(4097, 4096) == T(4096.0 * 4097.0 / 2 / 4096));
 }
 
-TEST_CASE_TEMPLATE("the mean of equal terms is one of them, however many there are", T, float, double) {
+TEST_CASE_TEMPLATE("mean_loss: equal terms give that term, for any count", T, float, double) {
   Cpu::Context ctx(2);
   Tensor<T, 1, Cpu> value(1);
   const T term = static_cast<T>(std::log(10.0));
@@ -51,7 +51,7 @@ TEST_CASE_TEMPLATE("the mean of equal terms is one of them, however many there a
   }
 }
 
-TEST_CASE_TEMPLATE("the share of an item in a mean: of all, or of those that count", T, float, double) {
+TEST_CASE_TEMPLATE("share_of_mean: divides by all items, or the counted ones", T, float, double) {
   Cpu::Context ctx(1);
   const auto mark = ctx.mark();
   const std::vector<Index> label{3, -1, 0, -1, 7};
@@ -65,12 +65,12 @@ TEST_CASE_TEMPLATE("the share of an item in a mean: of all, or of those that cou
   CHECK((detail_::loss::share_of_mean<Cpu>(ctx, none, -1).template of<T>()) == 1);  // of a sum that is 0
 }
 
-TEST_CASE_TEMPLATE("the mean of no items is 0", T, float, double) {
+TEST_CASE_TEMPLATE("mean_loss: no items give 0", T, float, double) {
   CHECK(mean<T>(0, 0) == 0);
   CHECK(mean<T>(0, 3) == 0);
 }
 
-TEST_CASE("the value is one number") {
+TEST_CASE("loss: the value must be one number") {
   Cpu::Context ctx(1);
   Tensor<double, 1, Cpu> two(2), none(0);
   CHECK_THROWS_WITH_AS((mean_loss<double, Cpu>(ctx, 3, {3}, Counting<double>{}, two)),
@@ -78,7 +78,7 @@ TEST_CASE("the value is one number") {
   CHECK_THROWS_AS((mean_loss<double, Cpu>(ctx, 3, {3}, Counting<double>{}, none)), ArgumentError);
 }
 
-TEST_CASE_TEMPLATE("a loss by itself: T and B come from the outputs, a view or a tensor", T, float, double) {
+TEST_CASE_TEMPLATE("loss: T and B are deduced from the outputs", T, float, double) {
   Cpu::Context ctx(1);
   const auto y = uniform_tensor<T>(ctx, Seed{1}, 1, 3, 2), target = uniform_tensor<T>(ctx, Seed{2}, 1, 3, 2);
   Tensor<T, 1, Cpu> value(1), of_views(1);

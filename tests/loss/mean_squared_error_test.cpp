@@ -34,7 +34,7 @@ T value_of(const Tensor<T, 2, Cpu>& y, const Tensor<T, 2, Cpu>& target) {
 
 }  // namespace
 
-TEST_CASE_TEMPLATE("equation (1): the mean over all N·D squares", T, float, double) {
+TEST_CASE_TEMPLATE("MeanSquaredError (1): the mean over all N·D squares", T, float, double) {
   for (const Index items : {1, 7, 300})
     for (const Index dim : {1, 5}) {
       const auto y = matrix<T>(items, dim, 1), target = matrix<T>(items, dim, 2);
@@ -49,7 +49,7 @@ TEST_CASE_TEMPLATE("equation (1): the mean over all N·D squares", T, float, dou
     }
 }
 
-TEST_CASE("the gradient against central differences") {
+TEST_CASE("MeanSquaredError: the gradient equals central differences") {
   Cpu::Context ctx(1);
   auto y = matrix<double>(4, 3, 1);
   const auto target = matrix<double>(4, 3, 2);
@@ -66,7 +66,7 @@ TEST_CASE("the gradient against central differences") {
   }
 }
 
-TEST_CASE("the gradient is that of the formula in float") {
+TEST_CASE("MeanSquaredError: the gradient equals the formula in float") {
   Cpu::Context ctx(1);
   const auto y = matrix<float>(4, 3, 1), target = matrix<float>(4, 3, 2);
   Tensor<float, 2, Cpu> dy(4, 3);
@@ -76,19 +76,19 @@ TEST_CASE("the gradient is that of the formula in float") {
           support::rounded<float>((static_cast<double>(y.data()[i]) - static_cast<double>(target.data()[i])) / 6));
 }
 
-TEST_CASE("equal values lose nothing") {
+TEST_CASE("MeanSquaredError: equal values have loss 0") {
   const auto y = matrix<float>(5, 5, 1);
   CHECK(value_of(y, y) == 0);
 }
 
-TEST_CASE("no items: loss 0 and nothing to do") {
+TEST_CASE("MeanSquaredError: an empty batch has loss 0") {
   Cpu::Context ctx(1);
   Tensor<float, 2, Cpu> none(0, 3), dy(0, 3);
   CHECK(value_of(none, none) == 0);
   CHECK_NOTHROW((MeanSquaredError{}.backward<float, Cpu>(ctx, none, none, dy)));
 }
 
-TEST_CASE("shapes that do not fit") {
+TEST_CASE("MeanSquaredError: wrong shapes throw") {
   Cpu::Context ctx(1);
   Tensor<float, 2, Cpu> y(4, 3), other(3, 4), dy(4, 3);
   Tensor<float, 1, Cpu> value(1);

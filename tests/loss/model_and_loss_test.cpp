@@ -60,12 +60,12 @@ std::string names_of(const auto& pack) {
 
 }  // namespace
 
-TEST_CASE("a loss that learns nothing leaves the parameters as they were: the model's") {
+TEST_CASE("model and loss: a loss without parameters keeps the type") {
   using Of = decltype(trainer<float>(std::declval<Cpu::Context&>(), CrossEntropy{}));
   static_assert(std::is_same_v<Of::Params, Params<decltype(body()), float, Cpu>>);
 }
 
-TEST_CASE("steps of a streamed loss are those of a linear layer and CrossEntropy") {
+TEST_CASE("model and loss: streamed steps equal a linear layer's") {
   Cpu::Context ctx(2);
   auto streamed = trainer<double>(ctx, head());
   Trainer plain{ctx,
@@ -94,7 +94,7 @@ TEST_CASE("steps of a streamed loss are those of a linear layer and CrossEntropy
   CHECK(streamed.output().extent(1) == kDim);
 }
 
-TEST_CASE("tied: model and loss learn one table by one gradient, and it is saved once") {
+TEST_CASE("model and loss: tied, they share and save one table") {
   Cpu::Context ctx(1);
   auto tied = trainer<double>(ctx, head(true));
   CHECK(names_of(tied.params) ==
@@ -123,7 +123,7 @@ TEST_CASE("tied: model and loss learn one table by one gradient, and it is saved
   CHECK(last < first / 2);
 }
 
-TEST_CASE("the same bits on any number of threads, and no memory from the heap after the first step") {
+TEST_CASE("model and loss: threads change no bit; steps allocate nothing") {
   for (const bool tied : {false, true}) {
     const auto run = [&](int threads) {
       Cpu::Context ctx(threads, threads > 1);
@@ -144,7 +144,7 @@ TEST_CASE("the same bits on any number of threads, and no memory from the heap a
   }
 }
 
-TEST_CASE("a checkpoint holds both, and the run goes on with the same bits") {
+TEST_CASE("model and loss: a checkpoint holds both and resumes exactly") {
   const auto path = std::filesystem::temp_directory_path() / "gatefold_model_and_loss.safetensors";
   for (const bool tied : {false, true}) {
     Cpu::Context ctx(2), later(1);
@@ -161,7 +161,7 @@ TEST_CASE("a checkpoint holds both, and the run goes on with the same bits") {
   std::filesystem::remove(path);
 }
 
-TEST_CASE("all labels ignored: a loss of 0, and no step of a row") {
+TEST_CASE("model and loss: ignored labels give loss 0, no step") {
   Cpu::Context ctx(1);
   auto t = trainer<float>(ctx, head());
   t.optimizer.optimizer.decay = 0;
@@ -173,7 +173,7 @@ TEST_CASE("all labels ignored: a loss of 0, and no step of a row") {
   CHECK(values(t.params) == before);
 }
 
-TEST_CASE("a gradient of the loss that is not finite is named, and nothing is stepped") {
+TEST_CASE("model and loss: a non-finite loss gradient takes no step") {
   Cpu::Context ctx(1);
   auto t = trainer<float>(ctx, head());
   t.params.loss.bias(3) = std::nanf("");

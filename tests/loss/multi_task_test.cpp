@@ -102,7 +102,7 @@ TEST_CASE_TEMPLATE("MultiTask (1): the weighted sum of the tasks' losses", T, fl
         doctest::Approx(expected_loss(b, MeanOver::targets)).epsilon(sizeof(T) == 4 ? 1e-6 : 1e-13));
 }
 
-TEST_CASE("MultiTask: the gradient against central differences") {
+TEST_CASE("MultiTask: the gradient equals central differences") {
   Cpu::Context ctx(2);
   for (const MeanOver mean : {MeanOver::targets, MeanOver::items}) {
     Batch<double> b(ctx, 5);
@@ -119,7 +119,7 @@ TEST_CASE("MultiTask: the gradient against central differences") {
   CHECK(check::loss_gradients(ctx, nested, b.y, {b.numbers, {b.labels, b.signs}}));
 }
 
-TEST_CASE("MultiTask: one task is its loss, to the bit") {
+TEST_CASE("MultiTask: one task equals its loss, bit for bit") {
   Cpu::Context ctx(2);
   const Batch<float> b(ctx, 9);
   const auto y = uniform_tensor<float>(ctx, Seed{5}, 1, 9, 4);
@@ -134,7 +134,7 @@ TEST_CASE("MultiTask: one task is its loss, to the bit") {
   CHECK(same_bits(values(dy), values(expected_dy)));
 }
 
-TEST_CASE("MultiTask: parts of a batch give the step of the whole") {
+TEST_CASE("MultiTask: parts of a batch give the step of all") {
   // Without labels that are ignored tasks count alike; with them if all take their mean over items.
   for (const bool ignores : {false, true}) {
     Cpu::Context ctx(2);
@@ -153,7 +153,7 @@ TEST_CASE("MultiTask: parts of a batch give the step of the whole") {
   }
 }
 
-TEST_CASE("MultiTask: a part whose tasks count unlike is refused") {
+TEST_CASE("MultiTask: parts with different target counts are refused") {
   Cpu::Context ctx(1);
   const Batch<double> b(ctx, 6);
   Trainer run{ctx, model, losses(), optim::Sgd{.lr = 0.3}, Seed{1}, Element<double>{}};
@@ -169,7 +169,7 @@ TEST_CASE("MultiTask: a part whose tasks count unlike is refused") {
   part(run, b, 0, 3, false);  // a whole batch
 }
 
-TEST_CASE("MultiTask: targets and options that do not fit are refused") {
+TEST_CASE("MultiTask: wrong targets and options are refused") {
   Cpu::Context ctx(1);
   Batch<double> b(ctx, 4);
   auto of = losses();

@@ -85,7 +85,7 @@ constexpr Index kMore = Loss::Blocks::columns + 3;  // than one block of the voc
 
 }  // namespace
 
-TEST_CASE_TEMPLATE("equation (1) and its gradients by loops, with every option", T, float, double) {
+TEST_CASE_TEMPLATE("StreamedCrossEntropy (1): loss and gradients equal loops, every option", T, float, double) {
   for (const bool tied : {false, true})
     for (const bool bias : {false, true})
       for (const Index vocabulary : {Index(1), Index(7), kMore}) {
@@ -125,7 +125,7 @@ TEST_CASE_TEMPLATE("equation (1) and its gradients by loops, with every option",
       }
 }
 
-TEST_CASE("gradients against differences, over the seam of two blocks" * doctest::skip(support::slow_build)) {
+TEST_CASE("StreamedCrossEntropy: gradients across two blocks equal differences" * doctest::skip(support::slow_build)) {
   for (const bool tied : {false, true}) {
     Cpu::Context ctx(1);
     Case<double> c(ctx, {.vocabulary = kMore, .model_dim = 1, .tied = tied}, 2);
@@ -146,7 +146,7 @@ TEST_CASE("gradients against differences, over the seam of two blocks" * doctest
   }
 }
 
-TEST_CASE_TEMPLATE("CrossEntropy of a linear layer's logits, where all of them are in one block", T, float, double) {
+TEST_CASE_TEMPLATE("StreamedCrossEntropy: in one block it equals CrossEntropy of Linear", T, float, double) {
   Cpu::Context ctx(1);
   const Index items = 9, vocabulary = 31;
   Case<T> c(ctx, {.vocabulary = vocabulary, .model_dim = 4}, items);
@@ -173,7 +173,7 @@ TEST_CASE_TEMPLATE("CrossEntropy of a linear layer's logits, where all of them a
   CHECK(mean == doctest::Approx(static_cast<double>(got)).epsilon(1e-6));
 }
 
-TEST_CASE("the same bits on any number of threads, over seams of rows and of the vocabulary") {
+TEST_CASE("StreamedCrossEntropy: the number of threads changes no bit") {
   for (const auto& [items, vocabulary] : {std::pair{Loss::Blocks::rows + 5, Index(3)}, {Index(50), kMore}}) {
     const auto run = [items = items, vocabulary = vocabulary](int threads) {
       Cpu::Context ctx(threads, threads > 1);
@@ -187,7 +187,7 @@ TEST_CASE("the same bits on any number of threads, over seams of rows and of the
   }
 }
 
-TEST_CASE("the bits of an item are its own, whatever the others are") {
+TEST_CASE("StreamedCrossEntropy: an item's bits do not depend on others") {
   Cpu::Context ctx(2, true);
   Case<float> c(ctx, {.vocabulary = kMore, .model_dim = 7}, 40);
   Tensor<float, 1, Cpu> all(40), alone(1);
@@ -199,7 +199,7 @@ TEST_CASE("the bits of an item are its own, whatever the others are") {
   }
 }
 
-TEST_CASE("memory is that of blocks, whatever the vocabulary, and none of it is taken after the first step") {
+TEST_CASE("StreamedCrossEntropy: memory does not grow with the vocabulary") {
   const Index items = 64, vocabulary = 30000;  // logits of 7.7 MB
   Cpu::Context ctx(2);
   Case<float> c(ctx, {.vocabulary = vocabulary, .model_dim = 4}, items);
@@ -213,7 +213,7 @@ TEST_CASE("memory is that of blocks, whatever the vocabulary, and none of it is 
 }
 
 #ifdef GATEFOLD_SLOW_TESTS
-TEST_CASE("a vocabulary of 267,735 and 4,096 items of 352 take less than 200 MB beyond weights and gradients") {
+TEST_CASE("StreamedCrossEntropy: a vocabulary of 267,735 needs under 200 MB") {
   Cpu::Context ctx;
   Case<float> c(ctx, {.vocabulary = 267735, .model_dim = 352}, 4096);  // whose logits are 4.4 GB
   const double value = static_cast<double>(c.forward(ctx));
@@ -224,7 +224,7 @@ TEST_CASE("a vocabulary of 267,735 and 4,096 items of 352 take less than 200 MB 
 }
 #endif
 
-TEST_CASE_TEMPLATE("huge and equal logits: nothing overflows, nothing cancels", T, float, double) {
+TEST_CASE_TEMPLATE("StreamedCrossEntropy: huge or equal logits neither overflow nor cancel", T, float, double) {
   Cpu::Context ctx(1);
   Case<T> c(ctx, {.vocabulary = kMore, .model_dim = 1}, 1);
   fill(ctx, c.params.weight.view(), 0);
@@ -245,7 +245,7 @@ TEST_CASE_TEMPLATE("huge and equal logits: nothing overflows, nothing cancels", 
   }
 }
 
-TEST_CASE_TEMPLATE("logits of minus infinity, of whole blocks too, have no share", T, float, double) {
+TEST_CASE_TEMPLATE("StreamedCrossEntropy: logits of minus infinity have no share", T, float, double) {
   Cpu::Context ctx(1);
   const T infinity = std::numeric_limits<T>::infinity();
   for (const bool last : {false, true}) {  // what is left lies in the last block, or in the first
@@ -262,7 +262,7 @@ TEST_CASE_TEMPLATE("logits of minus infinity, of whole blocks too, have no share
   }
 }
 
-TEST_CASE("ignored labels: the loss of the others alone; all of them ignored: 0, and no gradient") {
+TEST_CASE("StreamedCrossEntropy: ignored labels have no loss and no gradient") {
   for (const Index ignored : {-100, 3}) {  // of no class, and of one
     const bool tied = ignored == 3;
     Cpu::Context ctx(1);
@@ -290,7 +290,7 @@ TEST_CASE("ignored labels: the loss of the others alone; all of them ignored: 0,
   }
 }
 
-TEST_CASE("whatever stands in items that do not count, their dy is 0 and no gradient has it") {
+TEST_CASE("StreamedCrossEntropy: ignored items have dy = 0 for any values") {
   Cpu::Context ctx(1);
   for (const bool with_bias : {true, false})
     for (const bool tied : {true, false}) {
@@ -309,7 +309,7 @@ TEST_CASE("whatever stands in items that do not count, their dy is 0 and no grad
     }
 }
 
-TEST_CASE("backward adds to the gradients and writes dy") {
+TEST_CASE("StreamedCrossEntropy: backward adds to gradients and overwrites dy") {
   Cpu::Context ctx(1);
   Case<double> c(ctx, {.vocabulary = kMore, .model_dim = 2}, 4);
   c.forward(ctx);
@@ -321,7 +321,7 @@ TEST_CASE("backward adds to the gradients and writes dy") {
   for (std::size_t i = 0; i < grads.size(); ++i) CHECK(twice[i] == doctest::Approx(2 * grads[i]).epsilon(1e-12));
 }
 
-TEST_CASE("no items: the loss is 0, and there is nothing to add") {
+TEST_CASE("StreamedCrossEntropy: an empty batch has loss 0") {
   Cpu::Context ctx(1);
   Case<float> c(ctx, {.vocabulary = 5, .model_dim = 2}, 0);
   CHECK(c.forward(ctx) == 0);
@@ -329,7 +329,7 @@ TEST_CASE("no items: the loss is 0, and there is nothing to add") {
   for (const double v : values(c.grads)) CHECK(v == 0);
 }
 
-TEST_CASE("what does not fit") {
+TEST_CASE("StreamedCrossEntropy: wrong options and shapes throw") {
   Cpu::Context ctx(1);
   CHECK(message_of([&] { Loss{.model_dim = 2}.init<float, Cpu>(ctx, Seed{1}); }) ==
         "StreamedCrossEntropy.init: vocabulary: expected at least 1, got 0");

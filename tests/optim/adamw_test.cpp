@@ -14,7 +14,7 @@
 using namespace gatefold;
 using namespace optimized;
 
-TEST_CASE_TEMPLATE("equation (1), several steps", T, float, double) {
+TEST_CASE_TEMPLATE("AdamW (1): several steps equal the formula", T, float, double) {
   for (const optim::AdamW adam : {optim::AdamW{.lr = 0.01},
                                   {.lr = 0.1, .beta1 = 0.8, .beta2 = 0.95, .epsilon = 1e-3},
                                   {.lr = 0.05, .beta1 = 0.9, .beta2 = 0.99, .epsilon = 1e-8, .decay = 0.1}}) {
@@ -47,7 +47,7 @@ TEST_CASE_TEMPLATE("equation (1), several steps", T, float, double) {
 //   step 1: p = 1 (1 - 0.05) = 0.95;    m = 0.2,   v = 0.04;    m/0.1 = 2, v/0.01 = 4:  p = 0.95 - 0.1 * 2/2 = 0.85
 //   step 2: p = 0.85 * 0.95 = 0.8075;   m = 0.08,  v = 0.0496;  m/0.19 = 8/19, v/0.0199 = 496/199:
 //           p = 0.8075 - 0.1 * (8/19) / sqrt(496/199)
-TEST_CASE_TEMPLATE("two steps of torch.optim.AdamW by hand", T, float, double) {
+TEST_CASE_TEMPLATE("AdamW: two steps equal hand calculation of torch.optim.AdamW", T, float, double) {
   Cpu::Context ctx(1);
   const optim::AdamW adam{.lr = 0.1, .beta1 = 0.9, .beta2 = 0.99, .epsilon = 0, .decay = 0.5};
   Tensor<T, 1, Cpu> p(1), g(1);
@@ -61,7 +61,7 @@ TEST_CASE_TEMPLATE("two steps of torch.optim.AdamW by hand", T, float, double) {
   CHECK(p(0) == doctest::Approx(0.8075 - 0.1 * (8.0 / 19) / std::sqrt(496.0 / 199)).epsilon(epsilon));
 }
 
-TEST_CASE("epsilon stands outside the root") {
+TEST_CASE("AdamW: epsilon is outside the root") {
   Cpu::Context ctx(1);
   Tensor<double, 1, Cpu> p(1), g(1);
   p(0) = 0, g(0) = 3;
@@ -71,7 +71,7 @@ TEST_CASE("epsilon stands outside the root") {
   CHECK(p(0) == -3.0 / (3 + 1));
 }
 
-TEST_CASE("the first step is lr sign(g) for any size of g, and a zero gradient moves nothing") {
+TEST_CASE("AdamW: the first step is lr sign(g), or 0") {
   Cpu::Context ctx(1);
   Tensor<double, 1, Cpu> p(4), g(4);
   for (Index i = 0; i < 4; ++i) p(i) = 1;
@@ -86,7 +86,7 @@ TEST_CASE("the first step is lr sign(g) for any size of g, and a zero gradient m
 }
 
 // m̂ and v̂ are g and g², whatever β is: every step is lr · sign g.
-TEST_CASE_TEMPLATE("a gradient that stays the same takes whole steps, however near β is to 1", T, float, double) {
+TEST_CASE_TEMPLATE("AdamW: constant gradients give whole steps for β near 1", T, float, double) {
   Cpu::Context ctx(1);
   for (const double beta : {0.9, 0.999, 0.9999, 0.99999, 0.9999999, 1 - 1e-8}) {
     const optim::AdamW adam{.lr = 1, .beta1 = beta, .beta2 = beta, .epsilon = 0};
@@ -101,7 +101,7 @@ TEST_CASE_TEMPLATE("a gradient that stays the same takes whole steps, however ne
   }
 }
 
-TEST_CASE("the state is a pack of named moments") {
+TEST_CASE("AdamW: the state is a pack of named moments") {
   Cpu::Context ctx(1);
   const Pack<float> params = random_pack<float>(1);
   const auto state = optim::AdamW{}.begin(ctx, params);

@@ -72,7 +72,7 @@ const optim::AdamW adam{.lr = 0.05, .decay = 0.1};
 
 }  // namespace
 
-TEST_CASE_TEMPLATE("Averaged (1): the average by its sum of powers", T, float, double) {
+TEST_CASE_TEMPLATE("Averaged (1): the average equals its sum of powers", T, float, double) {
   const double d = 0.7;
   const int steps = 9;
   const auto check = [&](const auto& optimizer, const auto& average) {
@@ -103,7 +103,7 @@ TEST_CASE_TEMPLATE("Averaged (1): the average by its sum of powers", T, float, d
   check(optim::Averaged{InGroups{is_weight, adam, optim::Sgd{}}, d}, own);
 }
 
-TEST_CASE("Averaged: parameters have the bits of the optimizer inside") {
+TEST_CASE("Averaged: parameters have the bits of the inner optimizer") {
   Cpu::Context ctx(2);
   auto alone = trainer(ctx, optim::Clipped{adam, 0.3});
   auto averaged = trainer(ctx, optim::Averaged{optim::Clipped{adam, 0.3}, 0.9});
@@ -115,7 +115,7 @@ TEST_CASE("Averaged: parameters have the bits of the optimizer inside") {
   CHECK(count_values(averaged.state.average) < count_values(averaged.params));  // without the bias of the load
 }
 
-TEST_CASE("swap_averages: a run evaluates with either set and goes on") {
+TEST_CASE("swap_averages: a run evaluates with either set and continues") {
   Cpu::Context ctx(2);
   auto never = trainer(ctx, optim::Averaged{adam, 0.9}), run = trainer(ctx, optim::Averaged{adam, 0.9});
   for (int t = 0; t < 3; ++t) {
@@ -142,7 +142,7 @@ TEST_CASE("swap_averages: a run evaluates with either set and goes on") {
   CHECK(same_bits(values(never.state), values(run.state)));
 }
 
-TEST_CASE("swap_averages: a loss at the averages is that of a model with them") {
+TEST_CASE("swap_averages: the loss equals that of the averaged model") {
   Cpu::Context ctx(1);
   auto run = trainer(ctx, optim::Averaged{adam, 0.5});
   auto other = trainer(ctx, adam);
@@ -155,7 +155,7 @@ TEST_CASE("swap_averages: a loss at the averages is that of a model with them") 
   CHECK(run.evaluate(ids, next) == other.evaluate(ids, next));
 }
 
-TEST_CASE("swap_averages: the average of one group is that group's") {
+TEST_CASE("swap_averages: with one averaged group it swaps this group") {
   Cpu::Context ctx(1);
   auto run = trainer(ctx, optim::Clipped{InGroups{is_weight, optim::Averaged{adam, 0.5}, optim::Sgd{.lr = 0.1}}, 1.0});
   for (int t = 0; t < 3; ++t) run.step(ids, next);
@@ -176,7 +176,7 @@ TEST_CASE("swap_averages: the average of one group is that group's") {
   run.step(ids, next);
 }
 
-TEST_CASE("swap_averages: no average and two of one tensor are refused") {
+TEST_CASE("swap_averages: no average, or two of one tensor, throw") {
   Cpu::Context ctx(1);
   auto without = trainer(ctx, optim::Clipped{adam});
   CHECK(message_of([&] { swap_averages(without); }) ==
@@ -197,7 +197,7 @@ TEST_CASE("swap_averages: no average and two of one tensor are refused") {
   CHECK(same_bits(learned(groups.params), params));
 }
 
-TEST_CASE("Averaged: options that do not fit are refused") {
+TEST_CASE("Averaged: wrong options are refused") {
   Cpu::Context ctx(1);
   auto run = trainer(ctx, optim::Averaged{adam});
   CHECK(run.optimizer.decay == 0.999);
@@ -217,7 +217,7 @@ TEST_CASE("Averaged: options that do not fit are refused") {
   CHECK(same_bits(learned(run.params), learned(run.state.average)));
 }
 
-TEST_CASE("Averaged: it keeps what every optimizer promises") {
+TEST_CASE("Averaged: optimizer_steps passes") {
   const Mlp<Gelu> mlp{.model_dim = 5, .hidden_dim = 7};
   CHECK(check::optimizer_steps<Cpu>(optim::Averaged{adam, 0.9}, mlp).empty());
   CHECK(check::optimizer_steps<Cpu>(optim::Averaged{optim::Clipped{adam, 0.1}, 0.9}, mlp).empty());

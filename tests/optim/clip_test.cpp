@@ -45,7 +45,7 @@ double norm_of(const std::vector<double>& g) {
 
 }  // namespace
 
-TEST_CASE_TEMPLATE("the sum of squares runs over all tensors, in double", T, float, double) {
+TEST_CASE_TEMPLATE("sum_of_squares: covers all tensors, in double", T, float, double) {
   Cpu::Context ctx(2);
   const Pack<T> grads = random_pack<T>(4);
   double squares = 99;  // overwritten
@@ -54,7 +54,7 @@ TEST_CASE_TEMPLATE("the sum of squares runs over all tensors, in double", T, flo
   CHECK(squares == doctest::Approx(norm * norm).epsilon(1e-14));
 }
 
-TEST_CASE_TEMPLATE("equation (1): above the norm gradients are scaled down to it", T, float, double) {
+TEST_CASE_TEMPLATE("Clipped (1): gradients above the norm are scaled down", T, float, double) {
   for (const double most : {0.01, 1.0}) {
     Cpu::Context ctx(2);
     Pack<T> params = random_pack<T>(1), grads = random_pack<T>(5);
@@ -73,8 +73,7 @@ TEST_CASE_TEMPLATE("equation (1): above the norm gradients are scaled down to it
   }
 }
 
-TEST_CASE_TEMPLATE("equation (1) on tensors of any size: every block of 4,096 elements counts and is scaled", T, float,
-                   double) {
+TEST_CASE_TEMPLATE("Clipped (1): every block of 4,096 elements counts", T, float, double) {
   for (const Index second : {0, 9000})
     for (const Index size : {1, 4095, 4096, 4097, 10000}) {
       CAPTURE(size);
@@ -102,7 +101,7 @@ TEST_CASE_TEMPLATE("equation (1) on tensors of any size: every block of 4,096 el
     }
 }
 
-TEST_CASE_TEMPLATE("at or below the norm gradients keep their bits", T, float, double) {
+TEST_CASE_TEMPLATE("Clipped: at or below the norm gradients keep their bits", T, float, double) {
   Cpu::Context ctx(1);
   Pack<T> params = random_pack<T>(1), same = random_pack<T>(1), grads = random_pack<T>(5);
   const auto g = flat(grads);
@@ -122,7 +121,7 @@ TEST_CASE_TEMPLATE("at or below the norm gradients keep their bits", T, float, d
   CHECK(p(1) == -4);
 }
 
-TEST_CASE("zero gradients stay zero, huge float gradients do not overflow") {
+TEST_CASE("Clipped: zero gradients stay zero; huge gradients do not overflow") {
   Cpu::Context ctx(1);
   Tensor<float, 1, Cpu> p(2), g(2);
   p(0) = p(1) = 0, g(0) = g(1) = 0;
@@ -136,7 +135,7 @@ TEST_CASE("zero gradients stay zero, huge float gradients do not overflow") {
   CHECK(p(1) == support::rounded<float>(0.8));
 }
 
-TEST_CASE("the norm is positive") {
+TEST_CASE("Clipped: the norm must be positive") {
   Cpu::Context ctx(1);
   Tensor<float, 1, Cpu> p(1), g(1);
   p(0) = 1, g(0) = 1;
@@ -153,7 +152,7 @@ TEST_CASE("the norm is positive") {
   CHECK_THROWS_WITH_AS(clipped.step(ctx, p, g, state), "Clipped: norm: expected more than 0, got -1", ArgumentError);
 }
 
-TEST_CASE("Clipped: the rate of the optimizer inside counts in each step") {
+TEST_CASE("Clipped: the rate of the inner optimizer takes effect") {
   Cpu::Context ctx(1);
   Tensor<double, 1, Cpu> p(1), g(1);
   p(0) = 0, g(0) = 0.5;

@@ -38,7 +38,7 @@ const std::vector<Index> ids{1, 2, 5, 2, 0, 1}, next{2, 3, 1, 2, 3, 0};
 
 }  // namespace
 
-TEST_CASE("clone: parameters have the same names and bits, in other memory") {
+TEST_CASE("clone: parameters have equal names and bits, in other memory") {
   Cpu::Context ctx(1);
   Trainer trainer{ctx, model(), CrossEntropy{}, optim::AdamW{}, Seed{1}};
   trainer.step(ids, next);
@@ -57,7 +57,7 @@ TEST_CASE("clone: parameters have the same names and bits, in other memory") {
   CHECK(same_bits(values(trainer.params), before));
 }
 
-TEST_CASE("clone: two runs with clones of params and state take the same steps") {
+TEST_CASE("clone: runs with cloned parameters and state take equal steps") {
   Cpu::Context ctx(1);
   const optim::Clipped optimizer{
       InGroups{+[](const Name& name) { return name.str().find("gate") != std::string::npos; },
@@ -73,7 +73,7 @@ TEST_CASE("clone: two runs with clones of params and state take the same steps")
   CHECK(same_bits(values(second.params), values(first.params)));
 }
 
-TEST_CASE("clone: one tensor, an empty one and gradients with deferred zeros") {
+TEST_CASE("clone: works for one, empty and deferred-zero tensors") {
   Cpu::Context ctx(1);
   const auto x = uniform_tensor<double>(ctx, Seed{4}, 1, 3, 5);
   CHECK(same_bits(values(clone(ctx, x)), values(x)));

@@ -39,7 +39,7 @@ struct Owner {
 
 }  // namespace
 
-TEST_CASE("for_each_counter: what a state lists, or its step, in vectors, tuples and packs") {
+TEST_CASE("for_each_counter: visits listed counters or step, in nested states") {
   Owner owner;
   owner.many.resize(2);
   owner.many[1].step = 3;
@@ -57,7 +57,7 @@ TEST_CASE("for_each_counter: what a state lists, or its step, in vectors, tuples
   CHECK(std::get<0>(owner.pair).step == 0);
 }
 
-TEST_CASE("kept and restored: integers as they are, doubles and floats by their bits") {
+TEST_CASE("counters: integers and floating-point numbers are restored exactly") {
   CHECK(optim::kept(Index(7)) == 7);
   CHECK(optim::restored<int>(optim::kept(7)) == 7);
   CHECK(optim::kept(1.0) == std::uint64_t{0x3ff0000000000000});

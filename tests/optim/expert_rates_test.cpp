@@ -61,7 +61,7 @@ auto trained(Cpu::Context& ctx, const O& optimizer, const L& model, int steps) {
 
 }  // namespace
 
-TEST_CASE_TEMPLATE("ExpertRates (1): row e follows an optimizer of its rate", T, float, double) {
+TEST_CASE_TEMPLATE("ExpertRates (1): row e equals an optimizer with its rate", T, float, double) {
   const auto check = [&](const auto& optimizer) {
     Cpu::Context ctx(2);
     auto run = trained<T>(ctx, optimizer, layers, 1);  // moments that are not 0
@@ -115,7 +115,7 @@ TEST_CASE_TEMPLATE("ExpertRates: factors of 1 leave all bits", T, float, double)
   });
 }
 
-TEST_CASE("ExpertRates: a lambda may capture, and is called every step") {
+TEST_CASE("ExpertRates: a lambda may capture; each step calls it") {
   Cpu::Context ctx(1);
   std::vector<double> rates(experts, 1);
   const auto factor = [&rates](const Name&, Index e) { return rates[static_cast<std::size_t>(e)]; };
@@ -154,7 +154,7 @@ TEST_CASE("ExpertRates: gates and shared experts keep the rate") {
   CHECK(same >= 5);
 }
 
-TEST_CASE("ExpertRates: factors and models that do not fit are refused") {
+TEST_CASE("ExpertRates: wrong factors and models are refused") {
   Cpu::Context ctx(1);
   const auto refuses = [&](double (*factor)(const Name&, Index), const std::string& got) {
     CHECK(message_of([&] {
@@ -183,7 +183,7 @@ TEST_CASE("ExpertRates: factors and models that do not fit are refused") {
   CHECK(run.state.step == 1);
 }
 
-TEST_CASE("ExpertRates: it keeps what every optimizer promises") {
+TEST_CASE("ExpertRates: optimizer_steps passes") {
   const auto factor = [](const Name&, Index e) { return 0.5 * static_cast<double>(e); };
   CHECK(check::optimizer_steps<Cpu>(optim::ExpertRates{adam, factor}, mixture).empty());
   CHECK(check::optimizer_steps<Cpu>(optim::Clipped{optim::ExpertRates{sgd, factor}, 0.1}, mixture).empty());

@@ -57,7 +57,7 @@ double option(Golden& g, const std::string& name, double otherwise) {
 
 }  // namespace
 
-TEST_CASE("golden: AdamW is torch.optim.AdamW") {
+TEST_CASE("golden: AdamW equals torch.optim.AdamW") {
   optimizer_agrees("adamw", [](Golden& g) {
     const optim::AdamW standard;
     return optim::AdamW{.lr = g.option("lr"),
@@ -68,7 +68,7 @@ TEST_CASE("golden: AdamW is torch.optim.AdamW") {
   });
 }
 
-TEST_CASE("golden: Sgd is torch.optim.SGD") {
+TEST_CASE("golden: Sgd equals torch.optim.SGD") {
   optimizer_agrees("sgd", [](Golden& g) {
     return optim::Sgd{.lr = g.option("lr"), .momentum = option(g, "momentum", 0), .decay = option(g, "decay", 0)};
   });

@@ -58,7 +58,7 @@ double norm_of(const std::vector<double>& g) {
 
 }  // namespace
 
-TEST_CASE_TEMPLATE("equation (1): each expert takes a step of length lr over all its tensors", T, float, double) {
+TEST_CASE_TEMPLATE("NormalizedGd (1): each expert takes a step of length lr", T, float, double) {
   const double epsilon = sizeof(T) == 4 ? 1e-6 : 1e-14;
   for (const Index experts : {1, 4, 257})
     for (const Index bias_columns : {3, 0}) {
@@ -87,8 +87,7 @@ TEST_CASE_TEMPLATE("equation (1): each expert takes a step of length lr over all
     }
 }
 
-TEST_CASE_TEMPLATE("equation (1) on slices of any size: every block of 4,096 elements counts and moves", T, float,
-                   double) {
+TEST_CASE_TEMPLATE("NormalizedGd (1): every block of 4,096 elements counts and moves", T, float, double) {
   for (const bool per_expert : {true, false})
     for (const Index size : {1, 4095, 4096, 4097, 10000}) {
       CAPTURE(size);
@@ -128,7 +127,7 @@ TEST_CASE_TEMPLATE("equation (1) on slices of any size: every block of 4,096 ele
     }
 }
 
-TEST_CASE_TEMPLATE("an expert without gradient stays where it is, to the bit", T, float, double) {
+TEST_CASE_TEMPLATE("NormalizedGd: an expert without gradient does not move", T, float, double) {
   Cpu::Context ctx(1);
   Bank<T> params = bank<T>(3, 1), grads = bank<T>(3, 2);
   for (Index i = 0; i < 12; ++i) grads.weight.data()[12 + i] = 0;
@@ -145,7 +144,7 @@ TEST_CASE_TEMPLATE("an expert without gradient stays where it is, to the bit", T
   CHECK(slice(params, 0) == all);
 }
 
-TEST_CASE("the length of a step does not depend on the size of the gradient") {
+TEST_CASE("NormalizedGd: the step length does not depend on gradient size") {
   for (const double scale : {1e-30, 1.0, 1e30}) {
     Cpu::Context ctx(1);
     Tensor<float, 2, Cpu> p(1, 2), g(1, 2);
@@ -159,7 +158,7 @@ TEST_CASE("the length of a step does not depend on the size of the gradient") {
   }
 }
 
-TEST_CASE("a gradient that is not a number is not skipped in silence") {
+TEST_CASE("NormalizedGd: a NaN gradient reaches the parameters") {
   Cpu::Context ctx(1);
   Tensor<double, 2, Cpu> p(2, 1), g(2, 1);
   p(0, 0) = p(1, 0) = 1, g(0, 0) = std::numeric_limits<double>::quiet_NaN(), g(1, 0) = 2;
@@ -170,7 +169,7 @@ TEST_CASE("a gradient that is not a number is not skipped in silence") {
   CHECK(p(1, 0) == 0);
 }
 
-TEST_CASE("without per_expert the norm runs over everything, whatever the extents") {
+TEST_CASE("NormalizedGd: without per_expert the norm covers everything") {
   Cpu::Context ctx(1);
   Bank<double> params = bank<double>(3, 1), grads = bank<double>(3, 2);
   params.bias.resize(1, 2), grads.bias.resize(1, 2);
@@ -187,8 +186,7 @@ TEST_CASE("without per_expert the norm runs over everything, whatever the extent
   }
 }
 
-TEST_CASE(
-    "sum_of_norms: the length that counts is the sum over the tensors of an expert, as in the code of Chen et al.") {
+TEST_CASE("NormalizedGd: sum_of_norms adds the norms of an expert's tensors") {
   Cpu::Context ctx(1);
   Bank<double> params = bank<double>(3, 1);
   for (const bool empty : {false, true}) {
@@ -209,7 +207,7 @@ TEST_CASE(
   CHECK(optim::NormalizedGd::reference().sum_of_norms);
 }
 
-TEST_CASE("tensors of another first extent are named before anything moves") {
+TEST_CASE("NormalizedGd: tensors with different first extents throw before moving") {
   Cpu::Context ctx(1);
   Bank<double> params = bank<double>(3, 1), grads = bank<double>(3, 2);
   params.bias.resize(2, 3), grads.bias.resize(2, 3);
@@ -224,7 +222,7 @@ TEST_CASE("tensors of another first extent are named before anything moves") {
   CHECK(state.step == 0);
 }
 
-TEST_CASE("nothing to learn") {
+TEST_CASE("NormalizedGd: works without parameters") {
   Cpu::Context ctx(1);
   Nothing<float, Cpu> params, grads;
   const optim::NormalizedGd gd{};

@@ -98,19 +98,19 @@ struct WithoutRate {
 
 }  // namespace
 
-TEST_CASE("optimizers carry a tag and a learning rate") {
+TEST_CASE("Optimizer: the concept needs a tag and a learning rate") {
   static_assert(optim::Optimizer<optim::Sgd> && optim::Optimizer<optim::AdamW> &&
                 optim::Optimizer<optim::NormalizedGd>);
   static_assert(!optim::Optimizer<WithoutTag> && !optim::Optimizer<WithoutRate> && !optim::Optimizer<int>);
   CHECK(optim::Optimizer<optim::Sgd>);
 }
 
-TEST_CASE("update rules are no optimizers") {
+TEST_CASE("Optimizer: update rules are no optimizers") {
   static_assert(!optim::Optimizer<update::Plain> && !optim::Optimizer<update::HeavyBall>);
   CHECK_FALSE(optim::Optimizer<update::Plain>);
 }
 
-TEST_CASE("wrappers are optimizers, in any order") {
+TEST_CASE("Optimizer: wrappers are optimizers, in any order") {
   static_assert(optim::Optimizer<optim::Clipped<optim::AdamW>>);
   static_assert(optim::Optimizer<optim::Scheduled<optim::Clipped<optim::Sgd>, optim::Warmup>>);
   static_assert(optim::Optimizer<optim::Clipped<optim::Scheduled<optim::Sgd, optim::Warmup>>>);
@@ -120,13 +120,13 @@ TEST_CASE("wrappers are optimizers, in any order") {
   CHECK(wrapped.optimizer.optimizer.lr == 0.5);
 }
 
-TEST_CASE("a step count holds no tensors") {
+TEST_CASE("Optimizer: a step count holds no tensors") {
   const optim::StepCount<Nothing<float, Cpu>> count{3};
   CHECK(count.step == 3);
   CHECK(count_values(count) == 0);
 }
 
-TEST_CASE("gradients and moments have the shapes of the parameters") {
+TEST_CASE("Optimizer: gradients and moments have the shapes of parameters") {
   expect_shapes_checked(optim::AdamW{}, "AdamW.step: grads.bias: expected [7], got [5]");
   expect_shapes_checked(optim::Sgd{}, "Sgd.step: grads.bias: expected [7], got [5]");
   expect_shapes_checked(optim::NormalizedGd{.per_expert = false},
@@ -136,7 +136,7 @@ TEST_CASE("gradients and moments have the shapes of the parameters") {
                         "AdamW.step: grads.bias: expected [7], got [5]");
 }
 
-TEST_CASE("options are finite and in range") {
+TEST_CASE("Optimizer: options are finite and in range") {
   using namespace optim;
   const double infinity = std::numeric_limits<double>::infinity();
   for (const auto& [bad, got] :

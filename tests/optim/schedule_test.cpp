@@ -15,7 +15,7 @@
 using namespace gatefold;
 using namespace gatefold::optim;
 
-TEST_CASE("equation (1): warm-up") {
+TEST_CASE("Warmup (1): equals the formula") {
   const Warmup warmup{4};
   CHECK(warmup.factor(1) == 0.25);
   CHECK(warmup.factor(2) == 0.5);
@@ -28,7 +28,7 @@ TEST_CASE("equation (1): warm-up") {
   for (Index t = 1; t <= 10; ++t) CHECK(Warmup{7}.factor(t) == std::min(1.0, static_cast<double>(t) / 7));
 }
 
-TEST_CASE("equation (2): warm-up, half a cosine, floor") {
+TEST_CASE("WarmupCosine (2): warm-up, half a cosine, floor") {
   const WarmupCosine schedule{.warmup = 10, .total = 110, .floor = 0.1};
   const double pi = std::acos(-1.0);
   for (Index t = 1; t <= 130; ++t) {
@@ -48,21 +48,21 @@ TEST_CASE("equation (2): warm-up, half a cosine, floor") {
   CHECK(schedule.factor(111) == support::rounded(0.1));
 }
 
-TEST_CASE("a cosine without warm-up or floor") {
+TEST_CASE("WarmupCosine: works without warm-up or floor") {
   const WarmupCosine schedule{.total = 2};
   CHECK(schedule.factor(1) == support::rounded(0.5));
   CHECK(std::abs(schedule.factor(2)) < 1e-15);
   CHECK(std::abs(schedule.factor(100)) < 1e-15);
 }
 
-TEST_CASE("the end comes after the warm-up") {
+TEST_CASE("WarmupCosine: the end comes after the warm-up") {
   CHECK_THROWS_WITH_AS((WarmupCosine{.warmup = 5, .total = 5}.factor(1)),
                        "WarmupCosine: total: expected more than warmup, got 5", ArgumentError);
   CHECK_THROWS_AS(WarmupCosine{}.factor(1), ArgumentError);
   CHECK_THROWS_AS((WarmupCosine{.warmup = -1, .total = 5}.factor(1)), ArgumentError);
 }
 
-TEST_CASE_TEMPLATE("lr_t = lr · factor(t), t = 1 in the first step", T, float, double) {
+TEST_CASE_TEMPLATE("Scheduled: lr_t = lr · factor(t), t from 1", T, float, double) {
   Cpu::Context ctx(1);
   const Scheduled scheduled{Sgd{.lr = 0.5}, Warmup{4}};
   CHECK(rate_of(scheduled) == 0.5);
@@ -78,8 +78,7 @@ TEST_CASE_TEMPLATE("lr_t = lr · factor(t), t = 1 in the first step", T, float, 
   CHECK(state.step == 6);
 }
 
-TEST_CASE(
-    "lr_t = lr · factor(t), t = 1 in the first step, also where the gradients are measured before, as a Trainer does") {
+TEST_CASE("Scheduled: lr_t = lr · factor(t), with measured gradients") {
   Cpu::Context ctx(1);
   const Scheduled scheduled{Sgd{.lr = 0.5}, Warmup{4}};
   Tensor<double, 1, Cpu> p(1), g(1);
@@ -94,7 +93,7 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("Scheduled: a rate set in the middle of a run counts") {
+TEST_CASE("Scheduled: a rate changed during a run takes effect") {
   // Wrappers in wrappers have one rate, that of the innermost optimizer.
   const auto check = [](auto optimizer, double& (*rate)(decltype(optimizer)&)) {
     Cpu::Context ctx(1);
@@ -122,7 +121,7 @@ TEST_CASE("Scheduled: a rate set in the middle of a run counts") {
   static_assert(Optimizer<Groups>);
 }
 
-TEST_CASE("a schedule inside and outside of clipping") {
+TEST_CASE("Scheduled: works inside and outside of Clipped") {
   Cpu::Context ctx(1);
   Tensor<double, 1, Cpu> p(1), q(1), g(1);
   p(0) = q(0) = 0;

@@ -13,7 +13,7 @@
 using namespace gatefold;
 using namespace optimized;
 
-TEST_CASE_TEMPLATE("equation (1), several steps", T, float, double) {
+TEST_CASE_TEMPLATE("Sgd (1): several steps equal the formula", T, float, double) {
   for (const optim::Sgd sgd :
        {optim::Sgd{.lr = 0.1}, {.lr = 0.05, .momentum = 0.9}, {.lr = 0.2, .momentum = 0.5, .decay = 0.1}}) {
     Cpu::Context ctx(2);
@@ -37,7 +37,7 @@ TEST_CASE_TEMPLATE("equation (1), several steps", T, float, double) {
   }
 }
 
-TEST_CASE("without momentum a step is p - lr g, exactly") {
+TEST_CASE("Sgd: without momentum, steps are exactly p - lr g") {
   Cpu::Context ctx(1);
   Tensor<double, 1, Cpu> p(2), g(2);
   p(0) = 1, p(1) = -2, g(0) = 0.5, g(1) = 4;
@@ -48,7 +48,7 @@ TEST_CASE("without momentum a step is p - lr g, exactly") {
   CHECK(p(1) == -3);
 }
 
-TEST_CASE("the state is a pack of named moments") {
+TEST_CASE("Sgd: the state is a pack of named moments") {
   Cpu::Context ctx(1);
   const Pack<float> params = random_pack<float>(1);
   const auto state = optim::Sgd{}.begin(ctx, params);

@@ -33,7 +33,7 @@ struct Layers {
 
 }  // namespace
 
-TEST_CASE("for_each_extra visits what is inside, each part once, in the order of the parts that take them") {
+TEST_CASE("for_each_extra: visits each inner part once, in order") {
   Layers all{'c'};
   std::string order;
   detail_::lookup::for_each_extra(all, [&](auto& part) {

@@ -16,7 +16,7 @@ constexpr bool is_defined = requires {
 
 }  // namespace
 
-TEST_CASE("families: what is named ahead of the families is what they define") {
+TEST_CASE("families: forward declarations match the definitions") {
   CHECK(is_defined<Noise>);
   CHECK(is_defined<Candidates<float, Cpu>>);
   CHECK(is_defined<SparsePlan<float, Cpu>>);

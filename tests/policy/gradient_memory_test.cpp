@@ -94,7 +94,7 @@ TEST_CASE("gradient_memory: uses come from the pack that lists a tensor") {
   CHECK(uses.adapting[0] == std::pair<std::size_t, std::size_t>{7, 8});
 }
 
-TEST_CASE("gradient_memory: gradients that nobody reads are skipped") {
+TEST_CASE("gradient_memory: gradients that are never read are skipped") {
   CHECK(skipped(std::vector<bool>(8, false)) == Names{"parts.1.bias"});
   CHECK(skipped(std::vector<bool>(8, true)) == Names{"layers.0.weight", "layers.0.table", "layers.1.weight",
                                                      "layers.1.table", "parts.1.bias", "adapts.count"});

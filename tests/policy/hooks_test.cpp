@@ -9,7 +9,7 @@ using namespace gatefold;
 
 // What does not fit is in tests/compile_fail/misfit_*.cpp.
 
-TEST_CASE("what fits is found, what is not named is not") {
+TEST_CASE("hooks: finds members that match, ignores names that differ") {
   using update::Adam, update::HeavyBall, update::Plain, update::SharpnessAware;
   static_assert(detail_::hook::rule::validate<HeavyBall, float, Cpu>() &&
                 detail_::hook::rule::advance<HeavyBall, float, Cpu>());
@@ -55,7 +55,7 @@ TEST_CASE("what fits is found, what is not named is not") {
   CHECK(detail_::hook::optimizer::validate<optim::Sgd>());
 }
 
-TEST_CASE("nested types: one's own, or Nothing") {
+TEST_CASE("hooks: nested types are the policy's, or Nothing") {
   static_assert(std::is_same_v<Params<Linear, float, Cpu>, Linear::Params<float, Cpu>>);
   static_assert(std::is_same_v<Carry<update::Plain, float, Cpu>, Nothing<float, Cpu>>);
   static_assert(std::is_same_v<Plan<SoftmaxTopK, double, Cpu>, SparsePlan<double, Cpu>>);

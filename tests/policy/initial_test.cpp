@@ -6,7 +6,7 @@ using namespace gatefold;
 
 // What is drawn by them: tests/backend/initial_values_test.cpp.
 
-TEST_CASE("Initial: presets name their law; the default is that of torch.nn.Linear") {
+TEST_CASE("Initial: presets name their law; torch.nn.Linear is the default") {
   CHECK(Initial{}.law == Initial::Law::fan_in);
   CHECK(Initial{}.scale == 1);
   CHECK_FALSE(Initial{}.shared);

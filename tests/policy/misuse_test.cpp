@@ -44,7 +44,7 @@ struct CountsByScores {
 
 }  // namespace
 
-TEST_CASE("Misuse: concepts see no function of a call it answers") {
+TEST_CASE("Misuse: concepts do not accept calls that Misuse catches") {
   CHECK(Steps<Run, int, int>);
   CHECK_FALSE(Steps<Run, int>);
   CHECK_FALSE(Steps<Run, Options>);
@@ -52,7 +52,7 @@ TEST_CASE("Misuse: concepts see no function of a call it answers") {
   CHECK(Run{}.step(2, 3) == 5);
 }
 
-TEST_CASE("Misuse: a member of options takes no value and no memory") {
+TEST_CASE("Misuse: a member of options takes no value or memory") {
   CHECK(TakesRate<Options>);
   CHECK_FALSE(TakesMomentum<Options>);
   CHECK(sizeof(Options) == sizeof(double));
@@ -67,7 +67,7 @@ TEST_CASE("Misuse: a member of options takes no value and no memory") {
   CHECK_FALSE(std::is_constructible_v<decltype(Options::momentum), int, int>);
 }
 
-TEST_CASE("CountsExperts: a function, or the scores of a gate") {
+TEST_CASE("CountsExperts: accepts a function or the scores of a gate") {
   CHECK(detail_::policy::CountsExperts<Counts>);
   CHECK(detail_::policy::CountsExperts<CountsByScores>);
   CHECK_FALSE(detail_::policy::CountsExperts<OptionsOfScores>);

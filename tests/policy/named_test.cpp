@@ -40,7 +40,7 @@ std::vector<std::string> names() {
 
 }  // namespace
 
-TEST_CASE("a member is named whatever it is: template, overload set, type, data, inherited") {
+TEST_CASE("named: finds templates, overloads, types, data and inherited members") {
   static_assert(detail_::named::validate<Template>() && detail_::named::infer<Overloaded>() &&
                 detail_::named::Saved<Type>() && detail_::named::Carry<Type>());
   static_assert(detail_::named::evaluations<Data>() && detail_::named::picks_by_item<Data>());
@@ -50,7 +50,7 @@ TEST_CASE("a member is named whatever it is: template, overload set, type, data,
   static_assert(!detail_::named::validate<int>() && !detail_::named::validate<void (*)()>());
 }
 
-TEST_CASE("for_each_hook tells the names a policy has, and no other") {
+TEST_CASE("for_each_hook: visits only the names a policy has") {
   CHECK(names<Nameless>().empty());
   CHECK(names<Derived>() == std::vector<std::string>{"validate", "evaluations", "picks_by_item"});
   CHECK(names<Type>() == std::vector<std::string>{"Saved", "Carry"});

@@ -41,8 +41,7 @@ Moments moments(Random at, Index count = 20000) {
 
 }  // namespace
 
-TEST_CASE_TEMPLATE("noise laws: mean, variance and range of uniform, signed uniform, normal and Gumbel numbers", T,
-                   float, double) {
+TEST_CASE_TEMPLATE("noise laws: have the mean, variance and range", T, float, double) {
   const Random at{Seed{5}, 3};
   const auto five_sigma = [](double variance) { return 5 * std::sqrt(variance / 20000); };  // of the moments' means
   const auto uniform_ = moments<UniformNoise, T>(at);
@@ -65,7 +64,7 @@ TEST_CASE_TEMPLATE("noise laws: mean, variance and range of uniform, signed unif
   CHECK(std::abs(gumbel.variance - variance) < five_sigma(4.4 * variance * variance));  // kurtosis 5.4
 }
 
-TEST_CASE("noise: GumbelNoise: the best of rank + noise is a draw from softmax(rank)") {
+TEST_CASE("GumbelNoise: the maximum of rank + noise samples softmax(rank)") {
   const double rank[] = {0.3, -1, 1.2};
   double total = 0, share[3] = {};
   for (const double v : rank) total += std::exp(v);
@@ -85,7 +84,7 @@ TEST_CASE("noise: GumbelNoise: the best of rank + noise is a draw from softmax(r
   for (Index e = 0; e < 3; ++e) CHECK(std::abs(share[e] - std::exp(rank[e]) / total) < 0.012);
 }
 
-TEST_CASE("noise: same place, same numbers; another step, layer or seed, others") {
+TEST_CASE("Noise: position, step, layer and seed determine the numbers") {
   const Noise noise{Random{Seed{5}, 3}};
   const auto first = [](const Noise& n) { return GaussianNoise::sample<double>(*n.random, 7); };
   CHECK(first(noise) == first(Noise{Random{Seed{5}, 3}}));
@@ -96,14 +95,14 @@ TEST_CASE("noise: same place, same numbers; another step, layer or seed, others"
   CHECK(noise.at(1).random->step == 3);
 }
 
-TEST_CASE("noise: none where the extra input is empty, in any layer") {
+TEST_CASE("Noise: an empty extra input gives no noise") {
   CHECK_FALSE(Noise{}.at(4).random.has_value());
   const auto none = functor::draw<GumbelNoise, double>(Noise{});
   for (Index i = 0; i < 5; ++i) CHECK(none(i) == 0);
   CHECK(functor::draw<UniformNoise, double>({Random{Seed{5}, 3}})(2) == UniformNoise::sample<double>({Seed{5}, 3}, 2));
 }
 
-TEST_CASE("noise: gradients of a stack whose layers draw their own, with losses that look at the noise") {
+TEST_CASE("Noise: gradients of a stack with noise-dependent losses") {
   using Gate = ComposedGate<LinearScores, Independent, NoisyTopK<>, Importance, Load>;
   const Gate gate{.scores = {.experts = 3},
                   .selection = NoisyTopK<>::reference(),

@@ -42,7 +42,7 @@ auto mixture(const Loss& loss) {
 
 }  // namespace
 
-TEST_CASE("policies whose numbers would make every output NaN, infinite or 0 are refused") {
+TEST_CASE("policies: numbers that make every output NaN are refused") {
   const double infinity = std::numeric_limits<double>::infinity(), nan = std::numeric_limits<double>::quiet_NaN();
   CHECK(refusal(mixture(Balance{.weight = nan})) == "Balance: weight: expected a finite number, got nan");
   CHECK(refusal(mixture(ZLoss{.weight = -infinity})) == "ZLoss: weight: expected a finite number, got -inf");
@@ -69,7 +69,7 @@ TEST_CASE("policies whose numbers would make every output NaN, infinite or 0 are
         "CosineScores: temperature: expected a finite number, got inf");
 }
 
-TEST_CASE("expect_finite: numbers pass, NaN and infinities are named") {
+TEST_CASE("expect_finite: numbers pass; NaN and infinities throw") {
   const double infinity = std::numeric_limits<double>::infinity();
   CHECK_NOTHROW(expect_finite("Rule", "mu", -1e308));
   CHECK_THROWS_WITH_AS(expect_finite("Rule", "mu", infinity), "Rule: mu: expected a finite number, got inf",

@@ -64,7 +64,7 @@ constexpr bool has_nothing() {
 
 }  // namespace
 
-TEST_CASE("what a policy does not have is Nothing") {
+TEST_CASE("nested types: missing ones are Nothing") {
   static_assert(has_nothing<Empty>());
   static_assert(!has_nothing<Full>());
   Cpu::Context ctx(1);
@@ -73,7 +73,7 @@ TEST_CASE("what a policy does not have is Nothing") {
   CHECK(count_values(params) == 0);
 }
 
-TEST_CASE("what a policy has is found for each element type") {
+TEST_CASE("nested types: are found for each element type") {
   static_assert(std::is_same_v<Params<Full, float, Cpu>, Full::Params<float, Cpu>>);
   static_assert(std::is_same_v<Params<Full, double, Cpu>, Full::Params<double, Cpu>>);
   static_assert(std::is_same_v<Saved<Full, float, Cpu>, Full::Saved<float, Cpu>>);
@@ -84,12 +84,12 @@ TEST_CASE("what a policy has is found for each element type") {
   CHECK(init_params<double, Cpu>(Full{}, ctx, Seed{12}).weight(0) == 12);
 }
 
-TEST_CASE("rules are evaluated once unless they say otherwise") {
+TEST_CASE("evaluations: rules are evaluated once by default") {
   static_assert(detail_::hook::rule::evaluations<Empty>() == 1);
   static_assert(detail_::hook::rule::evaluations<Full>() == 3);
 }
 
-TEST_CASE("extra inputs are forked per layer where they know how") {
+TEST_CASE("at_layer: uses the fork of extra inputs per layer") {
   const Full::Extra<float, Cpu> extra{{Seed{3}, 8}};
   CHECK(at_layer(extra, 2).random.seed == Seed{3}.fork(2));
   CHECK(at_layer(extra, 2).random.step == 8);
@@ -98,7 +98,7 @@ TEST_CASE("extra inputs are forked per layer where they know how") {
   at_layer(Nothing<float, Cpu>{}, 1);
 }
 
-TEST_CASE("extra inputs that do not say so themselves are forked in their parts") {
+TEST_CASE("at_layer: extra inputs without a fork are forked by part") {
   struct Inside {
     Index length = 0;
     Noise noise{};
@@ -121,21 +121,21 @@ TEST_CASE("extra inputs that do not say so themselves are forked in their parts"
   CHECK(std::get<1>(extra.layers).auxiliary);
 }
 
-TEST_CASE("further evaluations count no auxiliary losses") {
+TEST_CASE("without_auxiliary: further evaluations count no auxiliary losses") {
   const Full::Extra<float, Cpu> extra{{Seed{3}, 8}};
   CHECK_FALSE(without_auxiliary(extra).auxiliary);
   CHECK(without_auxiliary(extra).random.step == 8);
   CHECK(without_auxiliary(Plain{7}).value == 7);
 }
 
-TEST_CASE("a model dimension left open is filled, another one is refused") {
+TEST_CASE("with_model_dim: fills an open dimension; a different dimension throws") {
   CHECK(with_model_dim(Full{}, 16).model_dim == 16);
   CHECK(with_model_dim(Full{16}, 16).model_dim == 16);
   CHECK_THROWS_WITH_AS(with_model_dim(Full{8}, 16), "Full: model_dim: expected 16, got 8", ArgumentError);
   CHECK(with_model_dim(Plain{7}, 16).value == 7);
 }
 
-TEST_CASE("a required input comes from its value; without one, compile_fail/forgotten_extra says so") {
+TEST_CASE("Required: converts from a value (missing values: compile_fail/forgotten_extra)") {
   static_assert(std::is_convertible_v<int, Required<int>>);
   const Required<int> given = 5;
   CHECK(given.value == 5);

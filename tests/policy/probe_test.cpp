@@ -42,7 +42,7 @@ struct NotConst : WithoutInit {
 
 }  // namespace
 
-TEST_CASE("a policy with Params says how they begin") {
+TEST_CASE("HasInit: a policy with Params needs a matching init") {
   static_assert(detail_::policy::HasInit<LearnsNothing, float, Cpu>);
   static_assert(detail_::policy::HasInit<Learns, float, Cpu>);
   static_assert(!detail_::policy::HasInit<WithoutInit, float, Cpu>);
@@ -51,7 +51,7 @@ TEST_CASE("a policy with Params says how they begin") {
   CHECK(detail_::policy::HasInit<Learns, double, Cpu>);
 }
 
-TEST_CASE("a probe stands for the arguments of both directions") {
+TEST_CASE("Probe: holds arguments for forward and backward") {
   Cpu::Context ctx(1);
   const detail_::policy::Probe<float, Cpu> probe{ctx, {}, {}, {}};
   CHECK(probe.in.empty());
@@ -72,13 +72,13 @@ struct Composed {
 
 }  // namespace
 
-TEST_CASE("a composition is asked about its parts, what has none is not") {
+TEST_CASE("check_inside: checks a composition's parts, if it has parts") {
   CHECK(detail_::policy::check_inside<Composed<true>, float, Cpu>());
   CHECK_FALSE(detail_::policy::check_inside<Composed<false>, float, Cpu>());
   CHECK(detail_::policy::check_inside<LearnsNothing, float, Cpu>());
 }
 
-TEST_CASE("what deduction makes of misplaced parts is known again") {
+TEST_CASE("is_misplaced: recognises the type deduced for misplaced parts") {
   CHECK(detail_::policy::is_misplaced<detail_::policy::Misplaced<>>);
   CHECK(detail_::policy::is_misplaced<detail_::policy::Misplaced<int, Learns>>);
   CHECK_FALSE(detail_::policy::is_misplaced<Learns>);

@@ -70,7 +70,7 @@ struct Run {
 
 }  // namespace
 
-TEST_CASE("DensePlan (1), (2): slots are mixtures of items, items of slots; sequences stay apart") {
+TEST_CASE("DensePlan (1), (2): slots mix items, items mix slots") {
   for (const Index length : {12, 4, 1}) {
     CAPTURE(length);
     Run run(12, length);
@@ -82,7 +82,7 @@ TEST_CASE("DensePlan (1), (2): slots are mixtures of items, items of slots; sequ
   }
 }
 
-TEST_CASE("DensePlan: experts see their slots together, all sequences of one expert before the next") {
+TEST_CASE("DensePlan: the slots of each expert are contiguous") {
   Run run(6, 3);
   const auto groups = run.plan.groups();
   CHECK(groups.slots == 12);
@@ -94,7 +94,7 @@ TEST_CASE("DensePlan: experts see their slots together, all sequences of one exp
   CHECK(rows == std::vector<Index>{0, 1, 2, 6, 7, 8, 3, 4, 5, 9, 10, 11});
 }
 
-TEST_CASE("DensePlan: padding is never read and gets 0, whatever else is NaN") {
+TEST_CASE("DensePlan: padding is never read and gets 0") {
   Run run(6, 3, {1, 0, 1, 1, 1, 0});
   for (const Index n : {1, 5})
     for (Index d = 0; d < dim; ++d) run.x(n, d) = run.dout(n, d) = quiet_nan;
@@ -115,7 +115,7 @@ TEST_CASE("DensePlan: padding is never read and gets 0, whatever else is NaN") {
   for (Index n : {1, 3, 4, 5}) CHECK(std::isfinite(run.out(n, 0)));
 }
 
-TEST_CASE("DensePlan: adjoints of items, both weights and given inputs against finite differences") {
+TEST_CASE("DensePlan: gradients of items and weights equal finite differences") {
   for (const bool given : {false, true})
     for (const Index length : {6, 3}) {
       CAPTURE(given);
@@ -161,7 +161,7 @@ TEST_CASE("DensePlan: adjoints of items, both weights and given inputs against f
     }
 }
 
-TEST_CASE("DensePlan: a batch of no items has no slots") {
+TEST_CASE("DensePlan: an empty batch has no slots") {
   Cpu::Context ctx(1);
   for (const Index length : {0, 4}) {
     DensePlan<double, Cpu> plan;

@@ -659,21 +659,21 @@ struct WithTrace {
 
 }  // namespace
 
-TEST_CASE("routing at random agrees with loops, and with itself on one thread") { run(1, 121, 120); }
+TEST_CASE("random routing: equals loops and equals one thread") { run(1, 121, 120); }
 
-TEST_CASE("routing at random: sizes at which every loop is shared out") {
+TEST_CASE("random routing: large sizes that split every loop") {
   for (std::uint64_t seed = 5000; seed < 5004; ++seed) {
     check_sparse<float>(seed, 12000, 9000);
     check_sparse<double>(seed, 10000, 9000);
   }
 }
 
-TEST_CASE("routing at random, for long" * doctest::skip()) {
+TEST_CASE("random routing: runs for a chosen time" * doctest::skip()) {
   run(10000, 22000, 400);
   for (std::uint64_t seed = 6000; seed < 6400; ++seed) check_sparse<float>(seed, 20000, 9000);
 }
 
-TEST_CASE("a trace reaches the gates that ask for one") {
+TEST_CASE("with_trace: a trace reaches the gates that accept it") {
   const float none[4] = {};
   AttentionTrace<const float, B> trace{};
   trace.log_sum_exp = {none, Index(2), Index(2)};
@@ -691,7 +691,7 @@ TEST_CASE("a trace reaches the gates that ask for one") {
   static_cast<void>(detail_::lookup::without_trace<int>());
 }
 
-TEST_CASE("masks reach the extra inputs that take one; sequences that do not fit say so") {
+TEST_CASE("with_valid: masks reach extra inputs; wrong sequences throw") {
   const std::vector<float> mask{1, 0, 1, 1}, own{0, 1, 1, 1};
   const Sequence<float, B> sequence{2, {}}, with_own{2, own};
   CHECK(with_valid(sequence, View<const float, 1, B>(mask)).valid.data() == mask.data());
@@ -705,7 +705,7 @@ TEST_CASE("masks reach the extra inputs that take one; sequences that do not fit
                        ArgumentError);
 }
 
-TEST_CASE("plans and capacities that cannot be are refused") {
+TEST_CASE("routing: impossible plans and capacities are refused") {
   Cpu::Context ctx(1);
   SparsePlan<float, B> plan;
   CHECK_THROWS_AS(plan.resize(-1, 1, 1), ArgumentError);

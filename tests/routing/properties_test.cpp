@@ -118,7 +118,7 @@ bool before(double a, Index i, double b, Index j) {
 
 }  // namespace
 
-TEST_CASE("property: the parts of a plan of any picks agree") {
+TEST_CASE("property: all parts of a plan are consistent") {
   CHECK(holds([] {
     const Index items = draw(0, 30), experts = draw(1, 12), picks = items == 0 ? 0 : draw(0, 60);
     Cpu::Context ctx(static_cast<int>(draw(1, 3)), true);
@@ -135,7 +135,7 @@ TEST_CASE("property: the parts of a plan of any picks agree") {
   }));
 }
 
-TEST_CASE("property: TopK takes the k best, once each; its weights are positive and sum to 1") {
+TEST_CASE("property: TopK picks the k best, with normalised weights") {
   CHECK(holds([] {
     const Index items = draw(0, 12), experts = draw(1, 12), k = draw(1, experts);
     const bool wild = draw(0, 1) == 1, renormalise = draw(0, 1) == 1;
@@ -166,7 +166,7 @@ TEST_CASE("property: TopK takes the k best, once each; its weights are positive 
   }));
 }
 
-TEST_CASE("property: with K = E everybody goes everywhere") {
+TEST_CASE("property: K = E sends items to all experts") {
   CHECK(holds([] {
     const Index items = draw(0, 20), experts = draw(1, 10);
     const Chosen c(TopK{.k = experts, .renormalise = draw(0, 1) == 1}, ranks(items, experts));
@@ -178,7 +178,7 @@ TEST_CASE("property: with K = E everybody goes everywhere") {
   }));
 }
 
-TEST_CASE("property: capacity drops what finds no room, and nothing else") {
+TEST_CASE("property: capacity drops only picks without room") {
   CHECK(holds([] {
     const Index items = draw(1, 30), experts = draw(1, 6), k = draw(1, experts);
     Capacity<TopK> policy{TopK{.k = k}};
@@ -229,7 +229,7 @@ TEST_CASE("property: capacity drops what finds no room, and nothing else") {
   }));
 }
 
-TEST_CASE("property: ExpertChoice gives every expert its number of distinct items, the best ones") {
+TEST_CASE("property: ExpertChoice gives every expert its number of best items") {
   CHECK(holds([] {
     const Index items = draw(1, 30), experts = draw(1, 8);
     const ExpertChoice policy{.factor = static_cast<double>(draw(1, 8)) / 2};
@@ -257,7 +257,7 @@ TEST_CASE("property: ExpertChoice gives every expert its number of distinct item
   }));
 }
 
-TEST_CASE("property: HashGate sends a token where it always goes, to distinct experts") {
+TEST_CASE("property: HashGate always sends a token to the same experts") {
   CHECK(holds([] {
     const Index items = draw(0, 30), experts = draw(1, 10), k = draw(1, experts);
     Ids ids;

@@ -8,7 +8,7 @@
 
 using namespace gatefold;
 
-TEST_CASE("length 0 stands for one sequence of all items") {
+TEST_CASE("Sequence: length 0 means one sequence of all items") {
   const Sequence<float, Cpu> all{};
   CHECK(all.of(12) == 12);
   CHECK(all.of(0) == 0);
@@ -18,7 +18,7 @@ TEST_CASE("length 0 stands for one sequence of all items") {
   CHECK(four.of(12) == 4);
 }
 
-TEST_CASE("the length divides the number of items") {
+TEST_CASE("Sequence: the length divides the number of items") {
   const Sequence<double, Cpu> three{3};
   CHECK_NOTHROW(three.validate("Attention", 9));
   CHECK_NOTHROW(three.validate("Attention", 0));
@@ -30,7 +30,7 @@ TEST_CASE("the length divides the number of items") {
   CHECK_THROWS_AS((Sequence<double, Cpu>{20}.validate("f", 10)), ArgumentError);
 }
 
-TEST_CASE("valid has one entry per item, or none at all") {
+TEST_CASE("Sequence: valid has one entry per item, or is empty") {
   const std::vector<float> valid{1, 1, 0, 1};
   const Sequence<float, Cpu> sequence{2, valid};
   CHECK_NOTHROW(sequence.validate("f", 4));

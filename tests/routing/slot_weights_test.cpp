@@ -11,7 +11,7 @@
 using namespace gatefold;
 using namespace gatefold::support;
 
-TEST_CASE("SlotWeights: of a plan, those of its picks, and so their adjoints; dropped ones have 0") {
+TEST_CASE("SlotWeights: equal the picks' weights; dropped picks have 0") {
   Cpu::Context ctx(1);
   SparsePlan<double, Cpu> plan;
   plan.resize(3, 2, 6);
@@ -34,7 +34,7 @@ TEST_CASE("SlotWeights: of a plan, those of its picks, and so their adjoints; dr
   CHECK(std::vector<double>(d.weight.data(), d.weight.data() + 6) == std::vector<double>{3, 0, 1, 4, 0, 2});
 }
 
-TEST_CASE("SlotWeights: without picks, slots in order") {
+TEST_CASE("SlotWeights: without picks, the slots are in order") {
   const std::vector<double> weight{5, 6};
   std::vector<double> dweight(2);
   const SlotWeights<double, Cpu> weights{weight, dweight};

@@ -104,7 +104,7 @@ constexpr Index kColumns = 5;
 
 }  // namespace
 
-TEST_CASE("a plan is the stable sort of its picks by expert") {
+TEST_CASE("SparsePlan: is the stable sort of its picks by expert") {
   for (const int threads : {1, 2}) {
     Cpu::Context ctx(threads);
     for (const Case& c : cases()) {
@@ -138,7 +138,7 @@ TEST_CASE("a plan is the stable sort of its picks by expert") {
   }
 }
 
-TEST_CASE("complete picks give the same plan at less cost") {
+TEST_CASE("SparsePlan: complete picks give the same plan at less cost") {
   for (const int threads : {1, 3}) {
     Cpu::Context ctx(threads);
     for (const auto& [items, experts, k] :
@@ -163,7 +163,7 @@ TEST_CASE("complete picks give the same plan at less cost") {
   }
 }
 
-TEST_CASE_TEMPLATE("equation (1): combine sums the weighted slots of each item", T, float, double) {
+TEST_CASE_TEMPLATE("SparsePlan (1): combine sums the weighted slots of each item", T, float, double) {
   Cpu::Context ctx(2);
   for (const Case& c : cases()) {
     CAPTURE(c.name);
@@ -187,7 +187,7 @@ TEST_CASE_TEMPLATE("equation (1): combine sums the weighted slots of each item",
   }
 }
 
-TEST_CASE_TEMPLATE("adjoints of combine and dispatch", T, float, double) {
+TEST_CASE_TEMPLATE("SparsePlan: gradients of combine and dispatch", T, float, double) {
   Cpu::Context ctx(2);
   for (const Case& c : cases()) {
     CAPTURE(c.name);
@@ -237,7 +237,7 @@ TEST_CASE_TEMPLATE("adjoints of combine and dispatch", T, float, double) {
 }
 
 // <combine(z; w), dout> is linear in z and in w, so that its derivatives are differences of any size.
-TEST_CASE("adjoint identities of the plan") {
+TEST_CASE("SparsePlan: dispatch and combine are adjoint to each other") {
   Cpu::Context ctx(1);
   for (const Case& c : cases()) {
     CAPTURE(c.name);
@@ -276,7 +276,7 @@ TEST_CASE("adjoint identities of the plan") {
   }
 }
 
-TEST_CASE("slots may hold bfloat16: the bits of their values as floats") {
+TEST_CASE("SparsePlan: slots in bfloat16 equal their values as float") {
   Cpu::Context ctx(2);
   for (const Case& c : cases()) {
     CAPTURE(c.name);
@@ -301,7 +301,7 @@ TEST_CASE("slots may hold bfloat16: the bits of their values as floats") {
   }
 }
 
-TEST_CASE("results are bitwise the same on every number of threads") {
+TEST_CASE("SparsePlan: the number of threads changes no bit") {
   const Case c = cases()[4];
   std::vector<std::vector<float>> outcomes;
   for (const int threads : {1, 2, 3}) {
@@ -317,7 +317,7 @@ TEST_CASE("results are bitwise the same on every number of threads") {
   CHECK(outcomes[0] == outcomes[2]);
 }
 
-TEST_CASE("an item sums its slots by ascending expert") {
+TEST_CASE("SparsePlan: an item sums its slots by ascending expert") {
   Cpu::Context ctx(1);
   SparsePlan<float, B> plan;
   const float big = 16777216.0f;  // 2^24: the next float is 2 away, so that order shows
@@ -328,7 +328,7 @@ TEST_CASE("an item sums its slots by ascending expert") {
   CHECK(out(0, 0) == 0);  // (1 + big) - big loses the 1; any other order keeps it
 }
 
-TEST_CASE("experts read the un-permuted items") {
+TEST_CASE("SparsePlan: experts read the items without a copy") {
   Cpu::Context ctx(1);
   SparsePlan<double, B> plan;
   build(ctx, plan, 3, 2, {{0, 1, 1.0}, {1, 0, 1.0}, {2, 1, 1.0}});
@@ -341,7 +341,7 @@ TEST_CASE("experts read the un-permuted items") {
   CHECK(back.groups.row(2) == 2);
 }
 
-TEST_CASE("a plan is rebuilt in the memory it has") {
+TEST_CASE("SparsePlan: building a plan again reuses its memory") {
   Cpu::Context ctx(1);
   SparsePlan<double, B> plan;
   const auto all = cases();
@@ -355,7 +355,7 @@ TEST_CASE("a plan is rebuilt in the memory it has") {
   CHECK(plan.groups().offsets(plan.experts()) == static_cast<Index>(all[1].picks.size()));
 }
 
-TEST_CASE("picks of items and experts that do not exist are refused") {
+TEST_CASE("SparsePlan: picks with wrong items or experts are refused") {
   Cpu::Context ctx(1);
   SparsePlan<double, B> plan;
   const auto build_all = [&] { build(ctx, plan, 3, 2, {{0, 1, 1.0}, {-1, 0, 1.0}, {2, 1, 1.0}}); };
@@ -383,7 +383,7 @@ TEST_CASE("picks of items and experts that do not exist are refused") {
   CHECK_THROWS_WITH_AS(plan.resize(2, 2, -3), "SparsePlan.resize: picks: expected at least 0, got -3", ArgumentError);
 }
 
-TEST_CASE("a plan that was not built since it was resized dispatches nothing") {
+TEST_CASE("SparsePlan: a resized plan dispatches nothing until it is built") {
   Cpu::Context ctx(1);
   SparsePlan<double, B> plan;
   const Tensor<double, 2, B> x(3, 1);

@@ -28,9 +28,9 @@ bool kept_by(const F& f) {
 
 }  // namespace
 
-TEST_CASE("a pass has a number of its own") { CHECK((pass != 0 && another != 0 && pass != another)); }
+TEST_CASE("CopyStamp: each pass has its own number") { CHECK((pass != 0 && another != 0 && pass != another)); }
 
-TEST_CASE("a tensor remembers who has a copy of it, until it is asked for elements to write") {
+TEST_CASE("CopyStamp: a tensor keeps its stamp until mutable access") {
   CHECK(kept_by([](Weights&) {}));
   CHECK(kept_by([](Weights& t) { std::as_const(t).data(); }));
   CHECK(kept_by([](Weights& t) { std::as_const(t).view(); }));
@@ -68,7 +68,7 @@ TEST_CASE("a tensor remembers who has a copy of it, until it is asked for elemen
   CHECK(!kept_by([](Weights& t) { t.copied_by(another); }));
 }
 
-TEST_CASE("a tensor that is moved, or gets another shape, has no copy") {
+TEST_CASE("CopyStamp: moving or reshaping a tensor clears its stamp") {
   CHECK(!kept_by([](Weights& t) { t.resize(2, 3, 4); }));
   CHECK(!kept_by([](Weights& t) { t = Weights(2, 3, 4); }));
   CHECK(!kept_by([](Weights& t) { const Weights taken = std::move(t); }));
@@ -80,7 +80,7 @@ TEST_CASE("a tensor that is moved, or gets another shape, has no copy") {
   }));
 }
 
-TEST_CASE("threads that write different elements do not race for the stamp") {  // the thread sanitizer looks on
+TEST_CASE("CopyStamp: threads that write different elements do not race") {  // the thread sanitizer looks on
   CHECK(!kept_by([](Weights& t) {
     std::thread one([&] { t(0, 0, 0) = 1; });
     t(1, 0, 0) = 2;

@@ -46,7 +46,7 @@ struct Deferred {
 
 }  // namespace
 
-TEST_CASE("whoever asks for elements finds zeros, which are written once") {
+TEST_CASE("deferred zeros: any access writes the zeros once") {
   const auto written_by = [](auto&& ask) {
     Deferred d;
     CHECK(d.sevens());
@@ -69,13 +69,13 @@ TEST_CASE("whoever asks for elements finds zeros, which are written once") {
   written_by([](Weights& t) { write_zeros(t); });
 }
 
-TEST_CASE("extents and size ask for no element") {
+TEST_CASE("deferred zeros: extents and size write nothing") {
   Deferred d;
   CHECK(d.t.extent(0) * d.t.extent(std::size_t(1)) * d.t.extent(2) == d.t.size());
   CHECK(d.sevens());
 }
 
-TEST_CASE("who takes the zeros writes the elements") {
+TEST_CASE("deferred zeros: after take_zeros the caller writes the elements") {
   Deferred d;
   CHECK(d.t.take_zeros());
   CHECK(!d.t.take_zeros());
@@ -84,7 +84,7 @@ TEST_CASE("who takes the zeros writes the elements") {
   CHECK(Counting::written == 0);
 }
 
-TEST_CASE("zeros go where elements go") {
+TEST_CASE("deferred zeros: move with the elements") {
   Deferred d;
   Weights moved(std::move(d.t));
   CHECK(d.sevens());
@@ -102,7 +102,7 @@ TEST_CASE("zeros go where elements go") {
   CHECK(!other.t.take_zeros());
 }
 
-TEST_CASE("threads that ask at once find zeros, which are written once") {
+TEST_CASE("deferred zeros: concurrent access writes the zeros once") {
   for (int round = 0; round < 50; ++round) {
     Deferred d;
     std::atomic<int> ready{0}, wrong{0};
@@ -119,7 +119,7 @@ TEST_CASE("threads that ask at once find zeros, which are written once") {
   }
 }
 
-TEST_CASE("set_zero_later defers the zeros of tensors of rank 3 alone") {
+TEST_CASE("set_zero_later: defers only the zeros of rank-3 tensors") {
   Counting::Context ctx(1);
   Tensor<float, 2, Counting> matrix(2, 2);
   std::fill_n(matrix.data(), 4, 7.f);
@@ -134,7 +134,7 @@ TEST_CASE("set_zero_later defers the zeros of tensors of rank 3 alone") {
   CHECK(std::count(raw, raw + 4, 0.f) == 4);
 }
 
-TEST_CASE("only tensors of rank 3 are larger for it") {
+TEST_CASE("deferred zeros: only rank-3 tensors grow in size") {
   CHECK(sizeof(Tensor<float, 2, Counting>) == sizeof(View<float, 2, Counting>) + sizeof(Index));
   CHECK(sizeof(Weights) == sizeof(View<float, 3, Counting>) + sizeof(Index) + sizeof(void*) + sizeof(CopyStamp));
 }

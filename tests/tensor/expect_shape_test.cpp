@@ -30,7 +30,7 @@ View<const float, Rank, Cpu> shaped(I... extents) {
 
 }  // namespace
 
-TEST_CASE("equal extents pass, any_extent fits everything") {
+TEST_CASE("expect_shape: equal extents pass; any_extent accepts any extent") {
   CHECK(message_of("f", "x", shaped<2>(32, 512), {32, 512}) == "");
   CHECK(message_of("f", "x", shaped<2>(32, 512), {any_extent, 512}) == "");
   CHECK(message_of("f", "x", shaped<2>(0, 512), {any_extent, 512}) == "");
@@ -38,7 +38,7 @@ TEST_CASE("equal extents pass, any_extent fits everything") {
   CHECK(message_of("f", "x", shaped<1>(0), {0}) == "");
 }
 
-TEST_CASE("the message names place, argument, expected and actual extents") {
+TEST_CASE("expect_shape: the message names place, argument and both shapes") {
   CHECK(message_of("Mixture.forward", "x", shaped<2>(32, 256), {any_extent, 512}) ==
         "Mixture.forward: x: expected [?, 512], got [32, 256]");
   CHECK(message_of("CrossEntropy", "target", shaped<1>(3), {4}) == "CrossEntropy: target: expected [4], got [3]");
@@ -47,7 +47,7 @@ TEST_CASE("the message names place, argument, expected and actual extents") {
         "f: x: expected [2199023255552, ?], got [1099511627776, 0]");
 }
 
-TEST_CASE("every single extent counts") {
+TEST_CASE("expect_shape: every extent is compared") {
   for (int wrong = 0; wrong < 4; ++wrong) {
     Index extent[4] = {5, 6, 7, 8};
     ++extent[wrong];
@@ -56,24 +56,24 @@ TEST_CASE("every single extent counts") {
   }
 }
 
-TEST_CASE("another number of dimensions does not fit") {
+TEST_CASE("expect_shape: another number of dimensions throws") {
   CHECK(message_of("f", "x", shaped<2>(3, 4), {3}) == "f: x: expected [3], got [3, 4]");
   CHECK(message_of("f", "x", shaped<1>(3), {3, 4}) == "f: x: expected [3, 4], got [3]");
   CHECK(message_of("f", "x", shaped<4>(1, 2, 3, 4), {}) == "f: x: expected [], got [1, 2, 3, 4]");
 }
 
-TEST_CASE("tensors are asked like views") {
+TEST_CASE("expect_shape: accepts tensors like views") {
   const Tensor<double, 2, Cpu> x(2, 3);
   CHECK(message_of("f", "x", x, {2, 3}) == "");
   CHECK(message_of("f", "x", x, {3, 2}) == "f: x: expected [3, 2], got [2, 3]");
 }
 
-TEST_CASE("extents below 0 fit nothing, not even any_extent") {
+TEST_CASE("expect_shape: negative extents throw, also with any_extent") {
   CHECK(message_of("f", "x", shaped<2>(-1, 512), {any_extent, 512}) == "f: x: expected [?, 512], got [-1, 512]");
   CHECK(message_of("f", "x", shaped<2>(-4, 8), {any_extent, any_extent}) == "f: x: expected [?, ?], got [-4, 8]");
 }
 
-TEST_CASE("what is not empty has memory") {
+TEST_CASE("expect_shape: a nonempty view without memory throws") {
   CHECK(message_of("f", "x", View<const float, 2, Cpu>(nullptr, 3, 4), {any_extent, 4}) ==
         "f: x: expected memory of 12 elements, got a null pointer");
   CHECK(message_of("f", "x", View<const float, 2, Cpu>(nullptr, 0, 4), {any_extent, 4}) == "");
@@ -82,7 +82,7 @@ TEST_CASE("what is not empty has memory") {
   CHECK(message_of("f", "x", Tensor<float, 2, Cpu>(), {0, 0}) == "");
 }
 
-TEST_CASE("expect_apart refuses any shared element") {
+TEST_CASE("expect_apart: refuses any shared element") {
   float memory[12] = {};
   const auto message = [&](Index out, Index out_rows, Index in, Index in_rows) {
     try {

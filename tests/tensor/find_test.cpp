@@ -53,7 +53,7 @@ std::string message_of(const F& f) {
 
 }  // namespace
 
-TEST_CASE("find: returns the tensor of a name, with extents and elements") {
+TEST_CASE("find: returns a named tensor with extents and elements") {
   Tree<double, Cpu> tree;
   tree.layers[1].weight(1, 2) = 5;
   auto weight = find(tree, "layers.1.weight");

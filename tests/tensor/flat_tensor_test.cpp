@@ -59,7 +59,7 @@ const std::vector<std::string> in_outer{"weight",        "inner.0.bias", "inner.
 
 }  // namespace
 
-TEST_CASE("a flat tensor has the elements and extents of what it was made from") {
+TEST_CASE("FlatTensor: has the elements and extents of its source") {
   Tensor<float, 3, Cpu> t(2, 3, 4);
   for (Index i = 0; i < t.size(); ++i) t.data()[i] = static_cast<float>(i);
   FlatTensor flat(t);
@@ -79,7 +79,7 @@ TEST_CASE("a flat tensor has the elements and extents of what it was made from")
   CHECK(read.data() == t.data());
 }
 
-TEST_CASE("of a table: reading touches nothing, taking elements to write them all rows") {
+TEST_CASE("FlatTensor: mutable access to a table touches all rows") {
   Cpu::Context ctx(1);
   Table<float, Cpu> table;
   table.resize(3, 2);
@@ -101,7 +101,7 @@ TEST_CASE("of a table: reading touches nothing, taking elements to write them al
 }
 
 // Preset test runs this file too, because it links with --icf=all: types must stay apart.
-TEST_CASE("elements of another type are refused") {
+TEST_CASE("FlatTensor: elements of another type are refused") {
   Tensor<double, 1, Cpu> t(2);
   CHECK_THROWS_WITH_AS((FlatTensor<float, Cpu>{AnyTensor(t)}),
                        "FlatTensor: tensor: expected elements of the type of its pack, got others", ArgumentError);
@@ -109,8 +109,7 @@ TEST_CASE("elements of another type are refused") {
   CHECK_THROWS_AS(for_each_learned([](const Name&, auto&) {}, pack), ArgumentError);
 }
 
-TEST_CASE(
-    "for_each_learned: flat tensors by name, of one pack or of several, whether these say what they hold or not") {
+TEST_CASE("for_each_learned: visits flat tensors of several packs by name") {
   Outer<float, Cpu> a, b;
   const Outer<float, Cpu>& read = b;
   std::vector<std::string> names;
@@ -137,7 +136,7 @@ TEST_CASE(
   CHECK(names == expected);
 }
 
-TEST_CASE("visit_any: every tensor, learned or not") {
+TEST_CASE("visit_any: visits every tensor, learned or not") {
   const Outer<float, Cpu> pack;
   Index values = 0, tensors = 0;
   const auto count = [&](const Name&, const AnyTensor* t) {

@@ -91,9 +91,9 @@ const std::vector<std::string> kNames = {"layers.0.weight", "layers.0.bias", "la
 
 }  // namespace
 
-TEST_CASE("names chain members and indices, empty parts leave no trace") { CHECK(names(model()) == kNames); }
+TEST_CASE("Name: joins members and indices; empty parts add nothing") { CHECK(names(model()) == kNames); }
 
-TEST_CASE("the name of a lone tensor is empty") {
+TEST_CASE("Name: the name of a single tensor is empty") {
   Tensor<double, 1, Cpu> t(3);
   int visited = 0;
   for_each_tensor(
@@ -106,7 +106,7 @@ TEST_CASE("the name of a lone tensor is empty") {
   CHECK(visited == 1);
 }
 
-TEST_CASE("names end where they end, printed too") {
+TEST_CASE("Name: str and printing give the same text") {
   const Name root, layers{&root, "layers"}, ten{&layers, {}, 10}, wrapped{&ten, ""}, gate{&wrapped, "gate"};
   const Name index_only{&root, {}, 0}, lone{nullptr, "w"};
   const auto check = [](const Name& name, const std::string& text) {
@@ -124,7 +124,7 @@ TEST_CASE("names end where they end, printed too") {
   check(lone, "w");
 }
 
-TEST_CASE("several packs are visited in lock step") {
+TEST_CASE("for_each_tensor: visits several packs in lock step") {
   Model a = model(), b = model();
   const Model c = model();
   std::vector<std::string> seen;
@@ -158,7 +158,7 @@ TEST_CASE("several packs are visited in lock step") {
   CHECK(at == kNames.size());
 }
 
-TEST_CASE("visiting allocates nothing") {
+TEST_CASE("for_each_tensor: visiting allocates nothing") {
   Model a = model(), b = model();
   Index total = 0;
   const int before = allocations;
@@ -168,14 +168,14 @@ TEST_CASE("visiting allocates nothing") {
   CHECK(total == 2 * values);
 }
 
-TEST_CASE("str is what allocates") {
+TEST_CASE("Name: only str allocates") {
   const Model a = model();
   const int before = allocations;
   for_each_tensor([&](const Name& name, const auto&) { (void)(name.str() + " is longer than any short string"); }, a);
   CHECK(allocations > before);
 }
 
-TEST_CASE("count_values adds up every tensor") {
+TEST_CASE("count_values: adds up every tensor") {
   CHECK(count_values(model()) == 2 * (6 + 3) + 1 + 0 + 5 + 4);
   CHECK(count_values(Nothing<double, Cpu>{}) == 0);
   CHECK(count_values(Model{}) == 0);
@@ -183,7 +183,7 @@ TEST_CASE("count_values adds up every tensor") {
   CHECK(count_values(std::vector<Pair>{}) == 0);
 }
 
-TEST_CASE("shape_like copies the shape and nothing else") {
+TEST_CASE("shape_like: copies the shape and nothing else") {
   const Model from = model();
   Model to;
   shape_like(to, from);
@@ -232,7 +232,7 @@ struct Gated {
 
 }  // namespace
 
-TEST_CASE("for_each_learned: leaves out packs that are not learned; for_each_tensor names them") {
+TEST_CASE("for_each_learned: skips packs that are not learned") {
   Gated gated;
   std::vector<std::string> all, learned;
   for_each_tensor([&](const Name& name, const auto&) { all.push_back(name.str()); }, gated);
@@ -243,7 +243,7 @@ TEST_CASE("for_each_learned: leaves out packs that are not learned; for_each_ten
   CHECK_FALSE(is_learned<Bias>);
 }
 
-TEST_CASE("adapt: calls every pack that adapts with what stands at its place in the gradients") {
+TEST_CASE("adapt_params: calls every adaptive pack with its gradients") {
   Cpu::Context ctx(1);
   Gated params, grads;
   double v = 0;
@@ -255,7 +255,7 @@ TEST_CASE("adapt: calls every pack that adapts with what stands at its place in 
   CHECK(std::get<0>(params.one).bias(1) == 8 + 16);
 }
 
-TEST_CASE("packs of different depth say so before anything is written") {
+TEST_CASE("for_each_tensor: packs of different depth throw before any write") {
   Cpu::Context ctx(1);
   Gated two, three;
   three.biases.resize(3);
@@ -275,7 +275,7 @@ TEST_CASE("packs of different depth say so before anything is written") {
   for_each_tensor([&](const Name&, auto& t) { CHECK(t(0) == 1); }, two);
 }
 
-TEST_CASE("expect_like names the first part or tensor that differs") {
+TEST_CASE("expect_like: names the first part or tensor that differs") {
   const auto pair = [](Index n) { return Pair{Tensor<double, 2, Cpu>(n, 3), Tensor<double, 1, Cpu>(n)}; };
   const auto message = [](const auto& like, const auto& other) -> std::string {
     try {
@@ -302,7 +302,7 @@ TEST_CASE("expect_like names the first part or tensor that differs") {
   CHECK(message(a, b) == "f: g.1.weight: expected [2, 3], got [3, 3]");
 }
 
-TEST_CASE("tensors that are skipped: no optimizer steps them, and packs like theirs skip them too") {
+TEST_CASE("skipped tensors: optimizers and similar packs skip them") {
   Cpu::Context ctx(1);
   const auto pair = [] { return Pair{Tensor<double, 2, Cpu>(2, 3), Tensor<double, 1, Cpu>(2)}; };
   std::vector<Pair> params(2), grads(2);

@@ -35,7 +35,7 @@ std::vector<Index> seen(Tensor<float, 2, Cpu>& x, std::size_t most) {
 
 }  // namespace
 
-TEST_CASE("SampledHash: every element counts if there are few") {
+TEST_CASE("SampledHash: every element of a small array counts") {
   for (const Index columns : {1, 2, 3, 7, 10}) {
     Tensor<float, 2, Cpu> x(3, columns);
     for (Index i = 0; i < x.size(); ++i) x.data()[i] = static_cast<float>(i);
@@ -43,7 +43,7 @@ TEST_CASE("SampledHash: every element counts if there are few") {
   }
 }
 
-TEST_CASE("SampledHash: a sample spreads from the first to the last element") {
+TEST_CASE("SampledHash: a sample spreads from first to last element") {
   for (const Index rows : {5, 6, 9, 11, 64, 100, 333}) {
     for (const Index columns : {8, 16, 37}) {
       Tensor<float, 2, Cpu> x(rows, columns);
@@ -68,7 +68,7 @@ TEST_CASE("SampledHash: a sample spreads from the first to the last element") {
   }
 }
 
-TEST_CASE("SampledHash: the same contents elsewhere have the same hash, and other ones another") {
+TEST_CASE("SampledHash: depends on the contents, not on the address") {
   Cpu::Context ctx(1);
   const auto x = uniform_tensor<float>(ctx, Seed{1}, 1, 50, 8), other = uniform_tensor<float>(ctx, Seed{2}, 1, 50, 8);
   Tensor<float, 2, Cpu> same(50, 8);
@@ -78,7 +78,7 @@ TEST_CASE("SampledHash: the same contents elsewhere have the same hash, and othe
   CHECK(of(x, 1000).hash != of(x, 16).hash);
 }
 
-TEST_CASE("SampledHash: bits are 0 for zeros and for nothing") {
+TEST_CASE("SampledHash: zeros and empty arrays give bits 0") {
   Tensor<float, 2, Cpu> x(9, 9);
   for (Index i = 0; i < x.size(); ++i) x.data()[i] = 0;
   CHECK(of(x, 16).bits == 0);

@@ -40,7 +40,7 @@ Table<float, Cpu> counted(Index rows, Index columns) {
 
 }  // namespace
 
-TEST_CASE("a table is a matrix: extents, elements, views") {
+TEST_CASE("Table: is a matrix with extents, elements and views") {
   const Table<float, Cpu> table = counted(3, 2);
   CHECK(table.extent(0) == 3);
   CHECK(table.extent(1) == 2);
@@ -53,7 +53,7 @@ TEST_CASE("a table is a matrix: extents, elements, views") {
   CHECK(table.rows().columns == 2);
 }
 
-TEST_CASE("rows are touched by their mark, or all of them by who takes elements to write") {
+TEST_CASE("Table: marks touch rows; mutable access touches all rows") {
   auto table = counted(3, 2);
   const auto& read = table;
   CHECK(!table.all_touched());
@@ -71,7 +71,7 @@ TEST_CASE("rows are touched by their mark, or all of them by who takes elements 
     const View<float, 2, Cpu> view = table;
     view(0, 0) = 7;
   }
-  SUBCASE("said so") {
+  SUBCASE("touch_all") {
     table.touch_all();
     table.rows().data[0] = 7;
   }
@@ -84,7 +84,7 @@ TEST_CASE("rows are touched by their mark, or all of them by who takes elements 
   CHECK(!read.rows().touched(1));
 }
 
-TEST_CASE("a table of a tensor, moved, resized: all rows are touched") {
+TEST_CASE("Table: made from a tensor, or resized, touches all rows") {
   Tensor<float, 2, Cpu> elements(2, 2);
   const float* data = elements.data();
   Table<float, Cpu> table(std::move(elements));
@@ -100,7 +100,7 @@ TEST_CASE("a table of a tensor, moved, resized: all rows are touched") {
   CHECK(table.size() == 5);
 }
 
-TEST_CASE("in a pack it is a tensor of its name, shape and values") {
+TEST_CASE("Table: in a pack it is a named tensor") {
   Cpu::Context ctx(1);
   Weights<Cpu> weights{Tensor<float, 1, Cpu>(2), counted(3, 2)};
   fill(ctx, weights.bias.view(), 1);
@@ -122,7 +122,7 @@ TEST_CASE("in a pack it is a tensor of its name, shape and values") {
         "here: grads.weight: expected [3, 2], got [3, 1]");
 }
 
-TEST_CASE("the first table of a pack") {
+TEST_CASE("Table: the first table of a pack is found") {
   Weights<Cpu> weights{Tensor<float, 1, Cpu>(2), counted(3, 2)};
   std::vector<Weights<Cpu>> two;
   two.push_back({Tensor<float, 1, Cpu>(1), counted(4, 2)});
@@ -134,7 +134,7 @@ TEST_CASE("the first table of a pack") {
   CHECK((first_table<double, Cpu>(model)) == nullptr);
 }
 
-TEST_CASE("a table that is skipped is empty until it is resized") {
+TEST_CASE("Table: a skipped table is empty until it is resized") {
   Cpu::Context ctx(1);
   auto table = counted(3, 2);
   table.skip();

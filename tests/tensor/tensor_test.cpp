@@ -61,7 +61,7 @@ using Matrix = Tensor<double, 2, Counting>;
 
 }  // namespace
 
-TEST_CASE("tensors move and do not copy") {
+TEST_CASE("Tensor: moves and does not copy") {
   // That a copy does not compile, compile_fail/copied_tensor checks: a trait sees the declaration.
   static_assert(std::is_nothrow_move_constructible_v<Matrix> && std::is_nothrow_move_assignable_v<Matrix>);
   static_assert(!std::is_convertible_v<Index, Tensor<double, 1, Counting>>);
@@ -70,7 +70,7 @@ TEST_CASE("tensors move and do not copy") {
   static_assert(!std::is_constructible_v<Matrix, double, Index>);  // a fraction is no extent
 }
 
-TEST_CASE("memory is taken once and given back once") {
+TEST_CASE("Tensor: allocates once and frees once") {
   const Counts counts;
   {
     Matrix a(3, 4);
@@ -100,7 +100,7 @@ TEST_CASE("memory is taken once and given back once") {
   CHECK(counts.released() == 3);
 }
 
-TEST_CASE("a tensor without elements takes no memory") {
+TEST_CASE("Tensor: without elements it allocates nothing") {
   const Counts counts;
   {
     Matrix nothing, flat(0, 512), thin(7, 0);
@@ -116,7 +116,7 @@ TEST_CASE("a tensor without elements takes no memory") {
   CHECK(counts.released() == 0);
 }
 
-TEST_CASE("resize keeps the capacity") {
+TEST_CASE("Tensor: resize keeps the capacity") {
   const Counts counts;
   {
     Matrix a(8, 4);
@@ -146,7 +146,7 @@ TEST_CASE("resize keeps the capacity") {
   CHECK(counts.allocated() == counts.released());
 }
 
-TEST_CASE("capacity moves along with the elements") {
+TEST_CASE("Tensor: a move moves the capacity too") {
   Matrix big(10, 10), small(1, 1);
   const Counts counts;
   small = std::move(big);
@@ -157,7 +157,7 @@ TEST_CASE("capacity moves along with the elements") {
   CHECK(big.size() == 1);
 }
 
-TEST_CASE("negative and overflowing sizes throw and change nothing") {
+TEST_CASE("Tensor: negative and overflowing sizes throw and change nothing") {
   Matrix a(2, 3);
   double* const data = a.data();
   const Counts counts;
@@ -178,7 +178,7 @@ TEST_CASE("negative and overflowing sizes throw and change nothing") {
   CHECK(a.extent(1) == 3);
 }
 
-TEST_CASE("the largest size that fits is asked for in bytes") {
+TEST_CASE("Tensor: the largest size that fits requests its bytes") {
   Matrix a;
   CHECK_THROWS_AS(a.resize((Index(1) << 60) - 1, 1), std::bad_alloc);
   CHECK(Counting::last_bytes == ((std::size_t(1) << 60) - 1) * 8);
@@ -186,7 +186,7 @@ TEST_CASE("the largest size that fits is asked for in bytes") {
   CHECK(Counting::last_bytes == static_cast<std::size_t>(std::numeric_limits<Index>::max()));
 }
 
-TEST_CASE("a tensor survives a failed allocation") {
+TEST_CASE("Tensor: can be used after a failed allocation") {
   const Counts counts;
   {
     Matrix a(2, 2);
@@ -201,7 +201,7 @@ TEST_CASE("a tensor survives a failed allocation") {
   CHECK(counts.allocated() == counts.released());
 }
 
-TEST_CASE("views and elements are those of the tensor") {
+TEST_CASE("Tensor: views and elements share its memory") {
   Matrix a(2, 3);
   for (Index i = 0; i < 6; ++i) a.data()[i] = static_cast<double>(i);
   const View<double, 2, Counting> v = a;
@@ -216,7 +216,7 @@ TEST_CASE("views and elements are those of the tensor") {
   static_assert(std::is_same_v<decltype(fixed.view()), View<const double, 2, Counting>>);
 }
 
-TEST_CASE("a tensor that is skipped: empty, without memory, until it is resized") {
+TEST_CASE("Tensor: a skipped tensor is empty until it is resized") {
   Matrix a(2, 3), b(1, 1), c;
   a.skip();
   CHECK(a.is_skipped());
@@ -237,7 +237,7 @@ TEST_CASE("a tensor that is skipped: empty, without memory, until it is resized"
 }
 
 #ifndef NDEBUG
-TEST_CASE("debug builds poison what resize drops") {
+TEST_CASE("Tensor: debug builds poison elements that resize drops") {
   Matrix a(2, 3);
   CHECK(Counting::poisoned == 6 * sizeof(double));
   CHECK(std::isnan(a(0, 0)));

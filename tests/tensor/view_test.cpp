@@ -45,7 +45,7 @@ struct Elsewhere {
 
 }  // namespace
 
-TEST_CASE("a view is row-major: every rank") {
+TEST_CASE("View: is row-major, in every rank") {
   std::vector<double> data(120);
   for (std::size_t i = 0; i < data.size(); ++i) data[i] = static_cast<double>(i);
   const View<double, 4, Cpu> v(data.data(), 2, 3, 4, 5);
@@ -62,7 +62,7 @@ TEST_CASE("a view is row-major: every rank") {
   CHECK(data[60] == -1);
 }
 
-TEST_CASE("default and empty views") {
+TEST_CASE("View: may be default-constructed or empty") {
   const View<double, 2, Cpu> none;
   CHECK(none.data() == nullptr);
   CHECK(none.size() == 0);
@@ -73,13 +73,13 @@ TEST_CASE("default and empty views") {
   CHECK(flat.extent(2) == 5);
 }
 
-TEST_CASE("sizes have 64 bits") {
+TEST_CASE("View: sizes have 64 bits") {
   const View<const char, 3, Cpu> v(nullptr, Index(1) << 20, Index(1) << 20, Index(1) << 20);
   CHECK(v.size() == Index(1) << 60);
   CHECK(View<const char, 2, Cpu>(nullptr, Index(1) << 33, 1).extent(0) == Index(1) << 33);
 }
 
-TEST_CASE("other extents over the same elements") {
+TEST_CASE("View: as() gives other extents over the same elements") {
   RowMajor m = counting(6, 4);
   const View<double, 2, Cpu> v = m;
   const View<double, 3, Cpu> w = v.as(2, 3, 4);
@@ -89,7 +89,7 @@ TEST_CASE("other extents over the same elements") {
   CHECK(v.as(1, 24).extent(1) == 24);
 }
 
-TEST_CASE("rows are a view of their own") {
+TEST_CASE("View: rows() returns a view of some rows") {
   RowMajor m = counting(6, 4);
   const View<double, 2, Cpu> v = m;
   const View<double, 2, Cpu> part = v.rows(2, 3);
@@ -104,7 +104,7 @@ TEST_CASE("rows are a view of their own") {
   CHECK(rows_if_any(View<const double, 1, Cpu>{}, 2, 3).data() == nullptr);
 }
 
-TEST_CASE("mutable views become const views, never the other way round") {
+TEST_CASE("View: mutable converts to const, never the other way") {
   using Mutable = View<double, 2, Cpu>;
   using Const = View<const double, 2, Cpu>;
   static_assert(std::is_convertible_v<Mutable, Const>);
@@ -119,7 +119,7 @@ TEST_CASE("mutable views become const views, never the other way round") {
   CHECK(c.extent(1) == 3);
 }
 
-TEST_CASE("views of row-major Eigen matrices") {
+TEST_CASE("View: converts from row-major Eigen matrices") {
   RowMajor m = counting(3, 4);
   const View<double, 2, Cpu> v = m;
   CHECK(v.data() == m.data());
@@ -150,7 +150,7 @@ TEST_CASE("views of row-major Eigen matrices") {
   CHECK(View<const double, 2, Cpu>(nothing).extent(1) == 4);
 }
 
-TEST_CASE("a matrix with a stride between its rows throws") {
+TEST_CASE("View: a matrix with a stride between rows throws") {
   RowMajor m = counting(3, 4);
   CHECK_THROWS_WITH_AS((View<double, 2, Cpu>(m.leftCols(3))),
                        "View: matrix.outerStride: expected 3 (rows without gaps), got 4", ArgumentError);
@@ -159,7 +159,7 @@ TEST_CASE("a matrix with a stride between its rows throws") {
   CHECK_THROWS_AS((View<double, 2, Cpu>(wide)), ArgumentError);
 }
 
-TEST_CASE("a matrix or vector with a stride between its elements throws") {
+TEST_CASE("View: a matrix or vector with element stride throws") {
   RowMajor m = counting(3, 4);
   Eigen::Map<RowMajor, 0, Strides> every_other(m.data(), 2, 2, Strides(2, 2));
   CHECK_THROWS_WITH_AS((View<double, 2, Cpu>(every_other)), "View: matrix: expected contiguous elements, got 2",
@@ -171,7 +171,7 @@ TEST_CASE("a matrix or vector with a stride between its elements throws") {
   CHECK(View<double, 1, Cpu>(m.row(1))(2) == 6);
 }
 
-TEST_CASE("views of contiguous ranges") {
+TEST_CASE("View: converts from contiguous ranges") {
   std::vector<double> vector{1, 2, 3};
   const View<double, 1, Cpu> v = vector;
   CHECK(v.data() == vector.data());
@@ -203,7 +203,7 @@ TEST_CASE("views of contiguous ranges") {
   CHECK(View<const double, 1, Cpu>(empty).empty());
 }
 
-TEST_CASE("parameters of type In are not deduced, so that everything converts") {
+TEST_CASE("In: parameters are not deduced, so every argument converts") {
   const Tensor<double, 1, Cpu> params(1);
   Tensor<double, 2, Cpu> x(5, 2);
   RowMajor m = counting(3, 4);
@@ -214,7 +214,7 @@ TEST_CASE("parameters of type In are not deduced, so that everything converts") 
 }
 
 #if defined(__unix__) && !defined(NDEBUG)
-TEST_CASE("an index that is out of range is named beside the extents") {
+TEST_CASE("View: an index out of range is named with extents") {
   if (!support::may_fork) return;
   const std::string path =
       (std::filesystem::temp_directory_path() / ("view_test." + std::to_string(getpid()))).string();

@@ -125,7 +125,7 @@ void check_gradient(R& run, const F& value) {
 
 }  // namespace
 
-TEST_CASE("equation (2): the loss and the gradient of parts are the means over targets that count") {
+TEST_CASE("accumulate (2): loss and gradient are means over counted targets") {
   Cpu::Context ctx(2);
   const auto parts = parts_of({5, 11, 2, 8});
   const optim::AdamW still{.lr = 0};
@@ -150,7 +150,7 @@ TEST_CASE("equation (2): the loss and the gradient of parts are the means over t
   CHECK(run.state.step == 1);
 }
 
-TEST_CASE("a part without a target that counts adds nothing, whatever a loss of one's own makes of it") {
+TEST_CASE("accumulate: a part without counted targets adds nothing") {
   Cpu::Context ctx(1);
   const auto make = [&] {
     return Trainer{ctx, Mixture{SoftmaxTopK{.scores = {.experts = 3}}, Mlp<Gelu>{.model_dim = dim, .hidden_dim = 5}},
@@ -166,7 +166,7 @@ TEST_CASE("a part without a target that counts adds nothing, whatever a loss of 
   CHECK(values(run.params) == values(alone.params));
 }
 
-TEST_CASE("parts are the whole batch, where no item sees another: any sizes, sums in another order") {
+TEST_CASE("accumulate: parts equal the whole batch up to rounding") {
   Cpu::Context ctx(2);
   for (const std::vector<Index>& sizes :
        std::vector<std::vector<Index>>{{26}, {13, 13}, {1, 25}, {7, 7, 7, 5}, {2, 3, 5, 7, 9}}) {
@@ -184,7 +184,7 @@ TEST_CASE("parts are the whole batch, where no item sees another: any sizes, sum
   }
 }
 
-TEST_CASE("two equal parts: the bits of backward twice and a half") {
+TEST_CASE("accumulate: two equal parts have half of the summed gradients") {
   Cpu::Context ctx(1);
   const optim::AdamW adam{.lr = 0.01};
   const MeanSquaredError mse;
@@ -218,7 +218,7 @@ TEST_CASE("two equal parts: the bits of backward twice and a half") {
   }
 }
 
-TEST_CASE("gradients of parts with dropout, by central differences of the loss that step returns") {
+TEST_CASE("accumulate: gradients with dropout equal central differences") {
   Cpu::Context ctx(1);
   const auto parts = parts_of({4, 7, 3});
   auto run = trainer<double>(ctx, optim::AdamW{.lr = 0});
@@ -226,7 +226,7 @@ TEST_CASE("gradients of parts with dropout, by central differences of the loss t
   check_gradient(run, [&] { return step(run, parts, 2); });
 }
 
-TEST_CASE("a gradient without a step: accumulate leaves it, and nothing of it is left after forget") {
+TEST_CASE("accumulate: the gradient is readable before step; forget clears it") {
   Cpu::Context ctx(1);
   const auto parts = parts_of({14, 6});
   auto run = trainer<double>(ctx), expected = trainer<double>(ctx);
@@ -240,7 +240,7 @@ TEST_CASE("a gradient without a step: accumulate leaves it, and nothing of it is
   CHECK(run.state.step == 1);
 }
 
-TEST_CASE("a part without a target that counts, or without items, adds nothing, wherever it stands") {
+TEST_CASE("accumulate: empty parts add nothing, in any order") {
   Cpu::Context ctx(1);
   const auto parts = parts_of({5, 9});
   const Part none{{1, 2, 8}, {ignored, ignored, ignored}}, empty{};
@@ -264,7 +264,7 @@ TEST_CASE("a part without a target that counts, or without items, adds nothing, 
   CHECK(run.state.step == 2);
 }
 
-TEST_CASE("the bits do not depend on the threads") {
+TEST_CASE("accumulate: the number of threads changes no bit") {
   const auto parts = parts_of({40, 65, 31});
   const auto learn = [&](int threads) {
     Cpu::Context ctx(threads, true);
@@ -276,7 +276,7 @@ TEST_CASE("the bits do not depend on the threads") {
   for (const int threads : {2, 3}) CHECK(same_bits(learn(threads), expected));
 }
 
-TEST_CASE("what throws leaves the parts that wait; NaN in one of them leaves the step out") {
+TEST_CASE("accumulate: errors keep earlier parts; NaN skips the step") {
   Cpu::Context ctx(1);
   const auto parts = parts_of({5, 9});
   auto expected = trainer<float>(ctx, {}, 0), run = trainer<float>(ctx, {}, 0);
@@ -309,7 +309,7 @@ TEST_CASE("what throws leaves the parts that wait; NaN in one of them leaves the
 }
 
 #if GATEFOLD_TEST_COUNTS
-TEST_CASE("no step after the first allocates") {
+TEST_CASE("accumulate: no step after the first allocates") {
   Cpu::Context ctx(2);
   const auto parts = parts_of({5, 9, 4});
   auto run = trainer<float>(ctx, optim::Clipped{optim::AdamW{.lr = 0.01}, 0.5}, 0);

@@ -44,7 +44,7 @@ void step(auto& run) {
 
 }  // namespace
 
-TEST_CASE("what is written while training goes on is the file of save_checkpoint at that step") {
+TEST_CASE("AsyncCheckpoint: the file equals save_checkpoint at that step") {
   const TempDirectory temp;
   Cpu::Context ctx(1);
   auto run = trainer_of(ctx), same = trainer_of(ctx);
@@ -71,7 +71,7 @@ TEST_CASE("what is written while training goes on is the file of save_checkpoint
   CHECK(run.state.step == 40);
 }
 
-TEST_CASE("the one before is whole when the next begins, and the last when it is destroyed") {
+TEST_CASE("AsyncCheckpoint: save and the destructor finish the previous file") {
   const TempDirectory temp;
   Cpu::Context ctx(1);
   auto run = trainer_of(ctx);
@@ -86,7 +86,7 @@ TEST_CASE("the one before is whole when the next begins, and the last when it is
   CHECK(temp.entries() == 2);
 }
 
-TEST_CASE("what goes wrong on the way is thrown by the next call, once, and by the destructor if there is none") {
+TEST_CASE("AsyncCheckpoint: the next call or the destructor throws write errors") {
   const TempDirectory temp;
   Cpu::Context ctx(1);
   auto run = trainer_of(ctx);
@@ -122,7 +122,7 @@ TEST_CASE("what goes wrong on the way is thrown by the next call, once, and by t
   CHECK_THROWS_AS(checkpoint.save(temp.file(), run, {{"gatefold.step", "3"}}), ArgumentError);
 }
 
-TEST_CASE("an exception that is on its way is not replaced by one of the destructor") {
+TEST_CASE("AsyncCheckpoint: the destructor does not replace an active exception") {
   const TempDirectory temp;
   Cpu::Context ctx(1);
   auto run = trainer_of(ctx);

@@ -116,7 +116,7 @@ void expect_resumes(const O& optimizer) {
 
 }  // namespace
 
-TEST_CASE("a run that goes on at any step, on other threads, has the bits of one that was never interrupted") {
+TEST_CASE("checkpoint: a resumed run has the bits of an uninterrupted") {
   expect_resumes(
       optim::Scheduled{optim::Clipped{optim::AdamW{.lr = 0.01}, 0.5}, optim::WarmupCosine{.warmup = 2, .total = 9}});
   expect_resumes(optim::Sgd{.lr = 0.1, .momentum = 0.9});
@@ -126,7 +126,7 @@ TEST_CASE("a run that goes on at any step, on other threads, has the bits of one
   expect_resumes(optim::Clipped{optim::Averaged{optim::AdamW{.lr = 0.01}, 0.8}, 0.5});
 }
 
-TEST_CASE("a checkpoint between two swaps has the averages as parameters") {
+TEST_CASE("checkpoint: between two swaps it has the averages as parameters") {
   const Folder folder;
   Cpu::Context ctx(1);
   const optim::Averaged optimizer{optim::AdamW{.lr = 0.01}, 0.8};
@@ -151,7 +151,7 @@ TEST_CASE("a checkpoint between two swaps has the averages as parameters") {
   CHECK(bytes_of(folder / "run") == bytes_of(folder / "rest"));
 }
 
-TEST_CASE("parts of a batch that no step has taken are in no checkpoint, and a run that loads one forgets them") {
+TEST_CASE("checkpoint: excludes accumulated parts; loading a checkpoint discards them") {
   const Folder folder;
   Cpu::Context ctx(1);
   const auto make = [&] { return Trainer{ctx, model(), MeanSquaredError{}, optim::AdamW{.lr = 0.01}, Seed{5}}; };
@@ -171,7 +171,7 @@ TEST_CASE("parts of a batch that no step has taken are in no checkpoint, and a r
   CHECK(bytes_of(folder / "run") == bytes_of(folder / "other"));
 }
 
-TEST_CASE("a ThreeStage goes on with the same bits, in every stage") {
+TEST_CASE("checkpoint: a resumed ThreeStage has equal bits in every stage") {
   const Folder folder;
   const Mixture mixture{
       SoftmaxNoisyTop1{.scores = {.experts = 2, .length = 2, .bias = false, .initial = Initial::zero()}},
@@ -203,7 +203,7 @@ TEST_CASE("a ThreeStage goes on with the same bits, in every stage") {
   }
 }
 
-TEST_CASE("steps left out are counted on") {
+TEST_CASE("checkpoint: keeps the count of skipped steps") {
   const Folder folder;
   Cpu::Context ctx(1);
   const auto make = [&] { return Trainer{ctx, Linear{.model_dim = kDim}, MeanSquaredError{}, optim::Sgd{}, Seed{1}}; };
@@ -252,7 +252,7 @@ struct Fading {
 
 }  // namespace
 
-TEST_CASE("numbers of a state that are no integers are kept bit for bit") {
+TEST_CASE("checkpoint: keeps fractional numbers of a state bit for bit") {
   const Folder folder;
   Cpu::Context ctx(1);
   const auto run_of = [&](std::uint64_t seed) {
@@ -276,7 +276,7 @@ TEST_CASE("numbers of a state that are no integers are kept bit for bit") {
   }
 }
 
-TEST_CASE("what is no checkpoint of this run is refused with one sentence, and changes nothing") {
+TEST_CASE("checkpoint: a wrong file is refused and changes nothing") {
   const Folder folder;
   Cpu::Context ctx(1);
   const auto make = [&](const auto& of, const auto& optimizer) {
@@ -339,7 +339,7 @@ TEST_CASE("what is no checkpoint of this run is refused with one sentence, and c
         }) == "save_checkpoint: metadata: expected names that do not begin with gatefold., got gatefold.mine");
 }
 
-TEST_CASE("a language model's weights go from its checkpoint into a classifier, by name") {
+TEST_CASE("checkpoint: a classifier can load a language model's weights") {
   const Folder folder;
   const std::string path = (folder / "language").string();
   Cpu::Context ctx(1);
@@ -405,7 +405,7 @@ std::ptrdiff_t open_descriptors() {
 
 }  // namespace
 
-TEST_CASE("ten thousand steps of random sizes: memory and descriptors stay, the loss is finite" * doctest::skip()) {
+TEST_CASE("checkpoint: ten thousand steps leak no memory and no descriptors" * doctest::skip()) {
   const Folder folder;
   Cpu::Context ctx(2);
   constexpr Index total = 10000, most = 300;

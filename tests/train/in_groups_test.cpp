@@ -66,7 +66,7 @@ std::vector<std::string> names(const P& pack, bool (*belongs)(const Name&)) {
 
 }  // namespace
 
-TEST_CASE("is_weight: no bias, no gain, nothing of an update rule") {
+TEST_CASE("is_weight: excludes biases, gains and update rules") {
   Cpu::Context ctx(1);
   const auto run = trained(ctx, adam, 0);
   CHECK(names(run.params, is_weight) ==
@@ -81,7 +81,7 @@ TEST_CASE("is_weight: no bias, no gain, nothing of an update rule") {
             "model.layers.2.gain", "model.layers.2.bias", "loss.bias"});
 }
 
-TEST_CASE("InGroups (1): one optimizer twice is that optimizer, to the bit") {
+TEST_CASE("InGroups (1): one optimizer twice equals that optimizer") {
   Cpu::Context ctx(2);
   const auto alone = trained(ctx, decaying, 4);
   const auto grouped = trained(ctx, InGroups{is_weight, decaying, decaying}, 4);
@@ -100,7 +100,7 @@ TEST_CASE("InGroups (1): one optimizer twice is that optimizer, to the bit") {
   CHECK(same_bits(values(trained(ctx, three, 4).params), values(alone.params)));
 }
 
-TEST_CASE("InGroups (1): each group follows its own optimizer alone, given the same gradients") {
+TEST_CASE("InGroups (1): each group follows its own optimizer") {
   Cpu::Context ctx(1);
   const optim::Sgd sgd{.lr = 0.2, .momentum = 0.5};
   const InGroups both{is_weight, decaying, sgd};
@@ -127,7 +127,7 @@ TEST_CASE("InGroups (1): each group follows its own optimizer alone, given the s
   CHECK(others >= 8);
 }
 
-TEST_CASE("InGroups: a name keeps the embedding without decay") {
+TEST_CASE("InGroups: a function by name excludes the embedding from decay") {
   Cpu::Context ctx(1);
   const InGroups optimizer{[](const Name& name) { return is_weight(name) && name.str() != "model.layers.0.weight"; },
                            optim::AdamW{.lr = 0.5, .decay = 1}, optim::AdamW{.lr = 0}};
@@ -140,7 +140,7 @@ TEST_CASE("InGroups: a name keeps the embedding without decay") {
       before.params, after.params);
 }
 
-TEST_CASE("InGroups: options that do not fit say so, and nothing is stepped") {
+TEST_CASE("InGroups: wrong options throw before the step") {
   Cpu::Context ctx(1);
   auto run = trained(ctx, InGroups{is_weight, decaying, adam}, 1);
   const auto before = values(run.params);
@@ -182,7 +182,7 @@ TEST_CASE("InGroups: a group without a tensor is refused") {
           "InGroups.begin: belongs: expected false" + of(is_weight));
 }
 
-TEST_CASE("InGroups: a rate set in the middle of a run counts") {
+TEST_CASE("InGroups: a rate changed during a run takes effect") {
   Cpu::Context ctx(1);
   auto run = trained(ctx, InGroups{is_weight, optim::Clipped{decaying}, adam}, 1);
   const auto before = values(run.params);
@@ -198,7 +198,7 @@ TEST_CASE("InGroups: a rate set in the middle of a run counts") {
 struct Falling {
   double factor(Index t) const { return 2.5 - static_cast<double>(t); }
 };
-TEST_CASE("InGroups: where one of both cannot step, the other does not, and no step is counted") {
+TEST_CASE("InGroups: if one optimizer cannot step, neither steps") {
   const auto refuses = [](const auto& optimizer, int steps, const std::string& message) {
     CAPTURE(message);
     Cpu::Context ctx(1);

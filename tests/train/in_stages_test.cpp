@@ -73,7 +73,7 @@ const InStages stages{2, 4, ffn, attention, fine};
 
 }  // namespace
 
-TEST_CASE("what is attention is said by names") {
+TEST_CASE("is_attention: recognises tensors by name") {
   std::vector<std::string> names;
   Model m = model(1);
   for_each_tensor(
@@ -87,7 +87,7 @@ TEST_CASE("what is attention is said by names") {
   CHECK_FALSE(is_attention(other));
 }
 
-TEST_CASE("equations (1) to (3): each optimizer on its own tensors in its own epochs, bit for bit") {
+TEST_CASE("InStages (1)-(3): each optimizer steps its tensors in its epochs") {
   Cpu::Context ctx(1);
   Model params = model(1), expected = model(1);
   auto state = stages.begin(ctx, params);
@@ -125,7 +125,7 @@ TEST_CASE("equations (1) to (3): each optimizer on its own tensors in its own ep
                                           "ffn.v.value", "fine.m.value"});
 }
 
-TEST_CASE("a state that is kept aside and copied back goes on as it would have") {
+TEST_CASE("InStages: a run continues from a copied state") {
   Cpu::Context ctx(1);
   Model whole = model(1), first = model(1), rest = model(2);
   auto state = stages.begin(ctx, whole), before = stages.begin(ctx, first), after = stages.begin(ctx, rest);
@@ -142,7 +142,7 @@ TEST_CASE("a state that is kept aside and copied back goes on as it would have")
   CHECK(same_bits(values(whole), values(rest)));
 }
 
-TEST_CASE("in a Trainer: neurons by steps of length η, then attention, then neurons along the gradient") {
+TEST_CASE("InStages: a Trainer trains neurons, then attention, then neurons") {
   Cpu::Context ctx(1);
   const SignalMixture data{.clusters = 4, .model_dim = 20, .length = 5};
   const auto items = data.draw<double, Cpu>(ctx, data.signals<double, Cpu>(ctx, Seed{1}), Seed{2}, 16);
@@ -182,7 +182,7 @@ TEST_CASE("in a Trainer: neurons by steps of length η, then attention, then neu
   }
 }
 
-TEST_CASE("what does not fit") {
+TEST_CASE("InStages: wrong options throw") {
   Cpu::Context ctx(1);
   Model params = model(1), grads = model(2);
   const auto with = [&](Index first, Index second) {
@@ -231,7 +231,7 @@ TEST_CASE("what does not fit") {
 }
 
 #if GATEFOLD_TEST_COUNTS
-TEST_CASE("after the first step of a stage nothing is allocated") {
+TEST_CASE("InStages: after the first step of a stage nothing allocates") {
   Cpu::Context ctx(1);
   Model params = model(1), grads = model(2);
   auto state = stages.begin(ctx, params);

@@ -32,7 +32,7 @@ auto inputs(Cpu::Context& ctx) { return uniform_tensor<double>(ctx, Seed{3}, 1, 
 
 }  // namespace
 
-TEST_CASE("InputGradient (1): of a linear model, in closed form, and no parameter moves") {
+TEST_CASE("InputGradient (1): a linear model equals the closed form") {
   Cpu::Context ctx(1);
   const Linear model{.model_dim = width, .output_dim = classes};
   InputGradient gradient{ctx, model, CrossEntropy{}, Element<double>{}};
@@ -61,7 +61,7 @@ TEST_CASE("InputGradient (1): of a linear model, in closed form, and no paramete
   CHECK(same_bits(values(params), before));
 }
 
-TEST_CASE("InputGradient (1): of a model with momentum and a loss that learns, against differences; no balance loss") {
+TEST_CASE("InputGradient (1): momentum and learned loss equal finite differences") {
   Cpu::Context ctx(1);
   const WithAuxiliary<SoftmaxTopK, Balance> gate{
       .scores = {.experts = 3}, .selection = {.k = 2}, .auxiliary = {Balance{.weight = 5}}};
@@ -88,7 +88,7 @@ TEST_CASE("InputGradient (1): of a model with momentum and a loss that learns, a
   }
 }
 
-TEST_CASE("an attack along it raises the loss that a model was trained to lower, more in many steps than in one") {
+TEST_CASE("InputGradient: an attack raises the loss, more with more steps") {
   Cpu::Context ctx(1);
   const Chain model{Mlp<Gelu>{.model_dim = width, .hidden_dim = 16}, Linear{.model_dim = width, .output_dim = classes}};
   Trainer trainer{ctx, model, CrossEntropy{}, optim::Sgd{.lr = 0.5}, Seed{1}, Element<double>{}};
@@ -109,7 +109,7 @@ TEST_CASE("an attack along it raises the loss that a model was trained to lower,
   CHECK(often > once);
 }
 
-TEST_CASE("an attack takes no memory after the first of as many items") {
+TEST_CASE("InputGradient: an attack allocates only for the first batch") {
   Cpu::Context ctx(2);
   const Mixture mixture{SoftmaxTopK{.scores = {.experts = 3}, .selection = {.k = 2}},
                         Mlp<Gelu>{.model_dim = width, .hidden_dim = 4}};
@@ -129,7 +129,7 @@ TEST_CASE("an attack takes no memory after the first of as many items") {
   CHECK(taken == 0);
 }
 
-TEST_CASE("InputGradient: shapes that do not fit are said before anything is written") {
+TEST_CASE("InputGradient: wrong shapes throw before any write") {
   Cpu::Context ctx(1);
   const Linear model{.model_dim = width, .output_dim = classes};
   InputGradient gradient{ctx, model, CrossEntropy{}, Element<double>{}};

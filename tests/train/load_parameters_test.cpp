@@ -60,7 +60,7 @@ std::string what(const F& f) {
 
 }  // namespace
 
-TEST_CASE("io::load returns the parameters of a model, bit for bit") {
+TEST_CASE("io::load: returns the parameters of a model, bit for bit") {
   const TempDirectory temp;
   Cpu::Context ctx(1);
   const auto params = init_params<double, Cpu>(model(), ctx, Seed{1});
@@ -77,7 +77,7 @@ TEST_CASE("io::load returns the parameters of a model, bit for bit") {
   CHECK(same_bits(values(io::load(temp.path / "parts", ctx, model())), values(floats)));
 }
 
-TEST_CASE("io::load returns the parameters of an expert") {
+TEST_CASE("io::load: returns the parameters of an expert") {
   const TempDirectory temp;
   Cpu::Context ctx(1);
   const Linear expert{.model_dim = dim, .output_dim = 3};
@@ -86,7 +86,7 @@ TEST_CASE("io::load returns the parameters of an expert") {
   CHECK(same_bits(values(io::load(temp.file(), ctx, expert)), values(params)));
 }
 
-TEST_CASE("io::load of a model: what does not fit is said with the tensor") {
+TEST_CASE("io::load: a tensor that does not match throws its name") {
   const TempDirectory temp;
   Cpu::Context ctx(1);
   const auto params = init_params<float, Cpu>(model(), ctx, Seed{1});
@@ -113,7 +113,7 @@ TEST_CASE("io::load of a model: what does not fit is said with the tensor") {
         what<ArgumentError>([&] { init_params<float, Cpu>(model(0), ctx, Seed{}); }));
 }
 
-TEST_CASE("io::load by a map returns the parameters of a model") {
+TEST_CASE("io::load: a tensor map returns the parameters of a model") {
   const TempDirectory temp;
   Cpu::Context ctx(1);
   const Mixture block{SoftmaxTopK{.scores = {.experts = 3, .bias = false}, .selection = {.k = 2}},
@@ -129,7 +129,7 @@ TEST_CASE("io::load by a map returns the parameters of a model") {
         std::string::npos);
 }
 
-TEST_CASE("io::load by a map: tensors that it leaves out are those of init") {
+TEST_CASE("io::load: tensors outside the map keep their initial values") {
   const TempDirectory temp;
   Cpu::Context ctx(1);
   const WithShared block{Mixture{gatefold::published::deepseek_v3({.experts = 4, .k = 2, .groups = 2, .top_groups = 1}),
@@ -143,7 +143,7 @@ TEST_CASE("io::load by a map: tensors that it leaves out are those of init") {
   CHECK(same_bits(values(loaded), values(params)));
 }
 
-TEST_CASE("load_model returns the parameters of a model from a checkpoint") {
+TEST_CASE("load_model: returns the parameters of a checkpoint") {
   const TempDirectory temp;
   Cpu::Context ctx(1);
   const std::vector<Index> ids{1, 2, 3}, next{2, 3, 0};

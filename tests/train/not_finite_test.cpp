@@ -104,7 +104,7 @@ void expect_left_out_by_every_optimizer(const Said& bad, const std::string& mess
 
 }  // namespace
 
-TEST_CASE("all_finite") {
+TEST_CASE("all_finite: finds NaN and infinity in every tensor") {
   Cpu::Context ctx(2);
   for (const Index size : {Index(1), Index(4095), Index(4096), Index(4097), Index(10000)}) {
     Tensor<float, 1, Cpu> t(size);
@@ -123,14 +123,14 @@ TEST_CASE("all_finite") {
   CHECK(all_finite(ctx, Tensor<double, 2, Cpu>(0, 3)));
 }
 
-TEST_CASE("a loss that is not finite is no step") {
+TEST_CASE("not finite: a NaN loss takes no step") {
   expect_left_out_by_every_optimizer<double>(
       {.value = kNan}, "Trainer.step: loss: expected a finite number, got nan; nothing was stepped");
   expect_left_out<float>(optim::AdamW{}, {.value = -kInfinity},
                          "Trainer.step: loss: expected a finite number, got -inf; nothing was stepped");
 }
 
-TEST_CASE("nor is a gradient, under a finite loss") {
+TEST_CASE("not finite: a NaN gradient takes no step") {
   for (const double bad : {kNan, kInfinity}) expect_left_out_by_every_optimizer<double>({.slope = bad}, in_weight);
   expect_left_out<float>(optim::AdamW{}, {.slope = kNan}, in_weight);
   // Finite in double, not in float.
@@ -138,7 +138,7 @@ TEST_CASE("nor is a gradient, under a finite loss") {
   expect_left_out<float>(optim::Clipped{optim::Sgd{}}, {.slope = 1e39}, in_weight);
 }
 
-TEST_CASE("a gradient whose square overflows is clipped in float, and refused where the square is taken in double") {
+TEST_CASE("not finite: gradients with overflowing squares are clipped or refused") {
   const Said huge{.slope = 1e160};
   expect_left_out<double>(optim::Clipped{optim::Sgd{}}, huge,
                           "Trainer.step: grads: expected a norm whose square is finite, got more; nothing was stepped");
@@ -155,7 +155,7 @@ TEST_CASE("a gradient whose square overflows is clipped in float, and refused wh
   CHECK(std::sqrt(squares) == doctest::Approx(1).epsilon(1e-6));  // a step of norm 1, in float
 }
 
-TEST_CASE("a pack that adapts by a rule of its own does not adapt either") {
+TEST_CASE("not finite: packs with their own rule do not adapt") {
   Cpu::Context ctx(1);
   const Mixture model{SigmoidTopK{.scores = {.experts = 3}, .selection = {.k = 1}}, Linear{.model_dim = kDim}};
   Trainer trainer{ctx, model, Said{}, optim::Sgd{}, Seed{1}};

@@ -126,7 +126,7 @@ TEST_CASE("NotTrained: no gradient, no moments") {
   CHECK(some.not_trained()[1] == "layers.0.branch.branch.expert.up_bias");
 }
 
-TEST_CASE("NotTrained: Clipped takes the norm of what is trained") {
+TEST_CASE("NotTrained: Clipped uses the norm of trained parameters") {
   Cpu::Context ctx(1);
   const Residual one{update::Plain{}, mixture()};
   const auto x = rows(1), target = rows(2);
@@ -156,7 +156,7 @@ TEST_CASE("NotTrained: Clipped takes the norm of what is trained") {
   CHECK(same_bits(clipped, moved(apart, {})));
 }
 
-TEST_CASE("NotTrained: names, patterns, functions") {
+TEST_CASE("NotTrained: accepts names, patterns and functions") {
   Cpu::Context ctx(1);
   const auto params = init_params<float, Cpu>(model(), ctx, Seed{1});
   const auto selected = [&](const NotTrained& except) {
@@ -204,7 +204,7 @@ TEST_CASE("NotTrained: names, patterns, functions") {
         }).starts_with("NotTrained: pattern: "));
 }
 
-TEST_CASE("NotTrained: the element stands before it or after") {
+TEST_CASE("NotTrained: the element type may come before or after") {
   Cpu::Context ctx(1);
   const NotTrained except{"layers.0"};
   Trainer before{ctx, model(), MeanSquaredError{}, optim::AdamW{}, Seed{1}, except, Element<double>{}};
@@ -213,7 +213,7 @@ TEST_CASE("NotTrained: the element stands before it or after") {
   CHECK(before.not_trained() == after.not_trained());
 }
 
-TEST_CASE("NotTrained: all parameters selected, and nothing moves") {
+TEST_CASE("NotTrained: all parameters selected leave the model unchanged") {
   Cpu::Context ctx(1);
   const auto check = [&](const auto& optimizer) {
     Trainer all{ctx, model(), MeanSquaredError{}, optimizer, Seed{1}};
@@ -230,7 +230,7 @@ TEST_CASE("NotTrained: all parameters selected, and nothing moves") {
   check(optim::NormalizedGd{.per_expert = false});
 }
 
-TEST_CASE("NotTrained: parts of a batch, and gradients that are not finite") {
+TEST_CASE("NotTrained: works with parts and with non-finite gradients") {
   Cpu::Context ctx(1);
   const auto x = rows(1), target = rows(2);
   const auto run = [&](const NotTrained& except) {
@@ -255,7 +255,7 @@ TEST_CASE("NotTrained: parts of a batch, and gradients that are not finite") {
   CHECK_FALSE(same_bits(values(t.params), begin));
 }
 
-TEST_CASE("a router that is not learned has no gradient and no moments") {
+TEST_CASE("NotTrained: an excluded router has no gradient and no moments") {
   Cpu::Context ctx(1);
   const ComposedGate<FixedScores, Independent, TopK> gate{.scores = {.scores = {.experts = 3}}, .selection = {.k = 2}};
   const Mixture fixed{gate, Mlp<Gelu>{.model_dim = dim, .hidden_dim = 5}};
@@ -272,7 +272,7 @@ TEST_CASE("a router that is not learned has no gradient and no moments") {
   routed.gradients(rows(1), rows(2));
 }
 
-TEST_CASE("a bias that adapts keeps its gradient, and adapts unless it is selected") {
+TEST_CASE("NotTrained: an adaptive bias keeps its gradient unless selected") {
   Cpu::Context ctx(1);
   const ComposedGate<LinearScores, Independent, SigmoidBias> gate{.scores = {.experts = 3},
                                                                   .selection = {.k = 1, .speed = 0.5}};
@@ -290,7 +290,7 @@ TEST_CASE("a bias that adapts keeps its gradient, and adapts unless it is select
     CHECK(bias_after(name) == begin);
 }
 
-TEST_CASE("a table and a loss that learns, tied and not") {
+TEST_CASE("NotTrained: works with a table and a learned loss") {
   Cpu::Context ctx(1);
   const std::vector<Index> ids{1, 2, 5, 2, 0, 1}, next{2, 5, 2, 0, 1, 3};
   const Chain language{Embedding{.vocabulary = 7, .model_dim = dim, .places = 6}, Residual{update::Plain{}, mixture()},
@@ -318,7 +318,7 @@ TEST_CASE("a table and a loss that learns, tied and not") {
   }
 }
 
-TEST_CASE("an expert that knows nothing of skipped gradients has all of its own") {
+TEST_CASE("NotTrained: an expert without gradient_is_optional gets all gradients") {
   Cpu::Context ctx(1);
   const auto x = rows(1), target = rows(2);
   const Residual mine{update::Plain{}, Mixture{SoftmaxTopK{.scores = {.experts = 3}, .selection = {.k = 2}}, ByHand{}}};
@@ -342,7 +342,7 @@ TEST_CASE("an expert that knows nothing of skipped gradients has all of its own"
   CHECK(same_bits(values(grouped.params.branch.gate), gate));
 }
 
-TEST_CASE("InputGradient: no gradient of parameters is computed") {
+TEST_CASE("InputGradient: computes no gradient of parameters") {
   Cpu::Context ctx(1);
   Trainer run{ctx, model(), MeanSquaredError{}, optim::Sgd{}, Seed{1}};
   InputGradient gradient{ctx, model(), MeanSquaredError{}};
@@ -364,7 +364,7 @@ TEST_CASE("InputGradient: no gradient of parameters is computed") {
   CHECK(same_bits(values(dx), values(expected)));
 }
 
-TEST_CASE("checkpoints: a run goes on, with the same selection only") {
+TEST_CASE("checkpoint: a run continues only with the same selection") {
   Cpu::Context ctx(1);
   const support::TempDirectory temp;
   const std::filesystem::path folder = temp.path;
@@ -427,7 +427,7 @@ TEST_CASE("checkpoints: a run goes on, with the same selection only") {
   CHECK(same_bits(values_of(full.params, of_expert), values_of(run.params, of_expert)));
 }
 
-TEST_CASE("checkpoint: old moments of tensors not learned are ignored") {
+TEST_CASE("checkpoint: old moments of excluded tensors are ignored") {
   const support::TempDirectory temp;
   const auto path = temp.path / "run.safetensors";
   Cpu::Context ctx(1);
@@ -453,7 +453,7 @@ TEST_CASE("checkpoint: old moments of tensors not learned are ignored") {
   for (int step = 0; step < 3; ++step) CHECK(loaded.step(x, x) == run.step(x, x));
 }
 
-TEST_CASE("no allocation after the first step" * doctest::skip(GATEFOLD_TEST_COUNTS == 0)) {
+TEST_CASE("NotTrained: no step after the first allocates" * doctest::skip(GATEFOLD_TEST_COUNTS == 0)) {
   Cpu::Context ctx(1);
   const auto x = rows(1), target = rows(2);
   Trainer run{ctx, model(), MeanSquaredError{}, optim::Clipped{optim::AdamW{}, 1.0}, Seed{1}, NotTrained{"**.expert"}};

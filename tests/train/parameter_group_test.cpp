@@ -51,7 +51,7 @@ std::vector<std::vector<float>> values(const Model& m) {
 
 }  // namespace
 
-TEST_CASE("within a call the other tensors are empty, and after it the pack is as it was") {
+TEST_CASE("ParameterGroup: during a call the other tensors are empty") {
   Model m = model(1);
   const auto before = values(m);
   ParameterGroup weights(m, is_weight);
@@ -67,7 +67,7 @@ TEST_CASE("within a call the other tensors are empty, and after it the pack is a
   CHECK(values(m) == before);
 }
 
-TEST_CASE("an optimizer steps the part as it would step a pack of the part alone, and leaves the rest to the bit") {
+TEST_CASE("ParameterGroup: an optimizer steps only the group") {
   Cpu::Context ctx(1);
   const optim::AdamW adam{.lr = 0.1, .decay = 0.1};
   Model p = model(1), g = model(50), reference = model(1), same = model(50);
@@ -84,7 +84,7 @@ TEST_CASE("an optimizer steps the part as it would step a pack of the part alone
     CHECK(after[i] == (i < 6 && i % 2 == 0 ? expected[i] : before[i]));  // weights stand at 0, 2, 4
 }
 
-TEST_CASE("a pack is whole again when the call throws") {
+TEST_CASE("ParameterGroup: a pack is complete again after an exception") {
   Model p = model(1), g = model(2);
   const auto before = values(p), gradients = values(g);
   ParameterGroup weights(p, is_weight);
@@ -94,7 +94,7 @@ TEST_CASE("a pack is whole again when the call throws") {
   CHECK(values(g) == gradients);
 }
 
-TEST_CASE("a part of nothing and a part of everything") {
+TEST_CASE("ParameterGroup: a group may contain nothing or everything") {
   Model p = model(1);
   ParameterGroup none(p, [](const Name&) { return false; }), all(p, [](const Name&) { return true; });
   CHECK(none.count() == 0);
@@ -103,7 +103,7 @@ TEST_CASE("a part of nothing and a part of everything") {
   all.only([&](Model& part) { CHECK(count_values(part) == all.count()); }, p);
 }
 
-TEST_CASE("a group of no pack yet says so, and leaves the pack alone") {
+TEST_CASE("ParameterGroup: an empty group throws and keeps the pack") {
   Model p = model(1);
   const auto before = values(p);
   ParameterGroup<Model> empty;
@@ -116,7 +116,7 @@ TEST_CASE("a group of no pack yet says so, and leaves the pack alone") {
 }
 
 #if GATEFOLD_TEST_COUNTS
-TEST_CASE("after the first call nothing is allocated") {
+TEST_CASE("ParameterGroup: after the first call nothing allocates") {
   Model p = model(1), g = model(2);
   ParameterGroup weights(p, is_weight);
   const auto call = [&] { weights.only([](Model& a, Model& b) { CHECK(a.layers.size() == b.layers.size()); }, p, g); };

@@ -43,7 +43,7 @@ std::vector<Index> rounded_in(bool keeps, const W& write = {}) {
 
 }  // namespace
 
-TEST_CASE("training with copies of rounded weights has the bits of training without") {
+TEST_CASE("rounded weights: training has the bits of training without copies") {
   const optim::AdamW adamw{.lr = 0.05};
   for (const bool recompute : {false, true}) {
     CHECK(same_with_copies<Keeping>(adamw, recompute));
@@ -58,7 +58,7 @@ TEST_CASE("training with copies of rounded weights has the bits of training with
   CHECK(same_with_copies<Keeping>(adamw, false, LoadTheFirst{path}));
 }
 
-TEST_CASE("copies of rounded weights: the bits of CpuBf16, which keeps none, on any number of threads") {
+TEST_CASE("rounded weights: training has the bits of CpuBf16") {
   CpuBf16::Context plain(1);
   const auto expected = train<CpuBf16>(plain, optim::AdamW{}, true);
   for (const int threads : {1, 2, 3}) {
@@ -67,7 +67,7 @@ TEST_CASE("copies of rounded weights: the bits of CpuBf16, which keeps none, on 
   }
 }
 
-TEST_CASE("weights are rounded once for a step, again where somebody wrote between its parts, never if not kept") {
+TEST_CASE("rounded weights: rounds once per step and after a write") {
   // Steps of 1, 3, 1 and 3 parts.
   CHECK(rounded_in(true) == std::vector<Index>{4, 8, 8, 8, 12, 16, 16, 16});
   CHECK(rounded_in(true, OneWeight{}) == std::vector<Index>{4, 8, 12, 16, 20, 24, 28, 32});
@@ -75,7 +75,7 @@ TEST_CASE("weights are rounded once for a step, again where somebody wrote betwe
   static_assert(banks == 4);
 }
 
-TEST_CASE("the first part of a step reads new copies, even of weights written through a view taken long before") {
+TEST_CASE("rounded weights: the first part of a step rounds again") {
   const auto run = [](bool keeps) {
     Keeping::Context ctx(1);
     Trainer trainer{ctx, model(), MeanSquaredError{}, optim::Sgd{.lr = 0.1}, Seed{1}};
@@ -91,7 +91,7 @@ TEST_CASE("the first part of a step reads new copies, even of weights written th
   CHECK(same_bits(run(true), run(false)));
 }
 
-TEST_CASE("InputGradient and RoutedTrainer round weights once for each call, and give the same bits") {
+TEST_CASE("InputGradient, RoutedTrainer: round weights once for each call") {
   Keeping::Context ctx(2);
   const auto x = uniform_tensor<float>(ctx, Seed{2}, 1, items, dim);
   const auto of_items = [&](bool keeps) {

@@ -150,7 +150,7 @@ void check_differences(const M& mixture, const L& loss, Target target, const Ten
 
 }  // namespace
 
-TEST_CASE("equations (1) to (3): all gradients against finite differences, both papers' losses") {
+TEST_CASE("RoutedTrainer (1)-(3): all gradients equal finite differences") {
   const auto s = sample();
   for (const bool weighted : {false, true}) {
     CAPTURE(weighted);
@@ -167,7 +167,7 @@ TEST_CASE("equations (1) to (3): all gradients against finite differences, both 
   check_differences<decltype(several), CrossEntropy, View<const Index, 1, Cpu>>(several, {}, labels, s.x, false);
 }
 
-TEST_CASE("paper 000: equations (4) and (5) and its gradients of W and W_KQ, in loops; the router's sum to 0") {
+TEST_CASE("RoutedTrainer: paper 000 equations (4), (5) and gradients equal loops") {
   Cpu::Context ctx(2);
   const auto s = sample();
   const auto mixture = transformers();
@@ -221,7 +221,7 @@ TEST_CASE("paper 000: equations (4) and (5) and its gradients of W and W_KQ, in 
   for (std::size_t i = 0; i < dk.size(); ++i) CHECK_CLOSE(run.grads.expert.key_query.data()[i], dk[i], 1);
 }
 
-TEST_CASE("paper 003: equation (3), its gradients of theta and w in loops; the router's sum to 0 patch by patch") {
+TEST_CASE("RoutedTrainer: paper 003 equation (3) and gradients equal loops") {
   Cpu::Context ctx(2);
   const auto s = sample();
   const auto mixture = patch_experts();
@@ -256,7 +256,7 @@ TEST_CASE("paper 003: equation (3), its gradients of theta and w in loops; the r
         }
 }
 
-TEST_CASE("an item of several picks has the sum of their outputs, one of none has 0") {
+TEST_CASE("RoutedTrainer: sums an item's picks; no picks give 0") {
   Cpu::Context ctx(1);
   const auto s = sample();
   const Mixture two{SoftmaxTopK{.scores = {.experts = kExperts}, .selection = {.k = 2}},
@@ -281,7 +281,7 @@ static_assert(detail_::hook::any::items_adjoint_is_optional<PatchMlp<Cubic>>() &
               detail_::hook::any::items_adjoint_is_optional<
                   decltype(std::declval<const Mixture<PatchNoisyTop1, PatchMlp<Cubic>>&>().filled_gate())>());
 
-TEST_CASE("the same bits on any number of threads, and gradients of the last call alone") {
+TEST_CASE("RoutedTrainer: threads change no bit; each call zeroes the gradients") {
   const auto s = sample();
   const auto mixture = transformers();
   std::vector<std::vector<double>> all;
@@ -300,7 +300,7 @@ TEST_CASE("the same bits on any number of threads, and gradients of the last cal
   for (const auto& values : all) CHECK(std::memcmp(values.data(), all[0].data(), values.size() * sizeof(double)) == 0);
 }
 
-TEST_CASE("no items, and shapes that do not fit") {
+TEST_CASE("RoutedTrainer: empty batches work; wrong shapes throw") {
   Cpu::Context ctx(1);
   const auto s = sample();
   RoutedTrainer run{ctx, transformers(), Logistic{}, Seed{7}, false, Element<double>{}};
@@ -324,7 +324,7 @@ TEST_CASE("no items, and shapes that do not fit") {
 }
 
 #if GATEFOLD_TEST_COUNTS
-TEST_CASE("after the first batch nothing is allocated") {
+TEST_CASE("RoutedTrainer: after the first batch nothing allocates") {
   const auto s = sample();
   const auto mixture = transformers();
   const auto extra = noise(mixture);

@@ -60,13 +60,13 @@ Outcome learn(int threads, bool remembers, Index steps, double dropout = 0) {
 
 }  // namespace
 
-TEST_CASE("segments: a Trainer learns from segments before what this one does not hold") {
+TEST_CASE("segments: a Trainer learns from earlier segments") {
   const double variance = 0.25;
   CHECK(learn(1, true, 1500).loss < 0.05 * variance);
   CHECK(learn(1, false, 300).loss > 0.9 * variance);
 }
 
-TEST_CASE("segments: the bits of a run do not depend on the threads, with dropout of probabilities") {
+TEST_CASE("segments: the number of threads changes no bit, with dropout") {
   const auto first = learn(1, true, 60, 0.3).params;
   for (const int threads : {2, 3}) CHECK(same_bits(learn(threads, true, 60, 0.3).params, first));
 }

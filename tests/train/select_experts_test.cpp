@@ -138,7 +138,7 @@ TEST_CASE_TEMPLATE("select_experts: every gate's tensors follow their experts", 
   check_mixture([](Index experts) { return Mixture{gate_with<G>(experts), Linear{.model_dim = dim}}; });
 }
 
-TEST_CASE("select_experts: gates of learned metric, without bias or temperature") {
+TEST_CASE("select_experts: gates with learned metric, without bias or temperature") {
   check_mixture([](Index experts) {
     SimilarityAware<SoftmaxTopK> gate{.scores = {.experts = experts, .bias = false}, .selection = {.k = 1}};
     gate.mixing.learned_metric = true;
@@ -155,7 +155,7 @@ TEST_CASE("select_experts: gates of learned metric, without bias or temperature"
   });
 }
 
-TEST_CASE("select_experts: every kind of expert") {
+TEST_CASE("select_experts: works for every kind of expert") {
   const auto with = [](const auto& expert) {
     check_mixture([&](Index experts) {
       return Mixture{SoftmaxTopK{.scores = {.experts = experts}, .selection = {.k = 1}}, expert};
@@ -175,7 +175,7 @@ TEST_CASE("select_experts: every kind of expert") {
   with(MergedTransformer<Gelu>{.model_dim = 2, .length = 3, .heads = 2, .filters = 6});
 }
 
-TEST_CASE("select_experts: experts of several kinds count through") {
+TEST_CASE("select_experts: experts of several kinds are numbered consecutively") {
   Cpu::Context ctx(1);
   const auto make = [](Index mlps, Index linears) {
     return Mixture{
@@ -265,7 +265,7 @@ TEST_CASE("select_experts: removing unused experts keeps outputs of renormalised
   }
 }
 
-TEST_CASE("select_experts: training goes on as with the experts that nobody uses") {
+TEST_CASE("select_experts: training continues as with the unused experts") {
   Cpu::Context ctx(1);
   const optim::Clipped optimizer{
       InGroups{+[](const Name& name) { return name.str().find("gate") != std::string::npos; },
@@ -285,7 +285,7 @@ TEST_CASE("select_experts: training goes on as with the experts that nobody uses
   CHECK(difference(outputs(after), outputs(before)) < 1e-4);
 }
 
-TEST_CASE("select_experts: a reordering and back is the run itself") {
+TEST_CASE("select_experts: a reordering and its inverse restore the run") {
   Cpu::Context ctx(1);
   auto first = trained(ctx, model(4), optim::AdamW{.lr = 0.01}, 3);
   Trainer turned{ctx, model(4), MeanSquaredError{}, optim::AdamW{.lr = 0.01}, Seed{2}};
@@ -299,7 +299,7 @@ TEST_CASE("select_experts: a reordering and back is the run itself") {
   CHECK(back.state.step == first.state.step);
 }
 
-TEST_CASE("select_experts: one list for each mixture, of parameters and state") {
+TEST_CASE("select_experts: accepts one list per mixture, for parameters and state") {
   Cpu::Context ctx(1);
   auto run = trained(ctx, model(4), optim::AdamW{.lr = 0.01}, 2);
   const std::vector<std::vector<Index>> lists{{0, 3}, {2, 1}};
@@ -318,7 +318,7 @@ TEST_CASE("select_experts: one list for each mixture, of parameters and state") 
   CHECK(same_bits(values(params.layers[0].branch.branch.shared), values(run.params.layers[0].branch.branch.shared)));
 }
 
-TEST_CASE("select_experts: what does not fit throws and changes nothing") {
+TEST_CASE("select_experts: wrong lists and models throw and change nothing") {
   Cpu::Context ctx(1);
   auto run = trained(ctx, model(4), optim::AdamW{.lr = 0.01}, 2);
   Trainer other{ctx, model(3), MeanSquaredError{}, optim::AdamW{.lr = 0.01}, Seed{2}};

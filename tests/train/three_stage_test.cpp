@@ -63,7 +63,7 @@ std::set<std::string> moved(const P& params, const F& call) {
 
 }  // namespace
 
-TEST_CASE("equations (1) to (4): epochs are the sequence one would write out, bit for bit") {
+TEST_CASE("ThreeStage (1)-(4): epochs equal the written-out sequence") {
   Cpu::Context ctx(2);
   const auto s = sample();
   const auto mixture = transformers();
@@ -98,7 +98,7 @@ TEST_CASE("equations (1) to (4): epochs are the sequence one would write out, bi
   }
 }
 
-TEST_CASE("in stage I every expert that got items moves W by exactly the learning rate") {
+TEST_CASE("ThreeStage: stage I moves used experts by the learning rate") {
   Cpu::Context ctx(1);
   const auto s = sample();
   const auto mixture = transformers();
@@ -119,7 +119,7 @@ TEST_CASE("in stage I every expert that got items moves W by exactly the learnin
   }
 }
 
-TEST_CASE("what moves in which stage, for a transformer block and any optimizer, decay included") {
+TEST_CASE("ThreeStage: each stage moves its tensors, for any optimizer") {
   Cpu::Context ctx(1);
   const auto s = sample();
   Tensor<double, 2, Cpu> target(kItems, kDim * kLength);
@@ -152,7 +152,7 @@ TEST_CASE("what moves in which stage, for a transformer block and any optimizer,
   CHECK((run.state.ffn.step == 2 && run.state.attention.step == 2 && run.state.fine.step == 2));
 }
 
-TEST_CASE("experts without attention: no stage II, and `attends` says what names do not") {
+TEST_CASE("ThreeStage: without attention stage II throws, unless attends finds it") {
   Cpu::Context ctx(1);
   const auto s = sample();
   const Mixture mixture{gate(), PatchCnn<Identity>{.model_dim = kDim, .patches = kLength, .filters = 1}};
@@ -177,7 +177,7 @@ TEST_CASE("experts without attention: no stage II, and `attends` says what names
           }) == both);
 }
 
-TEST_CASE("what is attention by names of one's own") {
+TEST_CASE("ThreeStage: attention can be found by user-defined names") {
   Cpu::Context ctx(1);
   const auto s = sample();
   const auto mixture = transformers();
@@ -190,7 +190,7 @@ TEST_CASE("what is attention by names of one's own") {
           }) == std::set<std::string>{"gate.scores.weight", t == 2 ? "expert.value" : "expert.key_query"});
 }
 
-TEST_CASE("shared attention: the same for all experts, and its gradient is that of one matrix used by all") {
+TEST_CASE("ThreeStage: shared attention sums the gradients of all experts") {
   Cpu::Context ctx(1);
   const auto s = sample();
   const auto mixture = transformers();
@@ -228,7 +228,7 @@ TEST_CASE("shared attention: the same for all experts, and its gradient is that 
   }
 }
 
-TEST_CASE("a run that is copied back goes on as it would have, to the bit, and on any number of threads") {
+TEST_CASE("ThreeStage: a copied run continues bit for bit, any threads") {
   const auto s = sample();
   const auto mixture = transformers();
   const optim::AdamW adam{.lr = 0.05};
@@ -255,7 +255,7 @@ TEST_CASE("a run that is copied back goes on as it would have, to the bit, and o
   CHECK(same_bits(values(whole.trainer.params), values(rest.trainer.params)));
 }
 
-TEST_CASE("the loss falls in every stage") {
+TEST_CASE("ThreeStage: the loss falls in every stage") {
   Cpu::Context ctx(2);
   const auto s = sample();
   const auto mixture = transformers();
@@ -277,7 +277,7 @@ TEST_CASE("the loss falls in every stage") {
   }
 }
 
-TEST_CASE("a batch of no items is no step, whatever decays") {
+TEST_CASE("ThreeStage: an empty batch takes no step, even with decay") {
   Cpu::Context ctx(1);
   const auto s = sample();
   const optim::AdamW adam{.lr = 0.01, .decay = 0.1};
@@ -296,7 +296,7 @@ TEST_CASE("a batch of no items is no step, whatever decays") {
   }
 }
 
-TEST_CASE("what does not fit") {
+TEST_CASE("ThreeStage: wrong options and shapes throw") {
   Cpu::Context ctx(1);
   const auto s = sample();
   const auto with = [&](Index first, Index second) {
@@ -334,7 +334,7 @@ TEST_CASE("what does not fit") {
 }
 
 #if GATEFOLD_TEST_COUNTS
-TEST_CASE("after the first step of a stage nothing is allocated") {
+TEST_CASE("ThreeStage: after the first step of a stage nothing allocates") {
   const auto s = sample();
   const auto mixture = transformers();
   const auto extra = noise(mixture, 1);
@@ -352,7 +352,7 @@ TEST_CASE("after the first step of a stage nothing is allocated") {
 }
 #endif
 
-TEST_CASE("a loss or gradient that is not finite steps neither experts nor router, and counts no step") {
+TEST_CASE("ThreeStage: a non-finite loss or gradient takes no step") {
   for (const NotFinite what : {NotFinite::throws, NotFinite::skips})
     for (const bool shared : {false, true}) {
       Cpu::Context ctx(2);

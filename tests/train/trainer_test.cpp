@@ -92,7 +92,7 @@ bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
 
 }  // namespace
 
-TEST_CASE_TEMPLATE("equation (1): steps are the sequence one would write out, bit for bit", T, float, double) {
+TEST_CASE_TEMPLATE("Trainer (1): steps equal the written-out sequence, bit for bit", T, float, double) {
   Cpu::Context ctx(2);
   const optim::AdamW adam{.lr = 0.01, .decay = 0.1};
   const MeanSquaredError mse;
@@ -130,7 +130,7 @@ TEST_CASE_TEMPLATE("equation (1): steps are the sequence one would write out, bi
   CHECK(trainer.state.step == 3);
 }
 
-TEST_CASE("the zeros of gradients that backward stores are never written") {
+TEST_CASE("Trainer: zeros of stored gradients are never written") {
   CountingZeros::Context ctx(1);
   const auto x = uniform_tensor<float>(ctx, Seed{1}, 1.0, kItems, kDim),
              target = uniform_tensor<float>(ctx, Seed{2}, 1.0, kItems, kDim);
@@ -150,7 +150,7 @@ TEST_CASE("the zeros of gradients that backward stores are never written") {
             Chain{Linear{.model_dim = kDim, .output_dim = kDim}, Linear{.model_dim = kDim, .output_dim = kDim}}) == 0);
 }
 
-TEST_CASE("the loss falls") {
+TEST_CASE("Trainer: the loss falls") {
   Cpu::Context ctx(2);
   const Batch<float> batch;
   Trainer trainer{ctx, model(), MeanSquaredError{}, optim::AdamW{.lr = 0.02}, Seed{1}};
@@ -163,7 +163,7 @@ TEST_CASE("the loss falls") {
   CHECK(last < first / 4);
 }
 
-TEST_CASE("labels are learnt") {
+TEST_CASE("Trainer: learns labels") {
   Cpu::Context ctx(1);
   const Index items = 40, classes = 3;
   Tensor<float, 2, Cpu> x(items, 2);
@@ -177,7 +177,7 @@ TEST_CASE("labels are learnt") {
   CHECK(trainer.output().extent(1) == classes);
 }
 
-TEST_CASE("noise of a step has other numbers than another step or part, and than parameters began with") {
+TEST_CASE("Trainer: every step and part draws its own noise") {
   Cpu::Context ctx(1);
   Trainer trainer{ctx, model(), MeanSquaredError{}, optim::Sgd{.lr = 0.01}, Seed{42}};
   const Batch<float> batch;
@@ -191,7 +191,7 @@ TEST_CASE("noise of a step has other numbers than another step or part, and than
   CHECK(trainer.noise().step == first.step + 1);
 }
 
-TEST_CASE("the same seed gives the same bits on 1, 2 and 3 threads, another seed does not") {
+TEST_CASE("Trainer: the seed determines all bits, on any threads") {
   auto run = [](int threads, Seed seed) {
     Cpu::Context ctx(threads);
     Trainer trainer{ctx, model(), MeanSquaredError{}, optim::Clipped{optim::AdamW{.lr = 0.01}, 0.5}, seed};
@@ -207,7 +207,7 @@ TEST_CASE("the same seed gives the same bits on 1, 2 and 3 threads, another seed
 }
 
 #if GATEFOLD_TEST_COUNTS
-TEST_CASE("no step after the first allocates") {
+TEST_CASE("Trainer: no step after the first allocates") {
   for (const int threads : {1, 2}) {
     Cpu::Context ctx(threads);
     const Batch<float> batch(64), smaller(10, 8);
@@ -231,7 +231,7 @@ TEST_CASE("no step after the first allocates") {
 }
 #endif
 
-TEST_CASE("auxiliary losses are those of every layer, weighted, and no part of the loss") {
+TEST_CASE("Trainer: auxiliary losses of all layers are separate from loss") {
   Cpu::Context ctx(1);
   const Batch<double> batch;
   const auto stack = model();
@@ -272,7 +272,7 @@ TEST_CASE("auxiliary losses are those of every layer, weighted, and no part of t
 }
 
 // f = loss + auxiliary, by central differences in single parameters.
-TEST_CASE("gradients are those of the loss plus the auxiliary losses") {
+TEST_CASE("Trainer: gradients are those of loss plus auxiliary losses") {
   Cpu::Context ctx(1);
   const Batch<double> batch;
   Trainer trainer{ctx, model(), MeanSquaredError{}, optim::Sgd{.lr = 0}, Seed{4}, Element<double>{}};
@@ -303,7 +303,7 @@ TEST_CASE("gradients are those of the loss plus the auxiliary losses") {
   CHECK(wrong == 0);
 }
 
-TEST_CASE("a target that does not fit throws before the forward pass") {
+TEST_CASE("Trainer: a wrong target throws before the forward pass") {
   Cpu::Context ctx(1);
   const Batch<float> batch;
   Trainer trainer{ctx, Linear{.model_dim = kDim, .output_dim = 3}, CrossEntropy{}, optim::Sgd{}, Seed{4}};
@@ -316,7 +316,7 @@ TEST_CASE("a target that does not fit throws before the forward pass") {
   CHECK(same_bits(flat<float>(trainer.params), params));
 }
 
-TEST_CASE("what does not fit throws and leaves parameters and state as they were") {
+TEST_CASE("Trainer: wrong arguments throw; parameters and state stay") {
   Cpu::Context ctx(1);
   const Batch<float> batch;
   Trainer trainer{ctx, model(), MeanSquaredError{}, optim::AdamW{}, Seed{4}};
@@ -356,7 +356,7 @@ TEST_CASE("what does not fit throws and leaves parameters and state as they were
   CHECK(std::isfinite(trainer.step(batch.x, batch.target)));
 }
 
-TEST_CASE_TEMPLATE("infer and evaluate change nothing and see the current parameters", T, float, double) {
+TEST_CASE_TEMPLATE("Trainer: infer and evaluate change nothing and use current parameters", T, float, double) {
   Cpu::Context ctx(2);
   const Batch<T> batch;
   Trainer trainer{ctx, model(), MeanSquaredError{}, optim::AdamW{.lr = 0.05}, Seed{4}, Element<T>{}};
@@ -370,7 +370,7 @@ TEST_CASE_TEMPLATE("infer and evaluate change nothing and see the current parame
   CHECK(trainer.evaluate(batch.x, batch.target) != before);
 }
 
-TEST_CASE("a batch without items is no step") {
+TEST_CASE("Trainer: a batch without items takes no step") {
   Cpu::Context ctx(1);
   const Batch<float> none(0), batch;
   Trainer trainer{ctx, model(), MeanSquaredError{}, optim::AdamW{.decay = 0.5}, Seed{4}};
@@ -420,7 +420,7 @@ TEST_CASE("Trainer: dropout without noise is refused in steps") {
   check("RelativeAttention", RelativeAttention{.model_dim = kDim, .heads = 2, .window = 4, .dropout = 0.1}, of_branch);
 }
 
-TEST_CASE("float unless another element type is asked for") {
+TEST_CASE("Trainer: the default element type is float") {
   Cpu::Context ctx(1);
   Trainer single{ctx, Linear{.model_dim = 2}, MeanSquaredError{}, optim::Sgd{}, Seed{1}};
   Trainer twice{ctx, Linear{.model_dim = 2}, MeanSquaredError{}, optim::Sgd{}, Seed{1}, Element<double>{}};

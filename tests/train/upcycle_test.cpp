@@ -73,7 +73,7 @@ const std::string name = "layers.1.branch.branch.";
 
 }  // namespace
 
-TEST_CASE("upcycle: every expert is a copy, the gate is new, the rest is copied") {
+TEST_CASE("upcycle: every expert is a copy; the gate is new") {
   Cpu::Context ctx(1);
   auto run = trained<float>(ctx);
   const auto params = upcycle(ctx, sparse(4), run.params, Seed{5});
@@ -89,7 +89,7 @@ TEST_CASE("upcycle: every expert is a copy, the gate is new, the rest is copied"
   CHECK(same_bits(values(params.layers[1].branch.norm), values(run.params.layers[1].branch.norm)));
 }
 
-TEST_CASE("upcycle: a mixture of copies computes what the dense branch does") {
+TEST_CASE("upcycle: a mixture of copies equals the dense branch") {
   Cpu::Context ctx(1);
   auto run = trained<double>(ctx);
   for (const Index experts : {1, 3, 8}) {
@@ -105,7 +105,7 @@ TEST_CASE("upcycle: a mixture of copies computes what the dense branch does") {
   }
 }
 
-TEST_CASE("upcycle: moments of experts are copies, those of the gate 0, steps count on") {
+TEST_CASE("upcycle: moments of experts are copies, moments of gates 0") {
   Cpu::Context ctx(1);
   auto run = trained<float>(ctx);
   Trainer mixtures{ctx, sparse(3), MeanSquaredError{}, optim::AdamW{.lr = 0.01}, Seed{2}};
@@ -123,7 +123,7 @@ TEST_CASE("upcycle: moments of experts are copies, those of the gate 0, steps co
   CHECK(mixtures.step(x, x) == doctest::Approx(run.step(x, x)).epsilon(1e-6));
 }
 
-TEST_CASE("upcycle: noise is relative, of the seed, and another for each expert") {
+TEST_CASE("upcycle: noise is relative, seeded, and different for each expert") {
   Cpu::Context ctx(1);
   auto run = trained<double>(ctx);
   const auto noisy = upcycle(ctx, sparse(50), run.params, Seed{5}, {.noise = 0.1});
@@ -147,7 +147,7 @@ TEST_CASE("upcycle: noise is relative, of the seed, and another for each expert"
   CHECK(same_bits(values(noisy.layers[0].branch.norm), values(run.params.layers[0].branch.norm)));
 }
 
-TEST_CASE("upcycle: gated experts without biases, a table and a loss that learns") {
+TEST_CASE("upcycle: works for gated experts, tables and learned losses") {
   Cpu::Context ctx(1);
   const GatedMlp<Silu> gated{.model_dim = dim, .hidden_dim = hidden};
   const auto with = [](const auto& branch) {
@@ -162,7 +162,7 @@ TEST_CASE("upcycle: gated experts without biases, a table and a loss that learns
   CHECK(mixtures.evaluate(ids, next) == doctest::Approx(run.evaluate(ids, next)).epsilon(1e-6));
 }
 
-TEST_CASE("upcycle: what does not fit throws and changes nothing") {
+TEST_CASE("upcycle: wrong models throw and change nothing") {
   Cpu::Context ctx(1);
   auto run = trained<float>(ctx);
   const auto said = [&](const auto& model, UpcycleOptions options = {}) {

@@ -45,7 +45,7 @@ struct Alone {
 
 }  // namespace
 
-TEST_CASE("Adam (1), (2), (3): in loops over four layers") {
+TEST_CASE("Adam (1), (2), (3): equals loops over four layers") {
   Cpu::Context ctx(1);
   const auto loops = [&](const update::Adam& rule) {
     Numbers p(12, 0), v(12, 0);
@@ -71,7 +71,7 @@ TEST_CASE("Adam (1), (2), (3): in loops over four layers") {
   loops({.epsilon = 0.01, .epsilon_inside = true});
 }
 
-TEST_CASE("Adam: reference({…}) keeps the options it does not set") {
+TEST_CASE("Adam: reference({…}) keeps the other options at its values") {
   const update::Adam adam = update::Adam::reference({.beta1 = 0.5, .epsilon = 1e-3});
   CHECK(adam.beta1 == 0.5);
   CHECK(adam.epsilon == 1e-3);
@@ -79,7 +79,7 @@ TEST_CASE("Adam: reference({…}) keeps the options it does not set") {
   CHECK(adam.epsilon_inside);
 }
 
-TEST_CASE("Adam: reference() has ε inside the root, κ = 1, no bias correction; with it y depends on u alone") {
+TEST_CASE("Adam: reference() has its settings; y depends only on u") {
   const update::Adam reference = update::Adam::reference();
   CHECK(reference.epsilon_inside);
   CHECK_FALSE(reference.bias_correction);
@@ -95,7 +95,7 @@ TEST_CASE("Adam: reference() has ε inside the root, κ = 1, no bias correction;
   CHECK(paper.y[3] - 0.3 == doctest::Approx(3.16).epsilon(1e-3));  // ε against √0.001 u: 7e-4
 }
 
-TEST_CASE("Adam: at ε = 1e-8 the first layer is nearly sign(u), and passes almost no gradient") {
+TEST_CASE("Adam: with ε = 1e-8 the first layer is sign(u)") {
   const std::vector<double> u{0.5, -2, 0.1, -1};
   const Alone<double> first(update::Adam{}, 0, u), corrected(update::Adam{.bias_correction = true}, 0, u);
   for (std::size_t i = 0; i < u.size(); ++i) {
@@ -105,7 +105,7 @@ TEST_CASE("Adam: at ε = 1e-8 the first layer is nearly sign(u), and passes almo
   }
 }
 
-TEST_CASE("Adam (2): in float too the first layer passes the little gradient that there is, not rounding") {
+TEST_CASE("Adam (2): the first layer's small float gradient is exact") {
   for (const double u : {1e-4, -0.3, 1.0, 10.0, -30.0, 1e3}) {
     const double s = std::sqrt(0.001) * std::abs(u), r = s + 1e-8, inside = std::sqrt(s * s + 1e-8);
     const double outer = Alone<float>(update::Adam{}, 0, {u}).du[0],
@@ -115,7 +115,7 @@ TEST_CASE("Adam (2): in float too the first layer passes the little gradient tha
   }
 }
 
-TEST_CASE_TEMPLATE("Adam: u = 0, and u whose square is 0, give finite outputs and gradients", T, float, double) {
+TEST_CASE_TEMPLATE("Adam: u² = 0 gives finite outputs and gradients", T, float, double) {
   const std::vector<double> u{0, -0.0, 1e-30, -1e-200, 1e-25};
   for (const update::Adam& rule : {update::Adam{}, update::Adam::reference(), update::Adam{.bias_correction = true}}) {
     const Alone<T> zero(rule, 0, u);
@@ -128,7 +128,7 @@ TEST_CASE_TEMPLATE("Adam: u = 0, and u whose square is 0, give finite outputs an
   CHECK(Alone<T>(update::Adam{}, 0, u).du[0] == rounded<T>(0.1 / 1e-8));
 }
 
-TEST_CASE("Adam: options outside their range, and a carry of another batch, say so before anything is written") {
+TEST_CASE("Adam: wrong options or carry throw before any write") {
   Cpu::Context ctx(1);
   const auto says = [&](const update::Adam& rule, Index items) {
     auto p = pass<double>(ctx, Stack{Residual{rule, Swirl{}}, 4}, 3);
@@ -143,13 +143,13 @@ TEST_CASE("Adam: options outside their range, and a carry of another batch, say 
   CHECK(says({}, 2) == "Adam: carry.v: expected [3, 4], got [2, 4]");
 }
 
-TEST_CASE("Adam: gradients and promises through four layers, with an ε that lets gradients through") {
+TEST_CASE("Adam: gradients and conformance with a large ε") {
   keeps_its_promises(update::Adam{.beta1 = 0.5, .beta2 = 0.8, .kappa = 0.2, .epsilon = 0.3});
   keeps_its_promises(update::Adam{.epsilon = 0.1, .epsilon_inside = true});
   keeps_its_promises(update::Adam{.beta1 = 0.5, .beta2 = 0.8, .gamma = 0.5, .epsilon = 0.2, .bias_correction = true});
 }
 
-TEST_CASE("Adam: coefficients that are no numbers say so before anything is written") {
+TEST_CASE("Adam: NaN or infinite coefficients throw") {
   CHECK(refusal(update::Adam{.epsilon = std::numeric_limits<double>::infinity()}) ==
         "Adam: epsilon: expected a finite number, got inf");
   CHECK(refusal(update::Adam{.gamma = quiet_nan}) == "Adam: gamma: expected a finite number, got nan");

@@ -16,7 +16,7 @@ TEST_CASE("AdaptiveRoot (1): ε outside or inside the root") {
   CHECK(inside.value(0.0) == doctest::Approx(std::sqrt(0.3)).epsilon(1e-15));
 }
 
-TEST_CASE("AdaptiveRoot: the slope is that of the value; 0 where the root of 0 has none") {
+TEST_CASE("AdaptiveRoot: the slope is exact, and 0 at 0") {
   for (const bool within : {false, true}) {
     const functor::AdaptiveRoot<double> root{0.2, within};
     for (const double v : {0.01, 0.5, 3.0}) {

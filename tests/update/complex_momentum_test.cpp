@@ -10,7 +10,7 @@
 using namespace gatefold;
 using namespace gatefold::support;
 
-TEST_CASE("ComplexMomentum (1): p ← μ p + u, y = x + γ Re p, with std::complex over four layers") {
+TEST_CASE("ComplexMomentum (1): equals loops with std::complex over four layers") {
   Cpu::Context ctx(1);
   for (const update::ComplexMomentum& rule :
        {update::ComplexMomentum{}, update::ComplexMomentum{.modulus = 0.9, .phase = 2.1, .gamma = 0.6}}) {
@@ -32,7 +32,7 @@ TEST_CASE("ComplexMomentum (1): p ← μ p + u, y = x + γ Re p, with std::compl
   }
 }
 
-TEST_CASE("ComplexMomentum: phase 0 is HeavyBall, phase π its negative momentum") {
+TEST_CASE("ComplexMomentum: phase 0 equals HeavyBall, phase π negative momentum") {
   Cpu::Context ctx(1);
   const auto agree = [&](double phase, double mu, double tolerance) {
     auto turning = pass<double>(ctx, Stack{Residual{update::ComplexMomentum{.phase = phase}, Swirl{}}, 4}, 3);
@@ -46,7 +46,7 @@ TEST_CASE("ComplexMomentum: phase 0 is HeavyBall, phase π its negative momentum
   agree(std::numbers::pi, -0.7, 1e-14);
 }
 
-TEST_CASE("ComplexMomentum: a carry of another batch says so") {
+TEST_CASE("ComplexMomentum: a carry of another batch throws") {
   Cpu::Context ctx(1);
   auto p = pass<double>(ctx, Stack{Residual{update::ComplexMomentum{}, Swirl{}}, 4}, 3);
   p.carry.im.resize(2, 4);
@@ -54,12 +54,12 @@ TEST_CASE("ComplexMomentum: a carry of another batch says so") {
   CHECK(p.untouched());
 }
 
-TEST_CASE("ComplexMomentum: gradients and promises through four layers") {
+TEST_CASE("ComplexMomentum: gradients and conformance through four layers") {
   keeps_its_promises(update::ComplexMomentum{});
   keeps_its_promises(update::ComplexMomentum{.modulus = 0.8, .phase = -1.2, .gamma = 0.5});
 }
 
-TEST_CASE("ComplexMomentum: coefficients that are no numbers say so before anything is written") {
+TEST_CASE("ComplexMomentum: NaN or infinite coefficients throw") {
   CHECK(refusal(update::ComplexMomentum{.modulus = quiet_nan}) ==
         "ComplexMomentum: modulus: expected a finite number, got nan");
   CHECK(refusal(update::ComplexMomentum{.phase = infinity}) ==

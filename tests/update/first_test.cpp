@@ -40,7 +40,7 @@ struct ByIndex {
 
 }  // namespace
 
-TEST_CASE("First (1): one rule in the first layer, the other after it, whose state is fresh in layer 2") {
+TEST_CASE("First (1): one rule in the first layer, another after") {
   Cpu::Context ctx(1);
   Numbers momentum(12, 0);
   auto p = follow(ctx, update::First{adam, ball, false}, [&](int t, const Numbers& x, const Evaluate& u) {
@@ -52,7 +52,7 @@ TEST_CASE("First (1): one rule in the first layer, the other after it, whose sta
   CHECK(p.carry.layer == 4);
 }
 
-TEST_CASE("First (2): warm, the state of the other rule begins in the first layer, with the same u") {
+TEST_CASE("First (2): warm starts the other rule's state at once") {
   Cpu::Context ctx(1);
   Numbers momentum(12, 0);
   auto p = follow(ctx, update::First{adam, ball}, [&](int t, const Numbers& x, const Evaluate& u) {
@@ -62,7 +62,7 @@ TEST_CASE("First (2): warm, the state of the other rule begins in the first laye
   CHECK(difference(values(p.carry.rest), momentum) <= 1e-14);
 }
 
-TEST_CASE("First (2): warm, from a momentum that is not zero, around a step on registers and one by index") {
+TEST_CASE("First (2): warm works with nonzero momentum and any step") {
   const auto check = [](const auto& first, double gain) {
     Cpu::Context ctx(1);
     auto p = pass<double>(ctx, Residual{update::First{first, ball}, Swirl{}}, 3);
@@ -82,7 +82,7 @@ TEST_CASE("First (2): warm, from a momentum that is not zero, around a step on r
   check(ByIndex{}, 1);
 }
 
-TEST_CASE("First: Adam::reference() and HeavyBall give the reference code's layers, its c = −u") {
+TEST_CASE("First: Adam::reference() and HeavyBall equal the reference code") {
   Cpu::Context ctx(1);
   Numbers m(12, 0);
   const update::First rule{update::Adam::reference(), update::HeavyBall{}};
@@ -99,7 +99,7 @@ TEST_CASE("First: Adam::reference() and HeavyBall give the reference code's laye
   });
 }
 
-TEST_CASE("First: the branch is evaluated once in every layer, and its adjoint called once, with what both rules ask") {
+TEST_CASE("First: each layer evaluates the branch and its backward once") {
   Cpu::Context ctx(1);
   const update::First rule{adam, ball};
   using Rule = update::First<update::Adam, update::HeavyBall>;
@@ -135,7 +135,7 @@ TEST_CASE("First: the branch is evaluated once in every layer, and its adjoint c
   }
 }
 
-TEST_CASE("First: warm with a rule that evaluates twice says so before anything is written; cold works") {
+TEST_CASE("First: warm with a rule that evaluates twice throws") {
   Cpu::Context ctx(1);
   auto p = pass<double>(ctx, Stack{Residual{update::First{ball, update::SharpnessAware{}}, Swirl{}}, 3}, 3);
   CHECK(message_of([&] { p.forward(); }) ==
@@ -146,7 +146,7 @@ TEST_CASE("First: warm with a rule that evaluates twice says so before anything 
       [](int t, const Numbers& x, const Evaluate& u) { return x + (t == 1 ? 0.9 : 1) * u(x); }, 3);
 }
 
-TEST_CASE("First: the options of both rules are checked, and both carries") {
+TEST_CASE("First: checks the options and carries of both rules") {
   Cpu::Context ctx(1);
   auto p = pass<double>(ctx, Residual{update::First{adam, ball}, Swirl{}}, 3);
   p.carry.rest.p.resize(2, 4);
@@ -156,13 +156,13 @@ TEST_CASE("First: the options of both rules are checked, and both carries") {
   CHECK(p.untouched());
 }
 
-TEST_CASE("First: gradients and promises through four layers, warm and cold") {
+TEST_CASE("First: gradients and conformance, warm and cold") {
   keeps_its_promises(update::First{adam, ball});
   keeps_its_promises(update::First{adam, ball, false});
   keeps_its_promises(update::First{ball, adam});
 }
 
-TEST_CASE("First (2): warm with a rule that cannot only follow u, whose y of the first layer is dropped") {
+TEST_CASE("First (2): warm drops the y of the other rule") {
   Cpu::Context ctx(1);
   Numbers p(12, 0), v(12, 0);
   auto all = follow(ctx, update::First{ball, adam}, [&](int t, const Numbers& x, const Evaluate& evaluate) {
@@ -176,8 +176,7 @@ TEST_CASE("First (2): warm with a rule that cannot only follow u, whose y of the
   CHECK(difference(values(all.carry.rest.p), p) <= 1e-14);
 }
 
-TEST_CASE(
-    "First (2): a rule that looks ahead takes the first layer's u as it is, and passes nothing back to its point") {
+TEST_CASE("First (2): warm ignores a look-ahead in the first layer") {
   Cpu::Context ctx(1);
   const update::First rule{ball, update::Robust{.p = 0.5, .k = 2}};
   const auto report = check::gradients(ctx, Stack{Residual{rule, Swirl{}}, 3});

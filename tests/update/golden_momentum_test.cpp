@@ -20,7 +20,7 @@ update::Nesterov nesterov(Golden& g) {
 
 }  // namespace
 
-TEST_CASE("golden: HeavyBall, also of negative momentum") {
+TEST_CASE("golden: HeavyBall, also with negative momentum") {
   rule_agrees("heavy_ball", [](Golden& g) { return heavy_ball(g); });
   rule_agrees("negative_momentum", [](Golden& g) { return heavy_ball(g); });
 }

@@ -30,7 +30,7 @@ auto mixture() {
 
 }  // namespace
 
-TEST_CASE("HeavyBall (1): p ← μ p + u, y = x + γ p, in loops over three layers") {
+TEST_CASE("HeavyBall (1): equals loops over three layers") {
   Cpu::Context ctx(1);
   for (const auto& rule : {update::HeavyBall{}, update::HeavyBall{.mu = 0.3, .gamma = 2},
                            update::HeavyBall{.mu = -0.5, .gamma = 0.25}, update::HeavyBall{.mu = 0, .gamma = 1}}) {
@@ -64,7 +64,7 @@ TEST_CASE("HeavyBall (1): p ← μ p + u, y = x + γ p, in loops over three laye
   }
 }
 
-TEST_CASE("HeavyBall: a unit step of u in the first layer moves a stack of L layers by γ (1 + μ + … + μ^(L−1))") {
+TEST_CASE("HeavyBall: a unit step moves the output by γ Σμ^l") {
   // A branch that gives u = b, the same everywhere: weights 0.
   Cpu::Context ctx(1);
   auto p = pass<double>(
@@ -76,7 +76,7 @@ TEST_CASE("HeavyBall: a unit step of u in the first layer moves a stack of L lay
   CHECK(p.carry.p(0, 0) == 0.125);
 }
 
-TEST_CASE("HeavyBall: negative mu turns the momentum round in every layer") {
+TEST_CASE("HeavyBall: negative mu reverses the momentum in every layer") {
   Cpu::Context ctx(1);
   auto p = pass<double>(
       ctx, Stack{Residual{update::HeavyBall{.mu = -0.5, .gamma = 2}, OneExpert{Linear{.model_dim = 1}}}, 4}, 1);
@@ -87,7 +87,7 @@ TEST_CASE("HeavyBall: negative mu turns the momentum round in every layer") {
   CHECK(p.carry.p(0, 0) == -0.125);
 }
 
-TEST_CASE_TEMPLATE("HeavyBall: mu = 0, gamma = 1 is Plain, bit for bit, through three layers", T, float, double) {
+TEST_CASE_TEMPLATE("HeavyBall: mu = 0 and gamma = 1 equals Plain", T, float, double) {
   Cpu::Context ctx(2);
   auto ball = pass<T>(ctx, Stack{Residual{update::HeavyBall{.mu = 0, .gamma = 1}, mixture()}, 3}, 20);
   auto plain = pass<T>(ctx, Stack{Residual{update::Plain{}, mixture()}, 3}, 20);
@@ -108,7 +108,7 @@ TEST_CASE_TEMPLATE("HeavyBall: mu = 0, gamma = 1 is Plain, bit for bit, through 
   CHECK(difference(values(other.y), values(plain.y)) > 0.01);
 }
 
-TEST_CASE("HeavyBall: begin gives zero momentum of the stream's shape") {
+TEST_CASE("HeavyBall: begin sets a zero momentum of x's shape") {
   Cpu::Context ctx(1);
   Carry<update::HeavyBall, float, Cpu> carry;
   carry.p = constant_tensor<float>(ctx, 5, 9, 9);
@@ -118,7 +118,7 @@ TEST_CASE("HeavyBall: begin gives zero momentum of the stream's shape") {
   for (const double v : values(carry)) CHECK(v == 0);
 }
 
-TEST_CASE("HeavyBall: a carry of another batch says so, and nothing has changed") {
+TEST_CASE("HeavyBall: a carry of another batch throws") {
   Cpu::Context ctx(1);
   auto p = pass<float>(ctx, Residual{update::HeavyBall{}, mixture()}, 5);
   p.carry.p.resize(4, 6);
@@ -131,7 +131,7 @@ TEST_CASE("HeavyBall: a carry of another batch says so, and nothing has changed"
   CHECK(message_of([&] { forgotten.forward(); }) == "HeavyBall: carry.p: expected [5, 6], got [0, 0]");
 }
 
-TEST_CASE("HeavyBall: gradients and promises, also with negative mu, around every kind of branch and in stacks") {
+TEST_CASE("HeavyBall: gradients and conformance around every kind of branch") {
   const auto of = [](const auto& layer) {
     const auto report = check::conformance<Cpu>(layer, {.items_are_independent = true});
     CHECK_MESSAGE(report, report.str());
@@ -143,7 +143,7 @@ TEST_CASE("HeavyBall: gradients and promises, also with negative mu, around ever
   of(Stack{Residual{update::HeavyBall{.mu = 0.7, .gamma = 1}, mixture()}, 3});
 }
 
-TEST_CASE("HeavyBall: coefficients that are no numbers say so before anything is written") {
+TEST_CASE("HeavyBall: NaN or infinite coefficients throw") {
   CHECK(refusal(update::HeavyBall{.mu = quiet_nan}) == "HeavyBall: mu: expected a finite number, got nan");
   CHECK(refusal(update::HeavyBall{.gamma = -infinity}) == "HeavyBall: gamma: expected a finite number, got -inf");
 }

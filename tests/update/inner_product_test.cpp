@@ -8,7 +8,7 @@
 using namespace gatefold;
 using namespace gatefold::support;
 
-TEST_CASE("InnerProduct, RowInnerProduct: of everything, and of each row") {
+TEST_CASE("InnerProduct, RowInnerProduct: sums over everything, and over each row") {
   Cpu::Context ctx(2);
   const auto a = matrix<double>({{1, 2, 3}, {-1, 0, 2}}), b = matrix<double>({{2, 0.5, 1}, {4, 7, -3}});
   double total = 100;  // reduce adds

@@ -12,7 +12,7 @@ using namespace gatefold::support;
 using update::LearnedHeavyBall;
 using update::StepSize;
 
-TEST_CASE("LearnedHeavyBall (1): before it learns, HeavyBall of its options, bit for bit, whatever is fixed") {
+TEST_CASE("LearnedHeavyBall (1): before training it equals HeavyBall") {
   Cpu::Context ctx(1);
   auto ball = pass<double>(ctx, Stack{Residual{update::HeavyBall{.mu = 0.4, .gamma = 0.9}, Swirl{}}, 3}, 3);
   ball.forward();
@@ -26,7 +26,7 @@ TEST_CASE("LearnedHeavyBall (1): before it learns, HeavyBall of its options, bit
     }
 }
 
-TEST_CASE("LearnedHeavyBall (1), (2): with what each layer learned, and a step size of each item, in loops") {
+TEST_CASE("LearnedHeavyBall (1), (2): learned values and step sizes equal loops") {
   Cpu::Context ctx(1);
   const LearnedHeavyBall rules[] = {{}, {.learn_mu = false, .step = StepSize::per_item}};
   for (const LearnedHeavyBall& rule : rules) {
@@ -58,7 +58,7 @@ TEST_CASE("LearnedHeavyBall (1), (2): with what each layer learned, and a step s
   }
 }
 
-TEST_CASE("LearnedHeavyBall (2): the step size of an item begins at gamma, where x does not speak yet") {
+TEST_CASE("LearnedHeavyBall (2): zero items have the step size gamma") {
   Cpu::Context ctx(1);
   for (const double gamma : {0.2, 0.9, 1.0, -2.0}) {
     const LearnedHeavyBall rule{.gamma = gamma, .step = StepSize::per_item, .initial = Initial::normal(0.5)};
@@ -70,7 +70,7 @@ TEST_CASE("LearnedHeavyBall (2): the step size of an item begins at gamma, where
   }
 }
 
-TEST_CASE("LearnedHeavyBall: what does not fit says so before anything is written") {
+TEST_CASE("LearnedHeavyBall: wrong options or shapes throw before any write") {
   Cpu::Context ctx(1);
   auto p = pass<double>(ctx, Stack{Residual{LearnedHeavyBall{}, Swirl{}}, 2}, 3);
   p.params.layers[1].rule.mu.resize(0);
@@ -85,7 +85,7 @@ TEST_CASE("LearnedHeavyBall: what does not fit says so before anything is writte
         "LearnedHeavyBall.init: mu: expected a finite number, got nan");
 }
 
-TEST_CASE("LearnedHeavyBall: gradients, those of mu and gamma among them, and promises through four layers") {
+TEST_CASE("LearnedHeavyBall: gradients and conformance, including mu and gamma") {
   keeps_its_promises(LearnedHeavyBall{.mu = 0.5, .gamma = 0.8});
   keeps_its_promises(LearnedHeavyBall{.mu = 0.5, .learn_mu = false});
   keeps_its_promises(LearnedHeavyBall{.learn_mu = false, .step = StepSize::per_item});

@@ -46,7 +46,7 @@ struct Layer {
 
 }  // namespace
 
-TEST_CASE("learned momentum (1): one μ and one γ, by hand") {
+TEST_CASE("learned momentum (1): one μ, one γ equal hand calculation") {
   const double mu = 0.5, gamma = 2;
   const Layer l({.learned = &mu}, {.learned = &gamma}, 1, 1);
   CHECK(values(l.p) == std::vector<double>{4, -5.5, 1, 13.5});
@@ -60,7 +60,7 @@ TEST_CASE("learned momentum (1): one μ and one γ, by hand") {
   CHECK(l.dgamma(0) == 1 * 4 + 2 * -5.5 + -3 * 1 + 1 * 13.5);  // ⟨dy, p after⟩
 }
 
-TEST_CASE("learned momentum (1): a γ of each item, and a fixed μ") {
+TEST_CASE("learned momentum (1): a γ per item, with fixed μ") {
   const double gamma[] = {2, -1};
   const Layer l({.fixed = 0.5}, {.learned = gamma, .per_item = true}, 0, 2);
   CHECK(values(l.y) == std::vector<double>{9, -13, -0.5, -9.5});
@@ -68,7 +68,7 @@ TEST_CASE("learned momentum (1): a γ of each item, and a fixed μ") {
   CHECK(values(l.dp) == std::vector<double>{0.5 * 2.5, 0.5 * 4, 0.5 * 4, 0.5 * -2});
 }
 
-TEST_CASE("learned momentum (1): both fixed learn nothing") {
+TEST_CASE("learned momentum (1): fixed μ and γ learn nothing") {
   const Layer l({.fixed = 0.5}, {.fixed = 2}, 0, 0);
   CHECK(values(l.y) == std::vector<double>{9, -13, 2.5, 31});
 }

@@ -10,7 +10,7 @@ using namespace gatefold;
 using namespace gatefold::support;
 using Scalar = update::LinearScalar<double, Cpu>;
 
-TEST_CASE("LinearScalar (1): z = ⟨x, w⟩ + b, and its adjoint adds") {
+TEST_CASE("LinearScalar (1): z = ⟨x, w⟩ + b; backward adds") {
   Cpu::Context ctx(1);
   Scalar p{matrix<double>({{2}, {-1}, {0.5}}), constant_tensor<double>(ctx, 10, 1)};
   Scalar grads = zeros_like(ctx, p);
@@ -26,7 +26,7 @@ TEST_CASE("LinearScalar (1): z = ⟨x, w⟩ + b, and its adjoint adds") {
   CHECK(values(grads) == std::vector<double>{3, 9, 10, 102});
 }
 
-TEST_CASE("LinearScalar: without dimensions it has no values; others say so") {
+TEST_CASE("LinearScalar: 0 dimensions give no values; wrong ones throw") {
   Cpu::Context ctx(1);
   const Scalar none = Scalar::init(ctx, {}, 0, Seed{1}), three = Scalar::init(ctx, {}, 3, Seed{1});
   CHECK(count_values(none) == 0);
@@ -37,7 +37,7 @@ TEST_CASE("LinearScalar: without dimensions it has no values; others say so") {
   CHECK(message_of([&] { none.validate("Rule", 2); }) == "Rule: params.linear.weight: expected [2, 1], got [0, 1]");
 }
 
-TEST_CASE("LinearScalar: no items") {
+TEST_CASE("LinearScalar: an empty batch works") {
   Cpu::Context ctx(1);
   const Scalar p = Scalar::init(ctx, {}, 3, Seed{1});
   Scalar grads = zeros_like(ctx, p);

@@ -40,7 +40,7 @@ struct Ahead {
 
 }  // namespace
 
-TEST_CASE("momentum (1): z = x + a p, p ← μ p + u(z), y = x + γ p, in loops over four layers") {
+TEST_CASE("momentum (1): equals loops over four layers") {
   Cpu::Context ctx(1);
   for (const Ahead& rule : {Ahead{}, Ahead{.mu = -0.4, .gamma = 1.5, .ahead = -0.7}}) {
     Numbers momentum(12, 0);
@@ -52,7 +52,7 @@ TEST_CASE("momentum (1): z = x + a p, p ← μ p + u(z), y = x + γ p, in loops 
   }
 }
 
-TEST_CASE("momentum: without a look-ahead it is HeavyBall, bit for bit") {
+TEST_CASE("momentum: without look-ahead it equals HeavyBall") {
   Cpu::Context ctx(1);
   auto ahead = pass<double>(ctx, Stack{Residual{Ahead{.mu = 0.7, .gamma = 1, .ahead = 0}, Swirl{}}, 3}, 3);
   auto ball = pass<double>(ctx, Stack{Residual{update::HeavyBall{}, Swirl{}}, 3}, 3);
@@ -61,9 +61,9 @@ TEST_CASE("momentum: without a look-ahead it is HeavyBall, bit for bit") {
   CHECK(same_bits(values(ahead.y, ahead.carry), values(ball.y, ball.carry)));
 }
 
-TEST_CASE("momentum: a look-ahead's gradients reach x, the carry and the branch") { keeps_its_promises(Ahead{}); }
+TEST_CASE("momentum: look-ahead gradients reach x, carry and branch") { keeps_its_promises(Ahead{}); }
 
-TEST_CASE("momentum: a Chain keeps one state for each rule, and layers without one leave it alone") {
+TEST_CASE("momentum: a Chain keeps one state for each rule") {
   static_assert(!std::is_same_v<Carry<Ahead, double, Cpu>, Carry<update::HeavyBall, double, Cpu>>);
   Cpu::Context ctx(1);
   const Residual ball{update::HeavyBall{}, Swirl{}}, other{update::HeavyBall{.mu = 0.2}, Swirl{}};

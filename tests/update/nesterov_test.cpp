@@ -7,7 +7,7 @@
 using namespace gatefold;
 using namespace gatefold::support;
 
-TEST_CASE("Nesterov (1): the paper's p ← −γ f(x − μ p) + μ p, x ← x + p with f = −u, in loops over four layers") {
+TEST_CASE("Nesterov (1): equals the paper's form, over four layers") {
   Cpu::Context ctx(1);
   const double mu = 0.6, gamma = 1.5;
   Numbers momentum(12, 0);
@@ -18,7 +18,7 @@ TEST_CASE("Nesterov (1): the paper's p ← −γ f(x − μ p) + μ p, x ← x +
   CHECK(difference(gamma * values(p.carry), momentum) <= 1e-14);
 }
 
-TEST_CASE("Nesterov (1): classical looks ahead; as Nesterov wrote it, z ← x + μ (x − x_before), x ← z + γ u(z)") {
+TEST_CASE("Nesterov (1): classical equals Nesterov's own form") {
   Cpu::Context ctx(1);
   const double mu = 0.6, gamma = 1.5;
   Numbers before;
@@ -29,7 +29,7 @@ TEST_CASE("Nesterov (1): classical looks ahead; as Nesterov wrote it, z ← x + 
   });
 }
 
-TEST_CASE("Nesterov: a carry of another batch says so") {
+TEST_CASE("Nesterov: a carry of another batch throws") {
   Cpu::Context ctx(1);
   auto p = pass<double>(ctx, Stack{Residual{update::Nesterov{}, Swirl{}}, 4}, 3);
   p.carry.p.resize(2, 4);
@@ -37,12 +37,12 @@ TEST_CASE("Nesterov: a carry of another batch says so") {
   CHECK(p.untouched());
 }
 
-TEST_CASE("Nesterov: gradients and promises through four layers, looking back and ahead") {
+TEST_CASE("Nesterov: gradients and conformance, looking back and ahead") {
   keeps_its_promises(update::Nesterov{});
   keeps_its_promises(update::Nesterov::classical(0.5, 0.8));
 }
 
-TEST_CASE("Nesterov: coefficients that are no numbers say so before anything is written") {
+TEST_CASE("Nesterov: NaN or infinite coefficients throw") {
   CHECK(refusal(update::Nesterov{.mu = quiet_nan}) == "Nesterov: mu: expected a finite number, got nan");
   CHECK(refusal(update::Nesterov{.gamma = infinity}) == "Nesterov: gamma: expected a finite number, got inf");
 }

@@ -91,7 +91,7 @@ void check_second_pass(const L& layer) {
 
 }  // namespace
 
-TEST_CASE("a second pass without begin is refused, whatever rule and layers") {
+TEST_CASE("pass: a second pass without begin throws for every rule") {
   check_second_pass(residual(update::HeavyBall{}));
   check_second_pass(residual(update::Adam{.epsilon = 0.1}));
   check_second_pass(residual(update::ComplexMomentum{}));
@@ -104,7 +104,7 @@ TEST_CASE("a second pass without begin is refused, whatever rule and layers") {
       Block{Residual{update::Plain{}, Attention{.model_dim = kDim, .heads = 2}}, residual(update::HeavyBall{})});
 }
 
-TEST_CASE("a rule without a carry needs no begin") {
+TEST_CASE("pass: a rule without a carry needs no begin") {
   Cpu::Context ctx(1);
   auto p = support::pass<float>(ctx, residual(update::Plain{}), kItems);
   p.forward();
@@ -115,7 +115,7 @@ TEST_CASE("a rule without a carry needs no begin") {
   CHECK(support::same_bits(values(p.y), first));
 }
 
-TEST_CASE("one pass may come to the same parameters more than once") {
+TEST_CASE("pass: may use the same parameters more than once") {
   Cpu::Context ctx(1);
   auto p = support::pass<double>(ctx, residual(update::HeavyBall{}), kItems);
   // Each keeps its own for backward.
@@ -134,7 +134,7 @@ TEST_CASE("one pass may come to the same parameters more than once") {
   CHECK(support::same_bits(values(even), expected));
 }
 
-TEST_CASE("what stands between layers that share parameters is told to the carry") {
+TEST_CASE("pass: code between layers must report to the carry") {
   Cpu::Context ctx(1);
   auto p = support::pass<float>(ctx, residual(update::HeavyBall{}), kItems);
   Saved<decltype(p.layer), float, Cpu> second;
@@ -147,7 +147,7 @@ TEST_CASE("what stands between layers that share parameters is told to the carry
   CHECK(message_of(go_on) == "no ArgumentError");
 }
 
-TEST_CASE("layers that share parameters may do more than their carry sees") {
+TEST_CASE("pass: layers with shared parameters may contain other parts") {
   Cpu::Context ctx(1);
   const auto shared = [&](const auto& layer) {
     for (const bool infer : {true, false}) {
@@ -214,7 +214,7 @@ void check_dcarry(const L& layer) {
 
 }  // namespace
 
-TEST_CASE("dcarry: what forward or another backward left is refused") {
+TEST_CASE("dcarry: one from forward or from another backward throws") {
   check_dcarry(residual(update::HeavyBall{}));
   check_dcarry(residual(update::Adam{.epsilon = 0.1}));
   check_dcarry(residual(update::ComplexMomentum{}));
@@ -229,7 +229,7 @@ TEST_CASE("dcarry: what forward or another backward left is refused") {
       Block{Residual{update::Plain{}, Attention{.model_dim = kDim, .heads = 2}}, residual(update::HeavyBall{})});
 }
 
-TEST_CASE("dcarry: layers called one by one, shared or run again, may use the same") {
+TEST_CASE("dcarry: shared, repeated or separate layers may use one") {
   Cpu::Context ctx(1);
   auto p = support::pass<double>(ctx, residual(update::HeavyBall{}), kItems);
   using L = decltype(p.layer);
@@ -272,7 +272,7 @@ TEST_CASE("dcarry: layers called one by one, shared or run again, may use the sa
       }
 }
 
-TEST_CASE("begin says which count of items is wrong") {
+TEST_CASE("begin: the error names the wrong count of items") {
   Cpu::Context ctx(1);
   auto p = support::pass<float>(ctx, residual(update::HeavyBall{}), kItems);
   CHECK(message_of([&] { p.layer.begin(ctx, p.params, -1, p.carry); }) ==

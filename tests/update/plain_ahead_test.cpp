@@ -14,7 +14,7 @@ const update::Robust robust{.p = 0.5, .k = 3, .l = 0.8};
 
 }  // namespace
 
-TEST_CASE("PlainAhead (1): between layers of robust momentum it sees their look-ahead, and leaves q alone") {
+TEST_CASE("PlainAhead (1): reads the look-ahead of robust momentum") {
   Cpu::Context ctx(1);
   const double ahead = robust.alpha() * robust.gamma();
   const Residual moving{robust, Swirl{}};
@@ -34,7 +34,7 @@ TEST_CASE("PlainAhead (1): between layers of robust momentum it sees their look-
   CHECK(difference(values(p.carry), q) <= 1e-14);
 }
 
-TEST_CASE("PlainAhead: where nothing moved yet it is plain, to the bit") {
+TEST_CASE("PlainAhead: before any momentum it equals Plain") {
   Cpu::Context ctx(1);
   auto ahead = pass<double>(ctx, Stack{Residual{update::PlainAhead{robust}, Swirl{}}, 2}, 3);
   auto plain = pass<double>(ctx, Stack{Residual{update::Plain{}, Swirl{}}, 2}, 3);
@@ -43,7 +43,7 @@ TEST_CASE("PlainAhead: where nothing moved yet it is plain, to the bit") {
   CHECK(same_bits(values(ahead.y), values(plain.y)));
 }
 
-TEST_CASE("PlainAhead: gradients and promises, alone and between layers of robust momentum") {
+TEST_CASE("PlainAhead: gradients and conformance, also between robust layers") {
   keeps_its_promises(update::PlainAhead{robust});
   const auto report = check::conformance<Cpu>(
       Chain{Residual{robust, Swirl{}}, Residual{update::PlainAhead{robust}, Swirl{}}, Residual{robust, Swirl{}}},
@@ -51,6 +51,6 @@ TEST_CASE("PlainAhead: gradients and promises, alone and between layers of robus
   CHECK_MESSAGE(report, report.str());
 }
 
-TEST_CASE("PlainAhead: options outside their range say so before anything is written") {
+TEST_CASE("PlainAhead: options outside their range throw before any write") {
   CHECK(refusal(update::PlainAhead{.robust = {.k = 1}}) == "Robust: k: expected more than 1, got 1");
 }

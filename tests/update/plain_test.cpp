@@ -16,7 +16,7 @@
 using namespace gatefold;
 using namespace gatefold::support;
 
-TEST_CASE("Plain (1): y = x + u(x), evaluated once at x") {
+TEST_CASE("Plain (1): y = x + u(x), evaluated once") {
   Cpu::Context ctx(1);
   Nothing<double, Cpu> none;
   const auto x = uniform_tensor<double>(ctx, Seed{1}, 1, 4, 3), u = uniform_tensor<double>(ctx, Seed{2}, 1, 4, 3);
@@ -35,7 +35,7 @@ TEST_CASE("Plain (1): y = x + u(x), evaluated once at x") {
   for (Index i = 0; i < 12; ++i) CHECK(y.data()[i] == u.data()[i] + x.data()[i]);
 }
 
-TEST_CASE("Plain: the adjoint passes dy on and adds the branch's") {
+TEST_CASE("Plain: backward passes dy on and adds the branch's") {
   Cpu::Context ctx(1);
   Nothing<double, Cpu> none;
   const auto x = uniform_tensor<double>(ctx, Seed{1}, 1, 4, 3), dy = uniform_tensor<double>(ctx, Seed{2}, 1, 4, 3);
@@ -49,7 +49,7 @@ TEST_CASE("Plain: the adjoint passes dy on and adds the branch's") {
   for (Index i = 0; i < 12; ++i) CHECK(dx.data()[i] == doctest::Approx(10 + 4 * dy.data()[i]).epsilon(1e-15));
 }
 
-TEST_CASE("Plain: gradients and promises around every kind of branch") {
+TEST_CASE("Plain: gradients and conformance around every kind of branch") {
   const auto around = [](auto branch) {
     const auto report = check::conformance<Cpu>(Residual{update::Plain{}, branch}, {.items_are_independent = true});
     CHECK_MESSAGE(report, report.str());

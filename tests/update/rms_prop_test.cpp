@@ -10,7 +10,7 @@
 using namespace gatefold;
 using namespace gatefold::support;
 
-TEST_CASE("RmsProp (1): p ← μ p + (1−μ) u², y = x + γ u / √(p + ε), in loops over four layers") {
+TEST_CASE("RmsProp (1): equals loops over four layers") {
   Cpu::Context ctx(1);
   for (const update::RmsProp& rule : {update::RmsProp{}, update::RmsProp{.mu = 0.4, .gamma = 0.3, .epsilon = 0.2}}) {
     Numbers p(12, 0);
@@ -24,7 +24,7 @@ TEST_CASE("RmsProp (1): p ← μ p + (1−μ) u², y = x + γ u / √(p + ε), i
   }
 }
 
-TEST_CASE("RmsProp (1): at a small ε the first layer takes equal steps, whatever u is") {
+TEST_CASE("RmsProp (1): small ε gives equal steps in layer one") {
   Cpu::Context ctx(1);
   auto p = pass<double>(ctx, Residual{update::RmsProp{.mu = 0.75, .gamma = 0.5, .epsilon = 1e-16}, Swirl{}}, 3);
   p.forward();
@@ -32,7 +32,7 @@ TEST_CASE("RmsProp (1): at a small ε the first layer takes equal steps, whateve
     CHECK(std::abs(p.y.data()[i] - p.x.data()[i]) == doctest::Approx(0.5 / std::sqrt(0.25)).epsilon(1e-10));
 }
 
-TEST_CASE("RmsProp (1): in float too the first layer passes the little gradient that there is, not rounding") {
+TEST_CASE("RmsProp (1): the first layer's small float gradient is exact") {
   Cpu::Context ctx(1);
   const functor::AdaptiveRoot<float> root{1e-8f, true};
   for (const float u : {1e-4f, -0.3f, 1.0f, 10.0f, -30.0f, 1e3f}) {
@@ -54,7 +54,7 @@ TEST_CASE_TEMPLATE("RmsProp: u = 0 gives finite outputs and gradients", T, float
   for (const double v : values(p.dx, p.grads)) CHECK(std::isfinite(v));
 }
 
-TEST_CASE("RmsProp: options outside their range, and a carry of another batch, say so before anything is written") {
+TEST_CASE("RmsProp: wrong options or carry throw before any write") {
   Cpu::Context ctx(1);
   const auto says = [&](const update::RmsProp& rule, Index items) {
     auto p = pass<double>(ctx, Stack{Residual{rule, Swirl{}}, 4}, 3);
@@ -68,12 +68,12 @@ TEST_CASE("RmsProp: options outside their range, and a carry of another batch, s
   CHECK(says({}, 2) == "RmsProp: carry.p: expected [3, 4], got [2, 4]");
 }
 
-TEST_CASE("RmsProp: gradients and promises through four layers, with an ε that lets gradients through") {
+TEST_CASE("RmsProp: gradients and conformance with a large ε") {
   keeps_its_promises(update::RmsProp{.epsilon = 0.1});
   keeps_its_promises(update::RmsProp{.mu = 0.5, .gamma = 0.5, .epsilon = 0.3});
 }
 
-TEST_CASE("RmsProp: coefficients that are no numbers say so before anything is written") {
+TEST_CASE("RmsProp: NaN or infinite coefficients throw") {
   CHECK(refusal(update::RmsProp{.epsilon = std::numeric_limits<double>::infinity()}) ==
         "RmsProp: epsilon: expected a finite number, got inf");
   CHECK(refusal(update::RmsProp{.gamma = quiet_nan}) == "RmsProp: gamma: expected a finite number, got nan");

@@ -8,7 +8,7 @@
 using namespace gatefold;
 using namespace gatefold::support;
 
-TEST_CASE("Robust (1): z = x + α γ q, q ← μ q + u(z), y = x + γ q, in loops over four layers") {
+TEST_CASE("Robust (1): equals loops over four layers") {
   Cpu::Context ctx(1);
   const update::Robust rule{.p = 0.5, .k = 3, .l = 0.8};
   const double gamma = 3 * 0.25 * 1.5 / 0.8, mu = 3 * 0.125 / 2, alpha = 0.125 / (2 * 0.25 * 1.5);
@@ -20,7 +20,7 @@ TEST_CASE("Robust (1): z = x + α γ q, q ← μ q + u(z), y = x + γ q, in loop
   CHECK(difference(values(p.carry), q) <= 1e-14);
 }
 
-TEST_CASE("Robust (1): the paper's eq. (18), in x alone, gives the same stream") {
+TEST_CASE("Robust (1): equals the paper's eq. (18) in x") {
   Cpu::Context ctx(1);
   const update::Robust rule{.p = 0.4, .k = 2, .l = 1.5};
   Numbers before;
@@ -31,7 +31,7 @@ TEST_CASE("Robust (1): the paper's eq. (18), in x alone, gives the same stream")
   });
 }
 
-TEST_CASE("Robust (2): α γ = μ / L for any p, k, L, and the published settings") {
+TEST_CASE("Robust (2): α γ = μ / L; published settings") {
   for (std::uint64_t i = 0; i < 100; ++i) {
     const auto between = [&](double low, double high, std::uint64_t stream) {
       return low + (high - low) * uniform<double>(Seed{stream}, 0, i);
@@ -47,7 +47,7 @@ TEST_CASE("Robust (2): α γ = μ / L for any p, k, L, and the published setting
   CHECK(update::Robust{}.mu() == published.mu());
 }
 
-TEST_CASE("Robust: options outside their range say so before anything is written") {
+TEST_CASE("Robust: options outside their range throw before any write") {
   Cpu::Context ctx(1);
   const auto says = [&](const update::Robust& rule) {
     auto p = pass<double>(ctx, Stack{Residual{rule, Swirl{}}, 4}, 3);
@@ -65,11 +65,11 @@ TEST_CASE("Robust: options outside their range say so before anything is written
   CHECK(message_of([&] { p.forward(); }) == "Robust: carry.p: expected [3, 4], got [0, 0]");
 }
 
-TEST_CASE("Robust: gradients and promises through four layers") {
+TEST_CASE("Robust: gradients and conformance through four layers") {
   keeps_its_promises(update::Robust{.p = 0.5, .k = 2});
 }
 
-TEST_CASE("Robust: coefficients that are no numbers say so before anything is written") {
+TEST_CASE("Robust: NaN or infinite coefficients throw") {
   CHECK(refusal(update::Robust{.k = infinity}) == "Robust: k: expected a finite number, got inf");
   CHECK(refusal(update::Robust{.l = infinity}) == "Robust: l: expected a finite number, got inf");
 }

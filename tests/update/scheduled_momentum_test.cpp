@@ -17,7 +17,7 @@ using Rule = update::ScheduledMomentum<Alternating>;
 
 }  // namespace
 
-TEST_CASE("ScheduledMomentum (1): p ← μ_t p + u, y = x + γ p with t from 1, in loops over four layers") {
+TEST_CASE("ScheduledMomentum (1): equals loops over four layers") {
   Cpu::Context ctx(1);
   Numbers momentum(12, 0);
   auto p = follow(ctx, Rule{.schedule = {}, .gamma = 0.7}, [&](int t, const Numbers& x, const Evaluate& u) {
@@ -28,7 +28,7 @@ TEST_CASE("ScheduledMomentum (1): p ← μ_t p + u, y = x + γ p with t from 1, 
   CHECK(p.carry.layer == 4);
 }
 
-TEST_CASE("ScheduledMomentum: begin starts the count again") {
+TEST_CASE("ScheduledMomentum: begin resets the layer count") {
   Cpu::Context ctx(1);
   auto p = pass<double>(ctx, Stack{Residual{Rule{}, Swirl{}}, 3}, 3);
   p.forward();
@@ -40,7 +40,7 @@ TEST_CASE("ScheduledMomentum: begin starts the count again") {
   CHECK(same_bits(values(p.y), once));
 }
 
-TEST_CASE("ScheduledMomentum: gradients and promises through four layers, and in a Chain") {
+TEST_CASE("ScheduledMomentum: gradients and conformance, also in a Chain") {
   keeps_its_promises(Rule{});
   survives_a_chain(Rule{});
 }

@@ -8,9 +8,7 @@
 using namespace gatefold;
 using namespace gatefold::support;
 
-TEST_CASE(
-    "ScheduledRestart (1): μ_t = r/(r + 3), r = (t − 1) mod 3, restarts after layers 3 and 6, in loops over seven "
-    "layers") {
+TEST_CASE("ScheduledRestart (1): restarts after layers 3 and 6 equal loops") {
   Cpu::Context ctx(1);
   const double mu[] = {0, 1. / 4, 2. / 5, 0, 1. / 4, 2. / 5, 0};
   Numbers momentum(12, 0);
@@ -24,7 +22,7 @@ TEST_CASE(
   CHECK(difference(values(p.carry), momentum) <= 1e-14);
 }
 
-TEST_CASE("ScheduledRestart (1): another period, and another origin of t") {
+TEST_CASE("ScheduledRestart (1): other periods and other origins of t") {
   const update::RestartingMu two{.period = 2, .offset = 0};
   CHECK(two.mu(1) == 0.25);
   CHECK(two.mu(2) == 0);
@@ -37,7 +35,7 @@ TEST_CASE("ScheduledRestart (1): another period, and another origin of t") {
   for (Index t = 1; t <= 4; ++t) CHECK(printed.mu(t) == mu[t - 1]);
 }
 
-TEST_CASE("ScheduledRestart: options outside their range say so before anything is written") {
+TEST_CASE("ScheduledRestart: options outside their range throw before any write") {
   Cpu::Context ctx(1);
   const auto says = [&](const update::RestartingMu& schedule) {
     auto p = pass<double>(ctx, Stack{Residual{update::ScheduledRestart{.schedule = schedule}, Swirl{}}, 7}, 3);
@@ -49,7 +47,7 @@ TEST_CASE("ScheduledRestart: options outside their range say so before anything 
   CHECK(says({.offset = -2}) == "ScheduledRestart: offset: expected at least -1, got -2");
 }
 
-TEST_CASE("ScheduledRestart: gradients and promises through four layers") {
+TEST_CASE("ScheduledRestart: gradients and conformance through four layers") {
   keeps_its_promises(update::ScheduledRestart{},
                      {.gradients = {.zero = {"carry.p"}}, .items_are_independent = true});  // μ_1 = 0
   keeps_its_promises(update::ScheduledRestart{.schedule = {.period = 4, .offset = 1}, .gamma = 0.5});

@@ -12,7 +12,7 @@
 using namespace gatefold;
 using namespace gatefold::support;
 
-TEST_CASE("SharpnessAware (1): z = x − ρ u/‖u‖, y = x + γ u(z), the norm each item's, in loops over four layers") {
+TEST_CASE("SharpnessAware (1): with norms per item it equals loops") {
   Cpu::Context ctx(1);
   follow(ctx, update::SharpnessAware{.rho = 0.4, .gamma = 0.8}, [](int, const Numbers& x, const Evaluate& evaluate) {
     const Numbers u = evaluate(x);
@@ -26,7 +26,7 @@ TEST_CASE("SharpnessAware (1): z = x − ρ u/‖u‖, y = x + γ u(z), the norm
   });
 }
 
-TEST_CASE("SharpnessAware (1): the norm of the whole batch") {
+TEST_CASE("SharpnessAware (1): the norm can cover the whole batch") {
   Cpu::Context ctx(1);
   const update::SharpnessAware rule{.rho = 0.7, .norm = update::Norm::batch};
   follow(ctx, rule, [](int, const Numbers& x, const Evaluate& evaluate) {
@@ -37,8 +37,7 @@ TEST_CASE("SharpnessAware (1): the norm of the whole batch") {
   });
 }
 
-TEST_CASE_TEMPLATE("SharpnessAware: u(x) = 0 gives finite outputs and gradients, for an item or for all", T, float,
-                   double) {
+TEST_CASE_TEMPLATE("SharpnessAware: u(x) = 0 gives finite outputs and gradients", T, float, double) {
   Cpu::Context ctx(1);
   for (const update::Norm norm : {update::Norm::item, update::Norm::batch}) {
     auto p = pass<T>(ctx, Stack{Residual{update::SharpnessAware{.norm = norm}, Swirl{}}, 2}, 3);
@@ -55,7 +54,7 @@ TEST_CASE_TEMPLATE("SharpnessAware: u(x) = 0 gives finite outputs and gradients,
   }
 }
 
-TEST_CASE("SharpnessAware (1): directions of lengths whose squares a float does not hold") {
+TEST_CASE("SharpnessAware (1): works if squared lengths underflow or overflow") {
   Cpu::Context ctx(1);
   for (const update::Norm norm : {update::Norm::item, update::Norm::batch})
     for (const float length : {1e-23f, 1e20f}) {
@@ -84,8 +83,7 @@ TEST_CASE("SharpnessAware (1): directions of lengths whose squares a float does 
     }
 }
 
-TEST_CASE_TEMPLATE("SharpnessAware (1): a direction too short to have a length is none, and no NaN comes back", T,
-                   float, double) {
+TEST_CASE_TEMPLATE("SharpnessAware (1): too short directions are ignored, without NaN", T, float, double) {
   Cpu::Context ctx(1);
   const double least = sizeof(T) == 4 ? 1.17549435e-38 : 1.4916681462400413e-154;  // of T, of squares in double
   for (const update::Norm norm : {update::Norm::item, update::Norm::batch})
@@ -116,7 +114,7 @@ TEST_CASE_TEMPLATE("SharpnessAware (1): a direction too short to have a length i
     }
 }
 
-TEST_CASE("SharpnessAware: a rho below 0 says so before anything is written") {
+TEST_CASE("SharpnessAware: a negative rho throws before any write") {
   Cpu::Context ctx(1);
   auto p = pass<double>(ctx, Stack{Residual{update::SharpnessAware{.rho = -1}, Swirl{}}, 2}, 3);
   CHECK(message_of([&] { p.forward(); }) == "SharpnessAware: rho: expected at least 0, got -1");
@@ -125,7 +123,7 @@ TEST_CASE("SharpnessAware: a rho below 0 says so before anything is written") {
   CHECK(message_of([&] { nan.forward(); }) == "SharpnessAware: gamma: expected a finite number, got nan");
 }
 
-TEST_CASE("SharpnessAware: gradients and promises through four layers, with either norm") {
+TEST_CASE("SharpnessAware: gradients and conformance with either norm") {
   keeps_its_promises(update::SharpnessAware{.rho = 0.3, .gamma = 0.8});
   keeps_its_promises(update::SharpnessAware{.rho = 0.5, .norm = update::Norm::batch}, {});
 }

@@ -7,7 +7,7 @@
 using namespace gatefold;
 using namespace gatefold::support;
 
-TEST_CASE("TimeVarying (1): μ_t = (t − 1) / (t + 2), in loops over four layers") {
+TEST_CASE("TimeVarying (1): equals loops over four layers") {
   Cpu::Context ctx(1);
   const double mu[] = {0, 1. / 4, 2. / 5, 3. / 6};
   Numbers momentum(12, 0);
@@ -18,7 +18,7 @@ TEST_CASE("TimeVarying (1): μ_t = (t − 1) / (t + 2), in loops over four layer
   CHECK(difference(values(p.carry), momentum) <= 1e-14);
 }
 
-TEST_CASE("TimeVarying: a carry of another batch says so") {
+TEST_CASE("TimeVarying: a carry of another batch throws") {
   Cpu::Context ctx(1);
   auto p = pass<double>(ctx, Stack{Residual{update::TimeVarying{}, Swirl{}}, 4}, 3);
   p.carry.p.resize(2, 4);
@@ -26,11 +26,11 @@ TEST_CASE("TimeVarying: a carry of another batch says so") {
   CHECK(p.untouched());
 }
 
-TEST_CASE("TimeVarying: gradients and promises through four layers; the first forgets what the carry was") {
+TEST_CASE("TimeVarying: gradients and conformance; layer one ignores the carry") {
   keeps_its_promises(update::TimeVarying{}, {.gradients = {.zero = {"carry.p"}}, .items_are_independent = true});
 }
 
-TEST_CASE("ScheduledMomentum: coefficients that are no numbers say so before anything is written") {
+TEST_CASE("ScheduledMomentum: NaN or infinite coefficients throw") {
   CHECK(refusal(update::TimeVarying{.gamma = quiet_nan}) ==
         "ScheduledMomentum: gamma: expected a finite number, got nan");
 }

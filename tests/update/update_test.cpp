@@ -91,7 +91,7 @@ auto mixture() {
 
 }  // namespace
 
-TEST_CASE("UpdateRule: the concept accepts rules and nothing else, not the optimizer of the same name") {
+TEST_CASE("UpdateRule: the concept accepts only update rules") {
   CHECK(detail_::policy::UpdateRule<update::Plain, float, Cpu>);
   CHECK(detail_::policy::UpdateRule<update::HeavyBall, double, Cpu>);
   CHECK(detail_::policy::UpdateRule<LearnedStep, double, Cpu>);
@@ -102,7 +102,7 @@ TEST_CASE("UpdateRule: the concept accepts rules and nothing else, not the optim
   CHECK(requires { typename optim::AdamW::IsOptimizer; });
 }
 
-TEST_CASE("UpdateRule: one of your own, with a parameter, works in a layer and in a stack") {
+TEST_CASE("UpdateRule: a user-defined rule with parameters works in stacks") {
   Cpu::Context ctx(1);
   auto own = pass<double>(ctx, Residual{LearnedStep{}, mixture()}, 5);
   auto plain = pass<double>(ctx, Residual{update::Plain{}, mixture()}, 5);
@@ -117,7 +117,7 @@ TEST_CASE("UpdateRule: one of your own, with a parameter, works in a layer and i
   CHECK_MESSAGE(stack, stack.str());
 }
 
-TEST_CASE_TEMPLATE("every rule: infer gives the y and the carry of forward, bit for bit", T, float, double) {
+TEST_CASE_TEMPLATE("every rule: infer returns y and carry of forward", T, float, double) {
   Cpu::Context ctx(2);
   CHECK(infers_the_same<T>(ctx, update::Plain{}));
   CHECK(infers_the_same<T>(ctx, update::HeavyBall{}));
@@ -138,7 +138,7 @@ TEST_CASE_TEMPLATE("every rule: infer gives the y and the carry of forward, bit 
   CHECK(infers_the_same<T>(ctx, LearnedStep{}));
 }
 
-TEST_CASE("Evaluation: u, then the step, where there is one") {
+TEST_CASE("Evaluation: computes u, then runs the step") {
   Cpu::Context ctx(1);
   const auto x = uniform_tensor<double>(ctx, Seed{1}, 1, 3, 4);
   auto u = constant_tensor<double>(ctx, 0, 3, 4);

@@ -11,7 +11,7 @@ using namespace gatefold;
 using namespace gatefold::support;
 using update::ZeroOrderHold;
 
-TEST_CASE("ZeroOrderHold (1), (2): in loops over four layers that learned unlike numbers") {
+TEST_CASE("ZeroOrderHold (1), (2): equals loops with learned values") {
   Cpu::Context ctx(1);
   auto p = pass<double>(ctx, Stack{Residual{ZeroOrderHold{}, Swirl{}}, 4}, 3);
   const double s[] = {0.3, -1, 2, -0.2}, mu[] = {-0.4, 0.2, -1.5, 0.01};
@@ -34,7 +34,7 @@ TEST_CASE("ZeroOrderHold (1), (2): in loops over four layers that learned unlike
   CHECK(difference(values(p.carry), momentum) <= 1e-13);
 }
 
-TEST_CASE("ZeroOrderHold (2): begins with the options μ_t = mu and Δ = delta") {
+TEST_CASE("ZeroOrderHold (2): starts with mu and delta of the options") {
   Cpu::Context ctx(1);
   auto p = pass<double>(ctx, Residual{ZeroOrderHold{.mu = 0.3, .delta = 2}, Swirl{}}, 3);
   p.forward();
@@ -42,8 +42,7 @@ TEST_CASE("ZeroOrderHold (2): begins with the options μ_t = mu and Δ = delta")
   CHECK(p.saved.rule.held(1) == doctest::Approx(2 * (0.3 - 1) / std::log(0.3)).epsilon(1e-14));
 }
 
-TEST_CASE_TEMPLATE("ZeroOrderHold (2): (e^z − 1)/z and its slope have full precision at and near z = 0", T, float,
-                   double) {
+TEST_CASE_TEMPLATE("ZeroOrderHold (2): (e^z − 1)/z is precise near 0", T, float, double) {
   const double epsilon = 8 * std::numeric_limits<T>::epsilon();
   CHECK(functor::held(T(0)) == 1);
   CHECK(functor::held_slope(T(0)) == T(0.5));
@@ -66,7 +65,7 @@ TEST_CASE_TEMPLATE("ZeroOrderHold (2): (e^z − 1)/z and its slope have full pre
     }
 }
 
-TEST_CASE("ZeroOrderHold: what does not fit says so before anything is written") {
+TEST_CASE("ZeroOrderHold: wrong options or shapes throw before any write") {
   Cpu::Context ctx(1);
   auto p = pass<double>(ctx, Stack{Residual{ZeroOrderHold{}, Swirl{}}, 2}, 3);
   p.params.layers[1].rule.step.resize(2);
@@ -83,7 +82,7 @@ TEST_CASE("ZeroOrderHold: what does not fit says so before anything is written")
         "ZeroOrderHold.init: mu: expected a finite number, got inf");
 }
 
-TEST_CASE("ZeroOrderHold: gradients, those of what it learns among them, and promises through four layers") {
+TEST_CASE("ZeroOrderHold: gradients and conformance, including learned values") {
   keeps_its_promises(ZeroOrderHold{.mu = 0.4, .delta = 1.7});
   keeps_its_promises(ZeroOrderHold{.mu = 1});  // Δ μ = 0
 }

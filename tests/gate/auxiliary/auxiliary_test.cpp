@@ -159,7 +159,7 @@ auto balanced(Index k = 2, bool per_pick = false) {
 
 }  // namespace
 
-TEST_CASE("Balance (1): equals loops, per item and per pick, with and without padding") {
+TEST_CASE("Balance (1): equals loops, per item and per pick") {
   for (const bool per_pick : {false, true})
     for (const auto& mask : {std::vector<double>{}, std::vector<double>{1, 0, 1, 1, 0, 1}}) {
       auto o = random_outcome(mask);
@@ -168,7 +168,7 @@ TEST_CASE("Balance (1): equals loops, per item and per pick, with and without pa
     }
 }
 
-TEST_CASE("Balance: at perfect balance the loss is the weight, and 1/K of it per pick") {
+TEST_CASE("Balance: perfect balance gives the weight, or weight / K") {
   for (const Index k : {1, 2}) {
     Cpu::Context ctx(1);
     std::vector<Index> picks;
@@ -180,7 +180,7 @@ TEST_CASE("Balance: at perfect balance the loss is the weight, and 1/K of it per
   }
 }
 
-TEST_CASE("Balance: all items on one expert costs E times perfect balance") {
+TEST_CASE("Balance: one used expert costs E times perfect balance") {
   Cpu::Context ctx(1);
   auto q = constant_tensor<double>(ctx, 0, 6, 4);
   for (Index n = 0; n < 6; ++n) q(n, 2) = 1;
@@ -204,14 +204,14 @@ TEST_CASE("ZLoss: large logits do not overflow") {
   CHECK(dz(0, 1) == 1);
 }
 
-TEST_CASE("ZLoss: the adjoint of logits that have much in common is that of 2 λ softmax z") {
+TEST_CASE("ZLoss: logits with a large common part keep their gradient") {
   auto o = random_outcome();
   for (Index i = 0; i < o.logits.size(); ++i) o.logits.data()[i] = 1e15;  // beside it log 4 has one digit
   const auto [dz, dq] = o.gradients(ZLoss{.weight = 1});
   for (Index i = 0; i < dz.size(); ++i) CHECK(dz.data()[i] == doctest::Approx(2e15 / 6 / 4).epsilon(1e-12));
 }
 
-TEST_CASE("auxiliary losses: gradients against finite differences, and they are added") {
+TEST_CASE("auxiliary losses: gradients equal finite differences and are added") {
   const auto agrees = [](auto loss, bool of_logits) {
     for (const auto& mask : {std::vector<double>{}, std::vector<double>{1, 0, 1, 1, 0, 1}}) {
       auto o = random_outcome(mask);
@@ -235,7 +235,7 @@ TEST_CASE("auxiliary losses: gradients against finite differences, and they are 
   agrees(ZLoss{.weight = 2}, true);
 }
 
-TEST_CASE("auxiliary losses: padding counts nowhere, whatever stands in it (transformers #28255, pytorch #193633)") {
+TEST_CASE("auxiliary losses: padding does not count (transformers #28255, pytorch #193633)") {
   // The same items, with padding of three kinds among them.
   const std::vector<double> mask{1, 0, 1, 1, 0, 1};
   auto with_padding = [&](double q, double z, Index pick) {
@@ -283,7 +283,7 @@ TEST_CASE("auxiliary losses: padding counts nowhere, whatever stands in it (tran
   check_loss(ZLoss{.weight = 1});
 }
 
-TEST_CASE("auxiliary losses: nothing but padding, or no items, costs 0 and gives no gradient") {
+TEST_CASE("auxiliary losses: only padding, or no items, gives 0") {
   const auto is_zero = [](Outcome o) {
     for (const double v : {o.value(Balance{}), o.value(Balance::reference()), o.value(ZLoss{})}) CHECK(v == 0);
     for (const auto& d : {o.gradients(Balance{}), o.gradients(ZLoss{})})
@@ -312,7 +312,7 @@ TEST_CASE("auxiliary losses: gradients through the gate") {
   CHECK_MESSAGE(dense, dense.str());
 }
 
-TEST_CASE("auxiliary losses: counted once under a rule that evaluates twice") {
+TEST_CASE("auxiliary losses: count once under a rule that evaluates twice") {
   Cpu::Context ctx(1);
   auto once = pass<double>(ctx, Residual{update::Plain{}, balanced()}, 7);
   auto twice = pass<double>(ctx, Residual{Heun{}, balanced()}, 7);
@@ -333,7 +333,7 @@ TEST_CASE("auxiliary losses: counted once under a rule that evaluates twice") {
   CHECK_MESSAGE(report, report.str());
 }
 
-TEST_CASE("auxiliary losses: every layer of a stack has its own, and their sum is the loss of the stack") {
+TEST_CASE("auxiliary losses: a stack sums the losses of its layers") {
   Cpu::Context ctx(1);
   auto p = pass<double>(ctx, Stack{Residual{update::Plain{}, balanced()}, 3}, 7);
   p.forward();
@@ -353,7 +353,7 @@ TEST_CASE("auxiliary losses: every layer of a stack has its own, and their sum i
   CHECK_MESSAGE(report, report.str());
 }
 
-TEST_CASE("Balance (1): P is summed in double: a million items in float") {
+TEST_CASE("Balance (1): sums P in double for a million items") {
   Cpu::Context ctx(1);
   const Index items = Index(1) << 20;
   auto q = constant_tensor<float>(ctx, 0.1, items, 2);

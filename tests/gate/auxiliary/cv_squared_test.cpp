@@ -33,7 +33,7 @@ double naive(const std::vector<double>& v, const CvSquared& cv) {
 
 }  // namespace
 
-TEST_CASE("CvSquared (1): both forms, in loops, with slopes against finite differences") {
+TEST_CASE("CvSquared (1): both forms equal loops, slopes equal finite differences") {
   const std::vector<double> v{0.3, 2, 1.1, 0.2, 0.7};
   for (const auto& cv :
        {CvSquared{}, CvSquared::shazeer(), CvSquared::fastmoe(), CvSquared{.ddof = 1, .epsilon = 0.5}}) {
@@ -49,14 +49,14 @@ TEST_CASE("CvSquared (1): both forms, in loops, with slopes against finite diffe
   }
 }
 
-TEST_CASE("CvSquared: 0 at balance, E − 1 where one expert has everything") {
+TEST_CASE("CvSquared: 0 at balance, E − 1 for one expert") {
   CHECK(run({2, 2, 2, 2}, {}).value == 0);
   CHECK(run({0, 6, 0, 0}, {}).value == doctest::Approx(3).epsilon(1e-15));
   CHECK(run({0, 6, 0, 0}, CvSquared::shazeer()).value == doctest::Approx(3).epsilon(1e-10));
   CHECK(run({0, 6, 0, 0}, CvSquared::fastmoe()).value == doctest::Approx(4).epsilon(1e-10));
 }
 
-TEST_CASE("CvSquared: one expert, or nothing at all, gives 0 and no slope; NaN shows") {
+TEST_CASE("CvSquared: one expert or no items gives 0; NaN propagates") {
   for (const auto& cv : {CvSquared{}, CvSquared::shazeer(), CvSquared::fastmoe()}) {
     CHECK(run({3}, cv).value == 0);
     CHECK(run({3}, cv).slope[0] == 0);
@@ -67,7 +67,7 @@ TEST_CASE("CvSquared: one expert, or nothing at all, gives 0 and no slope; NaN s
   }
 }
 
-TEST_CASE("CvSquared: options that do not fit say so") {
+TEST_CASE("CvSquared: wrong options throw") {
   const auto said = [](const CvSquared& cv) {
     try {
       cv.validate("Load");

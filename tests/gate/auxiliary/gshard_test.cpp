@@ -50,7 +50,7 @@ struct Unaware : ExpertChoice {
 
 }  // namespace
 
-TEST_CASE("GShard: says what it needs of a selection") {
+TEST_CASE("GShard: a selection without picks by item throws") {
   CHECK(GShard::needs_picks_by_item);
   CHECK_FALSE(ExpertChoice::picks_by_item);
   using Wrong = ComposedGate<LinearScores, Independent, Unaware, GShard>;
@@ -60,7 +60,7 @@ TEST_CASE("GShard: says what it needs of a selection") {
                      "picks_by_item = false`), got ") != std::string::npos);
 }
 
-TEST_CASE("GShard (1): equals loops for any K, with padding and with dropped picks") {
+TEST_CASE("GShard (1): equals loops with padding and dropped picks") {
   for (const Index k : {1, 2, 3})
     for (const double factor : {infinity, 0.5})
       for (const auto& valid : {View<const double, 1, Cpu>{}, View<const double, 1, Cpu>(mask)}) {
@@ -70,7 +70,7 @@ TEST_CASE("GShard (1): equals loops for any K, with padding and with dropped pic
       }
 }
 
-TEST_CASE("GShard, Balance: what the gate chose counts, dropped or not") {
+TEST_CASE("GShard, Balance: dropped picks count too") {
   const auto roomy = alone(2), tight = alone(2, 0.5);
   REQUIRE(tight.plan.offsets(3) < roomy.plan.offsets(3));
   CHECK(tight.saved.auxiliary(0) == roomy.saved.auxiliary(0));
@@ -86,7 +86,7 @@ TEST_CASE("GShard: gradients through the gate, with and without padding") {
   }
 }
 
-TEST_CASE("GShard: the weight at perfect balance; 0 for no items and for nothing but padding") {
+TEST_CASE("GShard: perfect balance gives the weight; no items give 0") {
   Cpu::Context ctx(1);
   const auto q = constant_tensor<double>(ctx, 0.25, 8, 4);
   SparsePlan<double, Cpu> plan;

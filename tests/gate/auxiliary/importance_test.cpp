@@ -36,7 +36,7 @@ double importance(const GateAlone<Gate>& a, const Importance& loss) {
 
 }  // namespace
 
-TEST_CASE("Importance (1): equals loops in both forms, with and without padding") {
+TEST_CASE("Importance (1): both forms equal loops, with and without padding") {
   CHECK(Importance{}.weight == 0.005);
   for (const auto& loss : {Importance{.weight = 3}, Importance::shazeer({.weight = 3})})
     for (const auto& valid : {View<const double, 1, Cpu>{}, View<const double, 1, Cpu>(mask)}) {
@@ -56,7 +56,7 @@ TEST_CASE("Importance: gradients through the gate, with and without padding") {
     }
 }
 
-TEST_CASE("Importance: 0 at equal logits, for no items and for nothing but padding") {
+TEST_CASE("Importance: 0 at equal logits and without items") {
   auto equal = alone({}, 5);
   set_zero(equal.ctx, equal.params);
   equal.forward();
@@ -69,7 +69,7 @@ TEST_CASE("Importance: 0 at equal logits, for no items and for nothing but paddi
   for (const double g : values(a.grads)) CHECK(g == 0);
 }
 
-TEST_CASE("Importance: padding counts nowhere, whatever stands in it") {
+TEST_CASE("Importance: padding does not count") {
   auto a = alone({.weight = 3}, 7, mask);
   const double before = a.saved.auxiliary(0);
   for (const Index n : {1, 4})
@@ -78,7 +78,7 @@ TEST_CASE("Importance: padding counts nowhere, whatever stands in it") {
   CHECK(a.saved.auxiliary(0) == before);
 }
 
-TEST_CASE("Importance: v is summed in double: a million items in float") {
+TEST_CASE("Importance: sums v in double for a million items") {
   Cpu::Context ctx(1);
   const Index items = Index(1) << 20;
   auto q = constant_tensor<float>(ctx, 0.1, items, 2);
@@ -89,7 +89,7 @@ TEST_CASE("Importance: v is summed in double: a million items in float") {
   CHECK(value(0) == rounded<float>(0.64));
 }
 
-TEST_CASE("Importance: options that do not fit say so") {
+TEST_CASE("Importance: wrong options throw") {
   CHECK(Importance::shazeer().cv.ddof == 0);
   CHECK(Importance::shazeer().cv.epsilon == 1e-10);
   CHECK(message_of([] { Importance{.cv = {.ddof = -1}}.validate(3); }) ==

@@ -66,7 +66,7 @@ double smooth_load(const GateAlone<Gate>& a, const Case& c, const Load& loss) {
 
 }  // namespace
 
-TEST_CASE("Load (1), (2): equals loops for any K, learned and fixed noise, with and without padding") {
+TEST_CASE("Load (1), (2): equals loops with learned and fixed noise") {
   CHECK(Load{}.weight == 0.005);
   for (const Index k : {1, 2, 3, 4})
     for (const bool learned : {false, true})
@@ -82,7 +82,7 @@ TEST_CASE("Load (1), (2): equals loops for any K, learned and fixed noise, with 
         }
 }
 
-TEST_CASE("Load: gradients through rank, deviation and threshold, with Importance beside it") {
+TEST_CASE("Load: gradients of rank, deviation and threshold, with Importance") {
   for (const Index k : {1, 2, 4})
     for (const bool learned : {false, true})
       for (const bool excluding : {false, true}) {
@@ -97,7 +97,7 @@ TEST_CASE("Load: gradients through rank, deviation and threshold, with Importanc
       }
 }
 
-TEST_CASE("Load: K = E leaves nobody out: (2) is 0 without gradient") {
+TEST_CASE("Load: with K = E loss (2) has no gradient") {
   const Case c{4, true, true};
   auto a = alone(c);
   a.gate.auxiliary = {Importance{.weight = 0}, load(c)};
@@ -108,7 +108,7 @@ TEST_CASE("Load: K = E leaves nobody out: (2) is 0 without gradient") {
   for (const double g : values(a.grads)) CHECK(g == 0);
 }
 
-TEST_CASE("Load: 0 without gradient where no noise was drawn, and for no items") {
+TEST_CASE("Load: without noise or items the loss is 0") {
   const auto quiet = alone({}, 7, {}, {});
   CHECK(quiet.saved.auxiliary(1) == 0);
   CHECK(quiet.saved.auxiliary(0) > 0);
@@ -118,7 +118,7 @@ TEST_CASE("Load: 0 without gradient where no noise was drawn, and for no items")
   CHECK(alone({}, 0).saved.auxiliary(1) == 0);
 }
 
-TEST_CASE("Load: a deviation that underflows to 0, in float: Φ by the sign, finite and without slope") {
+TEST_CASE("Load: deviation 0 gives a finite Φ without slope") {
   using FloatGate = ComposedGate<LinearScores, Independent, NoisyTopK<>, Load>;
   for (const double step : {-60.0, -95.0, -103.0, -120.0})  // 1e-26 … subnormal … 0
     for (const auto& loss : {Load{.weight = 1}, Load::shazeer({.weight = 1})}) {
@@ -143,7 +143,7 @@ TEST_CASE("Load: a deviation that underflows to 0, in float: Φ by the sign, fin
     }
 }
 
-TEST_CASE("Load: equal ranks at a deviation of 0 are at the threshold: 1/2, and no slope") {
+TEST_CASE("Load: equal ranks at deviation 0 give 1/2 without slope") {
   Cpu::Context ctx(1);
   const auto rank = matrix<float>({{1, 1, 0}, {1, 1, 0}}),
              deviation = matrix<float>({{0, 0, 0}, {1e-40, 1e-40, 1e-40}});
@@ -162,7 +162,7 @@ TEST_CASE("Load: equal ranks at a deviation of 0 are at the threshold: 1/2, and 
   for (const double g : values(drank, dvalue, ddeviation)) CHECK(g == 0);
 }
 
-TEST_CASE("Load: v is summed in double: a million items in float") {
+TEST_CASE("Load: sums v in double for a million items") {
   Cpu::Context ctx(1);
   const Index items = Index(1) << 20;
   const auto rank = constant_tensor<float>(ctx, 0, items, 2), value = constant_tensor<float>(ctx, 0.3, items, 2);
@@ -178,7 +178,7 @@ TEST_CASE("Load: v is summed in double: a million items in float") {
   CHECK(loss(0) == rounded<float>((a - b) * (a - b) / ((a + b) * (a + b))));
 }
 
-TEST_CASE("Load: options that do not fit say so before anything is written; what it needs of a selection") {
+TEST_CASE("Load: wrong options or selections throw before any write") {
   CHECK(message_of([] { Load{.cv = {.epsilon = -1}}.validate(3); }) == "Load: cv.epsilon: expected at least 0, got -1");
   CHECK(message_of([] { Load{}.validate(3); }) == "no ArgumentError");
   CHECK(Load::needs_noise);
@@ -187,7 +187,7 @@ TEST_CASE("Load: options that do not fit say so before anything is written; what
   CHECK(Load::shazeer().cv.epsilon == 1e-10);
 }
 
-TEST_CASE("Load: one expert; equal logits give ties to the lower expert and a finite loss") {
+TEST_CASE("Load: one expert, or equal logits, gives a finite loss") {
   CHECK(alone({.k = 1, .excluding = true, .experts = 1}).saved.auxiliary(1) == 0);
   CHECK(alone({.k = 1, .experts = 1}).saved.auxiliary(1) == 0);
   Cpu::Context ctx(1);

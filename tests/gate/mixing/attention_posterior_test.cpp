@@ -170,9 +170,7 @@ struct Alone {
 
 }  // namespace
 
-TEST_CASE(
-    "AttentionPosterior (1)-(3): the stable form equals the direct form, rows of q sum to 1, for every choice of "
-    "head") {
+TEST_CASE("AttentionPosterior (1)-(3): the stable form equals the direct form") {
   for (const FollowedHead head : all_choices)
     for (const bool causal : {false, true})
       for (const bool mean : {false, true}) {
@@ -198,9 +196,7 @@ TEST_CASE(
       }
 }
 
-TEST_CASE(
-    "AttentionPosterior: rank is exact where q lies between the smallest number and where a sum of such is exact, and "
-    "beside") {
+TEST_CASE("AttentionPosterior: rank is exact if q almost underflows") {
   Index between = 0;
   for (double level = -716; level < -664; level += 0.75) {
     Alone a({.sigma = 0.8, .head = FollowedHead::every}, false, 2, 10, 5);
@@ -219,7 +215,7 @@ TEST_CASE(
   CHECK(between > 300);
 }
 
-TEST_CASE("AttentionPosterior: padding of the attention and of the gate, each with a mask of its own") {
+TEST_CASE("AttentionPosterior: attention and gate may have different masks") {
   for (const FollowedHead head : all_choices)
     for (const bool causal : {false, true}) {
       CAPTURE(static_cast<int>(head));
@@ -235,10 +231,7 @@ TEST_CASE("AttentionPosterior: padding of the attention and of the gate, each wi
     }
 }
 
-TEST_CASE(
-    "AttentionPosterior in a Block: padding of the attention and of the gate, each with a mask of its own, equal "
-    "loops" *
-    doctest::skip(support::slow_build)) {
+TEST_CASE("AttentionPosterior: different masks in a Block equal loops" * doctest::skip(support::slow_build)) {
   Cpu::Context ctx(1);
   const std::vector<double> of_attention{1, 1, 0, 1, 1, 0, 1, 1, 1, 1, 0, 1},
       of_gate{1, 0, 1, 1, 1, 1, 0, 1, 1, 1, 0, 1};
@@ -305,7 +298,7 @@ TEST_CASE("AttentionPosterior (3): equals the direct form across block borders")
   }
 }
 
-TEST_CASE("AttentionPosterior: the head followed across block borders has the lowest mean entropy so far") {
+TEST_CASE("AttentionPosterior: follows the head of lowest mean entropy so far") {
   Alone a({.head = FollowedHead::lowest_entropy}, true, 4, 300, 300);
   a.forward();
   for (const Index i : {0, 1, 60, 128, 255, 256, 299}) {
@@ -317,8 +310,7 @@ TEST_CASE("AttentionPosterior: the head followed across block borders has the lo
   CHECK(followed.size() > 1);
 }
 
-TEST_CASE("AttentionPosterior: a trace that does not know its entropies gives the same" *
-          doctest::skip(support::slow_build)) {
+TEST_CASE("AttentionPosterior: computes entropies if the trace has no entropies" * doctest::skip(support::slow_build)) {
   std::set<Index> followed;
   for (const bool causal : {false, true})
     for (const Index length : {6, 600}) {
@@ -335,8 +327,7 @@ TEST_CASE("AttentionPosterior: a trace that does not know its entropies gives th
   CHECK(followed.size() > 1);
 }
 
-TEST_CASE("AttentionPosterior: the same bits on 1, 2, 3, 8 threads, across block borders" *
-          doctest::skip(support::slow_build)) {
+TEST_CASE("AttentionPosterior: the number of threads changes no bit" * doctest::skip(support::slow_build)) {
   for (const FollowedHead head : all_choices) {
     std::vector<double> first;
     for (const int threads : {1, 2, 3, 8}) {
@@ -352,7 +343,7 @@ TEST_CASE("AttentionPosterior: the same bits on 1, 2, 3, 8 threads, across block
   }
 }
 
-TEST_CASE("AttentionPosterior: the head of lowest mean entropy differs between sequences; ties go to the lower head") {
+TEST_CASE("AttentionPosterior: each sequence follows its own head; ties go lower") {
   Alone a({.head = FollowedHead::lowest_entropy_of_sequence}, true, 4, 40, 5);
   a.forward();
   bool several = false;
@@ -366,7 +357,7 @@ TEST_CASE("AttentionPosterior: the head of lowest mean entropy differs between s
   for (Index i = 0; i < 40; ++i) CHECK(a.saved.head(i) == 0);
 }
 
-TEST_CASE("AttentionPosterior: sigma to infinity gives the attention itself, sigma to 0 the token of nearest m") {
+TEST_CASE("AttentionPosterior: limits of sigma: the attention, or the nearest token") {
   for (const bool causal : {false, true}) {
     Alone wide({.sigma = 1e7, .head = FollowedHead::lowest_entropy_of_sequence}, causal, 2, 12, 6);
     Alone narrow({.sigma = 1e-3, .head = FollowedHead::lowest_entropy_of_sequence}, causal, 2, 12, 6);
@@ -385,7 +376,7 @@ TEST_CASE("AttentionPosterior: sigma to infinity gives the attention itself, sig
   }
 }
 
-TEST_CASE("AttentionPosterior: with one head the exact posterior is the posterior of that head") {
+TEST_CASE("AttentionPosterior: with one head, exact equals that head's posterior") {
   for (const bool causal : {false, true}) {
     Alone one({.head = FollowedHead::lowest_entropy_of_sequence}, causal, 1, 12, 6),
         every({.head = FollowedHead::every}, causal, 1, 12, 6);
@@ -395,7 +386,7 @@ TEST_CASE("AttentionPosterior: with one head the exact posterior is the posterio
   }
 }
 
-TEST_CASE("AttentionPosterior, paper 002 (17): H(p_i) <= sum_j s_ij H(r_j) + H(s_i), also with J_i") {
+TEST_CASE("AttentionPosterior, paper 002 (17): the entropy bound holds") {
   for (const bool confident : {false, true}) {
     Alone a({.head = FollowedHead::lowest_entropy_of_sequence, .only_confident = confident}, false, 2, 20, 10);
     a.forward();
@@ -410,7 +401,7 @@ TEST_CASE("AttentionPosterior, paper 002 (17): H(p_i) <= sum_j s_ij H(r_j) + H(s
   }
 }
 
-TEST_CASE("AttentionPosterior: a later token never changes a bit of an earlier token's output, experts included") {
+TEST_CASE("AttentionPosterior: a later token changes no earlier output") {
   Cpu::Context ctx(2);
   for (const FollowedHead head : {FollowedHead::lowest_entropy, FollowedHead::every}) {
     auto a = pass<float>(ctx, block({.head = head}, true), 2 * 20),
@@ -429,7 +420,7 @@ TEST_CASE("AttentionPosterior: a later token never changes a bit of an earlier t
   }
 }
 
-TEST_CASE("AttentionPosterior: what attention took for padding is padding for the gate as well") {
+TEST_CASE("AttentionPosterior: padding of the attention is padding of the gate") {
   Cpu::Context ctx(1);
   const std::vector<double> mask{1, 1, 0, 1, 0, 1};
   auto zeros = pass<double>(ctx, block({}, false), 6), changed = pass<double>(ctx, block({}, false), 6);
@@ -528,7 +519,7 @@ struct Windowed {
 
 }  // namespace
 
-TEST_CASE("AttentionPosterior (1)-(3): of attention to a window, with and without keys of places, equal loops") {
+TEST_CASE("AttentionPosterior (1)-(3): equals loops for attention to a window") {
   for (const FollowedHead head : all_choices)
     for (const bool itself : {true, false})
       for (const bool places : {true, false})
@@ -544,7 +535,7 @@ TEST_CASE("AttentionPosterior (1)-(3): of attention to a window, with and withou
         }
 }
 
-TEST_CASE("AttentionPosterior: of attention to a window, the adjoint of every input is that of finite differences") {
+TEST_CASE("AttentionPosterior: gradients equal finite differences for attention to a window") {
   for (const FollowedHead head : all_choices)
     for (const bool itself : {true, false})
       for (const bool confident : {true, false}) {
@@ -579,7 +570,7 @@ TEST_CASE("AttentionPosterior: of attention to a window, the adjoint of every in
       }
 }
 
-TEST_CASE("AttentionPosterior: what does not fit says so") {
+TEST_CASE("AttentionPosterior: wrong options and shapes throw") {
   Alone a({.sigma = 0}, true, 2, 6, 3);
   CHECK(message_of([&] { a.forward(); }) == "AttentionPosterior: sigma: expected more than 0, got 0");
   a.mixing.sigma = 1;
@@ -610,7 +601,7 @@ TEST_CASE("AttentionPosterior: what does not fit says so") {
         "not tell, got none");
 }
 
-TEST_CASE("AttentionPosterior: gradients and promises, the attention's included") {
+TEST_CASE("AttentionPosterior: gradients and conformance, including the attention") {
   for (const FollowedHead head : all_choices)
     for (const bool causal : {false, true}) {
       CAPTURE(static_cast<int>(head));

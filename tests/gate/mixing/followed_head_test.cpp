@@ -66,7 +66,7 @@ struct Given {
 
 }  // namespace
 
-TEST_CASE("attention_entropies: those of the rows of A, written out; of a lone key exactly 0") {
+TEST_CASE("attention_entropies: equals the entropy of each row of A") {
   for (const bool causal : {true, false})
     for (const bool padded : {true, false}) {
       Given g(6, causal, padded ? std::vector<double>{1, 1, 0, 1, 1, 1, 1, 1, 1, 1, 1, 0} : std::vector<double>{});
@@ -81,9 +81,7 @@ TEST_CASE("attention_entropies: those of the rows of A, written out; of a lone k
     }
 }
 
-TEST_CASE(
-    "follow_head: the lowest sum of entropies, of the items so far or of the sequence; ties to the lower head; no "
-    "padding") {
+TEST_CASE("follow_head: picks the lowest entropy sum; ties go lower") {
   // Sums over sequence 0 (items 0 to 5): so far head 1, then 0 ties with 1 and wins, then 2; sequence 1 ties
   // throughout.
   const double rows[items][heads] = {{2, 1, 3}, {1, 2, 2}, {9, 9, 0}, {3, 3, 0}, {2, 3, 0}, {0, 9, 5},
@@ -104,7 +102,7 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("follow_head: forms the entropies of a trace without them") {
+TEST_CASE("follow_head: computes the entropies if the trace has no entropies") {
   Given g(4, true);
   const std::vector<Index> own = g.followed(FollowedHead::lowest_entropy);
   for (Index i = 0; i < items; ++i)

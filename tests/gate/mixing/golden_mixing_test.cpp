@@ -24,7 +24,7 @@ void give(Golden& g, auto& extra) {
 
 }  // namespace
 
-TEST_CASE("golden: TokenSimilarity, causal or not, with a metric, of the confident, with padding and ties") {
+TEST_CASE("golden: TokenSimilarity with all options, padding and ties") {
   for (const char* file : {"similarity", "similarity_metric", "similarity_confident"})
     gate_agrees(
         file,
@@ -36,7 +36,7 @@ TEST_CASE("golden: TokenSimilarity, causal or not, with a metric, of the confide
         [](Golden& g, auto& extra) { give(g, extra); });
 }
 
-TEST_CASE("golden: TokenSimilarity, then noise that is learned, importance and load") {
+TEST_CASE("golden: TokenSimilarity with learned noise, importance and load") {
   gate_agrees(
       "similarity_noisy",
       [](Golden& g) {

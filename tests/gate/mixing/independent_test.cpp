@@ -41,13 +41,13 @@ TEST_CASE_TEMPLATE("Independent (1): softmax of every row", T, float, double) {
   }
 }
 
-TEST_CASE("Independent: equal logits give equal probabilities, one expert gives 1") {
+TEST_CASE("Independent: equal logits give equal probabilities") {
   const auto q = probabilities(matrix<double>({{-3, -3, -3, -3}}));
   for (Index e = 0; e < 4; ++e) CHECK(q(0, e) == 0.25);
   CHECK(probabilities(matrix<float>({{-1000}}))(0, 0) == 1);
 }
 
-TEST_CASE("Independent: logits of ±1000 neither overflow nor give NaN; minus infinity gives 0") {
+TEST_CASE("Independent: logits of ±1000 neither overflow nor give NaN") {
   const auto q = probabilities(matrix<float>({{1000, -1000, 1000}, {-1000, -1000, -1001}}));
   CHECK(values(q) == std::vector<double>{0.5, 0, 0.5, q(1, 0), q(1, 0), q(1, 2)});
   CHECK(q(1, 0) == rounded<float>(1 / (2 + std::exp(-1.0))));
@@ -55,19 +55,19 @@ TEST_CASE("Independent: logits of ±1000 neither overflow nor give NaN; minus in
   CHECK(values(masked) == std::vector<double>{0, 0.5, 0.5, 0.5, 0, 0.5});
 }
 
-TEST_CASE("Independent: a row with NaN stays alone") {
+TEST_CASE("Independent: NaN stays in its row") {
   const auto q = probabilities(matrix<double>({{0, 0}, {quiet_nan, 0}, {0, quiet_nan}, {0, 0}}));
   for (const Index n : {0, 3}) CHECK(q(n, 0) == 0.5);
   for (const Index n : {1, 2}) CHECK(std::isnan(q(n, 0)));
 }
 
-TEST_CASE("Independent (1): ranks by the logits themselves") {
+TEST_CASE("Independent (1): ranks by the logits") {
   const auto z = matrix<float>({{1000, -1000, -999}});
   const View<const float, 2, Cpu> view = z;
   CHECK(Independent{}.rank(view, Nothing<float, Cpu>{}).data() == z.data());
 }
 
-TEST_CASE("Independent: gradients of probabilities and of the rank") {
+TEST_CASE("Independent: gradients of probabilities and rank") {
   Cpu::Context ctx(1);
   Nothing<double, Cpu> none;
   auto z = uniform_tensor<double>(ctx, Seed{2}, 2, 6, 5);

@@ -92,8 +92,7 @@ struct Given {
 
 }  // namespace
 
-TEST_CASE(
-    "PosteriorFeatures (1): query times key is the log posterior, for every head and for the one that is followed") {
+TEST_CASE("PosteriorFeatures (1): query times key is the log posterior") {
   for (const bool every : {true, false}) {
     Given g(every);
     g.write();
@@ -113,7 +112,7 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("PosteriorFeaturesBackward: the adjoint of (1), against central differences of the log posterior") {
+TEST_CASE("PosteriorFeaturesBackward: the gradient of (1) equals central differences") {
   // L = Σ_{h,i,j} w_hij log_posterior, so that dquery = Σ_j w key, dkey = Σ_i w query.
   for (const bool every : {true, false}) {
     Given g(every), d(every);

@@ -115,8 +115,7 @@ void check_against_loops(const Mixing<double>& m) {
 
 }  // namespace
 
-TEST_CASE("streamed mixing (1), (2): equal loops over all pairs, across block borders, masks and heads" *
-          doctest::skip(support::slow_build)) {
+TEST_CASE("streamed mixing (1), (2): equals loops over all pairs" * doctest::skip(support::slow_build)) {
   for (const bool causal : {false, true}) {
     CAPTURE(causal);
     Mixing<double> small(2, 12, 4, 3, 3, causal), large(2, 2 * 600, 600, 2, 2, causal), one(1, 1, 1, 2, 3, causal);
@@ -133,9 +132,7 @@ TEST_CASE("streamed mixing (1), (2): equal loops over all pairs, across block bo
   }
 }
 
-TEST_CASE(
-    "streamed mixing (1), (2): equal loops for sequences that fill blocks, alone, several at a time and not quite" *
-    doctest::skip(support::slow_build)) {
+TEST_CASE("streamed mixing (1), (2): equals loops at block-sized sequences" * doctest::skip(support::slow_build)) {
   for (const bool causal : {false, true})
     for (const Index length : {1, 2, 17, 127, 128, 129, 513}) {
       CAPTURE(causal);
@@ -152,8 +149,7 @@ TEST_CASE(
     }
 }
 
-TEST_CASE("streamed mixing (1), (2): equal loops in a window with keys of places, q underflowing too" *
-          doctest::skip(support::slow_build)) {
+TEST_CASE("streamed mixing (1), (2): equals loops in a window" * doctest::skip(support::slow_build)) {
   for (const bool itself : {true, false})
     for (const Index width : {1, 3, 200})
       for (const Index length : {1, 4, 300}) {
@@ -174,7 +170,7 @@ TEST_CASE("streamed mixing (1), (2): equal loops in a window with keys of places
       }
 }
 
-TEST_CASE("streamed mixing: r that is not a number reaches those who see it, and nobody else, whatever the weight") {
+TEST_CASE("streamed mixing: NaN or infinite r reaches only visible items") {
   const float inf = std::numeric_limits<float>::infinity();
   for (const float bad : {std::numeric_limits<float>::quiet_NaN(), inf, -inf})
     for (const Index length : {40, 300}) {
@@ -191,7 +187,7 @@ TEST_CASE("streamed mixing: r that is not a number reaches those who see it, and
     }
 }
 
-TEST_CASE("streamed mixing: log q is exact where q underflows, and q where all scores are far apart") {
+TEST_CASE("streamed mixing: log q is exact if q underflows") {
   Mixing<double> m(2, 9, 9, 3, 4, false);
   for (Index n = 0; n < 9; ++n)
     for (Index e = 0; e < 4; ++e) {
@@ -206,9 +202,7 @@ TEST_CASE("streamed mixing: log q is exact where q underflows, and q where all s
   check_against_loops(m);
 }
 
-TEST_CASE_TEMPLATE(
-    "streamed mixing: log q is exact on both sides of where q, its weights and its terms begin to underflow", T, float,
-    double) {
+TEST_CASE_TEMPLATE("streamed mixing: log q is exact if q almost underflows", T, float, double) {
   using Limits = std::numeric_limits<T>;
   const double least = std::log(double(Limits::min())), exact = least - std::log(double(Limits::epsilon()));
   const bool wide = std::is_same_v<T, double>;
@@ -246,9 +240,7 @@ TEST_CASE_TEMPLATE(
   }
 }
 
-TEST_CASE_TEMPLATE(
-    "streamed mixing: the rank of an expert has a gradient down to where its q underflows, and none below", T, float,
-    double) {
+TEST_CASE_TEMPLATE("streamed mixing: the rank has a gradient unless q underflows", T, float, double) {
   using Limits = std::numeric_limits<T>;
   using Wide = long double;  // 1 / q, and sums of them
   const Index length = 4;
@@ -302,7 +294,7 @@ TEST_CASE_TEMPLATE(
   CHECK(without == 3 * length);
 }
 
-TEST_CASE("streamed mixing: a causal item does not depend on later items in any bit, nor on other sequences") {
+TEST_CASE("streamed mixing: causal bits do not depend on later items") {
   const Index length = 300;
   Mixing<float> all(1, 2 * length, length, 5, 3, true, 2), changed(1, 2 * length, length, 5, 3, true, 2);
   all.forward();
@@ -321,7 +313,7 @@ TEST_CASE("streamed mixing: a causal item does not depend on later items in any 
   CHECK(std::isnan(changed.q(last + 1, 0)));
 }
 
-TEST_CASE("streamed mixing: the adjoint agrees with finite differences in every input") {
+TEST_CASE("streamed mixing: gradients of every input equal finite differences") {
   for (const Index width : {0, 3})
     for (const bool masked : {false, true})
       for (const bool causal : {false, true}) {
@@ -359,9 +351,7 @@ TEST_CASE("streamed mixing: the adjoint agrees with finite differences in every 
       }
 }
 
-TEST_CASE(
-    "streamed mixing: the adjoint crosses block borders; forward and backward give the same bits on 1, 2, 3, 8 "
-    "threads") {
+TEST_CASE("streamed mixing: gradients cross blocks; any threads give equal bits") {
   const Index items = 600;
   std::vector<double> first;
   for (const int threads : {1, 2, 3, 8}) {
@@ -431,8 +421,7 @@ struct Followed {
 
 }  // namespace
 
-TEST_CASE("streamed mixing: of items that each follow a head, forward and adjoint are those of all heads side by side" *
-          doctest::skip(support::slow_build)) {
+TEST_CASE("streamed mixing: followed heads equal all heads computed together" * doctest::skip(support::slow_build)) {
   for (const bool causal : {false, true})
     for (const Index length : {1, 5, 100, 255, 256, 257, 300, 600})
       for (const bool masked : {false, true}) {
@@ -486,7 +475,7 @@ TEST_CASE("streamed mixing: of items that each follow a head, forward and adjoin
       }
 }
 
-TEST_CASE("streamed mixing: no items, no blocks") {
+TEST_CASE("streamed mixing: an empty batch has no blocks") {
   Mixing<double> m(1, 0, 1, 2, 3, true);
   m.forward();
   CHECK(m.q.size() == 0);

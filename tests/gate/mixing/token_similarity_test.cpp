@@ -84,7 +84,7 @@ struct Alone {
 
 }  // namespace
 
-TEST_CASE("TokenSimilarity (1), (2): q and its logarithm equal loops; rows of q sum to 1") {
+TEST_CASE("TokenSimilarity (1), (2): q and log q equal loops") {
   for (const bool causal : {false, true})
     for (const bool learned : {false, true})
       for (const bool confident : {false, true}) {
@@ -108,9 +108,7 @@ TEST_CASE("TokenSimilarity (1), (2): q and its logarithm equal loops; rows of q 
       }
 }
 
-TEST_CASE(
-    "TokenSimilarity (2): rank is exact where q lies between the smallest number and where a sum of such is exact, and "
-    "beside") {
+TEST_CASE("TokenSimilarity (2): rank is exact if q almost underflows") {
   Index between = 0;
   for (double level = -716; level < -664; level += 0.75) {
     Alone<double> a({.tau = 0.6, .causal = false}, 10, 5);
@@ -129,15 +127,14 @@ TEST_CASE(
   CHECK(between > 300);
 }
 
-TEST_CASE("TokenSimilarity: the learned metric begins as the identity, that is as the paper's experiments") {
+TEST_CASE("TokenSimilarity: the learned metric starts as the identity") {
   Alone<double> plain({.tau = 0.6}, 8, 0), learned({.tau = 0.6, .learned_metric = true}, 8, 0);
   plain.forward();
   learned.forward();
   CHECK(difference(values(learned.q), values(plain.q)) < 1e-15);
 }
 
-TEST_CASE(
-    "TokenSimilarity: tau to 0 keeps every item's own probabilities, tau to infinity takes the mean of the sequence") {
+TEST_CASE("TokenSimilarity: limits of tau: own probabilities, or the mean") {
   Alone<double> cold({.tau = 1e-4, .causal = false}, 8, 4), hot({.tau = 1e9, .causal = false}, 8, 4);
   for (auto* a : {&cold, &hot}) {
     for (Index n = 0; n < 8; ++n) {  // equal norms
@@ -154,7 +151,7 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("TokenSimilarity: tau of a call replaces the option, for a schedule") {
+TEST_CASE("TokenSimilarity: tau in the extra inputs replaces the option") {
   Alone<double> option({.tau = 0.3}, 6, 0), call({.tau = 5}, 6, 0);
   call.extra.tau = 0.3;
   option.forward();
@@ -162,7 +159,7 @@ TEST_CASE("TokenSimilarity: tau of a call replaces the option, for a schedule") 
   CHECK(same_bits(values(call.q), values(option.q)));
 }
 
-TEST_CASE("TokenSimilarity: without a mask, permuting the items of a sequence permutes q") {
+TEST_CASE("TokenSimilarity: without mask, permuted items give permuted q") {
   const Index order[] = {3, 0, 4, 1, 2};
   Alone<double> a({.tau = 0.5, .causal = false}, 5, 0), b({.tau = 0.5, .causal = false}, 5, 0);
   for (Index n = 0; n < 5; ++n) {
@@ -174,9 +171,7 @@ TEST_CASE("TokenSimilarity: without a mask, permuting the items of a sequence pe
   for (Index n = 0; n < 5; ++n) CHECK(difference(naive::row(b.q, n), naive::row(a.q, order[n])) < 1e-14);
 }
 
-TEST_CASE(
-    "TokenSimilarity, paper 002 (17): H(p_i) <= sum_j s_ij H(r_j) + H(s_i), and with J_i and tau to 0 H(p_i) <= "
-    "H(r_i)") {
+TEST_CASE("TokenSimilarity, paper 002 (17): the entropy bounds hold") {
   for (const double tau : {1e-3, 0.1, 1.0, 10.0}) {
     CAPTURE(tau);
     Alone<double> a({.tau = tau, .causal = false, .only_confident = true}, 40, 20);
@@ -195,7 +190,7 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("TokenSimilarity: logits of 1000 and -1000 rank by log q, where q itself is 0 in float") {
+TEST_CASE("TokenSimilarity: ranks by log q if q underflows in float") {
   Alone<float> a({.tau = 1, .causal = false}, 6, 0);
   for (Index n = 0; n < 6; ++n) {
     a.z(n, 0) = 1000;
@@ -216,7 +211,7 @@ TEST_CASE("TokenSimilarity: logits of 1000 and -1000 rank by log q, where q itse
   }
 }
 
-TEST_CASE("TokenSimilarity: scores so large that their rounding is more than 1 give no probability above 1") {
+TEST_CASE("TokenSimilarity: huge scores give no probability above 1") {
   Cpu::Context ctx(1);
   const TokenSimilarity mixing{.causal = false};
   const auto params = mixing.init<float, Cpu>(ctx, Seed{1});
@@ -229,7 +224,7 @@ TEST_CASE("TokenSimilarity: scores so large that their rounding is more than 1 g
   for (const double log_q : values(saved.log_q)) CHECK(log_q <= 1e-6);
 }
 
-TEST_CASE("TokenSimilarity: a later token never changes a bit of an earlier token's output, experts included") {
+TEST_CASE("TokenSimilarity: a later token changes no earlier output") {
   Cpu::Context ctx(2);
   auto a = pass<float>(ctx, layer({.tau = 0.5}), 2 * 40), b = pass<float>(ctx, layer({.tau = 0.5}), 2 * 40);
   a.extra.mixing.length = b.extra.mixing.length = 40;
@@ -246,7 +241,7 @@ TEST_CASE("TokenSimilarity: a later token never changes a bit of an earlier toke
   CHECK(changed);
 }
 
-TEST_CASE("TokenSimilarity: a sequence has the same bits alone and in a batch") {
+TEST_CASE("TokenSimilarity: a sequence has the same bits in any batch") {
   Cpu::Context ctx(1);
   for (const bool causal : {false, true}) {
     auto batch = pass<float>(ctx, layer({.tau = 0.5, .causal = causal}), 5 * 9),
@@ -260,7 +255,7 @@ TEST_CASE("TokenSimilarity: a sequence has the same bits alone and in a batch") 
   }
 }
 
-TEST_CASE("TokenSimilarity: padding, whatever it holds, changes nobody's output and no gradient") {
+TEST_CASE("TokenSimilarity: padding changes no other output and no gradient") {
   Cpu::Context ctx(1);
   const Mixture mixture{
       Gate{.scores = {.experts = experts}, .mixing = {.tau = 0.5, .causal = false}, .selection = {.k = 2}},
@@ -292,7 +287,7 @@ TEST_CASE("TokenSimilarity: memory grows with N, not with N^2" * doctest::skip(s
   CHECK(held(8192) <= 2 * held(1024) + (std::size_t(1) << 20));
 }
 
-TEST_CASE("TokenSimilarity: options and shapes that do not fit say so") {
+TEST_CASE("TokenSimilarity: wrong options and shapes throw") {
   Cpu::Context ctx(1);
   auto p = pass<double>(ctx, layer({}), 6);
   p.extra.mixing.length = 4;
@@ -315,7 +310,7 @@ TEST_CASE("TokenSimilarity: options and shapes that do not fit say so") {
         "TokenSimilarity: model_dim: expected 4, got 3");
 }
 
-TEST_CASE("TokenSimilarity: gradients and promises") {
+TEST_CASE("TokenSimilarity: gradients and conformance") {
   for (const bool causal : {false, true})
     for (const bool learned : {false, true})
       for (const bool confident : {false, true}) {

@@ -48,7 +48,7 @@ CosineScores reference(Index model_dim, Index experts) {
 
 }  // namespace
 
-TEST_CASE("CosineScores (1): the cosine over the temperature, any expert count") {
+TEST_CASE("CosineScores (1): equals the cosine divided by the temperature") {
   Cpu::Context ctx(1);
   for (const Index experts : {1, 4, 257}) {
     const CosineScores scores{.model_dim = 5, .experts = experts, .dim = 3};
@@ -65,7 +65,7 @@ TEST_CASE("CosineScores (1): the cosine over the temperature, any expert count")
   }
 }
 
-TEST_CASE("CosineScores (2): reference() divides by the expert's length alone") {
+TEST_CASE("CosineScores (2): reference() divides only by the expert's length") {
   Cpu::Context ctx(1);
   const CosineScores scores = reference(5, 4);
   auto p = scores.init<double, Cpu>(ctx, Seed{1});
@@ -87,7 +87,7 @@ TEST_CASE("CosineScores (2): reference() divides by the expert's length alone") 
   CHECK(difference(values(score(scores, p, x)), values(z)) <= 1e-14);
 }
 
-TEST_CASE("CosineScores: gradients and promises, with and without each normalisation") {
+TEST_CASE("CosineScores: gradients and conformance, with and without normalisation") {
   const auto paper = check::conformance<Cpu>(
       Mixture{CosineTopK{.scores = {.experts = 3, .dim = 4, .temperature = 0.5}}, Linear{.model_dim = 4}},
       {.items_are_independent = true});
@@ -100,7 +100,7 @@ TEST_CASE("CosineScores: gradients and promises, with and without each normalisa
   }
 }
 
-TEST_CASE("CosineScores: backward_items gives the dx of backward and nothing else") {
+TEST_CASE("CosineScores: backward_items computes only the dx of backward") {
   Cpu::Context ctx(1);
   const CosineScores scores{.model_dim = 5, .experts = 4, .dim = 3};
   const auto p = scores.init<double, Cpu>(ctx, Seed{1});
@@ -112,7 +112,7 @@ TEST_CASE("CosineScores: backward_items gives the dx of backward and nothing els
   CHECK(same_bits(values(dx), values(alone)));
 }
 
-TEST_CASE("CosineScores: a zero item scores 0 and a zero embedding too, without NaN in any gradient") {
+TEST_CASE("CosineScores: zero items and embeddings score 0, without NaN") {
   Cpu::Context ctx(1);
   auto m = pass<float>(ctx, Mixture{CosineTopK{.scores = {.experts = 3, .dim = 4}}, Linear{.model_dim = 4}}, 5);
   for (Index d = 0; d < 4; ++d) m.x(2, d) = 0;
@@ -128,7 +128,7 @@ TEST_CASE("CosineScores: a zero item scores 0 and a zero embedding too, without 
   for (const double v : m.outcome()) CHECK(std::isfinite(v));
 }
 
-TEST_CASE("CosineScores: a NaN item stays alone") {
+TEST_CASE("CosineScores: NaN stays in its item") {
   Cpu::Context ctx(1);
   const CosineScores scores{.model_dim = 4, .experts = 3, .dim = 2};
   const auto p = scores.init<double, Cpu>(ctx, Seed{1});
@@ -140,7 +140,7 @@ TEST_CASE("CosineScores: a NaN item stays alone") {
     for (Index e = 0; e < 3; ++e) CHECK((n == 2 ? std::isnan(z(n, e)) : z(n, e) == clean(n, e)));
 }
 
-TEST_CASE("CosineScores: options and shapes that do not fit say so") {
+TEST_CASE("CosineScores: wrong options and shapes throw") {
   Cpu::Context ctx(1);
   CHECK(CosineScores{.experts = 2}.with_model_dim(6).model_dim == 6);
   CHECK(message_of([] { (void)CosineScores{.model_dim = 5}.with_model_dim(6); }) ==

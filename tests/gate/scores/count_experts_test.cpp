@@ -4,7 +4,7 @@
 
 using namespace gatefold;
 
-TEST_CASE("count_experts: a scores policy says it as an option or as a function") {
+TEST_CASE("count_experts: reads a member or a function of the scores") {
   struct Option {
     Index experts = 5;
   };

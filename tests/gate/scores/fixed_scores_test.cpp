@@ -24,7 +24,7 @@ auto mixture(const ScoresT& scores) {
 
 }  // namespace
 
-TEST_CASE("Fixed (1): outputs and dx have the bits of the scores it holds, parameter gradients stay 0") {
+TEST_CASE("Fixed (1): equals its scores; parameter gradients stay 0") {
   Cpu::Context ctx(1);
   for (const Index length : {1, 2}) {
     CAPTURE(length);
@@ -45,7 +45,7 @@ TEST_CASE("Fixed (1): outputs and dx have the bits of the scores it holds, param
   }
 }
 
-TEST_CASE("Fixed: AdamW with weight decay leaves the weights' bits alone, and steps the experts") {
+TEST_CASE("Fixed: AdamW with weight decay does not change the weights") {
   Cpu::Context ctx(1);
   Trainer trainer{ctx,
                   mixture(FixedScores{{.experts = 3}}),
@@ -61,12 +61,12 @@ TEST_CASE("Fixed: AdamW with weight decay leaves the weights' bits alone, and st
   CHECK_FALSE(same_bits(expert, values(trainer.params.branch.expert)));
 }
 
-TEST_CASE("Fixed: gradients and promises") {
+TEST_CASE("Fixed: gradients and conformance") {
   const auto report = check::conformance<Cpu>(mixture(FixedScores{{.experts = 3}}), {.items_are_independent = true});
   CHECK_MESSAGE(report, report.str());
 }
 
-TEST_CASE("Fixed: parameters are named as those it holds; options are filled through it") {
+TEST_CASE("Fixed: has the parameter names and options of its scores") {
   Cpu::Context ctx(1);
   const FixedScores scores{{.length = 2}};
   const auto filled = with_experts(with_model_dim(scores, 6), 4);
@@ -84,7 +84,7 @@ TEST_CASE("Fixed: parameters are named as those it holds; options are filled thr
   CHECK(message_of([&] { filled.validate(p); }) == "LinearScores: params.bias: expected [4], got [1]");
 }
 
-TEST_CASE("Fixed: cosine scores freeze too") {
+TEST_CASE("Fixed: cosine scores can be fixed too") {
   Cpu::Context ctx(1);
   const Fixed<CosineScores> scores{{.model_dim = 4, .experts = 3}};
   const auto p = scores.init<double, Cpu>(ctx, Seed{1});

@@ -61,7 +61,7 @@ TEST_CASE("golden: HashGate") {
   }
 }
 
-TEST_CASE("golden: SoftMoe, of the paper and of both codes") {
+TEST_CASE("golden: SoftMoe of the paper and of both codes") {
   const auto agrees_as = [](const char* file, SoftMoe form) {
     gate_agrees(
         file,

@@ -45,7 +45,7 @@ std::vector<double> jittered_scores(const P& scores, const Tensor<double, 2, Cpu
 
 }  // namespace
 
-TEST_CASE("Jitter (1): the router sees x ⊙ ξ, number n·D + d of the stream for element (n, d)") {
+TEST_CASE("Jitter (1): the router reads x ⊙ ξ") {
   Cpu::Context ctx(1);
   const Jitter<> jitter{.scores = {.model_dim = 4, .experts = 3}, .epsilon = 0.1};
   const auto p = jitter.init<double, Cpu>(ctx, Seed{1});
@@ -60,7 +60,7 @@ TEST_CASE("Jitter (1): the router sees x ⊙ ξ, number n·D + d of the stream f
   CHECK(same_bits(values(z), values(plain)));
 }
 
-TEST_CASE("Jitter (1): ξ lies in [1 − ε, 1 + ε) and its mean is 1") {
+TEST_CASE("Jitter (1): ξ has its range and mean 1") {
   const functor::JitterFactor<SignedUniformNoise, double> factor{Random{Seed{3}, 1}, 0.25};
   double low = 2, high = 0, mean = 0;
   for (Index i = 0; i < 20000; ++i) {
@@ -75,7 +75,7 @@ TEST_CASE("Jitter (1): ξ lies in [1 − ε, 1 + ε) and its mean is 1") {
   CHECK(std::abs(mean - 1) < 4 * 0.25 / std::sqrt(3 * 20000.0));
 }
 
-TEST_CASE("Jitter (1): noise of another law, in loops, and its gradients") {
+TEST_CASE("Jitter (1): other noise laws equal loops, with gradients") {
   Cpu::Context ctx(1);
   using Normal = Jitter<LinearScores, GaussianNoise>;
   const Normal jitter{.scores = {.model_dim = 4, .experts = 3}, .epsilon = 0.1};
@@ -91,7 +91,7 @@ TEST_CASE("Jitter (1): noise of another law, in loops, and its gradients") {
   CHECK_MESSAGE(report, report.str());
 }
 
-TEST_CASE("Jitter: the experts see x itself") {
+TEST_CASE("Jitter: the experts read x without noise") {
   Cpu::Context ctx(1);
   auto m = pass<double>(
       ctx, Mixture{JitterTopK{.scores = {.scores = {.experts = 1}}, .selection = {.k = 1}}, Linear{.model_dim = 4}}, 5);
@@ -102,7 +102,7 @@ TEST_CASE("Jitter: the experts see x itself") {
   CHECK(same_bits(values(m.y), without));  // one expert: whatever the router saw, its weight is 1
 }
 
-TEST_CASE("Jitter: gradients and promises, with noise and without") {
+TEST_CASE("Jitter: gradients and conformance, with and without noise") {
   const auto noisy = check::conformance<Cpu>(mixture(0.3), {}, WithNoise{});
   CHECK_MESSAGE(noisy, noisy.str());
   Cpu::Context ctx(1);
@@ -110,7 +110,7 @@ TEST_CASE("Jitter: gradients and promises, with noise and without") {
   CHECK_MESSAGE(plain, plain.str());
 }
 
-TEST_CASE("Jitter: a step and a layer have noise of their own") {
+TEST_CASE("Jitter: each step and layer draws its own noise") {
   Cpu::Context ctx(1);
   auto m = pass<double>(ctx, mixture(0.3), 5);
   const auto logits = [&](const Noise& noise) {
@@ -126,7 +126,7 @@ TEST_CASE("Jitter: a step and a layer have noise of their own") {
   CHECK_FALSE(same_bits(logits(noise.at(1)), logits(noise.at(0))));
 }
 
-TEST_CASE("Jitter: names, options and what is frozen are those of the scores it holds") {
+TEST_CASE("Jitter: has the names and options of its scores") {
   Cpu::Context ctx(1);
   const Jitter<FixedScores> frozen{.scores = {{.model_dim = 2, .experts = 3}}};
   const auto p = frozen.init<double, Cpu>(ctx, Seed{1});

@@ -15,7 +15,7 @@
 using namespace gatefold;
 using namespace gatefold::support;
 
-TEST_CASE("LinearScores (1): equals loops, for items and for whole sequences") {
+TEST_CASE("LinearScores (1): equals loops for items and for sequences") {
   Cpu::Context ctx(1);
   for (const auto& [length, bias] : {std::pair<Index, bool>{1, true}, {3, true}, {3, false}})
     for (const Index experts : {1, 4, 257}) {
@@ -36,7 +36,7 @@ TEST_CASE("LinearScores (1): equals loops, for items and for whole sequences") {
     }
 }
 
-TEST_CASE("LinearScores: gradients against finite differences, and they are added") {
+TEST_CASE("LinearScores: gradients equal finite differences and are added") {
   Cpu::Context ctx(1);
   for (const auto& [length, bias] : {std::pair<Index, bool>{1, true}, {3, true}, {3, false}}) {
     const LinearScores scores{.model_dim = 5, .experts = 4, .length = length, .bias = bias};
@@ -66,14 +66,14 @@ TEST_CASE("LinearScores: gradients against finite differences, and they are adde
   }
 }
 
-TEST_CASE("LinearScores: gradients and promises inside a mixture of whole sequences") {
+TEST_CASE("LinearScores: gradients and conformance with items that are sequences") {
   const auto report = check::conformance<Cpu>(
       Mixture{SoftmaxTopK{.scores = {.experts = 3, .length = 2}, .selection = {.k = 2}}, Linear{.model_dim = 6}},
       {.items_are_independent = true});
   CHECK_MESSAGE(report, report.str());
 }
 
-TEST_CASE("LinearScores: starts as U(±1/√D), the same numbers for the same seed") {
+TEST_CASE("LinearScores: starts as U(±1/√D); the seed fixes the numbers") {
   Cpu::Context ctx(1);
   const LinearScores scores{.model_dim = 400, .experts = 50};
   const auto p = scores.init<float, Cpu>(ctx, Seed{1}), same = scores.init<float, Cpu>(ctx, Seed{1}),
@@ -93,7 +93,7 @@ TEST_CASE("LinearScores: starts as U(±1/√D), the same numbers for the same se
   CHECK(p.bias.size() == 50);
 }
 
-TEST_CASE("LinearScores: a zero router without bias scores all experts alike") {
+TEST_CASE("LinearScores: a zero router without bias scores all experts equally") {
   Cpu::Context ctx(1);
   const LinearScores scores{.model_dim = 5, .experts = 4, .bias = false, .initial = Initial::zero()};
   const auto p = scores.init<double, Cpu>(ctx, Seed{1});
@@ -107,7 +107,7 @@ TEST_CASE("LinearScores: a zero router without bias scores all experts alike") {
         "Initial: shared: expected false (these are no weights of experts), got true");
 }
 
-TEST_CASE("LinearScores: the model dimension is deduced, a conflict says so") {
+TEST_CASE("LinearScores: deduces the model dimension; a conflict throws") {
   CHECK(LinearScores{.experts = 2}.with_model_dim(6).model_dim == 6);
   CHECK(LinearScores{.experts = 2, .length = 3}.with_model_dim(6).model_dim == 2);
   CHECK(LinearScores{.model_dim = 6, .experts = 2}.with_model_dim(6).model_dim == 6);
@@ -119,7 +119,7 @@ TEST_CASE("LinearScores: the model dimension is deduced, a conflict says so") {
         "LinearScores: length: expected at least 1, got 0");
 }
 
-TEST_CASE("LinearScores: without a length of items a gate by itself reads none") {
+TEST_CASE("LinearScores: length 0 throws in a gate without experts") {
   Cpu::Context ctx(1);
   SoftmaxTopK gate{.scores = {.model_dim = 2, .experts = 3}, .selection = {.k = 1}};
   const auto params = init_params<float, Cpu>(gate, ctx, Seed{1});
@@ -132,7 +132,7 @@ TEST_CASE("LinearScores: without a length of items a gate by itself reads none")
         "LinearScores: length: expected at least 1, got 0");
 }
 
-TEST_CASE("LinearScores: options and shapes that do not fit say so") {
+TEST_CASE("LinearScores: wrong options and shapes throw") {
   Cpu::Context ctx(1);
   CHECK(message_of([&] { (void)LinearScores{.experts = 2}.init<float, Cpu>(ctx, {}); }) ==
         "LinearScores.init: model_dim: expected at least 1, got 0");

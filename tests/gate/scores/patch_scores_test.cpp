@@ -40,7 +40,7 @@ TEST_CASE("PatchScores (1): equals loops, any expert count") {
     }
 }
 
-TEST_CASE("PatchScores (1): with the same Θ at every place it is LinearScores of that length without bias") {
+TEST_CASE("PatchScores (1): with equal Θ it equals LinearScores without bias") {
   Cpu::Context ctx(1);
   const PatchScores patch{.model_dim = 4, .experts = 3, .length = 2};
   const LinearScores linear{.model_dim = 4, .experts = 3, .length = 2, .bias = false};
@@ -54,7 +54,7 @@ TEST_CASE("PatchScores (1): with the same Θ at every place it is LinearScores o
   CHECK(difference(values(z), values(same)) <= 1e-14);
 }
 
-TEST_CASE("PatchScores: starts at 0, so that all experts are equal and the lower ones are taken") {
+TEST_CASE("PatchScores: starts at 0, so the lower experts are picked") {
   Cpu::Context ctx(1);
   auto m = pass<double>(ctx, Mixture{PatchTopK{.scores = {.experts = 4, .length = 2}}, Linear{.model_dim = 6}}, 5);
   for (const double v : values(m.params.branch.gate)) CHECK(v == 0);
@@ -66,7 +66,7 @@ TEST_CASE("PatchScores: starts at 0, so that all experts are equal and the lower
     }
 }
 
-TEST_CASE("PatchScores: gradients and promises, and the router's gradients sum to 0 over the experts") {
+TEST_CASE("PatchScores: gradients and conformance; router gradients sum to 0") {
   const Mixture mixture{PatchTopK{.scores = {.experts = 3, .length = 2, .initial = {}}}, Linear{.model_dim = 6}};
   const auto report = check::conformance<Cpu>(mixture, {.items_are_independent = true});
   CHECK_MESSAGE(report, report.str());
@@ -79,7 +79,7 @@ TEST_CASE("PatchScores: gradients and promises, and the router's gradients sum t
     for (Index d = 0; d < 3; ++d) CHECK(std::abs(g(l, d, 0) + g(l, d, 1) + g(l, d, 2)) <= 1e-14);
 }
 
-TEST_CASE("PatchScores: a NaN item stays alone") {
+TEST_CASE("PatchScores: NaN stays in its item") {
   Cpu::Context ctx(1);
   const PatchScores scores{.model_dim = 2, .experts = 3, .length = 2, .initial = {}};
   const auto p = scores.init<double, Cpu>(ctx, Seed{1});
@@ -92,7 +92,7 @@ TEST_CASE("PatchScores: a NaN item stays alone") {
     for (Index e = 0; e < 3; ++e) CHECK((n == 1 ? std::isnan(z(n, e)) : z(n, e) == clean(n, e)));
 }
 
-TEST_CASE("PatchScores: options and shapes that do not fit say so") {
+TEST_CASE("PatchScores: wrong options and shapes throw") {
   Cpu::Context ctx(1);
   CHECK(PatchScores{.experts = 2, .length = 3}.with_model_dim(6).model_dim == 2);
   CHECK(message_of([] { (void)PatchScores{.model_dim = 5}.with_model_dim(6); }) ==

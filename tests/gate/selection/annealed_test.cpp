@@ -21,7 +21,7 @@ std::vector<Index> counts(const Annealed& schedule, Index steps) {
 
 }  // namespace
 
-TEST_CASE("Annealed (1)-(3): both ends, the middle, and what lies behind the end") {
+TEST_CASE("Annealed (1)-(3): start, middle, end and later steps") {
   using enum Annealed::Shape;
   for (const auto shape : {linear, cosine, geometric}) {
     const Annealed tau{.from = 10, .to = 0.01, .total = 100, .shape = shape};
@@ -39,7 +39,7 @@ TEST_CASE("Annealed (1)-(3): both ends, the middle, and what lies behind the end
   CHECK(Annealed{.from = -1, .to = -4, .total = 2, .shape = geometric}.at(1) == rounded(-2));
 }
 
-TEST_CASE("Annealed (4): levels of equal length") {
+TEST_CASE("Annealed (4): levels have equal length") {
   const Annealed k{.total = 10, .shape = Annealed::Shape::levels, .levels = {1, 2, 4, 8, 16}};
   CHECK(counts(k, 11) == std::vector<Index>{1, 1, 2, 2, 4, 4, 8, 8, 16, 16, 16, 16});
   const Annealed odd{.total = 3, .shape = Annealed::Shape::levels, .levels = {0.5, 7}};
@@ -49,7 +49,7 @@ TEST_CASE("Annealed (4): levels of equal length") {
   CHECK(odd.count_at(0) == 0);
 }
 
-TEST_CASE("Annealed (5): 300 steps of one hundredth of what is left") {
+TEST_CASE("Annealed (5): 300 steps, each 1% of the remainder") {
   const Annealed k{.from = 8, .to = 16, .total = 600, .shape = Annealed::Shape::saturating};
   CHECK(k.at(0) == 8);
   CHECK(k.at(1) == 8);
@@ -60,7 +60,7 @@ TEST_CASE("Annealed (5): 300 steps of one hundredth of what is left") {
   CHECK(Annealed{.from = 1, .to = 2, .total = 10, .shape = Annealed::Shape::saturating}.at(1) == rounded(1.01));
 }
 
-TEST_CASE("Annealed (6): K grows as in SMoE-dropout, halves rounded to even") {
+TEST_CASE("Annealed (6): K grows as in SMoE-dropout, halves to even") {
   // (Kmax − Kmin) · step / total = 0, 0.5, 1, 1.5, …: rounded to 0, 0, 1, 2, 2, 2, 3, 4, 4 before Kmin is added
   const Annealed up{.from = 8, .to = 12, .total = 8};
   CHECK(counts(up, 9) == std::vector<Index>{8, 8, 9, 10, 10, 10, 11, 12, 12, 12});
@@ -73,7 +73,7 @@ TEST_CASE("Annealed (6): K grows as in SMoE-dropout, halves rounded to even") {
   CHECK(Annealed{.from = 1, .to = 1.6, .total = 1}.count_at(1) == 1);
 }
 
-TEST_CASE("Annealed: options that make no schedule say so") {
+TEST_CASE("Annealed: invalid schedules throw") {
   using enum Annealed::Shape;
   CHECK(message_of([] { (void)Annealed{.total = 0}.at(0); }) == "Annealed: total: expected at least 1, got 0");
   CHECK(message_of([] { (void)Annealed{}.at(-1); }) == "Annealed: step: expected at least 0, got -1");

@@ -57,7 +57,7 @@ Tensor<double, 2, Cpu> uneven(Index items, Index experts) {
 
 }  // namespace
 
-TEST_CASE("Capacity (1): 400 items, two picks, eight experts: 108 places at 1.05, 400 at 4 (V-MoE)") {
+TEST_CASE("Capacity (1): gives the published numbers of places (V-MoE)") {
   CHECK(Capacity<>{.factor = 1.05}.room(400, 2, 8) == 108);
   CHECK(Capacity<>{.factor = 4}.room(400, 2, 8) == 400);
   CHECK(Capacity<>{.factor = 1.05, .multiple_of = 1}.room(400, 2, 8) == 105);
@@ -67,7 +67,7 @@ TEST_CASE("Capacity (1): 400 items, two picks, eight experts: 108 places at 1.05
   CHECK(Capacity<>{.slots = 7}.room(400, 2, 8) == 7);
 }
 
-TEST_CASE("Capacity (1): what is a whole number stays one: against integers, for factors of a tenth") {
+TEST_CASE("Capacity (1): whole products stay whole, checked with integers") {
   CHECK(Capacity<>{.factor = 1.1, .multiple_of = 1}.room(100, 1, 10) == 11);
   for (Index tenths = 1; tenths <= 10; ++tenths)
     for (Index items = 1; items <= 200; ++items)
@@ -82,7 +82,7 @@ TEST_CASE("Capacity (1): what is a whole number stays one: against integers, for
       }
 }
 
-TEST_CASE("Capacity: batch priority goes by q, whatever the weights: renormalised, K = 1, under noise") {
+TEST_CASE("Capacity: batch priority orders by q, not by the weights") {
   const auto rank = [] { return matrix<double>({{2, 1, 0}, {5, 0, 1}, {3, 1, 0}}); };
   for (const bool renormalise : {false, true})
     CHECK(select(Capacity<>{.selection = {.k = 1, .renormalise = renormalise}, .slots = 1, .batch_priority = true},
@@ -101,7 +101,7 @@ TEST_CASE("Capacity: batch priority goes by q, whatever the weights: renormalise
   CHECK(select(policy, uneven(23, 4), noise).experts() == expected);
 }
 
-TEST_CASE("Capacity: all first choices before any second, in item order or surest first, against loops") {
+TEST_CASE("Capacity: all first choices come before any second choice") {
   const std::vector<double> none, mask{1, 0, 1, 1, 1, 0, 1, 1, 0, 1, 1, 1, 1, 1, 0, 1, 1, 1, 0, 1, 1, 1, 1};
   for (const Index experts : {1, 4, 257})
     for (const Index k : {Index(1), std::min<Index>(3, experts), std::min<Index>(experts, 4)})
@@ -126,7 +126,7 @@ TEST_CASE("Capacity: all first choices before any second, in item order or sures
           }
 }
 
-TEST_CASE("Capacity: a hand of items: the second choice of the first item yields to the first choice of the last") {
+TEST_CASE("Capacity: a later first choice displaces an earlier second choice") {
   const auto rank = [] { return matrix<double>({{2, 1, 0}, {2, 0, 1}, {1, 3, 0}}); };
   const TopK two{.k = 2, .renormalise = false};
   CHECK(select(two, rank()).experts() == Ids{0, 1, 0, 2, 1, 0});
@@ -140,7 +140,7 @@ TEST_CASE("Capacity: a hand of items: the second choice of the first item yields
         Ids{~0, ~1, 0, 2, 1, ~0});
 }
 
-TEST_CASE("Capacity: a group is routed as if alone, bit for bit") {
+TEST_CASE("Capacity: a group is routed like a separate batch") {
   for (const bool batch_priority : {false, true}) {
     const Capacity<> policy{
         .selection = {.k = 2}, .factor = 0.7, .multiple_of = 1, .group = 6, .batch_priority = batch_priority};
@@ -164,14 +164,14 @@ TEST_CASE("Capacity: enough room changes nothing") {
   CHECK(values(roomy.plan.offsets) == values(all.plan.offsets));
 }
 
-TEST_CASE("Capacity: the same picks on any number of threads") {
+TEST_CASE("Capacity: the number of threads changes no pick") {
   const Capacity<> policy{.selection = {.k = 2}, .factor = 0.8, .group = 700, .batch_priority = true};
   const auto one = select(policy, uneven(20000, 5)), three = select(policy, uneven(20000, 5), {}, {}, 3);
   CHECK(one.experts() == three.experts());
   CHECK(values(one.plan.pick) == values(three.plan.pick));
 }
 
-TEST_CASE("Capacity: gradients with dropped picks, of every kind of selection") {
+TEST_CASE("Capacity: gradients with dropped picks for every selection") {
   const auto agrees = [](auto selection, const auto& extra) {
     using Gate = ComposedGate<LinearScores, Independent, decltype(selection)>;
     const std::vector<double> mask{1, 1, 0, 1, 1, 1, 0, 1, 1};
@@ -191,7 +191,7 @@ TEST_CASE("Capacity: gradients with dropped picks, of every kind of selection") 
   agrees(Capacity<NoisyTopK<>>{.selection = noisy, .slots = 3, .batch_priority = true}, noise);
 }
 
-TEST_CASE("Capacity: fills, initialises, checks and shows what its selection does") {
+TEST_CASE("Capacity: forwards options, initialisation, checks and noise of its selection") {
   const Capacity policy{NoisyTopK<>{}, 2.0};
   const auto s = select(policy, uneven(6, 4), noise);
   CHECK(s.policy.selection.model_dim == 3);
@@ -206,7 +206,7 @@ TEST_CASE("Capacity: fills, initialises, checks and shows what its selection doe
   CHECK(Capacity{TopK{}}.factor == 1.05);
 }
 
-TEST_CASE("Capacity: no items, one expert, equal logits, NaN logits, all items to one expert") {
+TEST_CASE("Capacity: empty batches, one expert, equal logits and NaN work") {
   const auto none = select(Capacity<>{.group = 3, .batch_priority = true}, random_ranks(0, 4));
   CHECK(none.plan.expert.size() == 0);
   CHECK(none.plan.offsets(4) == 0);
@@ -229,7 +229,7 @@ TEST_CASE("Capacity: no items, one expert, equal logits, NaN logits, all items t
   }
 }
 
-TEST_CASE("Capacity: options that do not fit say so") {
+TEST_CASE("Capacity: wrong options throw") {
   CHECK(message_of([] { Capacity<>{.factor = 0}.validate_options(2); }) ==
         "Capacity: factor: expected more than 0, got 0");
   CHECK(message_of([] { Capacity<>{.multiple_of = 0}.validate_options(2); }) ==

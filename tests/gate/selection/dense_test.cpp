@@ -20,7 +20,7 @@ auto mixture(Index experts) {
 
 }  // namespace
 
-TEST_CASE("Dense (1): every expert, weighted by its probability, in ascending order") {
+TEST_CASE("Dense (1): picks every expert, weighted by probability, in order") {
   Cpu::Context ctx(1);
   Nothing<double, Cpu> none;
   for (const Index experts : {1, 2, 5, 257}) {
@@ -71,7 +71,7 @@ TEST_CASE("Dense: equals TopK of all experts without renormalising") {
   CHECK(difference(dense.outcome(), all.outcome()) <= 1e-13);
 }
 
-TEST_CASE("Dense: gradients and promises") {
+TEST_CASE("Dense: gradients and conformance") {
   for (const Index experts : {1, 4}) {
     check::ConformanceOptions options{.items_are_independent = true};
     if (experts == 1) options.gradients.zero = {"gate.scores.weight", "gate.scores.bias"};  // the probability is 1

@@ -28,7 +28,7 @@ Ids taken_by(const SparsePlan<double, Cpu>& plan, Index e, Index first, Index le
 
 }  // namespace
 
-TEST_CASE("ExpertChoice (1): the C most probable items of every sequence, in loops") {
+TEST_CASE("ExpertChoice (1): picks the C most probable items per sequence") {
   const std::vector<double> none;
   std::vector<double> mask(24, 1);
   for (const Index n : {0, 5, 6, 7, 13, 23}) mask[static_cast<std::size_t>(n)] = 0;
@@ -72,7 +72,7 @@ TEST_CASE("ExpertChoice: compares items by probability, not by logit") {
   CHECK(taken_by(s.plan, 1, 0, 2) == Ids{1});
 }
 
-TEST_CASE("ExpertChoice: orders items where float probabilities underflow") {
+TEST_CASE("ExpertChoice: orders items even if float probabilities underflow") {
   const auto s = select<float>(ExpertChoice{.factor = 1}, matrix<float>({{0, 1000}, {0, 500}, {0, 800}, {0, 700}}));
   REQUIRE(s.q(1, 0) == 0);
   CHECK(s.plan.rows(0) == 1);
@@ -86,7 +86,7 @@ TEST_CASE_TEMPLATE("ExpertChoice: orders items of huge logits", T, float, double
   CHECK(select<T>(ExpertChoice{.factor = 1}, matrix<T>({{100, 87}, {100, 85}})).plan.rows(0) == 1);
 }
 
-TEST_CASE("ExpertChoice: how many: L · factor / E to the nearest, at least one, at most all") {
+TEST_CASE("ExpertChoice: the count is rounded and limited to the length") {
   CHECK(ExpertChoice{}.room(512, 8) == 128);
   CHECK(ExpertChoice{.factor = 1}.room(10, 4) == 3);
   CHECK(ExpertChoice{.factor = 0.29}.room(100, 1) == 29);
@@ -95,7 +95,7 @@ TEST_CASE("ExpertChoice: how many: L · factor / E to the nearest, at least one,
   CHECK(ExpertChoice{}.room(0, 4) == 0);
 }
 
-TEST_CASE("ExpertChoice: a padded sequence is routed as the sequence without its padding; a sequence as if alone") {
+TEST_CASE("ExpertChoice: sequences are independent; padding does not count") {
   const std::vector<double> mask{1, 0, 1, 1, 0, 1, 1, 1, 1, 1, 1, 1};
   Places extra{6};
   extra.valid = mask;
@@ -123,7 +123,7 @@ TEST_CASE("ExpertChoice: a padded sequence is routed as the sequence without its
     if (through.plan.expert(p) >= 0) CHECK(mask[static_cast<std::size_t>(through.plan.item(p))] == 1);
 }
 
-TEST_CASE("ExpertChoice: an item that nobody takes is 0 in the mixture") {
+TEST_CASE("ExpertChoice: an item without picks has output 0") {
   auto s = select(ExpertChoice{.factor = 0.5}, random_ranks(8, 2));
   const auto z = constant_tensor<double>(s.ctx, 1, s.plan.expert.size(), 3);
   auto u = constant_tensor<double>(s.ctx, 7, 8, 3);
@@ -138,7 +138,7 @@ TEST_CASE("ExpertChoice: an item that nobody takes is 0 in the mixture") {
   CHECK(without >= 4);
 }
 
-TEST_CASE("ExpertChoice: gradients, with sequences and padding; runs and threads give the same bits") {
+TEST_CASE("ExpertChoice: gradients with padding; threads change no bit") {
   const std::vector<double> mask{1, 1, 0, 1, 1, 1, 1, 1, 0, 0, 0, 0};
   for (const double factor : {0.8, 2.0, 9.0}) {
     GateAlone<Gate> a({.scores = {.experts = 3}, .selection = {.factor = factor}}, 12,
@@ -153,7 +153,7 @@ TEST_CASE("ExpertChoice: gradients, with sequences and padding; runs and threads
   CHECK(one.items() == three.items());
 }
 
-TEST_CASE("ExpertChoice: equal logits, NaN logits, no items, one expert, all items") {
+TEST_CASE("ExpertChoice: equal logits, NaN, empty batches and one expert work") {
   const auto ties = select(ExpertChoice{.factor = 1}, equal_ranks(6, 3));
   for (Index e = 0; e < 3; ++e) CHECK(taken_by(ties.plan, e, 0, 6) == Ids{0, 1});
   auto rank = random_ranks(6, 3);
@@ -178,7 +178,7 @@ TEST_CASE("ExpertChoice: equal logits, NaN logits, no items, one expert, all ite
   CHECK(padding.plan.offsets(2) == 0);
 }
 
-TEST_CASE("ExpertChoice: options and sequences that do not fit say so") {
+TEST_CASE("ExpertChoice: wrong options and sequences throw") {
   CHECK(message_of([] { select(ExpertChoice{.factor = 0}, random_ranks(4, 2)); }) ==
         "ExpertChoice: factor: expected more than 0, got 0");
   CHECK(message_of([] { select(ExpertChoice{}, random_ranks(4, 2), Places{3}); }) ==

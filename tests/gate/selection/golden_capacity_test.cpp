@@ -10,7 +10,7 @@
 using namespace gatefold;
 using namespace gatefold::support;
 
-TEST_CASE("golden: Capacity, with batch priority, groups, padding and ties") {
+TEST_CASE("golden: Capacity with batch priority, groups, padding and ties") {
   gate_agrees("capacity", [](Golden& g) {
     Capacity<TopK> limited{.selection = {.k = g.extent("k"), .renormalise = g.flag("renormalise")},
                            .factor = g.option("factor"),

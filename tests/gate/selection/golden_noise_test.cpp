@@ -8,7 +8,7 @@
 using namespace gatefold;
 using namespace gatefold::support;
 
-TEST_CASE("golden: noisy top K of Shazeer et al. and of FastMoE, importance and load") {
+TEST_CASE("golden: NoisyTopK of Shazeer et al. and FastMoE, auxiliary losses") {
   const auto give = [](Golden& g, auto& extra) {
     extra.selection = noise(g);
     extra.valid = valid(g);

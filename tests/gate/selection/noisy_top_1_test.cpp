@@ -21,7 +21,7 @@ Gate gate(const NoisyTop1<>& selection = {}) { return {.scores = {.experts = 3},
 
 }  // namespace
 
-TEST_CASE("NoisyTop1 (1), (2): argmax of rank + noise, weighted by the noise-free softmax or by that value") {
+TEST_CASE("NoisyTop1 (1), (2): argmax of rank + noise, either weight") {
   for (const Index experts : {1, 2, 5, 257})
     for (const bool noisy_weight : {false, true}) {
       const auto s = select(NoisyTop1<>{.scale = 1.5, .noisy_weight = noisy_weight}, random_ranks(40, experts), noise);
@@ -43,7 +43,7 @@ TEST_CASE("NoisyTop1 (1), (2): argmax of rank + noise, weighted by the noise-fre
     }
 }
 
-TEST_CASE("NoisyTop1: the law is a choice") {
+TEST_CASE("NoisyTop1: the noise law is a template argument") {
   const auto gumbel = select(NoisyTop1<GumbelNoise>{.noisy_weight = true}, equal_ranks(9, 4, 0), noise);
   for (Index n = 0; n < 9; ++n) {
     double top = -infinity;
@@ -52,7 +52,7 @@ TEST_CASE("NoisyTop1: the law is a choice") {
   }
 }
 
-TEST_CASE("NoisyTop1: without noise it is TopK of one without renormalising, bit for bit") {
+TEST_CASE("NoisyTop1: without noise it equals TopK of 1") {
   const auto top = select(TopK{.k = 1, .renormalise = false}, random_ranks(20, 5));
   const auto quiet = select(NoisyTop1<>{}, random_ranks(20, 5)),
              still = select(NoisyTop1<>{.scale = 0}, random_ranks(20, 5), noise);
@@ -62,7 +62,7 @@ TEST_CASE("NoisyTop1: without noise it is TopK of one without renormalising, bit
   CHECK(same_bits(values(still.plan.weight), values(top.plan.weight)));
 }
 
-TEST_CASE("NoisyTop1: the gradients of the router sum to 0 over the experts (papers 000 and 003)") {
+TEST_CASE("NoisyTop1: router gradients sum to 0 (papers 000 and 003)") {
   GateAlone<Gate> a(gate(), 30, {.selection = noise});
   a.backward();
   double sum = 0, largest = 0;
@@ -79,7 +79,7 @@ TEST_CASE("NoisyTop1: the gradients of the router sum to 0 over the experts (pap
   }
 }
 
-TEST_CASE("NoisyTop1: the raw noisy logit as weight gives the winner's logit the whole gradient") {
+TEST_CASE("NoisyTop1: a noisy weight's gradient reaches only the winning logit") {
   GateAlone<Gate> a(gate(NoisyTop1<>::reference()), 9, {.selection = noise});
   a.backward();
   double expected[3] = {}, largest = 0;
@@ -91,7 +91,7 @@ TEST_CASE("NoisyTop1: the raw noisy logit as weight gives the winner's logit the
   CHECK(largest > 0);
 }
 
-TEST_CASE("NoisyTop1: gradients with either weight, and the same bits on any number of threads") {
+TEST_CASE("NoisyTop1: gradients with either weight; threads change no bit") {
   for (const bool noisy_weight : {false, true}) {
     GateAlone<Gate> a(gate({.noisy_weight = noisy_weight}), 7, {.selection = noise});
     const auto report = a.gradients();
@@ -104,7 +104,7 @@ TEST_CASE("NoisyTop1: gradients with either weight, and the same bits on any num
   CHECK(same_bits(values(one.plan.weight), values(three.plan.weight)));
 }
 
-TEST_CASE("NoisyTop1: ties go to the lower expert, NaN ranks last, minus infinity is never taken") {
+TEST_CASE("NoisyTop1: ties go lower, NaN ranks last, −∞ never wins") {
   const auto quiet = [](const Tensor<double, 2, Cpu>& rank) {
     Tensor<double, 2, Cpu> copy(rank.extent(0), rank.extent(1));
     for (Index i = 0; i < rank.size(); ++i) copy.data()[i] = rank.data()[i];
@@ -118,7 +118,7 @@ TEST_CASE("NoisyTop1: ties go to the lower expert, NaN ranks last, minus infinit
   CHECK(select(NoisyTop1<>{}, rank(), noise).experts() == Ids{0, 1, 1});
 }
 
-TEST_CASE("NoisyTop1: no items, one expert, all items to one expert") {
+TEST_CASE("NoisyTop1: empty batches, one expert and one used expert work") {
   const auto none = select(NoisyTop1<>{}, random_ranks(0, 4), noise);
   CHECK(none.plan.expert.size() == 0);
   CHECK(none.plan.offsets(4) == 0);
@@ -134,7 +134,7 @@ TEST_CASE("NoisyTop1: no items, one expert, all items to one expert") {
   CHECK(hot.plan.offsets(4) == 6);
 }
 
-TEST_CASE("NoisyTop1: a negative scale says so") {
+TEST_CASE("NoisyTop1: a negative scale throws") {
   CHECK(message_of([] { select(NoisyTop1<>{.scale = -1}, random_ranks(1, 2)); }) ==
         "NoisyTop1: scale: expected at least 0, got -1");
 }

@@ -48,7 +48,7 @@ void check_picks(const SparsePlan<double, Cpu>& plan, Index n, const naive::Row&
 
 }  // namespace
 
-TEST_CASE("NoisyTopK: the slope of softplus + epsilon is σ(v), also where the softplus is lost beside epsilon") {
+TEST_CASE("NoisyTopK: the slope of softplus + epsilon is σ(v)") {
   Cpu::Context ctx(1);
   NoisyTopK<> policy = NoisyTopK<>::reference({.k = 1});
   policy.model_dim = 1;
@@ -76,7 +76,7 @@ TEST_CASE("NoisyTopK: the slope of softplus + epsilon is σ(v), also where the s
   }
 }
 
-TEST_CASE("NoisyTopK (1), (2): picks and weights of the noisy values, in loops") {
+TEST_CASE("NoisyTopK (1), (2): picks and weights equal loops") {
   for (const Index experts : {1, 3, 257})
     for (const Index k : {Index(1), Index(2), experts})
       for (const bool vmoe : {false, true}) {
@@ -97,7 +97,7 @@ TEST_CASE("NoisyTopK (1), (2): picks and weights of the noisy values, in loops")
       }
 }
 
-TEST_CASE_TEMPLATE("NoisyTopK (1), (2): noise of any law, in loops, and its gradients", Law, UniformNoise,
+TEST_CASE_TEMPLATE("NoisyTopK (1), (2): any noise law equals loops, with gradients", Law, UniformNoise,
                    SignedUniformNoise, GumbelNoise) {
   using Policy = NoisyTopK<Law>;
   const Index experts = 5, k = 2;
@@ -124,7 +124,7 @@ TEST_CASE_TEMPLATE("NoisyTopK (1), (2): noise of any law, in loops, and its grad
   CHECK_FALSE(Policy::shows_noise);  // Load takes the noise for Gaussian
 }
 
-TEST_CASE("NoisyTopK (1): before training every deviation is log 2, plus the epsilon of the reference") {
+TEST_CASE("NoisyTopK (1): initial deviations are log 2, plus epsilon") {
   const auto paper = select(NoisyTopK<>{}, random_ranks(5, 4), noise),
              reference = select(NoisyTopK<>::reference(), random_ranks(5, 4), noise);
   for (const double v : values(paper.saved.deviation)) CHECK(v == doctest::Approx(std::log(2.0)).epsilon(1e-15));
@@ -134,7 +134,7 @@ TEST_CASE("NoisyTopK (1): before training every deviation is log 2, plus the eps
   CHECK(select(NoisyTopK<>::vmoe(), random_ranks(5, 4), noise).params.noise.size() == 0);
 }
 
-TEST_CASE("NoisyTopK: a large positive or negative x W neither overflows nor loses the deviation") {
+TEST_CASE("NoisyTopK: large x W neither overflows nor loses the deviation") {
   Cpu::Context ctx(1);
   const auto rank = matrix<float>({{0, 0, 0}});
   Params<NoisyTopK<>, float, Cpu> p{matrix<float>({{300, -300, -20}})};
@@ -146,7 +146,7 @@ TEST_CASE("NoisyTopK: a large positive or negative x W neither overflows nor los
   CHECK(saved.deviation(0, 2) / std::exp(-20.0) == rounded<float>(1));
 }
 
-TEST_CASE("NoisyTopK: without noise it is TopK, bit for bit, and shows no noisy rank") {
+TEST_CASE("NoisyTopK: without noise it equals TopK, bit for bit") {
   for (const bool vmoe : {false, true}) {
     const NoisyTopK<> policy = vmoe ? NoisyTopK<>::vmoe({.k = 3}) : learned(3);
     const auto top = select(TopK{.k = 3, .renormalise = !vmoe}, random_ranks(20, 5));
@@ -164,7 +164,7 @@ TEST_CASE("NoisyTopK: without noise it is TopK, bit for bit, and shows no noisy 
   }
 }
 
-TEST_CASE("NoisyTopK: noise that vanishes gives the weights of TopK") {
+TEST_CASE("NoisyTopK: vanishing noise gives the weights of TopK") {
   for (const bool renormalise : {false, true}) {
     NoisyTopK<> policy = NoisyTopK<>::vmoe({.k = 2});
     policy.renormalise = renormalise;
@@ -176,7 +176,7 @@ TEST_CASE("NoisyTopK: noise that vanishes gives the weights of TopK") {
   }
 }
 
-TEST_CASE("NoisyTopK: gradients of x, scores and W, with noise and without, any K") {
+TEST_CASE("NoisyTopK: gradients of x, scores and W, any K") {
   for (const Index k : {1, 2, 3})
     for (const bool renormalise : {false, true}) {
       CAPTURE(k);
@@ -198,12 +198,12 @@ TEST_CASE("NoisyTopK: gradients of x, scores and W, with noise and without, any 
   CHECK_MESSAGE(fixed, fixed.str());
 }
 
-TEST_CASE("NoisyTopK: runs and threads give the same bits, backward adds") {
+TEST_CASE("NoisyTopK: threads change no bit; backward adds") {
   CHECK(
       GateAlone<Gate>({.scores = {.experts = 3}, .selection = learned(2)}, 50, {.selection = noise}).keeps_promises());
 }
 
-TEST_CASE("NoisyTopK: padding leaves no trace in the gradient of W") {
+TEST_CASE("NoisyTopK: padding does not change the gradient of W") {
   const std::vector<double> mask{1, 0, 1, 1, 0, 1};
   GateAlone<Gate> a({.scores = {.experts = 3}, .selection = learned(2)}, 6, {.selection = noise, .valid = mask});
   const auto report = a.gradients();
@@ -217,7 +217,7 @@ TEST_CASE("NoisyTopK: padding leaves no trace in the gradient of W") {
   CHECK(same_bits(values(a.grads), before));
 }
 
-TEST_CASE("NoisyTopK: NaN logits give distinct experts in range; ties of quiet logits go to the lower expert") {
+TEST_CASE("NoisyTopK: NaN logits give distinct experts; ties go lower") {
   const auto rank = [] {
     return matrix<double>({{quiet_nan, quiet_nan, quiet_nan, quiet_nan},
                            {quiet_nan, 1, quiet_nan, 2},
@@ -233,7 +233,7 @@ TEST_CASE("NoisyTopK: NaN logits give distinct experts in range; ties of quiet l
   }
 }
 
-TEST_CASE("NoisyTopK: no items, one expert, k = experts, all items to one expert, experts without items") {
+TEST_CASE("NoisyTopK: empty batches, one expert and k = experts work") {
   for (const auto& policy : {learned(1), NoisyTopK<>::vmoe({.k = 1})}) {
     const auto none = select(policy, random_ranks(0, 4), noise);
     CHECK(none.plan.expert.size() == 0);
@@ -257,7 +257,7 @@ TEST_CASE("NoisyTopK: no items, one expert, k = experts, all items to one expert
   }
 }
 
-TEST_CASE("NoisyTopK: options and shapes that do not fit say so") {
+TEST_CASE("NoisyTopK: wrong options and shapes throw") {
   const auto run = [](const NoisyTopK<>& p) { return message_of([&] { select(p, random_ranks(2, 3), noise); }); };
   CHECK(run({.k = 4}) == "NoisyTopK: k: expected 1 <= k <= experts = 3, got 4");
   CHECK(message_of([] { NoisyTopK<>{.deviation = 0}.validate_options(3); }) ==

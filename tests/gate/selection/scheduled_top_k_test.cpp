@@ -25,7 +25,7 @@ struct Three {
 
 }  // namespace
 
-TEST_CASE("ScheduledTopK (1): k of the call has the bits of TopK of that k; 0 is the option") {
+TEST_CASE("ScheduledTopK (1): k in the extra inputs replaces the option") {
   Cpu::Context ctx(1);
   for (const bool renormalise : {false, true})
     for (const Index k : {0, 1, 4, 2, 5}) {
@@ -50,14 +50,14 @@ TEST_CASE("ScheduledTopK (1): k of the call has the bits of TopK of that k; 0 is
     }
 }
 
-TEST_CASE("ScheduledTopK: gradients and promises where k differs from the option") {
+TEST_CASE("ScheduledTopK: gradients and conformance with k from extra inputs") {
   const auto report = check::conformance<Cpu>(
       Mixture{ScheduledGate{.scores = {.experts = 4}, .selection = {.k = 1}}, Linear{.model_dim = 3}},
       {.items_are_independent = true}, Three{});
   CHECK_MESSAGE(report, report.str());
 }
 
-TEST_CASE("ScheduledTopK: k outside 1 … experts says so, as option and as input") {
+TEST_CASE("ScheduledTopK: k outside 1 … experts throws") {
   Cpu::Context ctx(1);
   const auto mixture = [](Index k) {
     return Mixture{ScheduledGate{.scores = {.experts = 3}, .selection = {.k = k}}, Linear{.model_dim = 2}};
@@ -76,7 +76,7 @@ TEST_CASE("ScheduledTopK: k outside 1 … experts says so, as option and as inpu
   CHECK(message_of([&] { p.forward(); }) == "TopK: k: expected 1 <= k <= experts = 3, got -1");
 }
 
-TEST_CASE("ScheduledTopK: k of the call is checked with everything else, before the first write") {
+TEST_CASE("ScheduledTopK: k is checked before the first write") {
   Cpu::Context ctx(1);
   const ScheduledGate gate = with_model_dim(ScheduledGate{.scores = {.experts = 3}}, 2);
   const auto params = gate.init<double, Cpu>(ctx, Seed{1});
@@ -84,7 +84,7 @@ TEST_CASE("ScheduledTopK: k of the call is checked with everything else, before 
         "TopK: k: expected 1 <= k <= experts = 3, got 5");
 }
 
-TEST_CASE("ScheduledTopK: one expert and k = 1 with each call: the option of 2 is not used and not checked") {
+TEST_CASE("ScheduledTopK: with k in extra inputs, the option is unchecked") {
   Cpu::Context ctx(1);
   auto p = pass<double>(ctx, Mixture{ScheduledGate{.scores = {.experts = 1}}, Linear{.model_dim = 2}}, 3);
   p.extra.selection.k = 1;

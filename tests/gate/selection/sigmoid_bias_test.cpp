@@ -54,7 +54,7 @@ double largest_share(const SparsePlan<double, Cpu>& plan) {
 
 }  // namespace
 
-TEST_CASE("SigmoidBias (1), (2): picks by σ + b, weighs by σ alone, any expert count") {
+TEST_CASE("SigmoidBias (1), (2): b changes picks but not weights") {
   Cpu::Context ctx(1);
   for (const Index experts : {1, 4, 257})
     for (const bool renormalise : {false, true}) {
@@ -82,7 +82,7 @@ TEST_CASE("SigmoidBias (1), (2): picks by σ + b, weighs by σ alone, any expert
     }
 }
 
-TEST_CASE("SigmoidBias (2): weights sum to scale where every σ underflows; the bias reaches no weight") {
+TEST_CASE("SigmoidBias (2): weights sum to scale even if σ underflows") {
   const auto rank = matrix<double>({{-1000, -1001, -2000}, {1000, 900, 800}});
   const auto plan = select({.k = 2, .scale = 3}, rank, {});
   CHECK(plan.weight(0) == rounded(3 / (1 + std::exp(-1.0))));
@@ -92,7 +92,7 @@ TEST_CASE("SigmoidBias (2): weights sum to scale where every σ underflows; the 
   CHECK(same_bits(values(plan.weight), values(biased.weight)));
 }
 
-TEST_CASE("SigmoidBias (4): only of the groups whose two best are worth most, ties to the lower group") {
+TEST_CASE("SigmoidBias (4): picks only from the best groups") {
   Cpu::Context ctx(1);
   for (const auto& [of_experts, of_groups, of_top] :
        {std::tuple<Index, Index, Index>{12, 4, 2}, {8, 8, 3}, {6, 2, 1}, {9, 3, 3}, {4, 2, 1}})
@@ -122,7 +122,7 @@ TEST_CASE("SigmoidBias (4): only of the groups whose two best are worth most, ti
     }
 }
 
-TEST_CASE("SigmoidBias (4): NaN and infinities rank last in their group, and their group among groups") {
+TEST_CASE("SigmoidBias (4): NaN and infinities rank last in groups") {
   const Index experts = 12, groups = 4, size = 3, top = 2, k = 5, items = 400;
   constexpr double infinity = std::numeric_limits<double>::infinity();
   const double numbers[] = {quiet_nan, -infinity, infinity, -1, 0, 2};
@@ -167,7 +167,7 @@ TEST_CASE("SigmoidBias (4): NaN and infinities rank last in their group, and the
   }
 }
 
-TEST_CASE("SigmoidBias: equal logits go to the lower experts evenly; the bias breaks the tie") {
+TEST_CASE("SigmoidBias: equal logits pick lower experts; the bias breaks ties") {
   const auto rank = matrix<double>({{0.5, 0.5, 0.5}});
   const auto even = select({.k = 2}, rank, {});
   CHECK(even.expert(0) == 0);
@@ -178,7 +178,7 @@ TEST_CASE("SigmoidBias: equal logits go to the lower experts evenly; the bias br
   CHECK(biased.expert(1) == 0);
 }
 
-TEST_CASE("SigmoidBias: a NaN item stays alone") {
+TEST_CASE("SigmoidBias: NaN stays in its item") {
   const auto clean = matrix<double>({{1, 2, 3}, {3, 1, 2}});
   auto rank = matrix<double>({{1, 2, 3}, {quiet_nan, quiet_nan, quiet_nan}});
   const auto expected = select({.k = 2}, clean, {}), plan = select({.k = 2}, rank, {});
@@ -190,7 +190,7 @@ TEST_CASE("SigmoidBias: a NaN item stays alone") {
   }
 }
 
-TEST_CASE("SigmoidBias: gradients and promises, renormalised or not") {
+TEST_CASE("SigmoidBias: gradients and conformance, with and without renormalising") {
   for (const bool renormalise : {false, true})
     for (const Index groups : {1, 2}) {
       const auto report = check::conformance<Cpu>(
@@ -204,7 +204,7 @@ TEST_CASE("SigmoidBias: gradients and promises, renormalised or not") {
   CHECK_MESSAGE(learning, learning.str());
 }
 
-TEST_CASE("SigmoidBias (3): backward leaves E (mean load − load), padding not counted, and adapt steps by its sign") {
+TEST_CASE("SigmoidBias (3): backward computes E (mean load − load)") {
   Cpu::Context ctx(1);
   auto m = pass<double>(ctx, mixture({.k = 1, .speed = 0.25}, 3), 5);
   fill(ctx, m.params.branch.gate.scores.weight.view(), 0);
@@ -222,7 +222,7 @@ TEST_CASE("SigmoidBias (3): backward leaves E (mean load − load), padding not 
   CHECK(values(m.params.branch.gate.selection.bias) == std::vector<double>{-0.25, 0.25, 0});
 }
 
-TEST_CASE("SigmoidBias (3): the load is what was chosen, not what found room") {
+TEST_CASE("SigmoidBias (3): the load includes dropped picks") {
   Cpu::Context ctx(1);
   const Capacity<SigmoidBias> selection = with_experts(Capacity<SigmoidBias>{.selection = {.k = 1}, .slots = 1}, 3);
   const auto rank = matrix<double>({{1, 0, 0}, {1, 0, 0}, {1, 0, 0}, {1, 0, 0}, {0, 1, 0}, {0, 0, 1}});
@@ -248,7 +248,7 @@ TEST_CASE("SigmoidBias (3): the load is what was chosen, not what found room") {
   CHECK(values(p.bias) == std::vector<double>{-0.001, 0.001, 0.001});
 }
 
-TEST_CASE("SigmoidBias (3): under a rule that evaluates twice a step counts its load once") {
+TEST_CASE("SigmoidBias (3): counts once under a rule that evaluates twice") {
   Cpu::Context ctx(1);
   auto twice = pass<double>(ctx, Residual{update::SharpnessAware{}, mixture({.k = 1}, 3)}, 5);
   fill(ctx, twice.params.branch.gate.scores.weight.view(), 0);
@@ -258,7 +258,7 @@ TEST_CASE("SigmoidBias (3): under a rule that evaluates twice a step counts its 
   CHECK(values(twice.grads.branch.gate.selection.bias) == std::vector<double>{5 - 3 * 5, 5, 5});
 }
 
-TEST_CASE("SigmoidBias (3): under a Trainer skewed loads even out, and without speed the optimizer leaves b alone") {
+TEST_CASE("SigmoidBias (3): training evens out skewed loads") {
   Cpu::Context ctx(1);
   const auto x = uniform_tensor<double>(ctx, Seed{2}, 1, 64, 4),
              target = uniform_tensor<double>(ctx, Seed{3}, 1, 64, 4);
@@ -281,7 +281,7 @@ TEST_CASE("SigmoidBias (3): under a Trainer skewed loads even out, and without s
   }
 }
 
-TEST_CASE("SigmoidBias: options and shapes that do not fit say so") {
+TEST_CASE("SigmoidBias: wrong options and shapes throw") {
   Cpu::Context ctx(1);
   CHECK(message_of([&] { pass<double>(ctx, mixture({.k = 4}, 3), 2); }) ==
         "SigmoidBias: k: expected 1 <= k <= experts = 3, got 4");

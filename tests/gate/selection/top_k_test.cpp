@@ -55,7 +55,7 @@ auto mixture(Index experts, Index k, bool renormalise) {
 
 }  // namespace
 
-TEST_CASE("TopK (1), (2): picks and weights equal a stable sort and plain sums, any expert count") {
+TEST_CASE("TopK (1), (2): picks and weights equal a stable sort") {
   for (const Index experts : {1, 2, 3, 7, 64, 257})
     for (const Index k : {Index(1), Index(2), experts / 2, experts}) {
       if (k < 1 || k > experts) continue;
@@ -85,7 +85,7 @@ TEST_CASE("TopK (1), (2): picks and weights equal a stable sort and plain sums, 
     }
 }
 
-TEST_CASE_TEMPLATE("TopK: the expert after another one, to the end of the row", T, float, double) {
+TEST_CASE_TEMPLATE("RankedRow: after() lists all experts in order of rank", T, float, double) {
   for (const Index experts : {1, 8, 16, 17, 64, 257}) {
     const auto rank = wild(9, experts, static_cast<unsigned>(experts));
     for (Index n = 0; n < 9; ++n) {
@@ -101,7 +101,7 @@ TEST_CASE_TEMPLATE("TopK: the expert after another one, to the end of the row", 
   }
 }
 
-TEST_CASE("TopK: ties go to the lower expert index") {
+TEST_CASE("TopK: ties go to the lower index") {
   const auto rank = matrix<double>({{2, 2, 2, 2}, {1, 3, 3, 1}, {-1, -2, -1, -1}});
   CHECK(experts_of(select(TopK{.k = 2}, rank, rank)) == Picks{0, 1, 1, 2, 0, 2});
   CHECK(experts_of(select(TopK{.k = 4}, rank, rank)) == Picks{0, 1, 2, 3, 1, 2, 0, 3, 0, 2, 3, 1});
@@ -110,7 +110,7 @@ TEST_CASE("TopK: ties go to the lower expert index") {
   CHECK(experts_of(select(TopK{.k = 2}, zeros, zeros)) == Picks{0, 1});
 }
 
-TEST_CASE("TopK: NaN logits give distinct experts in range and rank below every number (vLLM #39244)") {
+TEST_CASE("TopK: NaN ranks last; experts stay distinct (vLLM #39244)") {
   const auto rank = matrix<double>({{quiet_nan, quiet_nan, quiet_nan, quiet_nan},
                                     {quiet_nan, 1, quiet_nan, 2},
                                     {quiet_nan, -infinity, quiet_nan, quiet_nan},
@@ -127,7 +127,7 @@ TEST_CASE("TopK: NaN logits give distinct experts in range and rank below every 
   }
 }
 
-TEST_CASE("TopK: a NaN item stays alone: the other items' outputs and picks keep their bits") {
+TEST_CASE("TopK: a NaN item changes no bit of other items") {
   Cpu::Context ctx(1);
   auto clean = pass<float>(ctx, mixture(5, 2, true), 6), poisoned = pass<float>(ctx, mixture(5, 2, true), 6);
   for (Index d = 0; d < 4; ++d) poisoned.x(3, d) = std::numeric_limits<float>::quiet_NaN();
@@ -149,7 +149,7 @@ TEST_CASE("TopK: infinite logits rank first and last among the numbers") {
   CHECK(experts_of(select(TopK{.k = 3}, rank, rank)) == Picks{2, 1, 0, 0, 1, 2, 0, 2, 1});
 }
 
-TEST_CASE("TopK: an expert masked by a logit of minus infinity gets weight 0 and the others their softmax") {
+TEST_CASE("TopK: a logit of minus infinity gives weight 0") {
   Cpu::Context ctx(1);
   auto p = pass<double>(ctx, mixture(3, 3, true), 1);
   p.params.branch.gate.scores.bias(1) = -infinity;
@@ -162,7 +162,7 @@ TEST_CASE("TopK: an expert masked by a logit of minus infinity gets weight 0 and
   }
 }
 
-TEST_CASE("TopK: k = experts takes every expert once; E = 1 takes the only one with weight 1") {
+TEST_CASE("TopK: k = experts picks every expert once") {
   Cpu::Context ctx(1);
   auto all = pass<double>(ctx, mixture(5, 5, true), 4);
   all.forward();
@@ -187,7 +187,7 @@ TEST_CASE("TopK: k = experts takes every expert once; E = 1 takes the only one w
   }
 }
 
-TEST_CASE("TopK: a batch of no items gives an empty plan") {
+TEST_CASE("TopK: an empty batch gives an empty plan") {
   const Tensor<double, 2, Cpu> none(0, 7);
   const auto plan = select(TopK{.k = 3}, none, none);
   CHECK(plan.expert.size() == 0);
@@ -196,14 +196,14 @@ TEST_CASE("TopK: a batch of no items gives an empty plan") {
   for (Index e = 0; e <= 7; ++e) CHECK(plan.offsets(e) == 0);
 }
 
-TEST_CASE("TopK: k outside 1 … experts says so") {
+TEST_CASE("TopK: k outside 1 … experts throws") {
   const auto rank = matrix<double>({{1, 2, 3}});
   CHECK(message_of([&] { select(TopK{.k = 4}, rank, rank); }) == "TopK: k: expected 1 <= k <= experts = 3, got 4");
   CHECK(message_of([&] { select(TopK{.k = 0}, rank, rank); }) == "TopK: k: expected 1 <= k <= experts = 3, got 0");
   CHECK(message_of([&] { select(TopK{.k = -1}, rank, rank); }) == "TopK: k: expected 1 <= k <= experts = 3, got -1");
 }
 
-TEST_CASE("TopK: saved of another k says so") {
+TEST_CASE("TopK: saved of another k throws") {
   Cpu::Context ctx(1);
   const auto layer = [](Index k) {
     return Mixture{SoftmaxTopK{.scores = {.experts = 3}, .selection = {.k = k}}, Linear{.model_dim = 4}};
@@ -217,7 +217,7 @@ TEST_CASE("TopK: saved of another k says so") {
   }
 }
 
-TEST_CASE("TopK: k = 1 with renormalise gives the router exactly zero gradient") {
+TEST_CASE("TopK: k = 1 with renormalise gives router gradient 0") {
   Cpu::Context ctx(1);
   auto p = pass<double>(ctx, mixture(4, 1, true), 9);
   p.forward();
@@ -232,7 +232,7 @@ TEST_CASE("TopK: k = 1 with renormalise gives the router exactly zero gradient")
   for (const double g : values(learning.grads.branch.gate.scores.bias)) CHECK(g != 0);
 }
 
-TEST_CASE("TopK: ranks by logits where float probabilities underflow") {
+TEST_CASE("TopK: ranks by logits if float probabilities underflow") {
   // x = 1, so that the weights are the logits. All probabilities but one are 0 in float.
   Cpu::Context ctx(1);
   auto p = pass<float>(
@@ -252,7 +252,7 @@ TEST_CASE("TopK: ranks by logits where float probabilities underflow") {
   CHECK(plan.weight(1) == 0);
 }
 
-TEST_CASE("TopK: gradients and promises, renormalised or not" * doctest::skip(support::slow_build)) {
+TEST_CASE("TopK: gradients and conformance, with and without renormalising" * doctest::skip(support::slow_build)) {
   for (const bool renormalise : {false, true})
     for (const Index k : {2, 3}) {
       CAPTURE(renormalise);
@@ -269,7 +269,7 @@ TEST_CASE("TopK: gradients and promises, renormalised or not" * doctest::skip(su
   CHECK_MESSAGE(many, many.str());
 }
 
-TEST_CASE("TopK: many experts and picks equal a stable sort, in float") {
+TEST_CASE("TopK: many experts and picks equal a stable sort") {
   for (const Index experts : {63, 64, 65, 1000})
     for (const Index k : {1, 2, 8}) {
       std::mt19937 generator(static_cast<unsigned>(experts * k));
@@ -286,7 +286,7 @@ TEST_CASE("TopK: many experts and picks equal a stable sort, in float") {
     }
 }
 
-TEST_CASE("TopK: item 2^31 + 1 is picked where it stands: sizes are 64 bits") {
+TEST_CASE("TopK: sizes have 64 bits: item 2^31 + 1 works") {
   const Index items = (Index(1) << 31) + 2, experts = 2;
   const Reserved<float> rank(items * experts), weight(items);
   const Reserved<Index> item(items), expert(items);
