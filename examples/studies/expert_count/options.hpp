@@ -37,7 +37,7 @@ struct Options {
     s.eta_router = eta_router > 0 ? eta_router : Setting::paper_eta_router(expert_count);
     return s;
   }
-  /// The smaller numbers of experts, for studies of the outlook that do not depend on M.
+  /// The smaller numbers of experts, for the studies of the outlook, which do not depend on M.
   std::vector<Index> few_experts() const {
     std::vector<Index> few;
     for (const Index m : experts)
