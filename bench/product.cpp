@@ -15,8 +15,8 @@ void count_peak(benchmark::State& state, Rounds& rounds, double flop, std::size_
   count(state, "peak_share", rounds.median_over([&](auto of) { return flop / of(0) / of(peak); }));
 }
 
-/// Only the register tile, with one thread and all operands in the first-level cache: an upper bound for all products
-/// below. Its lowest and highest share show how much other tenants of the machine take.
+/// Only the register tile, with one thread and all operands in the first-level cache: an upper bound for the
+/// products of the other rows. Its lowest and highest share show how much other tenants of the machine take.
 void tile(benchmark::State& state) {
   using Tile = cpu::Tile<float>;
   constexpr int kCalls = 2000;

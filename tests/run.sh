@@ -129,7 +129,7 @@ stage() {
   local test=(--preset "$preset" -j "$jobs")
   [[ -n $only ]] && test+=(-R "$only")
   ctest "${test[@]}" 2>&1 | tee "$log"
-  local summary='% tests passed(, ([0-9]+) tests? failed)? out of ([0-9]+)'  # newer ctests leave out the number of failures
+  local summary='% tests passed(, ([0-9]+) tests? failed)? out of ([0-9]+)'  # newer ctests print failures only if any
   if [[ $(<"$log") =~ $summary ]]; then
     ((failed += BASH_REMATCH[2], passed += BASH_REMATCH[3] - BASH_REMATCH[2]))
   else
