@@ -5,7 +5,7 @@
 #include "gatefold/tensor/pack.hpp"
 #include "support/beside.hpp"
 
-// CpuBf16 beside Cpu in one run, and beside the peers that multiply bfloat16: one layer whose experts do.
+// One layer whose experts multiply bfloat16, in one run: CpuBf16, Cpu, and the peers that multiply bfloat16.
 namespace {
 
 using namespace bench;
@@ -54,7 +54,7 @@ void layer_bf16(benchmark::State& state) {
 }
 BENCHMARK(layer_bf16)->Apply(all_targets);
 
-/// Forward with everything kept, and backward with all gradients.
+/// Forward that keeps the state for backward, and backward with all gradients.
 void train_bf16(benchmark::State& state) {
   const Shape s = Shape::of(state);
   LayerRun<Cpu> floats(plain_mixture(s), s.items);

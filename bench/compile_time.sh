@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Seconds of the processor to compile the program of the README, a small language model and the networks of
-# examples/language_model, all seven and one of them, header-only and with gatefold::kernels, the library of these
-# itself, and the slowest of the largest test files built in build/test.
+# Measures the processor time in seconds to compile the program of the README, a small language model and the networks
+# of examples/language_model (all seven, and one of them), header-only and with gatefold::kernels. Also measures the
+# library itself, and the slowest of the largest test files built in build/test.
 # usage: bash bench/compile_time.sh OUTPUT.json
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -43,7 +43,7 @@ int main() {
 }
 END
 
-TIMEFORMAT=%U  # of the processor, whatever else runs
+TIMEFORMAT=%U  # processor time, which other load does not change
 compiler=(g++ -std=c++20 -O3 -march=native -DNDEBUG -I"$root/include" -I"$root/examples" -isystem /usr/include/eigen3)
 set=$(echo GATEFOLD_CPU_ABI | "${compiler[@]}" -include gatefold/backend/cpu/instruction_set.hpp -x c++ -E -P - |
   tail -1)
@@ -66,7 +66,7 @@ add kernels "${compiler[@]}" "${kernels[@]}" -c "$root/cmake/gatefold_kernels.cp
 add kernels_io "${compiler[@]}" -c "$root/cmake/gatefold_kernels_io.cpp" -o "$object"
 
 if [[ -d $tests ]]; then
-  # What a build took tells what else ran, and what a compiler cache knew: the three largest are compiled again.
+  # The times of a build depend on other load and on a compiler cache, so the three largest are compiled again.
   most=0
   for output in $(find "$tests" -name '*_test.cpp.o' -printf '%s %P\n' | sort -rn | head -3 | cut -d ' ' -f 2); do
     command=$(ninja -C "$tests" -t commands "$output" | tail -1)

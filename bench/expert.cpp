@@ -1,12 +1,13 @@
 #include "descriptors/expert.hpp"
 #include "support/layer.hpp"
 
-// Every expert alone, on items spread evenly over the experts: forward that keeps what backward needs, and backward.
+// Each expert by itself, with items spread evenly over the experts: forward that keeps the state for backward, and
+// backward.
 namespace {
 
 using namespace bench;
 
-/// Slot s is item s / K; the experts take equal parts of the slots.
+/// Slot s is item s / K. The experts take equal parts of the slots.
 struct Spread {
   Tensor<Index, 1, Cpu> offsets, rows;
   Spread(Index items, Index experts, Index picks) : offsets(experts + 1), rows(items * picks) {
@@ -16,7 +17,7 @@ struct Spread {
   Groups<Cpu> groups() const { return {offsets, rows, rows.size()}; }
 };
 
-/// @param flop  of forward; backward's is twice that. 0: not known
+/// @param flop  of forward; backward has twice as many. 0: not known
 template <class ExpertT>
 void expert(benchmark::State& state, ExpertT policy, Index items, Index experts, Index picks, double flop) {
   Cpu::Context ctx = context();
@@ -50,7 +51,7 @@ void wide(benchmark::State& state, ExpertT policy, double products) {
   expert(state, policy, kItems, kExperts, kPicks, products * kProduct);
 }
 
-/// Items of a few positions or patches: paper 000 and 003.
+/// Items of several positions or patches: papers 000 and 003.
 constexpr Index kSequences = 256, kLength = 16, kWidth = 64;
 template <class ExpertT>
 void positions(benchmark::State& state, ExpertT policy, double flop) {
@@ -81,7 +82,7 @@ BENCHMARK_CAPTURE(positions, TransformerExpert,
                   kAttend + 4.0 * kLength * kWidth * 2 * kWidth)
     ->Apply(timed);
 
-// Every row of tests/descriptors/expert.hpp, on items of 16 positions that some take whole.
+// Every row of tests/descriptors/expert.hpp, on items of 16 positions. Some experts compute whole items.
 constexpr rows::Size kSize{.width = kWidth, .tokens = kLength, .hidden = 2 * kWidth, .heads = 4, .experts = 8};
 template <class ExpertT>
 void row(benchmark::State& state, ExpertT policy) {

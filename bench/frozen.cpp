@@ -1,11 +1,12 @@
 #include "support/beside.hpp"
 
-// Inference with frozen weights, in float and in bfloat16, beside the same layer with parameters and beside every peer.
+// Inference with frozen weights, in float and in bfloat16, compared with the same layer with parameters and with every
+// peer.
 namespace {
 
 using namespace bench;
 
-/// Everything warm.
+/// With weights in the caches.
 void layer_frozen(benchmark::State& state, bool bfloat16) {
   const Shape s = Shape::of(state);
   Run run(plain_mixture(s), s.items);
@@ -22,13 +23,13 @@ void layer_frozen(benchmark::State& state, bool bfloat16) {
   run_rounds(state, rounds, layer.ours);
   count_speed(state, rounds, layer, static_cast<double>(s.items), s.flop(), s.items <= 16 ? bytes : 0, bandwidth);
   count(state, "routing_share", routing.over(rounds, layer.ours));
-  count(state, "speedup", rounds.ratio(plain, layer.ours));  // over the layer with parameters
+  count(state, "speedup", rounds.ratio(plain, layer.ours));  // relative to the layer with parameters
   count_peers(state, rounds, entries, layer.ours);
 }
 BENCHMARK_CAPTURE(layer_frozen, f32, false)->Name("layer_frozen")->Apply(all_targets);
 BENCHMARK_CAPTURE(layer_frozen, bf16, true)->Name("layer_frozen_bf16")->Apply(all_targets);
 
-/// Decoding with weights that no cache holds.
+/// Decoding with weights that are in no cache.
 void decode_frozen(benchmark::State& state, bool bfloat16) {
   const Shape s = Shape::of(state);
   using RunT = Run<decltype(plain_mixture(s))>;

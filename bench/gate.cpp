@@ -2,7 +2,7 @@
 #include "descriptors/extras.hpp"
 #include "support/mixing.hpp"
 
-// Every gate alone: scores, mixing, selection and the plan, forward and backward.
+// Each gate by itself: scores, mixing, selection and the plan, forward and backward.
 namespace {
 
 using namespace bench;
@@ -36,10 +36,10 @@ void time_gate(benchmark::State& state, const GateT& options, const Extra<GateT,
   run_rounds(state, rounds);
   count(state, "backward_ms", rounds.median_of(backward) * 1e3);
   count(state, "items_per_second", static_cast<double>(s.items) / rounds.median_of(0));
-  count(state, "over_logits", rounds.ratio(0, product));  // the product x W alone
+  count(state, "over_logits", rounds.ratio(0, product));  // only the product x W
 }
 
-/// Extra inputs with noise and sequences, and the trace of a real attention where a gate follows one.
+/// Extra inputs with noise and sequences, and the trace of a real attention if a gate follows one.
 template <class GateT>
 void gate(benchmark::State& state, GateT options) {
   using E = Extra<GateT, float, Cpu>;
@@ -60,7 +60,7 @@ BENCHMARK_CAPTURE(gate, VMoe, published::vmoe({.experts = kShape.experts}))->App
 BENCHMARK_CAPTURE(gate, Switch, published::switch_transformer({.experts = kShape.experts}))->Apply(timed);
 BENCHMARK_CAPTURE(gate, GShardTop2, published::gshard({.experts = kShape.experts}))->Apply(timed);
 
-// Every row of tests/descriptors that is a gate or a part of one; beside a part, the simplest that fit.
+// Every row of tests/descriptors that is a gate or a part of one. A part is completed with the simplest parts that fit.
 constexpr rows::Size kSize{.width = kShape.dim,
                            .tokens = 1,
                            .hidden = kShape.dim / 2,

@@ -1,7 +1,7 @@
 #include "support/routing.hpp"
 
-// How time grows with one dimension while the others stay: growth/<curve>/<letter>:<value>, pictures by growth.gp. The
-// gate and the experts are told apart.
+// How time grows with one dimension while the others are constant: growth/<curve>/<letter>:<value>, drawn by growth.gp.
+// Gate and experts are timed separately.
 namespace {
 
 using namespace bench;

@@ -6,20 +6,20 @@
 #include "support/allocations.hpp"
 #include "support/layer.hpp"
 
-// Training steps of language models, whole and by kind of layer: a model of characters (peers/language_torch.py is
-// the same one in PyTorch), and the papers' medium model with its vocabulary.
+// Training steps of language models, whole and by kind of layer: a model of characters (peers/language_torch.py has the
+// same model in PyTorch), and the papers' medium model with its vocabulary.
 namespace {
 
 using namespace bench;
 
-/// A model of the layout Switch with attention to whole sequences, and what a step computes.
+/// A model of the layout Switch with attention to whole sequences, and the operations of a step.
 struct Sizes {
   const char* name;
   LanguageSizes language;
-  Shape mixture;  // .items are those of a batch
+  Shape mixture;  // .items is that of a batch
   Index length;
 
-  // Multiply-adds of the forward, twice each; training is three times that. What is computed again is not counted.
+  // Multiply-adds of forward, times two; training is three times that. Recomputation is not counted.
   double items() const { return static_cast<double>(mixture.items); }
   double dim() const { return static_cast<double>(language.model_dim); }
   double attention_flop() const {
@@ -81,7 +81,7 @@ void language_train(benchmark::State& state, const Sizes& s) {
   const auto step = rounds.time([&] { trainer.step(ids, next, extra); });
   const double held = static_cast<double>(heap::peak - before);
 
-  // By kind, each alone with a stream of random items.
+  // By kind of layer, each by itself with random items.
   std::size_t attention = 0, mixture = 0;
   add_layer(rounds, Residual{update::Plain{}, PreNorm{LayerNorm{}, Attention{s.language.model_dim, s.language.heads}}},
             s, attention);

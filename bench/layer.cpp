@@ -7,7 +7,7 @@ namespace {
 
 using namespace bench;
 
-/// Inference beside the peak of the machine, every peer, and the parts that are not products.
+/// Inference, compared with the peak of the machine and with every peer; also the parts that are not products.
 void layer_forward(benchmark::State& state) {
   const Shape s = Shape::of(state);
   Run run(plain_mixture(s), s.items);
@@ -27,13 +27,13 @@ void layer_forward(benchmark::State& state) {
   count(state, "routing_share", routing.over(rounds, layer.ours));
   count(state, "gate_share", rounds.ratio(routing.parts[0], layer.ours));
 }
-/// Some rows an expert, more than decoding has and fewer than keep a thread in one block of weights.
+/// A few rows per expert: more than in decoding, and too few to keep a thread busy in one block of weights.
 void some_rows(benchmark::internal::Benchmark* b) {
   shapes(b, {{64, 512, 2048, 8, 2}, {128, 512, 2048, 8, 2}, {64, 352, 352, 16, 2}, {256, 352, 352, 16, 2}});
 }
 BENCHMARK(layer_forward)->Apply(all_targets)->Apply(some_rows);
 
-/// Decoding with weights that no cache holds.
+/// Decoding with weights that are in no cache.
 void layer_decode(benchmark::State& state) {
   const Shape s = Shape::of(state);
   auto copies = cold_copies<Run<decltype(plain_mixture(s))>>(s);
@@ -46,7 +46,7 @@ void layer_decode(benchmark::State& state) {
 }
 BENCHMARK(layer_decode)->Apply(decoding);
 
-/// Forward with everything kept, and backward with all gradients.
+/// Forward that keeps the state for backward, and backward with all gradients.
 void layer_train(benchmark::State& state) {
   const Shape s = Shape::of(state);
   Run run(plain_mixture(s), s.items);
@@ -69,7 +69,7 @@ void layer_train(benchmark::State& state) {
 }
 BENCHMARK(layer_train)->Apply(all_targets);
 
-/// All items on the same K experts beside an even spread: the same arithmetic.
+/// All items on the same K experts, compared with an even spread: the same arithmetic.
 void layer_skew(benchmark::State& state) {
   const Shape s = Shape::of(state);
   const Mixture mixture{plain_gate(s, true), plain_expert(s)};
@@ -85,7 +85,7 @@ BENCHMARK(layer_skew)->Apply([](auto* b) {
   shapes(b, {{4096, 512, 2048, 8, 1}, {4096, 512, 2048, 8, 2}, {4096, 352, 352, 16, 1}, {8192, 64, 128, 64, 1}});
 });
 
-/// Two threads beside one.
+/// Two threads, compared with one.
 void layer_threads(benchmark::State& state) {
   const Shape s = Shape::of(state);
   Run all(plain_mixture(s), s.items), one(plain_mixture(s), s.items, {}, 1);
@@ -95,7 +95,7 @@ void layer_threads(benchmark::State& state) {
   const auto peak_all = add_peak(rounds, all.ctx.threads()), peak_one = add_peak(rounds, 1);
   run_rounds(state, rounds);
   count(state, "speedup", rounds.ratio(single, 0));
-  count(state, "fma_speedup", rounds.ratio(peak_all, peak_one));  // what the cores themselves give
+  count(state, "fma_speedup", rounds.ratio(peak_all, peak_one));  // the speedup of the cores themselves
 }
 BENCHMARK(layer_threads)->Apply([](auto* b) {
   shapes(b, {{4096, 512, 2048, 8, 2}, {4096, 352, 352, 16, 2}, {8192, 64, 128, 64, 2}});

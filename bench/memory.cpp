@@ -4,13 +4,13 @@
 #include "support/allocations.hpp"
 #include "support/layer.hpp"
 
-// Memory of training: what steps after the first take from the heap, the most that is held beside what must be, and
-// what one layer keeps for backward.
+// Memory of training: allocations in steps after the first, the peak compared with the sum of what must be held, and
+// the state that one layer keeps for backward.
 namespace {
 
 using namespace bench;
 
-/// The peak of the resident size of this process, in bytes, as the kernel tells it.
+/// The peak of the resident size of this process in bytes, from the kernel.
 double peak_resident() {
   std::ifstream status("/proc/self/status");
   for (std::string line; std::getline(status, line);)
@@ -18,7 +18,7 @@ double peak_resident() {
   return 0;
 }
 
-/// A layer as it is, which keeps what its backward needs, or one that runs again there.
+/// A layer that keeps the state for its backward, or one that backward computes again.
 struct Kept {
   static constexpr bool again = false;
   template <class L>
@@ -43,7 +43,7 @@ void memory(benchmark::State& state, RuleT rule, FormT form = {}) {
   const auto target = uniform_tensor<float>(ctx, Seed{2}, 1, s.items, s.dim);
   const long before = heap::live;
   heap::restart_peak();
-  std::ofstream("/proc/self/clear_refs") << 5;  // lets VmHWM begin anew
+  std::ofstream("/proc/self/clear_refs") << 5;  // resets VmHWM
   Trainer trainer{ctx, Stack{form(Residual{rule, plain_mixture(s)}), kDepth}, MeanSquaredError{}, optim::AdamW{},
                   Seed{3}};
   trainer.step(x, target);
@@ -56,18 +56,19 @@ void memory(benchmark::State& state, RuleT rule, FormT form = {}) {
   rounds.time([&] { trainer.step(x, target); });
   run_rounds(state, rounds);
 
-  // Parameters, gradients, two moments; what forward keeps; what the backward of one layer needs at a time; the output.
+  // Parameters, gradients, two moments; the state that forward keeps; the scratch memory of the backward of one layer;
+  // the output.
   const double n = static_cast<double>(s.items), d = static_cast<double>(s.dim), h = static_cast<double>(s.hidden),
                e = static_cast<double>(s.experts), slots = n * static_cast<double>(s.picks);
   const double learned = 4 * static_cast<double>(count_values(trainer.params)) * sizeof(float);
   const double plan = (6 * slots + n + e) * sizeof(Index) + slots * sizeof(float);
   const double layer = (slots * h + 2 * n * e) * sizeof(float) + plan;
-  const double stream = n * d * sizeof(float);  // what one layer gives
+  const double stream = n * d * sizeof(float);  // output of one layer
   const double scratch = (slots * (d + 2 * h) + 3 * n * d + 3 * n * e) * sizeof(float);
   Carry<RuleT, float, Cpu> carry;
   if constexpr (requires { rule.begin(ctx, s.items, s.dim, carry); }) rule.begin(ctx, s.items, s.dim, carry);
   const double carried = static_cast<double>(count_values(carry)) * sizeof(float);
-  // Computed again: one layer's, the carry before each layer, and while one runs again its carry and output.
+  // If recomputed: the state of one layer, the carry before each layer, and during recomputation its carry and output.
   const double kept = (kDepth - 1) * stream + (FormT::again ? layer + (kDepth + 1) * carried + stream : kDepth * layer);
   const double sum = learned + kept + scratch + 3 * stream + carried;
   count(state, "allocations_per_step", per_step);
@@ -85,7 +86,8 @@ BENCHMARK_CAPTURE(memory, PlainRecomputed, update::Plain{}, Recomputed{})->Apply
 BENCHMARK_CAPTURE(memory, HeavyBallRecomputed, update::HeavyBall{}, Recomputed{})->Apply(stacks);
 BENCHMARK_CAPTURE(memory, AdamFirst, update::First{update::Adam{}, update::HeavyBall{}})->Apply(stacks);
 
-/// Bytes that the Saved of one mixture holds, in all and of a slot, beside those of the outputs [S, D] of its experts.
+/// Bytes that the Saved of one mixture holds, in total and per slot, and for comparison the bytes per slot of the
+/// outputs [S, D] of its experts.
 template <class E>
 void kept(benchmark::State& state, E (*expert_of)(const Shape&)) {
   const Shape s = Shape::of(state);

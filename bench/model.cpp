@@ -1,9 +1,9 @@
 #include "support/allocations.hpp"
 #include "support/mixing.hpp"
 
-// Six layers of the papers' medium language model, without vocabulary: update rules and mixing gates beside the plain
-// model, in time and in memory. (AttentionAware stands beside a plain gate in the same blocks: it needs their
-// attention.)
+// Six layers of the papers' medium language model, without vocabulary: update rules and mixing gates compared with the
+// plain model, in time and memory. (AttentionAware is compared with a plain gate in the same blocks, because it needs
+// their attention.)
 namespace {
 
 using namespace bench;
@@ -11,7 +11,7 @@ using namespace bench;
 constexpr Shape kMedium{4096, 352, 352, 16, 2};
 constexpr Index kDepth = 6;
 
-/// A model that is run, and the most bytes that inference and a training step held at a time, parameters included.
+/// A model and the peak of the bytes held in inference and in a training step, parameters included.
 template <class ModelT>
 struct Measured {
   Run<ModelT> run;
@@ -45,7 +45,7 @@ struct Measured {
   long before_;
 };
 
-/// @param arithmetic  operations of the forward over those of the plain model
+/// @param arithmetic  operations of forward relative to those of the plain model
 template <class ModelT, class PlainT>
 void compare(benchmark::State& state, Measured<ModelT>& model, Measured<PlainT>& plain, double arithmetic) {
   Rounds rounds;

@@ -1,12 +1,12 @@
 #include "support/layer.hpp"
 #include "support/peers.hpp"
 
-// The products that experts, gates and backward are made of, beside the peak of the machine.
+// The products in experts, gates and backward, compared with the peak of the machine.
 namespace {
 
 using namespace bench;
 
-/// @param bytes  of an element: registers hold half as many doubles
+/// @param bytes  of an element: registers hold half as many doubles as floats
 void count_peak(benchmark::State& state, Rounds& rounds, double flop, std::size_t bytes = sizeof(float)) {
   const double narrower = static_cast<double>(sizeof(float)) / static_cast<double>(bytes);
   const auto peak = rounds.measure([=] { return fma_peak(cpu::available_threads()) * narrower; });
@@ -15,8 +15,8 @@ void count_peak(benchmark::State& state, Rounds& rounds, double flop, std::size_
   count(state, "peak_share", rounds.median_over([&](auto of) { return flop / of(0) / of(peak); }));
 }
 
-/// The register tile alone, one thread, all operands in the first-level cache: what every product above it can reach.
-/// Its lowest and highest share tell how much the machine's other tenants take.
+/// Only the register tile, with one thread and all operands in the first-level cache: an upper bound for the
+/// products of the other rows. Its lowest and highest share show how much other tenants of the machine take.
 void tile(benchmark::State& state) {
   using Tile = cpu::Tile<float>;
   constexpr int kCalls = 2000;
@@ -38,7 +38,7 @@ void tile(benchmark::State& state) {
 }
 BENCHMARK(tile)->Apply(timed);
 
-/// c [m, n] = a [m, k] b [k, n], beside every peer.
+/// c [m, n] = a [m, k] b [k, n], compared with every peer.
 void gemm(benchmark::State& state) {
   const Index m = state.range(0), n = state.range(1), k = state.range(2);
   Cpu::Context ctx = context();

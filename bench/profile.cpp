@@ -11,12 +11,12 @@
 #include "support/beside.hpp"
 #include "support/mixing.hpp"
 
-// One row of the benchmarks again and again, and nothing beside it, for a profiler: bench/profile.sh.
+// Repeats one row of the benchmarks, and only that row, for a profiler: bench/profile.sh.
 namespace {
 
 using namespace bench;
 
-/// f again and again for so many seconds.
+/// Repeats f for this number of seconds.
 void repeat(double seconds, const std::function<void()>& f) {
   using Clock = std::chrono::steady_clock;
   const auto end = Clock::now() + std::chrono::duration<double>(seconds);

@@ -1,6 +1,5 @@
 #!/usr/bin/env bash
-# Where the time of the rows that miss their goals goes: perf over each of them, and nothing beside it. Writes below
-# build/ only.
+# Profiles the rows that miss their goals, each by itself, with perf. Writes only below build/.
 # usage: bash bench/profile.sh [ROW...]    ROW as in the tables: layer_forward/T:4096/D:512/H:2048/E:8/K:2
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -26,7 +25,7 @@ cmake --build --preset release --target bench_profile
 data=$(mktemp)
 trap 'rm -f "$data" "$data.old"' EXIT
 
-# Which part of the library a function belongs to; the first match counts. Filling the weights is not part of the row.
+# The part of the library that a function belongs to; the first match counts. The filling of the weights is left out.
 parts='
   /Uniform|clear_page|uniform_tensor/ { next }
   /sum_tile|amx_sum|rank_update/ { add("products"); next }

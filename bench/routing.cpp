@@ -32,7 +32,7 @@ void plan_build(benchmark::State& state) {
 }
 BENCHMARK(plan_build)->Apply(routing_shapes);
 
-/// Beside reading as many bytes from a working set of that size.
+/// Compared with reading as many bytes from a working set of that size.
 void combine(benchmark::State& state) {
   const Shape s = Shape::of(state);
   Cpu::Context ctx = context();

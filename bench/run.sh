@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Build and run the benchmarks. Installs the Debian packages they need, after naming them; writes below build/ only.
+# Builds and runs the benchmarks. Installs the Debian packages they need, after naming them. Writes only below build/.
 set -uo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 source "$root/cmake/install_packages.sh"
@@ -34,10 +34,10 @@ out=$root/build/bench
 mkdir -p "$out"
 rm -f "$out"/*.json "$out"/*.png "$out"/*.dat
 
-# The programs in the order of the table, and which of their rows.
+# The programs in the order of the table, and a filter of their rows.
 programs=(layer frozen bfloat16 variant product expert gate routing update model memory language sampling loss_optim
   threads growth) filter=.
-[[ -n $quick ]] && programs=(layer variant gate update) filter='-H:2048/E:64|Attention'  # all but these
+[[ -n $quick ]] && programs=(layer variant gate update) filter='-H:2048/E:64|Attention'  # all except these
 if [[ -n $only ]]; then
   if [[ -f bench/$only.cpp ]]; then programs=("$only"); else filter=$only; fi
 fi
@@ -46,7 +46,7 @@ echo "== build"
 cmake --preset release -DGATEFOLD_BUILD_BENCH=ON >build/release.log || { cat build/release.log; exit 1; }
 cmake --build --preset release --target "${programs[@]/#/bench_}" || exit 1
 
-# Libraries from PyPI that are found by dlopen: the environment tells where.
+# Libraries from PyPI, which are loaded by dlopen from the paths in the environment.
 if [[ -n $peers ]]; then
   venv=$out/venv
   echo "== peers from PyPI in build/bench/venv"
@@ -72,7 +72,7 @@ for program in "${programs[@]}"; do
       { ((++failed)); echo "$program FAILED"; tail -3 "$out/$program.log"; }
 done
 
-# Peers that speak Python alone, in the interpreter that has them.
+# Peers that have only a Python interface, in the interpreter of the virtual environment.
 export PYTHONDONTWRITEBYTECODE=1
 peer() {  # MODULE SCRIPT
   local python

@@ -3,13 +3,13 @@
 
 #include "support/layer.hpp"
 
-// A language model that goes on writing: one further token, with keys and values of those before it kept, and with all
-// that attention sees read again.
+// A language model that generates text: the time of one more token, with cached keys and values, and with all tokens in
+// reach of attention read again.
 namespace {
 
 using namespace bench;
 
-/// Of characters: 4 blocks, D 128, 8 experts of hidden 256, top 2, 64 characters.
+/// A model of characters: 4 blocks, D 128, 8 experts of hidden 256, top 2, 64 characters.
 const LanguageSizes kSizes{.vocabulary = 90, .model_dim = 128, .heads = 4, .window = 64, .depth = 4};
 constexpr Shape kShape{64, 128, 256, 8, 2};
 
@@ -17,7 +17,7 @@ auto characters() {
   return switch_model(kSizes, update::HeavyBall{}, Mixture{plain_gate(kShape), plain_expert(kShape)});
 }
 
-/// The same parameters, state and tokens, of one sequence.
+/// The same parameters, state and tokens, for one sequence.
 struct Sampler {
   using Model = decltype(characters());
   using Extra = gatefold::Extra<Model, float, Cpu>;
@@ -31,7 +31,7 @@ struct Sampler {
   Tensor<float, 2, Cpu> y{}, z{1, kSizes.vocabulary};
 
   explicit Sampler(int threads) : ctx(context(threads)) {}
-  /// Logits after the last of these ids.
+  /// Computes the logits after the last of these ids.
   void read(const std::vector<Index>& ids, const AttentionMemory<float, Cpu>& memory) {
     const auto count = static_cast<Index>(ids.size());
     y.resize(count, kSizes.model_dim);

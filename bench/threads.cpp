@@ -12,12 +12,13 @@
 #include "support/executors.hpp"
 #include "support/layer.hpp"
 
-// A small training loop alone, and beside processes that want the same cores, which each sample starts and ends itself.
+// A small training loop by itself, and next to processes that compete for the same cores. Each sample starts and ends
+// these processes.
 namespace {
 
 using namespace bench;
 
-/// Processes that compute until this ends.
+/// Processes that compute until this object is destroyed.
 class Busy {
  public:
   explicit Busy(int count) {
@@ -61,9 +62,9 @@ struct Training {
   decltype(small_training(ctx)) trainer = small_training(ctx);
 };
 
-/// Seconds of a step of some, that take `least` seconds together, beside `busy` processes.
+/// Seconds per step, over enough steps to take `least` seconds, next to `busy` processes.
 double step_time(Training& training, int busy, double least) {
-  std::this_thread::sleep_for(std::chrono::milliseconds(20));  // threads of the executor before fall asleep
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));  // threads of the previous executor fall asleep
   const Busy others(busy);
   for (int i = 0; i < 3; ++i) training.step();
   const double begin = now();

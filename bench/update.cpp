@@ -1,12 +1,12 @@
 #include "descriptors/rule.hpp"
 #include "support/layer.hpp"
 
-// Every update rule without its branch: what it does to N·D values, beside what reading them from memory takes.
+// Every update rule without its branch: its work on N·D values, compared with reading them from memory.
 namespace {
 
 using namespace bench;
 
-/// A branch that costs a copy.
+/// A branch that only copies.
 struct CopyBranch {
   Index dim;
   Index in_dim() const { return dim; }
@@ -40,7 +40,7 @@ void rule(benchmark::State& state, RuleT rule) {
   run_rounds(state, rounds);
   count(state, "forward_ms", rounds.median_of(forward) * 1e3);
   count(state, "backward_ms", rounds.median_of(backward) * 1e3);
-  // Without the copies that stand for the branch: in copies of [N, D], and in readings of [N, D] from memory.
+  // Without the copies of the branch: in units of copies of [N, D], and of readings of [N, D] from memory.
   const auto own = [&](auto of) { return of(0) - detail_::hook::rule::evaluations<RuleT>() * of(copied); };
   count(state, "copies", rounds.median_over([&](auto of) { return own(of) / of(copied); }));
   count(state, "reads", rounds.median_over([&](auto of) { return own(of) * of(bandwidth) / bytes; }));

@@ -1,6 +1,6 @@
 #include "support/mixing.hpp"
 
-// One layer with another update rule, or a gate that mixes items, beside the plain one.
+// One layer with another update rule, or with a gate that mixes items, compared with the plain layer.
 namespace {
 
 using namespace bench;

@@ -7,7 +7,7 @@
 #   gatefold::cuda     needs CUDAToolkit
 #   gatefold::nccl     needs CUDAToolkit and NCCL (NCCL_ROOT names its folder)
 #   gatefold::kernels  is compiled in the tree of the project that finds it
-cmake_policy(VERSION 3.25)  # the project may ask for less
+cmake_policy(VERSION 3.25)  # the project can require an older version
 include(${CMAKE_CURRENT_LIST_DIR}/gatefold_dependencies.cmake)
 
 # Does its work in a function, because every variable of this file is a variable of the project that finds the package.
@@ -45,7 +45,7 @@ function(gatefold_find_components)
       gatefold_find_target(${${component}})
       list(GET ${component} 0 dependency)
       if(component STREQUAL "nccl" AND TARGET ${dependency})
-        gatefold_find_package(CUDAToolkit QUIET)  # again, for its variables: NCCL may be in a folder of the toolkit
+        gatefold_find_package(CUDAToolkit QUIET)  # again, for its variables: NCCL can be in a folder of the toolkit
         include(${folder}/gatefold_nccl.cmake)
         include(${folder}/gatefold_cudaTargets.cmake)
         set(dependency NCCL::nccl)

@@ -21,7 +21,7 @@ if(CUDAToolkit_FOUND AND NOT (CUDAToolkit_NVCC_EXECUTABLE AND TARGET CUDA::cubla
   set(CUDAToolkit_FOUND FALSE)
 endif()
 
-# gatefold::cuda itself asks for no language: who uses it compiles with nvcc. Our programs do.
+# gatefold::cuda enables no language, because its users compile with nvcc themselves. Our programs need the language.
 if(CUDAToolkit_FOUND AND (GATEFOLD_BUILD_TESTS OR GATEFOLD_BUILD_EXAMPLES OR GATEFOLD_BUILD_BENCH))
   if(NOT DEFINED CMAKE_CUDA_COMPILER AND NOT DEFINED ENV{CUDACXX})
     set(CMAKE_CUDA_COMPILER ${CUDAToolkit_NVCC_EXECUTABLE})
@@ -36,18 +36,18 @@ if(CUDAToolkit_FOUND AND (GATEFOLD_BUILD_TESTS OR GATEFOLD_BUILD_EXAMPLES OR GAT
       set(CMAKE_CUDA_ARCHITECTURES 80-virtual)
     endif()
   endif()
-  # CMake 3.25.1 does not know that nvcc takes C++20.
+  # CMake 3.25.1 does not know that nvcc supports C++20.
   set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20)
   set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION -std=c++20)
   enable_language(CUDA)
-  # Without a device there is no native architecture, and CMake would stop: PTX that any driver compiles.
+  # Without a device there is no native architecture, and CMake would stop. Uses PTX that any driver can compile.
   if(CMAKE_CUDA_ARCHITECTURES STREQUAL "native" AND NOT CMAKE_CUDA_ARCHITECTURES_NATIVE MATCHES "^[0-9]")
     message(STATUS "gatefold: no GPU found, our CUDA programs are compiled for compute_80")
     set(CMAKE_CUDA_ARCHITECTURES 80-virtual)
   endif()
 endif()
 
-# What a program of ours with .cu files needs: the emulator where the tests built one, else NVIDIA's libraries.
+# Prepares a program of ours with .cu files: it uses the emulator if the tests built one, otherwise NVIDIA's libraries.
 function(gatefold_cuda_program target)
   target_link_libraries(${target} PRIVATE gatefold_warnings)
   if(NOT TARGET cuda_emulator)
@@ -59,8 +59,8 @@ function(gatefold_cuda_program target)
   target_link_libraries(${target} PRIVATE gatefold_policies)
 endfunction()
 
-# Everyday tests do without nvcc's slowest optimisations of device code, half of its time. With `mid` it takes as long,
-# with `max` a third less, but the emulator four times as long.
+# Everyday tests skip nvcc's slowest optimisations of device code, which are half of its time. Alternatives that were
+# tried: `mid` takes the full time; `max` takes a third less, but the emulator then takes four times as long.
 function(gatefold_fast_device_code target)
   if(NOT GATEFOLD_CUDA_HARDWARE AND NOT GATEFOLD_SLOW_TESTS)
     target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:--Ofast-compile=min>)

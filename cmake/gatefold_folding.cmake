@@ -1,6 +1,6 @@
-# Link tests and examples as release builds of other programs are linked: functions and constants with identical bytes
-# share one address (the default of link.exe, /OPT:ICF; here lld). Code that identifies something by the address of a
-# constant or of a function fails in these programs.
+# Links tests and examples like release builds of other programs, in which functions and constants with identical bytes
+# share one address (the default of link.exe, /OPT:ICF; here lld). Code that identifies an object by the address of a
+# constant or a function fails in these programs.
 include(CheckCXXSourceCompiles)
 set(options -fuse-ld=lld LINKER:--icf=all LINKER:--ignore-data-address-equality)
 set(CMAKE_REQUIRED_LINK_OPTIONS ${options})

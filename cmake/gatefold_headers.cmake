@@ -1,11 +1,11 @@
-# The header list of gatefold is what its umbrella headers (the files directly in include/gatefold) include.
-# There is no other list: targets, installation, tests and checks are derived from it.
+# The header list of gatefold is the list of headers that its umbrella headers (the files directly in include/gatefold)
+# include. There is no other list: targets, installation, tests and checks are derived from it.
 
 set(gatefold_include_dir ${CMAKE_CURRENT_LIST_DIR}/../include/gatefold)
 cmake_path(NORMAL_PATH gatefold_include_dir)
 
-# Headers listed by one umbrella header, relative to include/gatefold: "gate/selection/top_k.hpp". Other umbrellas it
-# includes are not among them.
+# Headers listed by one umbrella header, relative to include/gatefold: "gate/selection/top_k.hpp". Does not list other
+# umbrella headers that it includes.
 function(gatefold_listed out umbrella)
   set(header "[a-z0-9_]+/[a-z0-9_/]+\\.(hpp|cuh)")
   file(STRINGS ${gatefold_include_dir}/${umbrella} lines REGEX "^ *# *include +[\"<](gatefold/)?${header}[\">]")
@@ -16,8 +16,8 @@ function(gatefold_listed out umbrella)
   set(${out} ${lines} PARENT_SCOPE)
 endfunction()
 
-# Absolute paths of the umbrella headers <umbrella>... and of everything they list. An umbrella not written yet counts
-# as empty.
+# Absolute paths of the umbrella headers <umbrella>... and of all headers they list. An umbrella that does not exist yet
+# counts as empty.
 function(gatefold_headers out)
   set(headers)
   foreach(umbrella IN LISTS ARGN)
@@ -31,7 +31,8 @@ function(gatefold_headers out)
   set(${out} ${headers} PARENT_SCOPE)
 endfunction()
 
-# Stop unless the umbrella headers list exactly the headers of the tree and, when tests are built, each has its test.
+# Stops unless the umbrella headers list exactly the headers of the tree and, if tests are built, each header has a
+# test.
 function(gatefold_check_header_list)
   file(GLOB umbrellas RELATIVE ${gatefold_include_dir} CONFIGURE_DEPENDS
        ${gatefold_include_dir}/*.hpp ${gatefold_include_dir}/*.cuh)

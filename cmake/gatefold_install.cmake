@@ -1,9 +1,10 @@
-# Headers, CMake package and pkg-config file. Everything is independent of the machine, hence share/ and not lib/.
+# Headers, CMake package and pkg-config file. All files are independent of the machine, so they are in share/ instead of
+# lib/.
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 set(package_dir ${CMAKE_INSTALL_DATADIR}/cmake/gatefold)
 
-# One export per component: a consumer that does not ask for io must not need nlohmann-json.
+# One export per component, so that a consumer without the component io does not need nlohmann-json.
 install(TARGETS gatefold_policies gatefold EXPORT gatefoldTargets FILE_SET HEADERS)
 install(EXPORT gatefoldTargets NAMESPACE gatefold:: DESTINATION ${package_dir})
 foreach(component io data mpi cuda nccl)
@@ -14,13 +15,13 @@ foreach(component io data mpi cuda nccl)
   install(EXPORT gatefold_${component}Targets NAMESPACE gatefold:: DESTINATION ${package_dir})
 endforeach()
 
-# Before 1.0 a minor version may break users.
+# Before 1.0 a minor version can break users.
 write_basic_package_version_file(gatefoldConfigVersion.cmake COMPATIBILITY SameMinorVersion ARCH_INDEPENDENT)
 configure_file(${PROJECT_SOURCE_DIR}/cmake/gatefold.pc.in gatefold.pc @ONLY)
 install(FILES ${PROJECT_SOURCE_DIR}/cmake/gatefoldConfig.cmake ${CMAKE_CURRENT_BINARY_DIR}/gatefoldConfigVersion.cmake
               ${PROJECT_SOURCE_DIR}/cmake/gatefold_dependencies.cmake ${PROJECT_SOURCE_DIR}/cmake/gatefold_nccl.cmake
         DESTINATION ${package_dir})
-# gatefold::kernels is built where it is used.
+# gatefold::kernels is built in the project that uses it.
 install(FILES ${PROJECT_SOURCE_DIR}/cmake/gatefold_kernels.cmake ${PROJECT_SOURCE_DIR}/cmake/gatefold_kernels.cpp
               ${PROJECT_SOURCE_DIR}/cmake/gatefold_kernels_io.cpp
         DESTINATION ${package_dir})

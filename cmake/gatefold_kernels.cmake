@@ -1,10 +1,10 @@
-# gatefold::kernels: gatefold::gatefold, with what every program instantiates of it compiled once, in a static library
-# that is built in the tree of the project that links it. It is built for several instruction sets, each in a namespace
-# of its own (backend/cpu/instruction_set.hpp), of which a file uses that of its own flags.
+# gatefold::kernels: gatefold::gatefold with the code that every program instantiates compiled once, in a static library
+# that is built in the tree of the project that links it. It is built for several instruction sets, each in a separate
+# namespace (backend/cpu/instruction_set.hpp). A file uses the instruction set of its own flags.
 #
 # Needs gatefold::gatefold; included by our CMakeLists.txt and by gatefoldConfig.cmake (COMPONENTS kernels). If the
-# compiler accepts no instruction set, there is no gatefold::kernels, and the global property gatefold_no_kernels holds
-# the reason. All variables are variables of functions, because this file is included by projects of others.
+# compiler accepts no instruction set, there is no gatefold::kernels, and the global property gatefold_no_kernels
+# contains the reason. All variables are variables of functions, because this file is included by other projects.
 include_guard(GLOBAL)
 cmake_policy(VERSION 3.25)
 
@@ -13,7 +13,7 @@ cmake_policy(VERSION 3.25)
 # gatefold::gatefold: once for each word of the list `marches`, which has to be set before.
 #
 # It is a project, because only CMake evaluates the generator expressions of targets and adds the flags of a toolchain.
-# try_compile accepts targets of find_package only, and stops the whole project if this one is not configured.
+# try_compile accepts only targets of find_package, and stops the whole project if this one is not configured.
 function(gatefold_write_probe out configuration)
   string(TOUPPER "${configuration}" type)
   set(flags CMAKE_CXX_FLAGS CMAKE_CXX_FLAGS_${type} CMAKE_CXX_STANDARD_INCLUDE_DIRECTORIES)
@@ -43,7 +43,7 @@ function(gatefold_write_probe out configuration)
       list(APPEND texts "${value}")
     endif()
   endforeach()
-  # Every target that is named, also inside a generator expression, and in turn those that its properties name.
+  # Every target that is named, also inside a generator expression, and recursively those that its properties name.
   set(known)
   while(texts)
     string(REGEX MATCHALL "[A-Za-z0-9_.+-]+(::[A-Za-z0-9_.+-]+)*" words "${texts}")
@@ -73,7 +73,7 @@ foreach(march IN LISTS marches)
     target_compile_options(gatefold_probe_${march} PRIVATE -march=${march})
   endif()
   target_compile_options(gatefold_probe_${march} PRIVATE ${optimisation})
-  if(CMAKE_CXX_COMPILER_ID MATCHES "GNU|Clang" AND NOT MSVC)  # to preprocess takes an eighth of the time
+  if(CMAKE_CXX_COMPILER_ID MATCHES "GNU|Clang" AND NOT MSVC)  # preprocessing takes only an eighth of the time
     target_compile_options(gatefold_probe_${march} PRIVATE -E -P -w)
   endif()
   file(GENERATE OUTPUT ${march}.txt CONTENT "$<TARGET_OBJECTS:gatefold_probe_${march}>")
@@ -160,7 +160,7 @@ function(gatefold_instruction_sets out configuration)
     gatefold_run_probe(names "${project}" "${configuration}" ${ARGN})
     if(NOT names)
       gatefold_run_probe(own "${project}" "${configuration}" own)
-      if(NOT own)  # not the fault of a march; not remembered either, because for example the headers may come later
+      if(NOT own)  # another error, not remembered, because for example the headers can come later
         set(${out} "" PARENT_SCOPE)
         return()
       endif()
@@ -190,8 +190,9 @@ function(gatefold_add_kernels)
   set(GATEFOLD_KERNELS_OPTIMISATION -O3 CACHE STRING
       "How gatefold::kernels is optimised, whatever the project's flags say")
 
-  # The instruction set of a march depends on the configuration, because the flags of Debug and Release may differ. Of
-  # several marches with the same set the first is built: those that many processors run come before this machine's.
+  # The instruction set of a march depends on the configuration, because the flags of Debug and Release can differ. If
+  # several marches have the same set, only the first is built: marches that many processors support come before this
+  # machine's.
   set(configurations only)
   get_property(several GLOBAL PROPERTY GENERATOR_IS_MULTI_CONFIG)
   if(several)
@@ -248,7 +249,7 @@ ${CMAKE_CURRENT_BINARY_DIR}/CMakeFiles/gatefold_probe/log.txt")
 endfunction()
 
 # gatefold_add_objects(<target> <source> <library>)
-# Adds a part of gatefold_kernels, which is compiled as a file that links <library>.
+# Adds a part of gatefold_kernels, which is compiled like a file that links <library>.
 function(gatefold_add_objects target source library)
   add_library(${target} OBJECT EXCLUDE_FROM_ALL ${CMAKE_CURRENT_FUNCTION_LIST_DIR}/${source})
   set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE ON EXPORT_COMPILE_COMMANDS OFF)

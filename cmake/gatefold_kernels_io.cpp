@@ -1,3 +1,3 @@
-// Of gatefold::kernels: the functions of gatefold::io that are the same whatever is read and written.
+// A part of gatefold::kernels: the functions of gatefold::io that do not depend on the types that are read and written.
 #define GATEFOLD_KERNELS_IO_SOURCE
 #include <gatefold/io.hpp>

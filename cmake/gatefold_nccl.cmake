@@ -1,5 +1,6 @@
-# NCCL for gatefold::nccl: of NCCL_ROOT (a variable, or of the environment), the CUDA toolkit's or the system's. That of
-# PyPI's nvidia-nccl-cu13 is site-packages/nvidia/nccl. Sets NCCL_FOUND, and makes the target NCCL::nccl.
+# NCCL for gatefold::nccl: from NCCL_ROOT (a variable of CMake or of the environment), from the CUDA toolkit, or from
+# the system. For PyPI's nvidia-nccl-cu13, NCCL_ROOT is site-packages/nvidia/nccl. Sets NCCL_FOUND and makes the target
+# NCCL::nccl.
 find_path(NCCL_INCLUDE_DIR nccl.h HINTS ${NCCL_ROOT} $ENV{NCCL_ROOT} ${CUDAToolkit_INCLUDE_DIRS} PATH_SUFFIXES include)
 find_library(NCCL_LIBRARY NAMES nccl libnccl.so.2 HINTS ${NCCL_ROOT} $ENV{NCCL_ROOT} ${CUDAToolkit_LIBRARY_DIR}
              PATH_SUFFIXES lib)

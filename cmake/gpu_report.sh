@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# gpu_report.sh [--check] [ARCHITECTURE...]: what ptxas says about the kernels of layers of every kind
-# (tests/cuda_build/layer_kernels.cu), written into docs/how-to/gpu.md; with --check nothing is written.
-# Needs nvcc, no GPU.
-# Exit code 1 if a kernel of ours spills registers: each is named. Minutes of compiling for each architecture.
+# gpu_report.sh [--check] [ARCHITECTURE...]: writes the report of ptxas about the kernels of layers of every kind
+# (tests/cuda_build/layer_kernels.cu) into docs/how-to/gpu.md. With --check, writes no file.
+# Needs nvcc, but no GPU. Compiles for minutes per architecture.
+# Exit code 1 if one of our kernels spills registers; prints the name of each.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 command -v nvcc >/dev/null || PATH=$PATH:/usr/local/cuda/bin
@@ -52,7 +52,7 @@ for process in "${compiling[@]}"; do wait "$process" || exit 2; done
 for arch in "$@"; do cat "$work/$arch/kernels"; done >"$work/kernels"
 [[ -s $work/kernels ]] || { echo "ptxas named no kernel"; exit 2; }
 
-# Mangled names to "each_kernel" and the like; CUB writes its version and the architecture into its own.
+# Shortens mangled names, for example to "each_kernel". CUB writes its version and the architecture into its names.
 paste -d ' ' <(cut -d ' ' -f 2 "$work/kernels" | c++filt |
   sed -E -e 's/^void //; s/\(anonymous namespace\):://g; s/[<(].*//' \
     -e 's/gatefold::detail_::device:://; s/cub::.*::/cub::/') \
@@ -60,7 +60,7 @@ paste -d ' ' <(cut -d ' ' -f 2 "$work/kernels" | c++filt |
 
 awk -v architectures="$*" -v compiler="$(nvcc --version | sed -n 's/.*release \([0-9.]*\),.*/\1/p')" '
 BEGIN {
-  # Of a multiprocessor: threads, blocks, KiB of shared memory (CUDA C++ Programming Guide, compute capabilities).
+  # Per multiprocessor: threads, blocks, KiB of shared memory (CUDA C++ Programming Guide, compute capabilities).
   split("75 80 86 89 90 100 103 120", known, " ")
   split("1024 2048 1536 1536 2048 2048 2048 1536", t, " ")
   split("16 32 16 24 32 32 32 24", b, " ")
@@ -68,20 +68,21 @@ BEGIN {
   for (i in known) { max_threads[known[i]] = t[i]; max_blocks[known[i]] = b[i]; max_shared[known[i]] = 1024 * k[i] }
 }
 function least(a, b) { return a < b ? a : b }
-# Share of the threads of a multiprocessor that fit: 65536 registers, given to a warp by 256, to warps by 4.
+# The share of the threads of a multiprocessor that fit: 65536 registers, allocated in units of 256 for a warp, and in
+# units of 4 warps.
 function occupancy(arch, threads, registers, shared,  warps, blocks) {
-  arch += 0  # 90a has what 90 has
+  arch += 0  # 90a is equal to 90
   warps = int((threads + 31) / 32)
   blocks = least(max_blocks[arch], int(max_threads[arch] / 32 / warps))
   blocks = least(blocks, int(int(65536 / (256 * int((registers * 32 + 255) / 256)) / 4) * 4 / warps))
-  if (arch >= 80) shared += 1024  # the system takes a KiB of each block
+  if (arch >= 80) shared += 1024  # the system uses a KiB of each block
   if (shared > 0) blocks = least(blocks, int(max_shared[arch] / shared))
   return 100 * blocks * warps * 32 / max_threads[arch]
 }
 function range(low, high) { return low == high ? low : low "–" high }
 {
   row = $1; arch = $2; at = row SUBSEP arch
-  if ($4 == 0) next  # no bound on its threads: nothing to say
+  if ($4 == 0) next  # no bound on its threads, so no row
   if (!(row in fewest)) { rows[++count] = row; fewest[row] = most[row] = $4 }
   fewest[row] = least(fewest[row], $4); most[row] = -least(-most[row], -$4)
   o = occupancy(arch, $4, $5, $6)

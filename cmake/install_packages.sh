@@ -1,4 +1,4 @@
-# Sourced by the run scripts. install_packages NAME... installs the Debian packages that are missing and says which.
+# Sourced by the run scripts. install_packages NAME... installs the missing Debian packages and prints their names.
 install_packages() {
   command -v dpkg-query >/dev/null && command -v apt-get >/dev/null ||
     { echo "not a Debian system, needed here: $*"; return 0; }

@@ -1,4 +1,4 @@
-// Training and inference whose experts multiply bfloat16.
+// Training and inference with experts that multiply in bfloat16.
 #include <cstdio>
 #include <gatefold/gatefold.hpp>
 #include <utility>
@@ -14,14 +14,14 @@ int main() {
   Trainer trainer{ctx, model, MeanSquaredError{}, optim::AdamW{.lr = 3e-3}, Seed{42}};
 
   Cpu::Context plain;
-  const auto x = uniform_tensor<float>(plain, Seed{1}, 1.0, 256, 32);  // tensors of Cpu may be handed over as they are
+  const auto x = uniform_tensor<float>(plain, Seed{1}, 1.0, 256, 32);  // tensors of Cpu can be passed as they are
   const auto target = uniform_tensor<float>(plain, Seed{2}, 1.0, 256, 32);
   for (int step = 0; step <= 200; ++step) {
     const double loss = trainer.step(x, target);
     if (step % 50 == 0) std::printf("step %3d  loss %.4f\n", step, loss);
   }
 
-  const auto frozen = freeze(ctx, std::move(trainer.params));  // no rounding that products would not do: the same bits,
+  const auto frozen = freeze(ctx, std::move(trainer.params));  // no rounding that the products would not do: the same bits,
   Carry<decltype(model), float, CpuBf16> carry;                // half the bytes to read
   Tensor<float, 2, CpuBf16> y(256, 32);
   model.begin(ctx, frozen.params, x.extent(0), carry);

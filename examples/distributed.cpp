@@ -1,11 +1,12 @@
-// Training whose batch and experts lie on several shards: threads of this process, or of several (dist::Mpi).
+// Training with the batch and the experts spread over several shards: threads of this process, or of several processes
+// with dist::Mpi.
 #include <cstdio>
 #include <gatefold/dist.hpp>
 #include <gatefold/gatefold.hpp>
 using namespace gatefold;
 
 // [snippet distributed]
-/// What every shard runs, on its part of each batch.
+/// Runs on every shard, with its part of each batch.
 void train(auto& shard) {
   Cpu::Context ctx(1);
   Stack model{Residual{update::HeavyBall{.mu = 0.7, .gamma = 1.0},
@@ -24,7 +25,7 @@ void train(auto& shard) {
     const double loss = trainer.step(x.view().rows(mine.first, mine.count), target.view().rows(mine.first, mine.count));
     if (step % 50 == 0 && shard.index() == 0) std::printf("step %3d  loss %.9f\n", step, loss);
     loads.add(shard, trainer);
-    if (step % 100 == 99) dist::rebalance(shard, trainer, loads);  // hot experts move apart, and no bit changes
+    if (step % 100 == 99) dist::rebalance(shard, trainer, loads);  // spreads busy experts; no bit changes
   }
 }
 

@@ -1,4 +1,5 @@
-// What a trained mixture does, layer by layer: who goes where, how decided, how stable.
+// Measures a trained mixture, layer by layer: which experts the items use, how decided the routing is, how stable it
+// is.
 #include <cstdio>
 #include <gatefold/analysis.hpp>
 #include <gatefold/gatefold.hpp>

@@ -1,4 +1,4 @@
-// A branch of one's own: each item reads the item before it in its sequence.
+// Your own branch: each item reads the previous item of its sequence.
 #include <cstdio>
 #include <gatefold/check.hpp>
 #include <gatefold/gatefold.hpp>
@@ -43,7 +43,7 @@ struct TokenShift {  // u[n,d] = w[d] x[n−1,d], and 0 at the first item of eac
   template <class T, class B> void forward(auto& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> u, auto&,
                                            const auto&, const auto& step) const {
     B::for_each(ctx, u.size(), Shift<T, B>{length, -1, false, p.weight, x, u});
-    run_step(ctx, u, step);  // what the update rule does with each value of u
+    run_step(ctx, u, step);  // the update rule's work on each value of u
   }
   template <class T, class B> void backward(auto& ctx, const Params<T, B>& p, In<T, 2, B> x, auto&&, In<T, 2, B> du,
                                             Out<T, 2, B> dx, Params<T, B>& grads, auto&&...) const {

@@ -1,4 +1,4 @@
-// An update rule with a state of its own, which travels from layer to layer: a moving mean of the mixtures.
+// Your own update rule with a state that passes from layer to layer: a moving mean of the mixtures.
 #include <cstdio>
 #include <gatefold/check.hpp>
 #include <gatefold/gatefold.hpp>
@@ -10,7 +10,7 @@ struct MovingMean {  // s ← β s + (1 − β) u(x),   y = x + s,   s = 0 befor
   double beta = 0.5;
   template <class T, class B> struct Carry {
     Tensor<T, 2, B> mean;  // [N, D] s
-    update::Pass pass{};   // notices a second pass without begin
+    update::Pass pass{};   // reports a second pass without begin
     static void each(auto&& f, auto&... c) { f("mean", c.mean...); }
   };
   template <class T> struct Step {  // u is in y
@@ -22,7 +22,7 @@ struct MovingMean {  // s ← β s + (1 − β) u(x),   y = x + s,   s = 0 befor
       y[i] = x[i] + s[i];
     }
   };
-  template <class T> struct StepBackward {  // ds: in that of s after the layer, out that of s before it
+  template <class T> struct StepBackward {  // ds: in, the gradient of s after the layer; out, of s before it
     T beta;
     const T* dy;
     T *ds, *du;

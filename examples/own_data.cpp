@@ -1,6 +1,6 @@
 // The program of docs/tutorials/first_training.md: train on std::vector and Eigen matrices, and look at the routing.
 #include <cstdio>
-#include <gatefold/gatefold.hpp>  // brings Eigen/Core, without g++ 12's false warnings about AVX-512
+#include <gatefold/gatefold.hpp>  // includes Eigen/Core, without g++ 12's false warnings about AVX-512
 #include <vector>
 using namespace gatefold;
 
@@ -38,7 +38,7 @@ int main() {
   // [snippet use]
   const RowMatrix unseen = RowMatrix::Random(3, 8);
   RowMatrix y(3, 1);
-  trainer.infer(unseen, y);  // keeps nothing
+  trainer.infer(unseen, y);  // keeps nothing for backward
   for (Index i = 0; i < 3; ++i)
     std::printf("%+.2f x %+.2f = %+.2f, learned %+.2f\n", static_cast<double>(unseen(i, 0)),
                 static_cast<double>(unseen(i, 1)), static_cast<double>(unseen(i, 0) * unseen(i, 1)),

@@ -1,4 +1,4 @@
-// A gate with an input of its own: the caller says where each item goes.
+// Your own gate with an additional input: the caller chooses the expert of each item.
 #include <cstdio>
 #include <gatefold/check.hpp>
 #include <gatefold/gatefold.hpp>
@@ -10,7 +10,7 @@ using namespace gatefold;
 struct ByTable {
   Index count = 0;
   template <class T, class B> using Plan = SparsePlan<T, B>;
-  template <class T, class B> struct Extra { Required<View<const Index, 1, B>> table; };  // [N]; not to be forgotten
+  template <class T, class B> struct Extra { Required<View<const Index, 1, B>> table; };  // [N]; required
   template <class T, class B> struct Pick {
     View<const Index, 1, B> table;
     View<Index, 1, B> item, expert;
@@ -37,7 +37,7 @@ struct ByTable {
 int main() {
   const std::vector<Index> table{0, 2, 1, 1, 2, 0, 2};
   const Residual layer{update::Plain{}, Mixture{ByTable{.count = 3}, Mlp<Gelu>{.model_dim = 5, .hidden_dim = 6}}};
-  // The suite asks for the extra inputs of items [first, first + count), in double and in float.
+  // The suite calls this for the extra inputs of items [first, first + count), in double and in float.
   const auto report = check::conformance<Cpu>(
       layer, {.items_are_independent = true}, [&]<class T>(Element<T>, Index first, Index count) {
         return ByTable::Extra<T, Cpu>{View<const Index, 1, Cpu>(table.data() + first, count)};

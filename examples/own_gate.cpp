@@ -1,4 +1,4 @@
-// A gate of one's own: item n goes to expert n mod E, with a learned weight per expert.
+// Your own gate: item n goes to expert n mod E, with a learned weight per expert.
 #include <cstdio>
 #include <gatefold/check.hpp>
 #include <gatefold/gatefold.hpp>

@@ -1,4 +1,4 @@
-// A loss of one's own: squares near the target, straight lines far from it.
+// Your own loss: squares near the target, straight lines far from it.
 #include <cstdio>
 #include <gatefold/check.hpp>
 #include <gatefold/gatefold.hpp>
@@ -6,7 +6,7 @@ using namespace gatefold;
 
 // clang-format off
 // [snippet own-loss]
-struct Huber {  // (1 / N·D) Σ h(y − t),   h(r) = r² / 2 where |r| <= δ, else δ (|r| − δ / 2)
+struct Huber {  // (1 / N·D) Σ h(y − t),   h(r) = r² / 2 if |r| <= δ, else δ (|r| − δ / 2)
   double delta = 1;
   template <class T, class B> using Target = View<const T, 2, B>;
   template <class T> struct Value {

@@ -1,4 +1,4 @@
-// An optimizer of one's own: steps of one size, in the direction of a moving mean of the gradients.
+// Your own optimizer: steps of constant size, in the direction of a moving mean of the gradients.
 #include <cstdio>
 #include <gatefold/check.hpp>
 #include <gatefold/gatefold.hpp>
@@ -12,7 +12,7 @@ struct Lion {  // p ← p − η (sign(β₁ m + (1 − β₁) g) + λ p),   m �
   template <class Pack> struct State {
     Pack m;  // a tensor for each of the parameters
     Index step = 0;
-    static void each(auto&& f, auto&... s) { f("m", s.m...); }  // what a checkpoint holds
+    static void each(auto&& f, auto&... s) { f("m", s.m...); }  // the state in a checkpoint
   };
   template <class T> struct Step {
     T lr, beta1, beta2, decay;
@@ -36,7 +36,7 @@ struct Lion {  // p ← p − η (sign(β₁ m + (1 − β₁) g) + λ p),   m �
   template <class C, class Pack> void step(C& ctx, Pack& params, Pack& grads, State<Pack>& state) const {
     expect_step(params, grads, state);
     ++state.step;
-    for_each_learned([&](const Name&, auto& p, auto& g, auto& m) {  // tensors that are not learned are left out
+    for_each_learned([&](const Name&, auto& p, auto& g, auto& m) {  // skips tensors that are not learned
       using T = std::remove_cvref_t<decltype(*p.data())>;
       C::Backend::for_each(ctx, p.size(),
                            Step<T>{T(lr), T(beta1), T(beta2), T(decay), std::as_const(g).data(), p.data(), m.data()});
@@ -54,7 +54,7 @@ int main() {
   Cpu::Context ctx(1);
   const auto x = uniform_tensor<float>(ctx, Seed{1}, 1.0, 32, 3),
              target = uniform_tensor<float>(ctx, Seed{2}, 1.0, 32, 3);
-  const optim::Scheduled optimizer{optim::Clipped{Lion{.lr = 1e-2}, 1.0}, optim::Warmup{10}};  // wrappers take it too
+  const optim::Scheduled optimizer{optim::Clipped{Lion{.lr = 1e-2}, 1.0}, optim::Warmup{10}};  // wrappers work with it
   Trainer trainer{ctx, model, MeanSquaredError{}, optimizer, Seed{1}};
   double first = 0, last = 0;
   for (int step = 0; step < 100; ++step) (step ? last : first) = trainer.step(x, target);

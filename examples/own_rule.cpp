@@ -1,4 +1,4 @@
-// An update rule of one's own: y = x + γ u, with a γ that is learned.
+// Your own update rule: y = x + γ u, with a learned γ.
 #include <cstdio>
 #include <gatefold/check.hpp>
 #include <gatefold/gatefold.hpp>
@@ -7,13 +7,13 @@ using namespace gatefold;
 // clang-format off
 // [snippet own-rule]
 struct Damped {
-  double gamma = 0.5;  // where it starts
+  double gamma = 0.5;  // initial value
   template <class T, class B> struct Params {
     Tensor<T, 1, B> gamma;  // [1]
     static void each(auto&& f, auto&... p) { f("gamma", p.gamma...); }
   };
   template <class T, class B> struct Saved { Tensor<T, 2, B> u; };
-  template <class T> struct Step {  // out = a + γ b; γ is read where it lives
+  template <class T> struct Step {  // out = a + γ b; reads γ from the parameters
     const T *gamma, *a, *b;
     T* out;
     GATEFOLD_HD void operator()(Index i) const { out[i] = (a ? a[i] : T(0)) + *gamma * b[i]; }
@@ -27,7 +27,7 @@ struct Damped {
   void forward(auto& ctx, const Params<T, B>& p, In<T, 2, B> x, auto&, auto&& f, Out<T, 2, B> y,
                Saved<T, B>& saved) const {
     saved.u.resize(x.extent(0), x.extent(1));
-    f(x, saved.u, 0);  // u = branch(x), evaluation 0; a rule may evaluate at another point, or again
+    f(x, saved.u, 0);  // u = branch(x), evaluation 0; a rule can also evaluate at another point, or again
     B::for_each(ctx, x.size(), Step<T>{p.gamma.data(), x.data(), saved.u.data(), y.data()});
   }
   template <class T, class B>
@@ -38,7 +38,7 @@ struct Damped {
     B::for_each(ctx, x.size(), Step<T>{p.gamma.data(), nullptr, dy.data(), du.data()});
     B::template reduce<T>(ctx, x.size(), Product<T>{dy.data(), saved.u.data()}, grads.gamma.data());
     add(ctx, dy, dx);  // through x
-    df(x, du, dx, 0);  // through the branch: adds to dx and to the branch's own gradients
+    df(x, du, dx, 0);  // through the branch: adds to dx and to the gradients of the branch
   }
 };
 // [/snippet]

@@ -1,4 +1,4 @@
-// Scores of one's own: an item goes to the experts whose centres are near.
+// Your own scores: an item goes to the experts with the nearest centres.
 #include <cstdio>
 #include <gatefold/check.hpp>
 #include <gatefold/gatefold.hpp>
@@ -23,7 +23,7 @@ struct DistanceScores {  // z[n,e] = −½ ‖x[n] − c_e‖²
       }
     }
   };
-  template <class T, class B> struct Pull {  // da[i] += Σ_j w (b[j] − a[i]), where w is dz[i,j] or dz[j,i]
+  template <class T, class B> struct Pull {  // da[i] += Σ_j w (b[j] − a[i]) with w = dz[i,j] or dz[j,i]
     View<const T, 2, B> a, b, dz;
     bool by_row;
     View<T, 2, B> da;

@@ -1,4 +1,4 @@
-// A selection of your own, in a gate with a mixing and a loss from the library.
+// Your own selection, in a gate with a mixing and a loss from the library.
 #include <cstdio>
 #include <gatefold/check.hpp>
 #include <gatefold/gatefold.hpp>
@@ -20,7 +20,7 @@ struct TopP {  // the best experts until their probabilities sum to p; at least 
       for (Index j = n * most; j < (n + 1) * most; ++j) {
         item(j) = n, expert(j) = no_pick, weight(j) = 0;  // a place that no pick uses
         if (sum >= p) continue;
-        Index best = -1;  // the best expert behind the last one; ties to the lower index, NaN last
+        Index best = -1;  // the best expert after the previous pick; ties to the lower index, NaN last
         for (Index e = 0; e < q.extent(1); ++e)
           if ((j == n * most || functor::ranks_before(rank(n, expert(j - 1)), expert(j - 1), rank(n, e), e)) &&
               (best < 0 || functor::ranks_before(rank(n, e), e, rank(n, best), best)))

@@ -1,4 +1,4 @@
-// The layers of four papers, each a composition of policies, and a few steps of each on random data.
+// The layers of four papers, each a composition of policies, and a few training steps of each on random data.
 #include <cstdio>
 #include <gatefold/gatefold.hpp>
 #include <vector>
@@ -6,7 +6,7 @@ using namespace gatefold;
 
 namespace {
 
-/// A few steps, and the loss after them.
+/// Runs a few steps and prints the loss after them.
 template <class LayerT, class ExtraT>
 void train(const char* name, Cpu::Context& ctx, const LayerT& layer, Index items, const ExtraT& extra) {
   Trainer trainer{ctx, layer, MeanSquaredError{}, optim::AdamW{.lr = 1e-2}, Seed{42}};
@@ -32,7 +32,7 @@ int main() {
   // [snippet papers]
   const Mlp<Gelu> mlp{.model_dim = dim, .hidden_dim = 32};
 
-  // 001 MomentumSMoE: Adam in the first layer, heavy ball after; or Robust{}, Nesterov{}, SharpnessAware{}, …
+  // 001 MomentumSMoE: Adam in the first layer, heavy ball in the others; or Robust{}, Nesterov{}, SharpnessAware{}, …
   const Stack momentum{Residual{update::First{update::Adam{.epsilon = 1e-2}, update::HeavyBall{.mu = 0.7}},
                                 Mixture{SoftmaxTopK{.scores = {.experts = 4}, .selection = {.k = 2}}, mlp}},
                        3};
@@ -43,7 +43,8 @@ int main() {
   Extra<decltype(similar), float, Cpu> sequences;
   sequences.mixing.length = length;  // only tokens of one sequence share
 
-  // Or tokens that attend to each other share them: a Block passes the attention to the gate, and the gradient back.
+  // Alternatively, tokens that attend to each other share them: a Block passes the attention to the gate, and the
+  // gradient back.
   const Block attending{Residual{update::Plain{}, Attention{.model_dim = dim, .heads = 2}},
                         Residual{update::Plain{}, Mixture{AttentionAware<SoftmaxTopK>{.scores = {.experts = 4}}, mlp}}};
   Extra<decltype(attending), float, Cpu> attention;

@@ -1,16 +1,16 @@
 #!/usr/bin/env bash
-# Build and run an example: bash examples/run.sh [PROGRAM] [OPTION of the program]...
-#   fashion_mnist  trains a classifier (without PROGRAM too)
+# Builds and runs an example: bash examples/run.sh [PROGRAM] [OPTION of the program]...
+#   fashion_mnist  trains a classifier (also without PROGRAM)
 #   vision         trains a vision transformer, and evaluates it on images that are clean, corrupted and attacked
-#   language_model trains a model of the characters of the Bible, beside n-grams, and lets it write
+#   language_model trains a model of the characters of the Bible, compares it with n-grams, and generates text
 #   load_checkpoint FILE
-#                  prints what a safetensors file holds, and runs the first Mixtral block in it
+#                  prints the content of a safetensors file, and runs the first Mixtral block in it
 #   compose        prints a table of all gates and update rules
 #   expert_count, mot, mot_vision, mot_text, momentum, graph_of_tokens, study_vision
 #                  repeat a paper's experiments; begin with --quick
-# Installs the Debian packages it needs, after naming them; builds in build/release, and with `--backend cuda` (or
-# cuda-bf16; fashion_mnist, vision, language_model, momentum, graph_of_tokens and study_vision have one) in build/gpu,
-# for which nvcc and a GPU must be there.
+# Installs the Debian packages it needs, after naming them. Builds in build/release, or with `--backend cuda` (or
+# cuda-bf16) in build/gpu, which needs nvcc and a GPU. fashion_mnist, vision, language_model, momentum, graph_of_tokens
+# and study_vision have a CUDA backend.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 source "$root/cmake/install_packages.sh"

@@ -1,4 +1,4 @@
-// What Trainer does, written out: the five kinds of state are all in the argument lists.
+// Trainer written out: the five kinds of state are all in the argument lists.
 #include <cstdio>
 #include <gatefold/gatefold.hpp>
 #include <utility>
@@ -27,8 +27,8 @@ int main() {
     MeanSquaredError{}.forward<float, Cpu>(ctx, y, target, loss);
     MeanSquaredError{}.backward<float, Cpu>(ctx, y, target, dy);
 
-    model.begin(ctx, params, x.extent(0), dcarry);  // zero: nothing reads the carry after the last layer
-    set_zero(ctx, grads);                           // backward adds; the caller zeroes what it wants fresh
+    model.begin(ctx, params, x.extent(0), dcarry);  // zero: the carry after the last layer is not read
+    set_zero(ctx, grads);                           // backward adds to the gradients; the caller zeroes them
     set_zero(ctx, dx);
     backward(model, ctx, params, x, saved, dy, dcarry, dx, grads);
     optimizer.step(ctx, params, grads, state);

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# platforms.sh: compile examples and tests with compilers and standard libraries, and for systems, that the other tests
-# do not use, and run the programs that run here. `bash tests/run.sh --platforms` calls it and installs the compilers.
-# A second call continues an interrupted one: finished programs are kept in build/platforms/ until a source changes.
+# platforms.sh: compiles examples and tests with compilers, standard libraries and systems that the other tests do not
+# use, and runs the programs that can run here. `bash tests/run.sh --platforms` calls it and installs the compilers. A
+# second call continues an interrupted one: finished programs are kept in build/platforms/ until a source changes.
 set -uo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 work=$root/build/platforms
@@ -48,7 +48,7 @@ if [[ -z $zig ]]; then
   "$work/python/bin/python" -m pip install -q ziglang==0.17.1 || exit 1
   zig=$("$work/python/bin/python" -c 'import os, ziglang; print(os.path.dirname(ziglang.__file__) + "/zig")')
 fi
-# The headers of libraries without the C library of this system, which lies beside them in /usr/include.
+# The headers of libraries without those of this system's C library, which are next to them in /usr/include.
 for package in libeigen3-dev nlohmann-json3-dev libcli11-dev doctest-dev; do
   mkdir -p "$work/prefix"
   dpkg -L "$package" | grep -E '^/usr/(include|share|lib)/.*\.(hpp|h|cmake)$|/Eigen/|/unsupported/' |
@@ -90,8 +90,8 @@ platform "clang 19, libc++" yes clang++-19 -stdlib=libc++ -march=native
 platform "Windows by mingw-w64" no x86_64-w64-mingw32-g++-posix -static
 system x86_64-linux-musl Linux yes ""
 system aarch64-linux-musl Linux yes qemu-aarch64
-# Left out for Windows: tests of sockets, processes and limits, and programs of studies, which read the size of a
-# terminal; all of them call POSIX themselves.
+# Left out for Windows, because they call POSIX themselves: tests of sockets, processes and limits, and programs of
+# studies, which read the size of a terminal.
 system x86_64-windows-gnu Windows yes /usr/lib/wine/wine64 -DCMAKE_DISABLE_FIND_PACKAGE_CLI11=ON \
   "-DGATEFOLD_TESTS_LEFT_OUT=^backend/[^/]+\$|^core/(config|regular_file)_test|^backend/cpu/(process|workers)_test"
 system aarch64-macos Darwin no ""

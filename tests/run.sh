@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Build and run the tests. Installs the Debian packages they need, after naming them; writes below build/ only.
+# Builds and runs the tests. Installs the Debian packages they need, after naming them. Writes only below build/.
 set -uo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 source "$root/cmake/install_packages.sh"
@@ -63,25 +63,25 @@ command -v ccache >/dev/null && export CMAKE_CXX_COMPILER_LAUNCHER=ccache CMAKE_
 cd "$root" || exit 1
 jobs=$(nproc)
 export GATEFOLD_CI=1  # CMakePresets.json shows the presets of this script only with it
-# Who builds all does it in a third of the time, who changes one test builds it alone.
+# Unity builds for full runs (three times faster); one file at a time with --only.
 unity=-DGATEFOLD_UNITY_BYTES=200000
 passed=0 failed=0
 
-# configure PRESET CMAKE_OPTION...: what it says goes to build/PRESET.log.
+# configure PRESET CMAKE_OPTION...: writes its output to build/PRESET.log.
 configure() {
   mkdir -p "$root/build"
   cmake --preset "$@" >"$root/build/$1.log" 2>&1
 }
 
-# Stop what builds beside tests, too, where these are stopped.
+# If the script is stopped, the build that runs next to the tests is stopped, too.
 building=
 trap '[[ -z $building ]] || kill -- "-$building" 2>/dev/null' EXIT
 
-# build PRESET NICENESS: what tests need of it, or what the tests that were chosen need.
+# build PRESET NICENESS: builds the programs of the tests, or only those of the chosen tests.
 build() {
   local preset=$1 targets=()
   if [[ -n $only ]]; then
-    # Only the programs that the chosen tests start, or hand to a script that does.
+    # Only the programs that the chosen tests start or pass to a script.
     mapfile -t targets < <(find "build/$preset" -name CTestTestfile.cmake -exec cat {} + |
       awk -v only="$only" -v build="$root/build/$preset/" '
         /^add_test\(/ {
@@ -99,8 +99,8 @@ build() {
 }
 configured() { grep -q "^-- Build files have been written" "$root/build/$1.log"; }
 
-# stage PRESET [NEXT]: build and test one preset that was configured, and add up what ctest says. NEXT is built beside
-# the tests, where they leave a processor idle: many wait, and some want both.
+# stage PRESET [NEXT]: builds and tests one configured preset, and adds up the results of ctest. NEXT is built at the
+# same time, because tests leave processors idle: many wait, and some use both.
 stage() {
   local preset=$1 next=${2:-} log=$root/build/$1.log begin=$SECONDS built
   if ! configured "$preset"; then
@@ -119,7 +119,7 @@ stage() {
   building=
   built=$SECONDS
   if [[ -n $next ]] && configured "$next"; then
-    set -m  # in a process group of its own, which is stopped as a whole
+    set -m  # in a separate process group, which is stopped as a whole
     (build "$next" 19) >"$root/build/$next.build.log" 2>&1 &
     building=$!
     set +m
@@ -129,7 +129,7 @@ stage() {
   local test=(--preset "$preset" -j "$jobs")
   [[ -n $only ]] && test+=(-R "$only")
   ctest "${test[@]}" 2>&1 | tee "$log"
-  local summary='% tests passed(, ([0-9]+) tests? failed)? out of ([0-9]+)'  # newer ctests leave out what did not fail
+  local summary='% tests passed(, ([0-9]+) tests? failed)? out of ([0-9]+)'  # newer ctests print failures only if any
   if [[ $(<"$log") =~ $summary ]]; then
     ((failed += BASH_REMATCH[2], passed += BASH_REMATCH[3] - BASH_REMATCH[2]))
   else
@@ -140,7 +140,7 @@ stage() {
 
 if [[ -n $gpu ]]; then
   read -ra options <<<"${CMAKE_OPTIONS:-}"
-  # The architecture of Hopper's own instructions, which `native` is not.
+  # The architecture with Hopper's own instructions, which `native` does not include.
   [[ $device == *", 9.0, "* ]] && options=(-DGATEFOLD_CUDA_ARCHITECTURES=90a "${options[@]}")
   configure gpu "${options[@]}"
   stage gpu
@@ -170,19 +170,20 @@ else
     cuda=(-DGATEFOLD_SLOW_TESTS=ON -DCMAKE_CUDA_HOST_COMPILER=g++ -DCMAKE_CUDA_FLAGS=
       "-DCMAKE_CXX_FLAGS_RELEASE=-O2 -DNDEBUG" "-DCMAKE_CUDA_FLAGS_RELEASE=-O1 -DNDEBUG")
   else
-    # A header's own test is built once, under the sanitizers; where cases are left out there (slow_build), here too.
-    # Those of MPI too: they are also run by mpirun. Tests that name --icf=all run under both: preset test links so.
+    # A header's own test is built once, with the sanitizers, except if cases are left out there (slow_build). The tests
+    # of MPI are built here too, because mpirun also runs them. Tests that name --icf=all run in both, because preset
+    # test links that way.
     once=$(cd tests && find check core data dist expert gate io layer loss metric model optim policy routing tensor \
       train update -name '*_test.cpp' ! -name 'golden_*' ! -name 'mpi*' \
       -exec grep -LE 'slow_build|__OPTIMIZE__|icf=all' {} + | tr '\n' '|')
-    # Studies repeat papers with what the tests of the library look at: --full, or --only examples/studies.
+    # Studies use code that the tests of the library cover; run them with --full, or --only examples/studies.
     studies='^examples/studies/'
     test=("$unity" "-DGATEFOLD_TESTS_LEFT_OUT=^(${once%|})\$|$studies") sanitize=() tsan=() v3=() cuda=()
   fi
   presets=(test sanitize tsan v3 cuda)
   command -v nvcc >/dev/null || { echo "== cuda: skipped, no nvcc"; unset "presets[4]"; }
   echo "== ${presets[*]}: configure"
-  for preset in "${presets[@]}"; do  # at once: much of it is waiting
+  for preset in "${presets[@]}"; do  # in parallel, because much of it is waiting
     declare -n options=$preset
     configure "$preset" "${options[@]}" &
   done

@@ -4,7 +4,8 @@
 #include "bf16_dense.cuh"
 #include "one_layer.cuh"
 
-// One layer whose experts multiply bfloat16 on tensor cores, beside cuBLAS's dense products of the same arithmetic:
+// One layer whose experts multiply bfloat16 on tensor cores, compared with cuBLAS's dense products of the same
+// arithmetic:
 //   bfloat16 [WORD]   rows whose name contains WORD
 namespace {
 
@@ -27,12 +28,12 @@ void one_layer(const Shape& s) {
   RoundedWeights<CudaBf16> copies;
   copies.refresh(run.ctx, run.params);
   const auto pass = rounds.add([&] { copies.refresh(run.ctx, run.params); });
-  const auto part = rounds.add([&] {  // of a batch, but for the first
+  const auto part = rounds.add([&] {  // of a batch, except the first
     const auto use = run.ctx.use(copies.packed);
     run.forward();
     run.backward();
   });
-  const auto step = rounds.add([&] {  // as a Trainer's
+  const auto step = rounds.add([&] {  // as in a Trainer
     copies.refresh(run.ctx, run.params);
     const auto use = run.ctx.use(copies.packed);
     run.forward();

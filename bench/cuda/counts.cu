@@ -8,12 +8,12 @@
 
 #include "cuda_emulator/launch.hpp"
 
-// Counts what one layer asks of a device, with the emulator (docs/explanation/cuda_emulator.md):
-// launches, PTX instructions and
-// bytes, which are exact and the same on every machine. Bytes are those that instructions ask for; caches are not
-// modelled. The floor counts every input once and every output once: those of the part, whatever its kernels hand on to
-// each other. The program fails where a part moves more than kGoal times its floor, or where counting again gives other
-// numbers.
+// Counts the work of one layer on a device, with the emulator (docs/explanation/cuda_emulator.md): launches, PTX
+// instructions and bytes. The counts are exact and the same on every machine.
+//
+// Bytes are those that instructions access; caches are not modelled. The floor of a part counts each of its inputs and
+// outputs once, but not the data between its own kernels. The program fails if a part moves more than kGoal times its
+// floor, or if a second count gives other numbers.
 namespace {
 
 using namespace gatefold;
@@ -23,12 +23,12 @@ struct Sizes {
   Index items = 256, dim = 256, hidden = 256, experts = 8, picks = 2;
 };
 
-/// Bytes moved over those of the floor, at most.
+/// The largest allowed ratio of moved bytes to floor.
 constexpr double kGoal = 1.3;
 
 using Layer = Residual<update::Plain, Mixture<SoftmaxTopK, Mlp<GeluTanh>>>;
 
-/// Which part of a layer a kernel belongs to.
+/// The part of a layer that a kernel belongs to.
 std::string part_of(const std::string& kernel) {
   const std::pair<const char*, const char*> parts[] = {
       {"RouteRow", "gating"},       {"SortKey", "dispatch"}, {"RadixSort", "dispatch"},  {"GroupsFrom", "dispatch"},
@@ -40,8 +40,8 @@ std::string part_of(const std::string& kernel) {
   return "rest";
 }
 
-/// The bytes that the parts of an inference cannot do without.
-/// @param with_rule  the mixture is combined in a layer: with the step of its rule, which reads the items
+/// The bytes that each part of an inference must move at least.
+/// @param with_rule  the mixture is in a layer: combine also does the step of the rule, which reads the items
 std::map<std::string, double> floors_of(const Sizes& s, bool with_rule) {
   const double N = double(s.items), S = N * double(s.picks), E = double(s.experts), D = double(s.dim),
                index = sizeof(Index);
@@ -56,7 +56,7 @@ std::map<std::string, double> floors_of(const Sizes& s, bool with_rule) {
 
 using Counts = std::map<std::string, emulator::Counters>;
 
-/// What work asks for once its memory is there, part by part.
+/// The counts of each part of `work`, after its memory is allocated.
 template <class Work>
 Counts counts_of(const Work& work) {
   emulator::counters_by_kernel().clear();
@@ -84,7 +84,7 @@ constexpr const char* kColumns =
 
 /// Prints the cells of one part.
 /// @param floor  bytes, or 0 for a part without a goal
-/// @returns whether the part meets the goal, and counting again gave the same
+/// @returns whether the part meets the goal, and a second count gave the same numbers
 bool print(const std::string& title, const Sizes& s, const emulator::Counters& c, const emulator::Counters& again,
            double floor) {
   const double items = static_cast<double>(s.items);
@@ -105,8 +105,8 @@ bool print(const std::string& title, const Sizes& s, const emulator::Counters& c
   return false;
 }
 
-/// Prints a table of what work asks for.
-/// @returns whether every part with a floor meets the goal, and counting again gives the same
+/// Prints a table of the counts of `work`.
+/// @returns whether every part with a floor meets the goal, and a second count gives the same numbers
 template <class Work>
 bool count(const char* title, const Work& work, const Sizes& s, const std::map<std::string, double>& floors) {
   work();
@@ -122,7 +122,7 @@ bool count(const char* title, const Work& work, const Sizes& s, const std::map<s
   return good;
 }
 
-/// Prints tables of a whole layer, inferred and trained.
+/// Prints tables of a whole layer, for inference and training.
 template <class B>
 bool count_layer(const std::string& arithmetic) {
   const Sizes s;
@@ -151,7 +151,7 @@ bool count_layer(const std::string& arithmetic) {
   return good;
 }
 
-/// Prints a table of gating for numbers of experts whose scores our own kernel sums, and enough items that every
+/// Prints a table of gating, for numbers of experts whose scores our own kernel sums, and with enough items that every
 /// multiprocessor has a block.
 bool count_gating(Cuda::Context& ctx, Sizes s, std::initializer_list<Index> numbers_of_experts) {
   std::printf("Gating of E experts, a device of %d multiprocessors\n| E | %s", ctx.multiprocessors(), kColumns);

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# counts.sh PROGRAM [--renew]: compare the output of cuda_counts with the tables in docs/explanation/gpu_speed.md;
-# with --renew, write the output into that page.
-# Exit code 1 if a number differs or the program fails, 77 if the tables are those of another nvcc: its PTX may differ.
+# counts.sh PROGRAM [--renew]: compares the output of cuda_counts with the tables in docs/explanation/gpu_speed.md. With
+# --renew, writes the output into that page.
+# Exit code 1 if a number differs or the program fails, 77 if the tables were made with another nvcc, whose PTX can
+# differ.
 set -euo pipefail
 page=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)/docs/explanation/gpu_speed.md
 work=$(mktemp -d)

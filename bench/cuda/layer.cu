@@ -3,7 +3,7 @@
 
 #include "one_layer.cuh"
 
-// One layer on a device beside its limits, a dense product of the same arithmetic and a loop of cuBLAS over the
+// One layer on a device, compared with its limits, a dense product of the same arithmetic and a loop of cuBLAS over the
 // experts:
 //   layer [WORD]   rows whose name contains WORD
 namespace {
@@ -15,8 +15,8 @@ struct Activate {
   __device__ void operator()(Index i) const { x[i] = GeluTanh::value(x[i]); }
 };
 
-/// The experts by one cuBLAS call for each and each of its matrices, on gathered rows: what a simple program would do.
-/// The offsets are read from the device before the clock runs.
+/// The experts with one cuBLAS call for each matrix of each expert, on gathered rows, as a simple program would do it.
+/// The offsets are read from the device before the clock starts.
 struct BlasLoop {
   Run<>& run;
   std::vector<Index> offsets;
@@ -87,7 +87,7 @@ void one_layer(const Shape& s) {
   const auto bfloat16 = rounds.add([&] { run.infer(rounded); });
   BlasLoop blas(run);
   const auto loop = rounds.add([&] { blas(); });
-  // a dense pair of products of the same arithmetic
+  // A dense pair of products of the same arithmetic.
   const Index slots = s.items * s.picks;
   Tensor<float, 2, Cuda> rows(slots, s.dim), hidden(slots, s.hidden);
   fill(run.ctx, rows.view(), 0.5f);

@@ -10,8 +10,8 @@
 #include "bf16_dense.cuh"
 #include "one_layer.cuh"
 
-// The products of bfloat16 experts one by one, by the kernel that Hopper has and by that of all devices, beside
-// cuBLAS's dense products of the same arithmetic, and the passes that round what they read:
+// Each product of bfloat16 experts separately, with the Hopper kernel and with the kernel for all devices, compared
+// with cuBLAS's dense products of the same arithmetic. Also the passes that round their inputs:
 //   products [WORD]   rows whose name contains WORD
 namespace {
 
@@ -61,7 +61,7 @@ class Products {
   }
 
  private:
-  /// Each item to experts next to each other, the first of them at random.
+  /// Each item goes to adjacent experts, the first of them at random.
   void route() {
     std::mt19937_64 random(7);
     std::vector<Index> expert;

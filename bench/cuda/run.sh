@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# The benchmarks of a GPU and their peers, one after the other: what docs/explanation/gpu_speed.md shows.
-#   bash bench/cuda/run.sh [WORD]   rows whose name contains WORD; builds the programs in build/gpu, which needs nvcc,
-#                                   cmake and ninja; peers run where python3 has PyTorch
+# Runs the benchmarks of a GPU and their peers, one after the other, for docs/explanation/gpu_speed.md.
+#   bash bench/cuda/run.sh [WORD]   rows whose name contains WORD
+# Builds the programs in build/gpu, which needs nvcc, cmake and ninja. Peers run if python3 has PyTorch.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit 1
 programs=(layer bfloat16 products gated)
@@ -11,7 +11,7 @@ device=$(nvidia-smi --query-gpu=name,compute_cap,driver_version --format=csv,noh
 [[ -n $device ]] || { echo "bench/cuda/run.sh needs a CUDA device, but nvidia-smi lists none"; exit 2; }
 echo "== $device, $(date +%F), commit $(git rev-parse --short HEAD 2>/dev/null || echo unknown)"
 options=()
-# The architecture of Hopper's own instructions, which `native` is not.
+# The architecture with Hopper's own instructions, which `native` does not include.
 [[ $device == *", 9.0, "* ]] && options=(-DGATEFOLD_CUDA_ARCHITECTURES=90a)
 mkdir -p build
 cmake --preset gpu "${options[@]}" >build/gpu.log 2>&1 &&

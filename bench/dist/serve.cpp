@@ -1,6 +1,5 @@
-// Inference of a mixture on shards whose routing is skewed, with its experts dealt evenly, moved to where their loads
-// are even, and copied (dist::replicate): the imbalance, and the processor time of the busiest shard. A line of JSON
-// each.
+// Inference of a mixture on shards with skewed routing. Experts are spread evenly by number, spread by load, or copied
+// (dist::replicate). Prints the imbalance and the processor time of the busiest shard, one JSON object per line.
 //
 //   dist_serve [SHARDS ITEMS DIM HIDDEN EXPERTS K]
 #include <time.h>
@@ -22,17 +21,17 @@ struct Shape {
   Index shards = 4, items = 2048, dim = 256, hidden = 1024, experts = 32, k = 2;
 };
 
-/// Of a shard: the median of what every repetition took.
+/// Time of a shard: the median over all repetitions.
 constexpr int repetitions = 9, warm_up = 2;
 
-/// Of this thread: other programs and waiting for other shards do not count.
+/// Processor time of this thread. Other programs and waiting for other shards do not count.
 double processor_ms() {
   timespec t{};
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
   return 1e3 * static_cast<double>(t.tv_sec) + 1e-6 * static_cast<double>(t.tv_nsec);
 }
 
-/// What ExpertLoads counts.
+/// The loads that ExpertLoads counts.
 template <class ParamsT, class SavedT>
 struct Run {
   const ParamsT& params;
@@ -45,7 +44,7 @@ void serve(auto& shard, const Shape& s) {
                                             Mlp<Gelu>{.model_dim = s.dim, .hidden_dim = s.hidden}},
                                     &shard};
   auto params = init_params<float, Cpu>(branch, ctx, Seed{1});
-  // Logits of deviation 1 or so, less 1.5 log(1 + e): few experts are hot.
+  // Logits with a deviation of about 1, minus 1.5 log(1 + e), so that few experts are hot.
   auto& scores = params.gate.scores;
   const auto weights = uniform_tensor<float>(ctx, Seed{2}, 3 / std::sqrt(double(s.dim)), s.dim, s.experts);
   std::copy_n(weights.data(), weights.size(), scores.weight.data());

@@ -1,9 +1,11 @@
-// A training step (forward, loss, backward, optimizer) of a mixture on shards, in one process or under mpirun: seconds,
-// the share of them in exchanges, bytes that cross and the least that could. One line of JSON; see steps.sh.
+// Measures a training step (forward, loss, backward, optimizer) of a mixture on shards, in one process or under mpirun:
+// seconds, the share of exchanges in them, the bytes that cross, and a lower bound of these. Prints one JSON object;
+// see steps.sh.
 //
 //   mpirun -n R dist_step SHARDS ITEMS DIM HIDDEN EXPERTS K THREADS [OPTION…]    (SHARDS 0: a Mixture without any)
 //
-// Options: bfloat16 (rows cross as such), chunks (of experts, 2), progress (a thread that moves messages meanwhile).
+// Options: bfloat16 (rows cross as bfloat16), chunks (of experts, 2), progress (a thread that moves messages
+// meanwhile).
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -27,7 +29,7 @@ struct Shape {
   bool has(const char* option) const { return options.contains(option); }
 };
 
-/// Seconds of a step: the median of what every repetition took on the slowest shard.
+/// Seconds of a step: the median over all repetitions of the slowest shard.
 constexpr int repetitions = 9, warm_up = 2;
 
 auto mixture(const Shape& s) {
@@ -70,7 +72,7 @@ void without_shards(const Shape& s) {
   print(s, 1, median(all), 0, 0, 0);
 }
 
-/// Rows that must cross in a step: an item's to each other shard that holds one of its experts, and back, forward and
+/// Rows that must cross in a step: from an item to each other shard that has one of its experts, and back, forward and
 /// backward.
 template <class PlanT>
 Index rows_of_floor(const PlanT& plan, const Shape& s) {

@@ -7,7 +7,8 @@
 #include <cstdlib>
 #include <new>
 
-/// Counts what a program takes from the heap. Include it in the one source file of a program: it replaces operator new.
+/// Counts the heap memory of a program. Include it in only one source file of a program, because it replaces operator
+/// new.
 namespace bench::heap {
 
 inline std::atomic<long> allocations{0}, live{0}, peak{0};  // calls, bytes now, most bytes since the last restart
@@ -20,12 +21,12 @@ inline void* counted(void* p) {
   }
   return p;
 }
-/// Not inlined: compilers would see memory of new given to free, and warn.
+/// Not inlined, because compilers would see memory from new passed to free, and warn.
 [[gnu::noinline]] inline void give_back(void* p) {
   live -= static_cast<long>(malloc_usable_size(p));
   std::free(p);
 }
-/// Let the peak begin at what is held now.
+/// Restarts the peak at the bytes held now.
 inline void restart_peak() { peak = live.load(); }
 
 }  // namespace bench::heap

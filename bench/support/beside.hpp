@@ -11,24 +11,24 @@
 #include "peers.hpp"
 #include "routing.hpp"
 
-/// What one layer is held against: the peak of the machine, and every peer on the same weights and items.
+/// Reference measurements for one layer: the peak of the machine, and every peer with the same weights and items.
 namespace bench {
 
-/// What a row times, between two measurements of the peak, for a clock that moves meanwhile.
+/// A timed entry between two measurements of the peak, because the clock can change meanwhile.
 struct BetweenPeaks {
   std::size_t before, ours, after;
 
   BetweenPeaks(Rounds& rounds, int threads, std::function<void()> f)
       : before(add_peak(rounds, threads)), ours(rounds.time(std::move(f))), after(add_peak(rounds, threads)) {}
 
-  /// Of the peak, where another entry or this one does `flop` operations.
+  /// The share of the peak that `flop` operations reach, in another entry or in this one.
   double share(const Rounds& rounds, double flop, std::size_t entry) const {
     return rounds.median_over([&](auto of) { return flop / of(entry) * 2 / (of(before) + of(after)); });
   }
   double share(const Rounds& rounds, double flop) const { return share(rounds, flop, ours); }
 };
 
-/// Mean of |a − b| over the mean of |b|: a tie of two experts may turn on a rounding, but not often.
+/// Mean of |a − b| divided by the mean of |b|. A rounding can decide a tie of two experts, but rarely.
 inline double mean_difference(In<float, 2, Cpu> a, In<float, 2, Cpu> b) {
   double difference = 0, size = 0;
   for (Index i = 0; i < a.size(); ++i) {
@@ -43,7 +43,7 @@ PeerLayer<float>::Weights peer_weights(const RunT& run) {
   const auto& p = run.params.branch;
   return {p.gate.scores.weight.data(), p.expert.up.data(), p.expert.down.data()};
 }
-/// A peer's layer of the shape of ours.
+/// Makes a peer's layer of the same shape as ours.
 template <class S>
 auto peer_layer(const Peer<S>& peer, const Shape& s) {
   const typename PeerLayer<S>::Shape shape{s.items, s.dim, s.hidden, s.experts, s.picks};
@@ -55,7 +55,7 @@ void expect_same_y(const Peer<S>& peer, const Tensor<float, 2, Cpu>& y, RunT& ru
   expect(mean_difference(y, run.y) < 0.01, "bench", "y of " + peer.name, "that of the layer", "another");
 }
 
-/// Time the layer of every peer; its y must be that of `run`.
+/// Times the layer of every peer. Its y must agree with that of `run`.
 template <class RunT>
 std::vector<std::size_t> add_peers(Rounds& rounds, const Shape& s, RunT& run) {
   std::vector<std::size_t> entries;
@@ -89,11 +89,11 @@ double weight_bytes(const Shape& s, const RunT& run) {
   return static_cast<double>(sizeof(float)) * static_cast<double>(2 * used * s.dim * s.hidden + s.dim * s.experts);
 }
 
-/// As many copies of a layer as no cache holds together, to be run one after the other by the same threads.
+/// Copies of a layer that together do not fit into any cache. The same threads run them one after the other.
 template <class RunT>
 struct Copies {
   std::vector<std::unique_ptr<RunT>> runs;
-  double bytes = 0;  // of the weights that one pass over all of them reads
+  double bytes = 0;  // bytes of the weights that one pass over all of them reads
 
   auto& ctx() const { return runs[0]->ctx; }
   void infer() const {
@@ -108,15 +108,15 @@ Copies<RunT> cold_copies(const Shape& s) {
     copies.runs.push_back(std::make_unique<RunT>(plain_mixture(s), s.items));
     RunT& run = *copies.runs.back();
     fill_uniform(run.ctx, Seed{copies.runs.size()}, -1.7, 1.7, run.x);
-    run.forward();  // for the plan
+    run.forward();  // makes the plan
     copies.bytes += weight_bytes(s, run);
     parameters += static_cast<double>(count_values(run.params)) * sizeof(float);
   }
   return copies;
 }
-/// What `ours`, which does `flop` operations for `items` items, makes of the machine; with its bytes where memory is
-/// the limit.
-/// @param bytes, bandwidth  0 where it is not
+/// Reports the speed of `ours`, which does `flop` operations for `items` items, relative to the machine; with bytes if
+/// memory is the limit.
+/// @param bytes, bandwidth  0 if memory is not the limit
 inline void count_speed(benchmark::State& state, const Rounds& rounds, const BetweenPeaks& layer, double items,
                         double flop, double bytes, std::size_t bandwidth) {
   const double seconds = rounds.median_of(layer.ours);
@@ -128,7 +128,7 @@ inline void count_speed(benchmark::State& state, const Rounds& rounds, const Bet
   count(state, "bandwidth_share", rounds.median_over([&](auto of) { return bytes / of(layer.ours) / of(bandwidth); }));
 }
 
-/// Run the rounds of a pass over all copies, and tell what it makes of memory and arithmetic.
+/// Runs the rounds of a pass over all copies, and reports the use of memory and arithmetic.
 template <class RunT>
 void count_decoding(benchmark::State& state, Rounds& rounds, const Shape& s, const Copies<RunT>& copies,
                     const BetweenPeaks& layers, const Routing& routing, double bytes) {
@@ -140,7 +140,7 @@ void count_decoding(benchmark::State& state, Rounds& rounds, const Shape& s, con
   count(state, "routing_share", routing.over(rounds, layers.ours) * runs);
   count_speed(state, rounds, layers, static_cast<double>(s.items) * runs, s.flop() * runs, bytes, bandwidth);
 }
-/// Time one pass of each peer over all copies.
+/// Times one pass of each peer over all copies.
 template <class RunT>
 std::vector<std::size_t> add_cold_peers(Rounds& rounds, const Shape& s,
                                         const std::vector<std::unique_ptr<RunT>>& runs) {

@@ -9,7 +9,7 @@
 #include <oneapi/tbb.h>
 #endif
 
-/// Executors that a context's own threads are held against.
+/// Executors to compare with a context's own threads.
 namespace bench {
 
 #if defined(_OPENMP)

@@ -8,7 +8,7 @@
 #include "threads.hpp"
 #include "timing.hpp"
 
-/// What the rows of several files share: shapes, a layer with all its state, registration.
+/// Shared parts of the rows in several files: shapes, a layer with all its state, registration.
 namespace bench {
 
 using namespace gatefold;
@@ -50,7 +50,7 @@ struct Run {
   }
 
   void begin() { layer.begin(ctx, params, x.extent(0), carry); }
-  // Each call is a pass of its own, on the momentum that the carry holds: what begin() costs is not a layer's.
+  // Each call is a separate pass on the momentum in the carry, so that the cost of begin() is not measured.
   void infer() { infer(ctx); }
   void infer(typename B::Context& by) {
     update::begin_pass(carry);
@@ -68,7 +68,7 @@ struct Run {
       layer.begin(ctx, params, x.extent(0), dcarry);
       set_zero(ctx, dcarry);
     }
-    set_zero_later(ctx, grads);  // as a step of a Trainer begins
+    set_zero_later(ctx, grads);  // as at the beginning of a Trainer's step
     gatefold::backward(layer, ctx, params, x, saved, dy, dcarry, dx, grads, extra);
   }
 
@@ -81,7 +81,7 @@ struct Run {
   Tensor<T, 2, B> x, y, dy, dx;  // [N, in_dim], [N, out_dim], like y, like x
 };
 
-/// A frozen copy of the parameters of a run, which keeps its own.
+/// A frozen copy of the parameters of a run. The run keeps its own.
 template <class RunT>
 auto frozen_copy(RunT& run, bool bfloat16) {
   return freeze(run.ctx, init_params<float, Cpu>(run.layer, run.ctx, Seed{1}), {.bfloat16 = bfloat16});
@@ -89,7 +89,7 @@ auto frozen_copy(RunT& run, bool bfloat16) {
 
 inline void count(benchmark::State& state, const std::string& name, double value) { state.counters[name] = value; }
 
-/// Sample every entry in turn; the time of the row is the median of one of them.
+/// Samples every entry in turn. The time of the row is the median of the entry `ours`.
 inline void run_rounds(benchmark::State& state, Rounds& rounds, std::size_t ours = 0) {
   for (auto _ : state) {
     rounds.run();
@@ -105,7 +105,7 @@ inline constexpr Shape kTargets[] = {{4096, 512, 2048, 8, 2},  {4096, 352, 352, 
                                      {4096, 512, 2048, 64, 2}, {8192, 64, 128, 64, 2},  {16, 512, 2048, 8, 2},
                                      {1, 512, 2048, 8, 2}};
 
-/// Timed by Rounds, in milliseconds.
+/// Marks a row as timed by Rounds, in milliseconds.
 inline void timed(benchmark::internal::Benchmark* b) {
   b->UseManualTime()->Iterations(1)->Unit(benchmark::kMillisecond);
 }

@@ -14,7 +14,7 @@
 #include "threads.hpp"
 #include "timing.hpp"
 
-/// What the machine can do at best, measured in the program that is judged by it.
+/// The best performance of the machine, measured in the same program that is compared with it.
 namespace bench {
 
 using gatefold::Index;
@@ -34,8 +34,8 @@ typedef std::uint64_t Words __attribute__((vector_size(kVectorBytes)));
 inline constexpr int kChains =
     12;  // more than latency times width of any current core, and few enough for 16 registers
 
-/// `steps` multiply-adds on each of kChains registers. Every start is read through a volatile, for a compiler merges
-/// chains that it knows to be equal.
+/// Does `steps` multiply-adds on each of kChains registers. Each start value is read through a volatile, because a
+/// compiler merges chains if it can see that they are equal.
 [[gnu::noinline]] inline float multiply_add(Index steps) {
   volatile float start = 1;
   Floats chain[kChains];
@@ -48,8 +48,8 @@ inline constexpr int kChains =
   return sum[0];
 }
 
-/// The sum of the vectors [data, data + count), but for a rest of fewer than eight. Eight places are read in turn:
-/// prefetching stops at the end of a page, and one place alone would wait there (it reaches two thirds as much).
+/// Returns the sum of the vectors [data, data + count), without a remainder of fewer than eight. It reads eight places
+/// in turn: prefetching stops at the end of a page, so that one place reaches only two thirds as much.
 [[gnu::noinline]] inline std::uint64_t sum_words(const Words* data, Index count) {
   constexpr Index kPlaces = 8;
   const Index length = count / kPlaces;
@@ -72,8 +72,8 @@ inline double memory() {
 
 }  // namespace machine
 
-/// Floating-point operations per second that `threads` threads reach in registers alone: the best of three tries of
-/// about a millisecond, for one may be interrupted.
+/// Floating-point operations per second that `threads` threads reach in registers only: the best of three tries of
+/// about a millisecond, because a try can be interrupted.
 inline double fma_peak(int threads) {
   constexpr Index kSteps = 200000;
   constexpr double kFlopPerStep = 2.0 * machine::kChains * machine::kVectorBytes / static_cast<double>(sizeof(float));
@@ -87,11 +87,10 @@ inline double fma_peak(int threads) {
   return best;
 }
 
-/// Bytes per second that `threads` threads can read, from a working set of a given size: from memory, or from a cache
-/// that holds it.
+/// Bytes per second that `threads` threads can read from a working set of a given size, in memory or in a cache.
 class ReadBandwidth {
  public:
-  /// @param bytes  the working set; 0: so much that no cache holds a part worth mentioning
+  /// @param bytes  size of the working set; 0: so large that caches hold only a negligible part
   explicit ReadBandwidth(std::size_t bytes = 0)
       : data_((bytes ? bytes : std::max(std::size_t(256) << 20, 4 * machine::last_level_cache())) /
                   sizeof(machine::Words),
@@ -116,7 +115,7 @@ class ReadBandwidth {
   std::vector<machine::Words> data_;
 };
 
-/// Name of the processor, as the kernel tells it.
+/// Name of the processor, from the kernel.
 inline std::string processor_name() {
   std::ifstream info("/proc/cpuinfo");
   for (std::string line; std::getline(info, line);)
@@ -124,7 +123,7 @@ inline std::string processor_name() {
   return "unknown";
 }
 
-/// Write what the numbers were measured on into the JSON file.
+/// Writes a description of the machine into the JSON file.
 inline const bool described = [] {
   benchmark::AddCustomContext("processor", processor_name());
   benchmark::AddCustomContext("threads", std::to_string(gatefold::cpu::available_threads()));

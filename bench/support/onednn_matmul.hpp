@@ -10,14 +10,15 @@
 
 #include "peer_layer.hpp"
 
-/// Products of bfloat16 by oneDNN 3, whose C interface is declared here as far as they need it: the library is loaded
-/// when found.
+/// Products of bfloat16 by oneDNN 3. The needed part of its C interface is declared here, because the library is loaded
+/// only if it is found.
 namespace bench::peers {
 
-/// Sums of bfloat16 in float: a primitive for each size, made once. As the library's users hold weights: rows in order.
+/// Products of bfloat16 summed in float, with one primitive for each size, made once. Weights are in row-major order,
+/// as users of the library hold them.
 class OnednnMatmul {
  public:
-  /// Whether this library is oneDNN 3 and multiplies bfloat16 on this machine.
+  /// Returns null unless this library is oneDNN 3 and multiplies bfloat16 on this machine.
   static std::shared_ptr<OnednnMatmul> of(void* library) {
     if (!library) return {};
     auto made = std::shared_ptr<OnednnMatmul>(new OnednnMatmul(library));
@@ -64,7 +65,7 @@ class OnednnMatmul {
              create_stream(&stream_, engine_, kInOrder) == 0;
   }
 
-  /// Null where the library refuses. Lives as long as the program.
+  /// Null if the library refuses the size. Lives as long as the program.
   Primitive* primitive(const std::array<Index, 3>& size) {
     const auto found = made_.find(size);
     if (found != made_.end()) return &found->second;

@@ -12,20 +12,20 @@
 #error "the loops of a peer's layer need OpenMP: without it they run on one thread, and exp one number at a time"
 #endif
 
-/// What a C++ user would write today for the forward of one mixture-of-experts layer: the matrix product of a library,
+/// The forward of one mixture-of-experts layer as a C++ user would write it today: the matrix product of a library,
 /// expert by expert, and loops for the rest.
 namespace bench {
 
 using gatefold::Index;
 
-/// c = a b, row-major and without gaps: a [m, k], b [k, n] of S, c [m, n] of float.
+/// c = a b, row-major and contiguous: a [m, k] and b [k, n] of S, c [m, n] of float.
 template <class S>
 using Product = std::function<void(Index m, Index n, Index k, const S* a, const S* b, float* c)>;
 
-/// y = Σ_{top K} softmax weight · (gelu(x U_e) V_e): gather the rows of an expert, two products, sum the slots of each
-/// item.
-/// @tparam S  what experts multiply: float, or Bfloat16, to which items are rounded as they are gathered and hidden
-///            values as they are activated. Gates multiply float
+/// y = Σ_{top K} softmax weight · (gelu(x U_e) V_e): gathers the rows of an expert, computes two products, sums the
+/// slots of each item.
+/// @tparam S  what experts multiply: float, or Bfloat16. For Bfloat16, items are rounded when gathered, and hidden
+///   values when activated. Gates multiply float
 template <class S>
 class PeerLayer {
  public:
@@ -85,7 +85,7 @@ class PeerLayer {
     else
       return S::from(v);
   }
-  /// Where the first product writes: floats are activated where they stand.
+  /// Output of the first product. Floats are activated in place.
   float* before_activation(Index first) {
     if constexpr (std::is_same_v<S, float>)
       return &hidden_[size(first * s_.hidden)];

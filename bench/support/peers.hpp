@@ -18,20 +18,19 @@ namespace bench {
 
 using gatefold::Bfloat16;
 
-/// @tparam S  what experts multiply
+/// @tparam S  type of the factors in experts
 template <class S>
 struct Peer {
   std::string name;  // as in peer_ratio_<name>
   Product<float> sgemm;
   Product<S> product;
-  double rest = 0.04;  // seconds until its threads, of OpenMP or TBB, are asleep
+  double rest = 0.04;  // seconds until its threads, of OpenMP or TBB, sleep
 };
 
 namespace peers {
 
-/// A function of a shared library that is loaded when found: GATEFOLD_PEER_<NAME> in the environment names the file,
-/// else the linker looks for it. Libraries of the same name and another version keep their symbols apart
-/// (RTLD_DEEPBIND).
+/// Loads a function of a shared library, if it is found. The environment variable GATEFOLD_PEER_<NAME> names the file;
+/// otherwise the linker searches for it. RTLD_DEEPBIND keeps the symbols of two versions of a library apart.
 inline void* open(const char* variable, std::initializer_list<const char*> files) {
   const char* chosen = std::getenv(variable);
   void* library = chosen ? dlopen(chosen, RTLD_NOW | RTLD_LOCAL | RTLD_DEEPBIND) : nullptr;
@@ -85,13 +84,13 @@ void add(std::vector<Peer<S>>& found, const char* name, const Product<float>& sg
   if (product) found.push_back({name, sgemm, product});
 }
 inline void* mkl() {
-  setenv("MKL_THREADING_LAYER", "GNU", 0);  // the pool of threads that everybody else here uses
+  setenv("MKL_THREADING_LAYER", "GNU", 0);  // the thread pool that all other peers use
   return open("GATEFOLD_PEER_MKL", {"libmkl_rt.so.3", "libmkl_rt.so.2"});
 }
 
 }  // namespace peers
 
-/// The libraries present that multiply S; of float Eigen too, which comes last.
+/// The libraries that are found and multiply S; for float also Eigen, which is last.
 template <class S>
 const std::vector<Peer<S>>& present_peers();
 

@@ -7,10 +7,10 @@
 
 #include "layer.hpp"
 
-/// What a layer does beside the products of its experts and of its scores: gate, dispatch, combine.
+/// The work of a layer besides the products of its experts and scores: gate, dispatch, combine.
 namespace bench {
 
-/// The gate alone as inference runs it, with the plan it makes.
+/// Only the gate, as inference runs it, with the plan it makes.
 template <class RunT>
 struct GateRun {
   RunT& run;
@@ -27,10 +27,10 @@ struct GateRun {
   }
 };
 
-/// Entries of a row that are routing, each timed alone: where they are fused into the layer, their sum is an upper
-/// bound.
+/// The entries of a row that are routing, each timed separately. If they are fused into the layer, their sum is an
+/// upper bound.
 struct Routing {
-  std::vector<std::size_t> parts, products;  // what counts, and the products in it, which do not
+  std::vector<std::size_t> parts, products;  // the entries that count, and the products in them, which do not
 
   double over(const Rounds& rounds, std::size_t layer) const {
     return rounds.median_over([&](auto of) {
@@ -47,7 +47,7 @@ auto scores_of(const RunT& run) {
   return with_model_dim(run.layer.branch.gate.scores, run.x.extent(1));
 }
 
-/// Outputs of experts: a mixture need not keep its own.
+/// Outputs of experts, because a mixture need not keep its own.
 template <class RunT>
 auto outputs_of(RunT& run) {
   const Index slots = run.saved.branch.plan.rows.size();
@@ -59,10 +59,10 @@ auto logits_of(const RunT& run) {
   return std::make_shared<Tensor<float, 2, Cpu>>(run.x.extent(0), run.layer.branch.gate.scores.experts);
 }
 
-/// Of inference: the gate, then combine.
+/// Routing in inference: the gate, then combine.
 template <class RunT>
 Routing add_routing(Rounds& rounds, RunT& run) {
-  run.forward();  // for the plan
+  run.forward();  // makes the plan
   const auto logits = logits_of(run);
   const auto z = outputs_of(run);
   const auto combined = std::make_shared<Tensor<float, 2, Cpu>>(run.y.extent(0), run.y.extent(1));
@@ -73,8 +73,8 @@ Routing add_routing(Rounds& rounds, RunT& run) {
   return {{gate, combine}, {scores}};
 }
 
-/// Of forward and backward: gate and combine forward, then dispatch and gate backward. What the experts do for
-/// the weights' adjoint is theirs.
+/// Routing in forward and backward: gate and combine forward, then dispatch and gate backward. The work of experts for
+/// the gradient of the weights is not included.
 template <class RunT>
 Routing add_training_routing(Rounds& rounds, RunT& run) {
   run.forward();

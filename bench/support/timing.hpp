@@ -11,8 +11,8 @@
 #include <utility>
 #include <vector>
 
-/// Times that can be compared on a machine whose clock moves: everything of one row is timed in turn, round after
-/// round, a ratio is taken inside a round, and the row tells the median over the rounds.
+/// Times that can be compared on a machine whose clock changes. All entries of a row are timed in turn, round after
+/// round. Ratios are taken within a round, and the row reports the median over the rounds.
 namespace bench {
 
 /// Seconds since some point in time.
@@ -20,7 +20,7 @@ inline double now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-/// GATEFOLD_BENCH_QUICK in the environment: few rounds and small growth curves.
+/// Whether GATEFOLD_BENCH_QUICK is in the environment: few rounds and small growth curves.
 inline bool quick() { return std::getenv("GATEFOLD_BENCH_QUICK") != nullptr; }
 
 inline double median(std::vector<double> values) {
@@ -30,11 +30,11 @@ inline double median(std::vector<double> values) {
   return values.size() % 2 ? values[half] : (values[half - 1] + values[half]) / 2;
 }
 
-/// Things measured in turn.
+/// Entries that are measured in turn.
 class Rounds {
  public:
-  /// Time f; one sample is as many calls as take `least` seconds. Where they are short, one more before them is not
-  /// timed: it finds asleep threads, and in the caches what the entry before it left there.
+  /// Times f. One sample has as many calls as take `least` seconds. Short calls have one more call before them that is
+  /// not timed, because threads are asleep and the caches hold data of the previous entry.
   /// @param rest  seconds to wait before a sample, for threads of another pool to fall asleep
   /// @return the index of the entry
   std::size_t time(std::function<void()> f, double rest = 0, double least = 2e-3) {
@@ -51,13 +51,13 @@ class Rounds {
       return (now() - start) / calls;
     });
   }
-  /// The same for anything that measures itself.
+  /// Adds a function that measures itself.
   std::size_t measure(std::function<double()> sample) {
     entries_.push_back({std::move(sample), {}});
     return entries_.size() - 1;
   }
 
-  /// Samples of each entry in turn: some rounds, or as many as a row may take.
+  /// Takes samples of each entry in turn, for a number of rounds or until the time limit of a row.
   void run() {
     const double begin = now(), limit = quick() ? 2 : 6;
     const std::size_t least = 3, most = quick() ? 3 : 9;
@@ -68,7 +68,7 @@ class Rounds {
   }
 
   double median_of(std::size_t entry) const { return median(entries_[entry].samples); }
-  /// f(samples of the round) of every round, where f asks by entry: f([](std::size_t entry) { … }).
+  /// Calls f(samples of the round) for every round. f reads an entry by its index: f([](std::size_t entry) { … }).
   template <class F>
   std::vector<double> over(F&& f) const {
     std::vector<double> values;
@@ -80,7 +80,7 @@ class Rounds {
   double median_over(F&& f) const {
     return median(over(f));
   }
-  /// The median of entry a over entry b.
+  /// The median of the ratio of entry a to entry b.
   double ratio(std::size_t a, std::size_t b) const {
     return median_over([&](auto of) { return of(a) / of(b); });
   }

@@ -1,5 +1,6 @@
-# An overlay port, untested (vcpkg fetches from hosts that the project's machines do not reach); its fields are checked
-# by tests/package/vcpkg.sh: vcpkg install gatefold --overlay-ports=<repository>/cmake/vcpkg
+# An overlay port, untested, because vcpkg downloads from hosts that the project's machines cannot reach.
+# tests/package/vcpkg.sh checks its fields.
+#   vcpkg install gatefold --overlay-ports=<repository>/cmake/vcpkg
 set(SOURCE_PATH "${CURRENT_PORT_DIR}/../..")
 vcpkg_cmake_configure(SOURCE_PATH "${SOURCE_PATH}" OPTIONS -DGATEFOLD_CUDA=OFF)
 vcpkg_cmake_install()

@@ -11,7 +11,7 @@ out = pathlib.Path(sys.argv[1])
 site = out / "html"
 mistakes = []
 
-# Of a policy's members the family's page says what they do; a deduction guide says nothing that its class does not.
+# Members of policies are documented on the page of their family. Deduction guides are documented by their class.
 CONTRACT = r"::(Params|Saved|Extra|ExtraGrad|Carry|Grad|State|Items|Plan)\b"
 for line in (out / "warnings.txt").read_text().split("\n"):
     if not line.strip():
@@ -48,7 +48,7 @@ for name, page in sorted(pages.items()):
         path = urllib.parse.unquote(url.path) or name
         if not (site / path).exists():
             mistakes.append(f"{name}: broken link: {target}")
-        # Doxygen links a class to its nested classes even where all of them are private.
+        # Doxygen links a class to its nested classes even if all of them are private.
         elif (url.fragment not in ("", "nested-classes") and path in pages and
               urllib.parse.unquote(url.fragment) not in pages[path].anchors):
             mistakes.append(f"{name}: no such place: {target}")

@@ -15,7 +15,7 @@ root = pathlib.Path(__file__).resolve().parent.parent.parent
 if path.suffix in (".hpp", ".cuh"):
     parts = path.resolve().relative_to(root / "include/gatefold").parts
     group = "_".join(parts[:-1]) or "core"
-    out, start = [], None  # where the doc comment before this line began
+    out, start = [], None  # first line of the doc comment before this line
     for line in text.split("\n"):
         if line.startswith("///"):
             start = len(out) if start is None else start

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-/// Every gate with every update rule: what a table row measures, and how a gate makes its rows.
+/// Every gate with every update rule: the measurements of a table row, and how a gate makes its rows.
 namespace compose {
 
 using namespace gatefold;
@@ -22,13 +22,13 @@ struct Options {
   std::string data = "/usr/share/datasets/fashion-mnist", json{};
 };
 
-/// One batch, shared by all rows. An item is a patch, a sequence an image.
+/// One batch, shared by all rows. An item is a patch; a sequence is an image.
 struct Batch {
   const Options& options;
   Cpu::Context& ctx;
   Tensor<float, 2, Cpu> x;    // [N, D]
-  Tensor<Index, 1, Cpu> ids;  // [N] where in its image a patch stands: what a hash gate knows of it
-  Attention attention;        // over the patches of an image, for the gates that look at one
+  Tensor<Index, 1, Cpu> ids;  // [N] position of the patch in its image, which is the key of a hash gate
+  Attention attention;        // over the patches of an image, for the gates that read attention
   Params<Attention, float, Cpu> attention_params;
   Saved<Attention, float, Cpu> attended;
 
@@ -37,7 +37,7 @@ struct Batch {
   AttentionTrace<const float, Cpu> trace() const { return attention.trace(attention_params, attended); }
 };
 
-/// What came out, of all layers together.
+/// The measurements of one pass, over all layers.
 struct Outcome {
   double output_norm = 0;      // mean over the items of ‖y‖₂
   double routing_entropy = 0;  // mean over items and layers, in nats: see routing_entropy below
@@ -51,8 +51,8 @@ struct Row {
   std::vector<double> seconds{};  // one per run
 };
 
-/// H(·) of what says how an item is shared among the experts: the gate's probabilities; for Soft MoE the combine
-/// weights of each expert's slots; for a gate that learns nothing, the weights of its picks.
+/// Mean entropy H(·) of the shares of the experts in an item: of the gate's probabilities if it has any; for Soft MoE,
+/// of the combine weights summed over each expert's slots; for a gate that learns nothing, of the weights of its picks.
 template <class MixtureSaved>
 double routing_entropy(Cpu::Context& ctx, const MixtureSaved& mixture) {
   if constexpr (requires { mixture.gate.probabilities; }) {
@@ -70,7 +70,7 @@ double routing_entropy(Cpu::Context& ctx, const MixtureSaved& mixture) {
   }
 }
 
-/// The outcome of a pass, from what it kept.
+/// The outcome of a pass, computed from the state that the pass kept.
 template <class Saved>
 Outcome outcome(Cpu::Context& ctx, View<const float, 2, Cpu> y, const Saved& saved) {
   Outcome o;
@@ -92,7 +92,7 @@ Outcome outcome(Cpu::Context& ctx, View<const float, 2, Cpu> y, const Saved& sav
   return o;
 }
 
-/// A stack of layers and its state, ready to run again and again.
+/// A stack of layers and its state, which can run repeatedly.
 template <class LayerT>
 struct Pass {
   Stack<LayerT> model;
@@ -125,7 +125,7 @@ Row row(const Batch& batch, const char* gate_name, const GateT& gate, const Extr
           [&batch, pass] { return outcome(batch.ctx, pass->y, pass->saved); }};
 }
 
-/// One row for each update rule.
+/// Appends one row for each update rule.
 template <class GateT, class ExtraT>
 void add_rows(const Batch& batch, std::vector<Row>& rows, const char* name, const GateT& gate, const ExtraT& extra) {
   const auto add = [&](const char* rule_name, const auto& rule) {

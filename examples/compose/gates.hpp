@@ -4,7 +4,7 @@
 
 #include "compose.hpp"
 
-/// One function per gate, each in a file of its own, so that the compiler can work on several: gate_<name>.cpp.
+/// One function per gate, each in a separate file gate_<name>.cpp, so that several compile in parallel.
 namespace compose {
 
 using AddRows = void(const Batch&, std::vector<Row>&);
@@ -12,7 +12,7 @@ using AddRows = void(const Batch&, std::vector<Row>&);
 AddRows softmax_top_k, softmax_dense, vmoe_top_k, noisy_top_1, noisy_top_k, vmoe, switch_transformer, gshard,
     similarity_aware, attention_aware, xmoe, xmoe_reference, smoe_dropout, sigmoid_top_k, expert_choice, hash, soft_moe;
 
-/// In the order of the table; the first row is what times are relative to.
+/// In the order of the table. Times are relative to the first row.
 inline constexpr AddRows* all_gates[] = {softmax_top_k,
                                          softmax_dense,
                                          vmoe_top_k,

@@ -1,9 +1,9 @@
-// Every gate with every update rule on one batch of Fashion-MNIST patches: what comes out, how decided the routing is,
-// how even the load, and the time beside SoftmaxTopK + Plain.
+// Runs every gate with every update rule on one batch of Fashion-MNIST patches. Prints the norm of the output, the
+// entropy and the load of the routing, and the time relative to SoftmaxTopK + Plain.
 //
 //   compose [--images 256] [--experts 8] [--k 2] [--layers 3] [--json table.json] …
 //
-// Exit code 0: done; 2: an option or file does not fit (one line on stderr says which); 1: anything else.
+// Exit code 0: done; 2: an option or file does not fit (one line on stderr says which); 1: any other error.
 
 #include <CLI/App.hpp>
 #include <cstdio>
@@ -25,7 +25,7 @@ double median(std::vector<double> v) {
   return v[v.size() / 2];
 }
 
-/// The first images of the training half, an image a sequence of patches.
+/// The first images of the training half. Each image is a sequence of patches.
 Batch read_batch(const Options& o, Cpu::Context& ctx) {
   const fashion::Dataset set = fashion::load(o.data, "train", o.patch);
   expect(o.images <= set.count, "compose", "--images", Joined{"at most ", set.count}, o.images);
@@ -45,9 +45,9 @@ Batch read_batch(const Options& o, Cpu::Context& ctx) {
   return batch;
 }
 
-/// Each row once, o.runs times over, so that whatever else the machine does meets all rows alike.
+/// Runs all rows in turn, o.runs times, so that other load of the machine affects all rows equally.
 void time_rows(const Options& o, std::vector<Row>& rows) {
-  for (Row& row : rows) row.forward();  // everything is allocated then
+  for (Row& row : rows) row.forward();  // allocates all memory
   for (Index run = 0; run < o.runs; ++run) {
     std::fprintf(stderr, "\rrun %lld of %lld", static_cast<long long>(run + 1), static_cast<long long>(o.runs));
     for (Row& row : rows) {
@@ -60,7 +60,7 @@ void time_rows(const Options& o, std::vector<Row>& rows) {
 }
 
 void run(const Options& o) {
-  std::optional<io::Replacement> file;  // from the start: whether it can be written is known before the table is
+  std::optional<io::Replacement> file;  // opened first, so that an error is reported before the table is
   if (!o.json.empty()) file.emplace(o.json);
   Cpu::Context ctx(o.threads);
   const Batch batch = read_batch(o, ctx);

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# test.sh PROGRAM: the table of compose on a small made-up data set, and one clear line with exit code 2 for what does
-# not fit.
+# test.sh PROGRAM: tests the table of compose on a small made-up data set, and that wrong options or files give one
+# clear line and exit code 2.
 program=$1
 source "$(dirname "$0")/../checks.sh"
 
@@ -20,7 +20,7 @@ rows=$(grep -c '"relative_time"' "$dir/table.json")
 for key in output_norm routing_entropy; do
   [ "$(grep -c "\"$key\": [0-9]" "$dir/table.json")" -eq "$rows" ] || fail "$key is not a number in every row"
 done
-# The numbers but the times are the same on any number of threads.
+# All numbers except the times are the same on any number of threads.
 run --threads 1 --json "$dir/1.json" && run --threads 2 --json "$dir/2.json" || fail "threads"
 stable() { grep -vE '"(relative_time|seconds|threads)"' "$1"; }
 cmp -s <(stable "$dir/1.json") <(stable "$dir/2.json") || fail "other numbers on 2 threads"

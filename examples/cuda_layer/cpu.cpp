@@ -1,4 +1,4 @@
-// The layer on the CPU. Cpu cannot be used in a file that nvcc compiles, so each backend has a file of its own.
+// The layer on the CPU. A file that nvcc compiles cannot use Cpu, so each backend has a separate file.
 #include <gatefold/gatefold.hpp>
 
 #include "layer.hpp"

@@ -1,4 +1,4 @@
-// One residual mixture layer, forward and backward: the same text for every backend.
+// One residual mixture layer, forward and backward, with the same code for every backend.
 #pragma once
 
 #include <chrono>
@@ -9,7 +9,7 @@ namespace example {
 
 using namespace gatefold;
 
-/// What one backend computed, on the host, and how long it took.
+/// The result of one backend, copied to the host, and its time.
 struct Outcome {
   std::vector<float> y, dx;  // [items, dim]
   double milliseconds = 0;   // the fastest of a few passes forward and backward, with the copy of y and dx to the host
@@ -20,7 +20,7 @@ struct Size {
 };
 
 // [snippet layer]
-/// y = x + u(x), a first step of heavy ball; u sends every item to two experts. B is Cpu or Cuda.
+/// y = x + u(x), the first step of heavy ball. Each item goes to two experts. B is Cpu or Cuda.
 template <class B>
 Outcome run(typename B::Context& ctx, const Size& size) {
   const Residual layer{update::HeavyBall{.mu = 0.7},
@@ -57,7 +57,7 @@ Outcome run(typename B::Context& ctx, const Size& size) {
   return outcome;
 }
 
-/// One definition in cpu.cpp, which the host compiler compiles, and one in cuda.cu, which nvcc compiles.
+/// Defined in cpu.cpp, which the host compiler compiles, and in cuda.cu, which nvcc compiles.
 Outcome run_on_cpu(const Size& size);
 Outcome run_on_cuda(const Size& size);
 

@@ -1,4 +1,4 @@
-// One layer on the CPU and on a CUDA device: how far apart the results are, and the times.
+// Compares one layer on the CPU and on a CUDA device: the largest difference of the results, and the times.
 //
 //   cuda_layer [items dim hidden experts]
 //
@@ -15,7 +15,7 @@
 
 namespace {
 
-/// max |a − b| / max |a|, infinity where something is no number
+/// max |a − b| / max |a|; infinity if a difference is NaN
 double difference(const std::vector<float>& a, const std::vector<float>& b) {
   double apart = 0, largest = 0;
   for (std::size_t i = 0; i < a.size(); ++i) {
@@ -27,7 +27,8 @@ double difference(const std::vector<float>& a, const std::vector<float>& b) {
   return apart / largest;
 }
 
-/// A whole number of at least 1 that leaves room for products of four; else 0.
+/// Parses a whole number of at least 1, small enough that products of four such numbers do not overflow. Returns 0
+/// otherwise.
 gatefold::Index count_in(const char* text) {
   gatefold::Index n = 0;
   const char* end = text + std::strlen(text);

@@ -1,4 +1,4 @@
-// Trains a small stack on a GPU with numbers from the host, and runs it with bfloat16 weights as a CUDA graph.
+// Trains a small stack on a GPU with numbers from the host, then runs it with bfloat16 weights as a CUDA graph.
 //   cuda_training [steps]
 #include <algorithm>
 #include <charconv>
@@ -47,13 +47,13 @@ void run(int steps) {
   // [/snippet]
 
   // [snippet graph]
-  const auto frozen = freeze(ctx, std::move(trainer.params), {.bfloat16 = true});  // the trainer has none now
+  const auto frozen = freeze(ctx, std::move(trainer.params), {.bfloat16 = true});  // trainer.params is empty now
   Carry<decltype(model), float, Cuda> carry;
   const auto pass = [&] {
     model.begin(ctx, model_params(frozen), kItems, carry);
     infer(model, ctx, frozen, x, carry, y);
   };
-  pass();  // takes its memory and makes the cuBLAS handle
+  pass();  // allocates memory and makes the cuBLAS handle
 
   cudaGraph_t graph = nullptr;
   cudaGraphExec_t instance = nullptr;

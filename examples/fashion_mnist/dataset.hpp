@@ -20,14 +20,15 @@ using gatefold::FileError;
 inline constexpr std::array<const char*, kClasses> kClassNames{"T-shirt", "Trouser", "Pullover", "Dress", "Coat",
                                                                "Sandal",  "Shirt",   "Sneaker",  "Bag",   "Boot"};
 
-/// Images as rows of patches, and what they show.
+/// Images as rows of patches, and their labels.
 struct Dataset {
   Index count = 0;
   std::vector<float> images{};  // [count, patches, patch²], normalised
   std::vector<Index> labels{};  // [count], 0 … 9
 };
 
-/// Cut one image into patches of side `patch`: the patches in row-major order, each in row-major order.
+/// Cuts one image into patches of side `patch`. The patches are in row-major order, and so are the pixels of each
+/// patch.
 inline void to_patches(const std::uint8_t* pixels, Index patch, float* row) {
   constexpr float mean = 0.2860f, deviation = 0.3530f;  // of the training pixels, between 0 and 1
   for (Index top = 0; top < kSide; top += patch)
@@ -38,7 +39,7 @@ inline void to_patches(const std::uint8_t* pixels, Index patch, float* row) {
         }
 }
 
-/// `stem` or `stem.gz` in a directory.
+/// Returns the path of `stem.gz` or `stem` in a directory.
 inline std::filesystem::path find_file(const std::filesystem::path& directory, const std::string& stem) {
   for (const char* ending : {".gz", ""}) {
     if (std::filesystem::path path = directory / (stem + ending); std::filesystem::exists(path)) return path;
@@ -46,16 +47,17 @@ inline std::filesystem::path find_file(const std::filesystem::path& directory, c
   throw FileError((directory / stem).string() + ": neither this file nor the same with .gz exists");
 }
 
-/// One half of Fashion-MNIST as its files hold it.
+/// One half of Fashion-MNIST as stored in its files.
 struct Half {
   gatefold::data::IdxImages images{};
   std::vector<std::uint8_t> labels{};  // [count], 0 … 9
 };
 
-/// Read one half of Fashion-MNIST (Xiao et al. 2017, arXiv:1708.07747).
+/// Reads one half of Fashion-MNIST (Xiao et al. 2017, arXiv:1708.07747).
 ///
 /// @param half   "train" (60000 images) or "t10k" (10000)
-/// @throws FileError unless the files are there, whole, and hold as many labels from 0 to 9 as images of 28 x 28
+/// @throws FileError unless both files exist, are complete, and have the same number of labels from 0 to 9 as images of
+///   28 x 28
 inline Half read_half(const std::filesystem::path& directory, const std::string& half) {
   const std::filesystem::path images_path = find_file(directory, half + "-images-idx3-ubyte");
   const std::filesystem::path labels_path = find_file(directory, half + "-labels-idx1-ubyte");
@@ -78,7 +80,7 @@ inline Half read_half(const std::filesystem::path& directory, const std::string&
   return {std::move(images), std::move(labels)};
 }
 
-/// The same as rows of patches.
+/// Reads one half as rows of patches.
 /// @param patch  side of a patch, a divisor of 28
 inline Dataset load(const std::filesystem::path& directory, const std::string& half, Index patch) {
   gatefold::expect(patch >= 1 && kSide % patch == 0, "fashion::load", "patch", "a divisor of 28", patch);
@@ -93,7 +95,7 @@ inline Dataset load(const std::filesystem::path& directory, const std::string& h
   return set;
 }
 
-/// Copy some images and their labels into a batch.
+/// Copies some images and their labels into a batch.
 ///
 /// @param rows    [items, 784] out
 /// @param labels  [items] out

@@ -11,21 +11,21 @@
 
 namespace fashion {
 
-/// What a pass over a data set shows.
+/// The results of a pass over a data set.
 struct Outcome {
   double accuracy = 0, loss = 0;
   std::vector<std::vector<Index>> picks{};                  // [layers][experts]
   std::vector<std::vector<std::vector<double>>> routing{};  // [layers][experts][classes] share of the class's picks
 };
 
-/// Of each layer: the share of the picks that its busiest expert has.
+/// The share of picks that goes to the busiest expert, for each layer.
 inline std::vector<double> busiest_shares(const Outcome& outcome) {
   std::vector<double> shares;
   for (const auto& picks : outcome.picks) shares.push_back(metric::Load{picks}.largest_share());
   return shares;
 }
 
-/// The classes of the largest logits that agree with the labels.
+/// Counts the items whose largest logit is at the label.
 inline Index count_correct(const std::vector<float>& logits, const Index* labels) {
   Index correct = 0;
   for (auto row = logits.begin(); row != logits.end(); row += kClasses)
@@ -33,7 +33,7 @@ inline Index count_correct(const std::vector<float>& logits, const Index* labels
   return correct;
 }
 
-/// Run the layer over all of `set`, and count who went where.
+/// Runs the layer on all of `set` and counts the picks of each expert.
 template <class C, class L, class P>
 Outcome evaluate(C& ctx, const L& model, const P& params, const Dataset& set, const Options& o,
                  const Extra<L, float, typename C::Backend>& extra = {}) {

@@ -1,8 +1,8 @@
-// Train a mixture-of-experts image classifier on Fashion-MNIST, on the CPU or a GPU, without Python.
+// Trains a mixture-of-experts image classifier on Fashion-MNIST, on the CPU or a GPU, without Python.
 //
 //   fashion_mnist [--backend cpu|cpu-bf16|cuda] [--gate softmax|dense] [--update plain|heavy-ball] [--experts 8] …
 //
-// Exit code 0: done; 2: an option, file or checkpoint does not fit (one line on stderr says which); 1: anything else.
+// Exit code 0: done; 2: an option, file or checkpoint does not fit (one line on stderr says which); 1: any other error.
 
 #include <CLI/App.hpp>
 #include <filesystem>
@@ -16,7 +16,7 @@
 
 namespace {
 
-/// Beside the program, so that a run leaves nothing outside the build folder.
+/// A path next to the program, so that a run leaves no file outside the build folder.
 std::string beside_program(const char* name) {
   std::error_code error;
   const auto program = std::filesystem::canonical("/proc/self/exe", error);
@@ -82,7 +82,7 @@ int main(int argc, char** argv) {
   return command_line::run("fashion_mnist", app, argc, argv, [&] {
     using gatefold::expect;
     expect(o.k <= o.experts, "fashion_mnist", "--k", gatefold::Joined{"at most --experts = ", o.experts}, o.k);
-    // Minutes of training should not end at a file that cannot be written.
+    // Checked before the training, because minutes of training should not end with a file that cannot be written.
     std::set<std::filesystem::path> files;
     for (const std::string* path : {&o.json, &o.picture, &o.save}) {
       if (path->empty()) continue;

@@ -10,8 +10,8 @@ namespace fashion {
 
 using namespace gatefold;
 
-/// K experts drawn uniformly, whatever the router says; the weights are still the router's. What is left of the
-/// accuracy under this selection is what routing does not explain.
+/// Draws K experts uniformly, independent of the router; the weights are still the router's. The accuracy that remains
+/// under this selection is not due to routing.
 struct RandomK {
   Index k = 1;
 

@@ -21,7 +21,7 @@ struct Options {
   Index tokens() const { return (28 / patch) * (28 / patch); }
 };
 
-/// Train, evaluate and report; one definition per update rule and backend, each in a file of its own.
+/// Trains, evaluates and reports. One definition per update rule and backend, each in a separate file.
 void train_plain(const Options& options);
 void train_heavy_ball(const Options& options);
 void train_heavy_ball_on_shards(const Options& options);

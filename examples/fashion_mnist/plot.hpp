@@ -12,11 +12,11 @@
 
 namespace fashion {
 
-/// What a training run looked like.
+/// The measurements of a training run that are drawn.
 struct Picture {
   std::vector<double> loss{};            // per logging interval
-  std::vector<double> step{};            // where the interval ends; as many as losses
-  double first_epoch = 1;                // of what is per epoch: a run that goes on begins later
+  std::vector<double> step{};            // last step of the interval; as many as losses
+  double first_epoch = 1;                // first epoch of the per-epoch values; above 1 for a continued run
   std::vector<double> test_accuracy{};   // per epoch, between 0 and 1
   std::vector<double> train_accuracy{};  // per epoch, between 0 and 1
   std::vector<std::vector<double>>
@@ -30,14 +30,14 @@ namespace plot {
 
 using namespace gnuplot;  // quote, number, …
 
-/// Maps side by side.
+/// The number of columns in which the maps are placed.
 inline std::size_t columns(std::size_t layers) { return layers <= 3 ? 1 : layers <= 8 ? 2 : 3; }
 
 /// Loss above accuracy above load, left of `split`; lengths in pixels.
 inline std::string curves(const Picture& picture, double width, double height, double split) {
   const double left = 76, bottom = 60, top = height - 44, gap = 104;
   const double tall = (top - bottom - 2 * gap) / 3;
-  // Of three rows, from the top.
+  // Panels 0 to 2, from the top.
   const auto panel = [&](int row) {
     const double y = top - row * (tall + gap) - tall;
     return place(left / width, split / width, y / height, (y + tall) / height);
@@ -46,11 +46,11 @@ inline std::string curves(const Picture& picture, double width, double height, d
   script << "set grid ytics lt 1 lw 1 lc rgb '#e6e6e6'\nset border 3 lw 1 lc rgb '#808080'\n"
          << "set tics nomirror out scale 0.5\nset datafile missing 'NaN'\n";
   if (const std::size_t n = std::min(picture.loss.size(), picture.step.size()); n > 0) {
-    // Batches are noisy: what one wants to see is their mean over a window, here a fortieth of the run.
+    // The loss of single batches is noisy, so the curve shows the mean over a window of a fortieth of the run.
     const std::size_t window = n / 80 * 2 + 1;
     std::vector<std::vector<double>> rows;
     for (std::size_t i = 0; i < n; ++i) {
-      // Around the step, so that the mean does not lag behind a loss that falls fast.
+      // The window is centred on the step, so that the mean does not lag behind a loss that falls fast.
       const std::size_t first = i - std::min(i, window / 2), last = std::min(n, i + window / 2 + 1);
       double sum = 0;
       for (std::size_t j = first; j < last; ++j) sum += picture.loss[j];
@@ -109,8 +109,8 @@ inline std::string curves(const Picture& picture, double width, double height, d
   return script.str();
 }
 
-/// One map per layer, all on one colour scale; the names of the classes below the lowest of each column.
-/// Lengths in pixels of a picture of width x height, from the lower left.
+/// One map per layer, all on one colour scale. The names of the classes are below the lowest map of each column.
+/// Lengths are in pixels of a picture of width x height, from the lower left.
 inline std::string maps(const Picture& picture, double width, double height, double left) {
   const std::size_t layers = picture.routing.size(), across = columns(layers), down = (layers + across - 1) / across;
   std::size_t classes = picture.class_names.size();
@@ -121,7 +121,7 @@ inline std::string maps(const Picture& picture, double width, double height, dou
       for (const double share : expert) most = std::isfinite(share) ? std::max(most, share) : most;
     }
   if (classes == 0) return "";
-  // Up to the next tenth, so that a map of even shares does not fill the scale with noise.
+  // The scale ends at the next tenth, so that noise in a map of even shares does not fill it.
   const double scale = most > 0 ? std::min(100.0, 10 * std::ceil(10 * most)) : 100.0;
 
   const double right = width - 24, top = height - 104, bottom = 84, title = 38, gap = 36;
@@ -154,7 +154,7 @@ inline std::string maps(const Picture& picture, double width, double height, dou
            << "set yrange [" << static_cast<double>(layer.size()) - 0.5 << ":-0.5]\n"
            << "set ytics " << (layer.size() + 15) / 16 << " scale 0\n"
            << (l % across == 0 ? "set ylabel 'expert' offset 1,0\n" : "unset ylabel\n");
-    // The last row may be short: the maps above its hole carry the names too.
+    // The last row can be short. The maps above its gap then have the names, too.
     if (l + across >= layers) {
       script << "set xtics rotate by 40 right scale 0 textcolor rgb '#404040' (";
       for (std::size_t c = 0; c < classes; ++c) {
@@ -165,13 +165,13 @@ inline std::string maps(const Picture& picture, double width, double height, dou
     } else {
       script << "unset xtics\n";
     }
-    // As pixels: gnuplot would put an image into a second file.
+    // As pixels, because gnuplot would write an image into a second file.
     script << "plot $map matrix with image pixels\nunset label 1\nunset colorbox\n";
   }
   return script.str();
 }
 
-/// The size of the picture in pixels: the maps need room for their rows.
+/// The size of the picture in pixels. The maps need room for their rows.
 struct Size {
   double width, height;
 };
@@ -184,7 +184,7 @@ inline Size size(const Picture& picture) {
   return {across < 3 ? 1200.0 : 1500.0, std::max(860.0, 150 + row * static_cast<double>(down))};
 }
 
-/// Everything gnuplot is told after its terminal and output are set.
+/// The gnuplot script after the commands that set terminal and output.
 inline std::string script(const Picture& picture) {
   const auto [width, height] = size(picture);
   const bool routed = !picture.routing.empty();
@@ -197,9 +197,9 @@ inline std::string script(const Picture& picture) {
 
 }  // namespace plot
 
-/// Draw one SVG with gnuplot: loss, accuracy and load on the left, who goes where on the right. Without gnuplot, say so
-/// and go on.
-/// @throws gatefold::FileError when the picture cannot be written; a file that was there is untouched then
+/// Draws one SVG with gnuplot: loss, accuracy and load on the left, the routing on the right. Without gnuplot, prints a
+/// line and returns.
+/// @throws gatefold::FileError if the picture cannot be written; an existing file is unchanged then
 inline void draw(const Picture& picture, const std::string& svg_path) {
   const auto [width, height] = plot::size(picture);
   gnuplot::draw(svg_path, width, height, plot::script(picture));

@@ -10,7 +10,7 @@
 
 namespace fashion {
 
-/// How far training is, on stderr: one line that moves on a terminal, about five plain lines per epoch elsewhere.
+/// The progress of training on stderr: one moving line on a terminal, otherwise about five plain lines per epoch.
 ///
 ///     Progress progress(epochs, images_per_epoch);
 ///     progress.begin(epoch);                             // from 1
@@ -35,7 +35,7 @@ class Progress {
     if (!line_.due(share)) return;
     const double seconds = std::chrono::duration<double>(Clock::now() - start_).count();
     const double rate = seconds > 0 ? static_cast<double>(done) / seconds : 0;
-    // Measured within the epoch, so that the time spent on testing between epochs does not blur the rate.
+    // The rate is measured within the epoch, so that the time of the tests between epochs does not affect it.
     const Index rest = (epochs_ - epoch_) * images_ + images_ - std::min(done, images_);
     char numbers[160];
     std::snprintf(numbers, sizeof numbers, "%3d%%  loss %.4f  acc %5.2f%%  %.0f images/s  %s left",
@@ -48,7 +48,7 @@ class Progress {
     line_.show(title, share, numbers);
   }
 
-  /// Take the line away, so that other output begins on a fresh one.
+  /// Removes the line, so that other output begins on an empty line.
   void clear() { line_.clear(); }
 
  private:

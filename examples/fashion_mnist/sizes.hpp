@@ -6,7 +6,7 @@ namespace fashion {
 
 using gatefold::Index;
 
-/// Of Fashion-MNIST's images.
+/// Sizes of the images of Fashion-MNIST.
 inline constexpr Index kSide = 28, kPixels = kSide * kSide, kClasses = 10;
 
 }  // namespace fashion

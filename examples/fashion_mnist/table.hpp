@@ -10,7 +10,7 @@
 
 namespace fashion {
 
-/// Print how often each expert was picked, in counts and in percent of its layer:
+/// Prints the number of picks of each expert, and the percentage of its layer:
 ///
 ///     layer        expert 0        expert 1
 ///         0   33012  55.0 %   26988  45.0 %

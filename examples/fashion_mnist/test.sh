@@ -1,7 +1,9 @@
 #!/usr/bin/env bash
-# test.sh PROGRAM [LAUNCHER FLAG]: the command line of fashion_mnist on a small made-up data set: the same bits
-# on any number of threads and, on shards, of processes that LAUNCHER FLAG R starts (mpirun -n R), checkpoints, and one
-# clear line with exit code 2 for whatever does not fit.
+# test.sh PROGRAM [LAUNCHER FLAG]: tests fashion_mnist on a small made-up data set.
+# - The bits are the same on any number of threads and, on shards, of processes that LAUNCHER FLAG R starts (mpirun -n
+#   R).
+# - Checkpoints work.
+# - Wrong options and files give one clear line and exit code 2.
 program=$1
 source "$(dirname "$0")/../checks.sh"
 source "$(dirname "$0")/make_half.sh"
@@ -12,7 +14,7 @@ make_half "$dir/data/t10k" 100
 run() {
   "$program" --data "$dir/data" --batch 32 --dim 16 --hidden 16 --epochs 2 --picture "" "$@" >"$dir/out" 2>"$dir/err"
 }
-# What does not depend on the clock or the number of threads.
+# The lines that do not depend on the clock or the number of threads.
 stable() { grep -vE '"(train_seconds|images_per_second|threads)"' "$1"; }
 
 for update in plain heavy-ball; do
@@ -25,7 +27,7 @@ for update in plain heavy-ball; do
     cmp -s <(stable "$dir/1.json") <(stable "$dir/2.json") || fail "$update $gate: other metrics on 2 threads"
   done
 done
-# Experts that multiply bfloat16: other numbers than float, the same on any number of threads, and a checkpoint of
+# Experts that multiply bfloat16 give other numbers than float, the same on any number of threads, and a checkpoint of
 # floats.
 run --backend cpu-bf16 --threads 1 --json "" --save "$dir/half1.st" || fail "cpu-bf16: $(cat "$dir/err")"
 run --backend cpu-bf16 --threads 2 --json "" --save "$dir/half2.st" || fail "cpu-bf16 on 2 threads"
@@ -45,7 +47,8 @@ run --epochs 0 --load "$dir/base.st" --json "$dir/again.json" --save "" || fail 
 [ "$accuracy" = "$(grep '"test_accuracy":' "$dir/again.json")" ] || fail "a loaded checkpoint evaluates differently"
 run --epochs 3 --load "$dir/base.st" --json "" --save "$dir/more.st" || fail "continue: $(cat "$dir/err")"
 cmp -s "$dir/base.st" "$dir/more.st" && fail "continuing changed nothing"
-# 20 steps at once, or stopped in an epoch, at its end, twice; on other threads, with another seed on the command line.
+# 20 steps at once give the same as runs stopped within an epoch, at its end, or twice, and continued with other threads
+# and another seed on the command line.
 for stops in 1 7 10 "13 19"; do
   load=()
   for stop in $stops 0; do
@@ -57,7 +60,7 @@ for stops in 1 7 10 "13 19"; do
   cmp -s "$dir/base.st" "$dir/part.st" || fail "stopped at $stops, then gone on: other bits than at once"
 done
 
-# On three shards, of which 1 to 3 processes have some, a run that is stopped and goes on among them.
+# A run on three shards in 1 to 3 processes, also if it is stopped and continued.
 on_shards() {
   local processes=()
   (($1 > 0)) && processes=("${launcher[@]}" "$1")
@@ -82,7 +85,7 @@ run --epochs 0 --load "$dir/part.st" --json "$dir/again.json" --save "" || fail 
 [ "$(grep '"test_accuracy":' "$dir/shards.json")" = "$(grep '"test_accuracy":' "$dir/again.json")" ] ||
   fail "a run on shards evaluates differently in one process"
 
-# refused WHAT PATTERN OPTION...: exit code 2, one line on stderr that matches, nothing overwritten.
+# refused WHAT PATTERN OPTION...: expects exit code 2, one line on stderr that matches, and no overwritten file.
 refused() {
   local what=$1 pattern=$2
   shift 2
@@ -121,7 +124,7 @@ refused "absurd sizes" "memory|elements" --dim 1048576 --hidden 1048576 --expert
 refused "sizes beyond the memory" "more memory than there is" --dim 1048576 --hidden 262144
 (ulimit -v 1000000; refused "many layers" "more memory than there is" --layers 1048576; exit $failed) || failed=1
 echo keep >"$dir/keep.st"
-run --lr 1e30 --json "" --save "$dir/keep.st"  # progress stands on stderr too
+run --lr 1e30 --json "" --save "$dir/keep.st"  # stderr also has progress
 [ $? -eq 2 ] && tail -n 1 "$dir/err" | grep -q "^fashion_mnist: Trainer.step: .*nothing was stepped" &&
   [ "$(cat "$dir/keep.st")" = keep ] ||
   fail "a rate under which training diverges: $(tail -n 1 "$dir/err")"

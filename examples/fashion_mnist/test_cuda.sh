@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # test_cuda.sh PROGRAM: fashion_mnist trains the same network on CUDA as on the CPU, up to rounding, and a checkpoint of
-# one goes on on the other.
+# one backend can be continued on the other.
 set -u
 program=$1
 dir=$(mktemp -d)
@@ -15,7 +15,7 @@ run() {
   "$program" --data "$dir" --batch 24 --patch 14 --dim 8 --hidden 8 --experts 3 --epochs 1 --picture "" --save "" "$@" \
     >"$dir/out" 2>"$dir/err" || fail "$*"
 }
-# Every number of the metrics but the clock's, one a line.
+# All numbers of the metrics except times, one per line.
 numbers() { grep -vE '"(train_seconds|images_per_second|threads)"' "$1" | grep -oE '[-+0-9.]+(e[-+0-9]+)?' ; }
 same() {
   paste <(numbers "$1") <(numbers "$2") |

@@ -20,7 +20,7 @@
 
 namespace fashion {
 
-/// The order of the images in an epoch: a function of the seed and the epoch alone.
+/// The order of the images in an epoch. Depends only on the seed and the epoch.
 inline void shuffle(std::vector<Index>& order, Seed seed, Index epoch) {
   std::iota(order.begin(), order.end(), Index(0));
   for (std::size_t i = order.size(); i > 1; --i) {
@@ -29,7 +29,7 @@ inline void shuffle(std::vector<Index>& order, Seed seed, Index epoch) {
   }
 }
 
-/// What a checkpoint must agree on besides its shapes, to be evaluated or gone on from.
+/// The values that a checkpoint must agree on, besides its shapes, to be evaluated or continued.
 inline io::Metadata describe(const Options& o) {
   return {{"program", "gatefold fashion_mnist"},
           {"gate", o.gate},
@@ -38,7 +38,7 @@ inline io::Metadata describe(const Options& o) {
           {"patch", std::to_string(o.patch)}};
 }
 
-/// @throws FileError unless the metadata of a checkpoint say what is expected
+/// @throws FileError unless the metadata of a checkpoint have the expected values
 inline void expect_made_with(const std::string& path, const io::Metadata& found, const io::Metadata& expected) {
   for (const auto& [key, value] : expected) {
     const auto made_with = found.find(key);
@@ -48,7 +48,7 @@ inline void expect_made_with(const std::string& path, const io::Metadata& found,
   }
 }
 
-/// Host threads that compute.
+/// The number of host threads that compute.
 template <class C>
 int threads(const C& ctx) {
   if constexpr (requires { ctx.threads(); }) {
@@ -65,7 +65,7 @@ void train_with(C& ctx, const Options& o, const RuleT& rule, const GateT& gate, 
   using Clock = std::chrono::steady_clock;
   const auto model = network(o, rule, gate, place);
 
-  // Everything that may be wrong is wrong before the first step: options, data, checkpoint.
+  // All checks are before the first step: options, data, checkpoint.
   const Dataset images_to_learn = load(o.data, "train", o.patch), test = load(o.data, "t10k", o.patch);
   const Index steps = images_to_learn.count / o.batch;
   expect(steps >= 1, "fashion_mnist", "--batch", "at most " + std::to_string(images_to_learn.count), o.batch);
@@ -146,7 +146,8 @@ void train_with(C& ctx, const Options& o, const RuleT& rule, const GateT& gate, 
     place.save(o.save, trainer, order_of_data);
   }
 
-  // Does the mixture matter? The same parameters, routed at random; then with every expert's output zeroed.
+  // Measures whether the mixture matters: the same parameters with random routing, then with the output of every expert
+  // set to zero.
   const auto random_model = as_layer<float, B>(network(
       o, rule, ComposedGate<LinearScores, Independent, RandomK>{.scores = scores, .mixing = {}, .selection = {o.k}}));
   Extra<std::remove_cvref_t<decltype(random_model)>, float, B> extra;
@@ -208,7 +209,7 @@ void train_with(C& ctx, const Options& o, const RuleT& rule, const GateT& gate, 
     if (!path->empty()) std::printf("%s: %s\n", what, path->c_str());
 }
 
-/// Train on the backend of ctx, in one process or at another place.
+/// Trains on the backend of ctx, in one process or at another place.
 template <class C, class RuleT, class PlaceT = training::OneProcess>
 void train(C& ctx, const Options& o, const RuleT& rule, const PlaceT& place = {}) {
   const LinearScores scores{.model_dim = o.dim, .experts = o.experts};

@@ -20,21 +20,22 @@ inline double log_probability(std::span<const float> logits, TokenId next) {
   return static_cast<double>(logits[static_cast<std::size_t>(next)]) - top - std::log(total);
 }
 
-/// Require that a text is longer than a sequence.
-/// @param  name  of the text, for who reads that it is too short
+/// Requires that a text is longer than a sequence.
+/// @param name  name of the text in the error message
 inline void expect_tokens(const Options& o, const char* name, std::span<const TokenId> text) {
   gatefold::expect(static_cast<Index>(text.size()) > o.length, "text", name,
                    gatefold::Joined{"more than length = ", o.length, " tokens"}, text.size());
 }
 
-/// log p of every token of a text but its first, each after the ones before it: the tokens that an n-gram foresees too.
+/// log p of every token of a text except the first, given the tokens before it. An n-gram predicts the same tokens.
 ///
-/// Sequences overlap by half, so that a token is foreseen from at least half a length of tokens, but at the beginning.
+/// Sequences overlap by half, so that each token is predicted from at least half a length of tokens, except near the
+/// beginning.
 /// @return [T − 1]
 inline std::vector<double> log_probabilities(Model& model, const Options& o, const char* name,
                                              std::span<const TokenId> text) {
   expect_tokens(o, name, text);
-  const auto last = static_cast<Index>(text.size()) - 1;  // tokens that have a next one
+  const auto last = static_cast<Index>(text.size()) - 1;  // tokens with a successor
   std::vector<double> found;
   std::vector<Index> begins;
   Ids x;

@@ -13,7 +13,7 @@
 
 namespace language {
 
-/// One of the tokens that together have the probability top_p, the likeliest first, by p ∝ exp(z / temperature).
+/// Draws a token by p ∝ exp(z / temperature) from the likeliest tokens whose probabilities together reach top_p.
 ///
 /// Source: Holtzman et al. 2019, arXiv:1904.09751 (nucleus sampling). Temperature 0 takes the likeliest.
 /// @param u  in [0, 1)
@@ -36,9 +36,9 @@ inline TokenId choose(std::span<const float> logits, double temperature, double 
   return order[count - 1];
 }
 
-/// How the model goes on after the prompt. Keys and values of what it has read are kept, so that each token is read
-/// once; each layer attends to the last `length` tokens. Without them all is read again for each token, which gives the
-/// same ones, slower.
+/// Continues the prompt. The keys and values of previous tokens are cached, so that each token is read once; each layer
+/// attends to the last `length` tokens. With `no_cache`, all tokens are read again for each new token, which is slower
+/// and gives the same text.
 inline std::string generate(Model& model, const Options& o, const Vocabulary& vocabulary) {
   std::vector<TokenId> said{vocabulary.end_of_line()};
   append(o.prompt, vocabulary, said, false);

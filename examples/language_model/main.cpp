@@ -1,13 +1,12 @@
-// A language model: attention and a mixture of experts, several times. Learns from a text, says how well it foresees
-// another part of it beside n-grams, and goes on writing.
+// A language model of several blocks, each with attention and a mixture of experts. Trains on a text, compares its
+// predictions on another part of the text with n-grams, and generates text.
 //
 //   language_model [train | evaluate | generate] [--config FILE] [--run FOLDER] [--data FOLDER | --text FILE] …
 //
-// A run is a folder. Killed at any moment and started again, it gives the bits of one that was not, on any number of
-// threads; Ctrl-C saves and leaves. With --shards N it trains on N parts of each batch, and mpirun -n R starts R
-// processes for them, with the same bits for any R. Every option may stand in the configuration, a file of JSON:
-// {"dim": 128, …}.
-// Exit code 0: done; 2: an option, file or size does not fit (one line on stderr says which); 1: anything else.
+// A run is a folder. A run that is killed and started again gives the same bits as an uninterrupted run, on any number
+// of threads. Ctrl-C saves and ends. With --shards N it trains on N parts of each batch. mpirun -n R starts R processes
+// for them, with the same bits for any R. Every option can also be in the configuration, a JSON file: {"dim": 128, …}.
+// Exit code 0: done; 2: an option, file or size does not fit (one line on stderr says which); 1: any other error.
 #include <CLI/App.hpp>
 #include <filesystem>
 #include <gatefold/core/error.hpp>
@@ -89,7 +88,7 @@ void add_options(CLI::App& app, Options& o) {
   add("--log-probabilities", o.log_probabilities, "where to write ln p of every token of test but the first");
 }
 
-/// @throws ArgumentError on options that contradict each other, naming both
+/// @throws ArgumentError if two options contradict each other; the message names both
 void expect_no_contradiction(const CLI::App& app, const Options& o) {
   using gatefold::expect, language::is_text;
   const auto given = [&](const char* name) { return app.count(name) > 0; };

@@ -16,41 +16,42 @@
 namespace language {
 
 using Ids = std::vector<Index>;
-using Metadata = std::map<std::string, std::string>;  // gatefold::io's
+using Metadata = std::map<std::string, std::string>;  // as in gatefold::io
 
-/// A language model in training, whatever its update rule: so that all else is compiled once.
+/// Interface of a language model in training, for any update rule. The rest of the program is compiled once.
 class Model {
  public:
   virtual ~Model() = default;
 
-  /// One step on sequences [N], in parts of which each has some of them; returns the loss before it.
+  /// Runs one training step on sequences [N], accumulated over parts of the batch. Returns the loss before it.
   virtual double step(const Ids& x, const Ids& next) = 0;
   virtual Index steps() const = 0;
-  /// What each shard has done since the model was made, on the first; all of them ask together. Without shards nothing.
+  /// The records of all shards since the model was made, on the first shard. All shards call it together. Empty without
+  /// shards.
   virtual std::vector<nlohmann::ordered_json> shards() const = 0;
   virtual Index parameters() const = 0;
   virtual gatefold::Summary summary() const = 0;
-  /// Read sequences [N], so that logits can be asked for.
+  /// Reads sequences [N]. Call it before logits().
   virtual void read(const Ids& x) = 0;
-  /// What its mixtures do with sequences [N], whether or not blocks run again in training.
+  /// The routing of its mixtures on sequences [N], whether or not training recomputes blocks.
   virtual std::vector<training::Routing> routing(const Ids& x) = 0;
-  /// Forget what read_on() has read.
+  /// Discards the tokens that read_on() has read.
   virtual void begin() = 0;
-  /// Read on, after what was read since begin(). Logits of the next token, [vocabulary].
+  /// Reads further tokens, after those read since begin(). Returns the logits of the next token, [vocabulary].
   virtual std::span<const float> read_on(const Ids& x) = 0;
-  /// Of the next token after items first … first + count − 1 of what was read, [count · vocabulary].
+  /// Logits of the token after each of the items first … first + count − 1 that were read, [count · vocabulary].
   virtual std::span<const float> logits(Index first, Index count) = 0;
 
-  /// Begin a checkpoint, which is written while steps go on, after the one before.
+  /// Starts to write a checkpoint while training continues, after the previous checkpoint is written.
   virtual void save(const std::filesystem::path& path, const Metadata& metadata) = 0;
-  /// Until it is written.
+  /// Blocks until the checkpoint is written.
   virtual void wait() = 0;
   virtual void load(const std::filesystem::path& path) = 0;
 };
 
-/// With the rule of options.update, on options.backend.
+/// Makes a model with the rule of options.update, on options.backend.
 std::unique_ptr<Model> make_model(const Options& options, Index vocabulary);
-/// The latter being on a GPU: compiled by nvcc.
+/// The same on a GPU; compiled by nvcc.
 std::unique_ptr<Model> make_model_on_cuda(const Options& options, Index vocabulary);
 
 }  // namespace language

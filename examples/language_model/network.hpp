@@ -27,7 +27,7 @@ inline LanguageSizes sizes(const Options& o, Index vocabulary) {
           .embedding = Initial::normal(0.1)};
 }
 
-/// switch_model, whose blocks run again in backward where this is asked for.
+/// switch_model, with blocks that backward computes again if `recompute`.
 template <class RuleT, class PlaceT>
 auto network(const Options& o, const LanguageSizes& s, const RuleT& rule, const PlaceT& place, bool recompute) {
   const WithAuxiliary<SoftmaxTopK, Balance> gate{
@@ -38,7 +38,7 @@ auto network(const Options& o, const LanguageSizes& s, const RuleT& rule, const 
   return gatefold::language::model_of<gatefold::language::PreNormed>(s, Recompute{block, recompute});
 }
 
-/// Whether weight decay moves the tensor of this name; if all tensors decay, those of the second group do too.
+/// Returns the predicate of the tensors with weight decay. If all tensors decay, the second group has the same decay.
 inline auto decays(const Options& o) -> bool (*)(const Name&) {
   if (o.decayed != "no-embedding") return is_weight;
   return [](const Name& name) { return is_weight(name) && name.str() != "model.layers.0.weight"; };
@@ -66,7 +66,7 @@ class Network final : public Model {
         ctx_(training::context<B>(o.threads)),
         trainer_(trainer(ctx_, o, vocabulary, rule, place)),
         shown_(as_layer<float, B>(network(o, sizes(o, vocabulary), rule, place, false))),
-        // Keys and values, of as many items as attention reaches back to.
+        // Keys and values of as many items as attention reaches back to.
         memory_(ctx_, {.layers = o.blocks,
                        .width = 2 * o.dim,
                        .most = gatefold::language::PreNormed::attention(sizes(o, vocabulary)).remembers()}),
@@ -102,8 +102,8 @@ class Network final : public Model {
     place_.gather(y_, count / o_.length, mine);
   }
   std::vector<training::Routing> routing(const Ids& x) override {
-    // In parts of which all blocks keep about as much as one block keeps of a part of a step: for that there is room,
-    // even where blocks run again in training.
+    // Runs in parts in which all blocks keep about as much as one block keeps in a part of a training step. That fits
+    // into memory even if training recomputes blocks.
     const Index part = std::max<Index>(1, o_.batch / o_.accumulate / o_.blocks) * o_.length;
     gatefold::Carry<Layer, float, B> carry;
     gatefold::Saved<Layer, float, B> saved;
@@ -146,16 +146,16 @@ class Network final : public Model {
   using Layer = std::remove_cvref_t<decltype(std::declval<Trained&>().layer())>;
 
   static auto extra(const Segment<float, B>& segment) { return extra_of<typename Trained::Extra>(segment); }
-  /// Ids where the backend reads them, until `to` gets others.
+  /// Copies ids to the backend. The view is valid until `to` is overwritten.
   View<const Index, 1, B> here(const Ids& from, Tensor<Index, 1, B>& to) {
     return training::from_host(ctx_, from.data(), to, std::ssize(from));
   }
-  /// Of so many items, whole sequences.
+  /// This shard's part of `count` items, in whole sequences.
   dist::Range items_of(Index count) const {
     const dist::Range sequences = place_.part_of(count / o_.length);
     return {sequences.first * o_.length, sequences.count * o_.length};
   }
-  /// y of the rows `mine`.
+  /// Computes the rows `mine` of y.
   void infer(const Ids& x, const dist::Range& mine, const Segment<float, B>& segment) {
     y_.resize(static_cast<Index>(x.size()), o_.dim);
     trainer_.infer(here(x, ids_).rows(mine.first, mine.count), y_.view().rows(mine.first, mine.count), extra(segment));
@@ -165,11 +165,11 @@ class Network final : public Model {
   PlaceT place_;
   typename B::Context ctx_;
   Trained trainer_;
-  Layer shown_;  // the trainer's, whose blocks keep what their mixtures did, even where training runs them again
+  Layer shown_;  // the trainer's layer, with blocks that keep the state of their mixtures even if training recomputes them
   SegmentMemory<float, B> memory_;
   Index vocabulary_;
   decltype(std::declval<const PlaceT&>().checkpoint()) checkpoint_;
-  Tensor<float, 2, B> y_{}, z_{};  // [N, D] what was read gives; [count, V]
+  Tensor<float, 2, B> y_{}, z_{};  // [N, D] output of the last read; [count, V]
   std::vector<float> logits_{};    // z on the host
   Tensor<Index, 1, B> ids_{}, labels_{};
 };

@@ -12,7 +12,7 @@
 
 namespace language {
 
-/// What interpolated Kneser–Ney n-grams of the training tokens say of the other two parts: what a model has to beat.
+/// Bits per token of interpolated Kneser–Ney n-grams of the training tokens on the other two parts: the baseline.
 struct Ngram {
   int order = 0;
   double valid = 0, test = 0;  // bits per token
@@ -25,7 +25,7 @@ inline void expect_ngrams(const Options& o, const Text& text) {
                                 text.vocabulary.size());
 }
 
-/// Counted, or read from the file beside the text where they were counted before.
+/// Counts n-grams, or reads an earlier result from the file next to the text.
 inline Ngram ngram(const Options& o, const Text& text) {
   Ngram n{.order = ngram_order(o)};
   const std::string of = std::to_string(text.hash()) + " " + o.unit + " " + std::to_string(n.order);
@@ -51,7 +51,8 @@ inline Ngram ngram(const Options& o, const Text& text) {
       file.write(json.data(), json.size());
       file.commit();
     } catch (const gatefold::FileError&) {
-      // A text of others: it is counted again next time.
+      // The folder cannot be written, for example because it belongs to another user. The n-grams are counted again
+      // next time.
     }
   }
   return n;

@@ -27,7 +27,7 @@ struct Options {
   std::string decayed = "weights";
   double lr = 3e-3, decay = 0.01, clip = 1, balance = 0.01;
   std::uint64_t seed = 1;
-  // When what is done besides.
+  // Intervals and limits.
   Index log = 10, validate = 500, valid_tokens = 32768, save = 250, stop = 0;
   int threads = 0;
   bool fresh = false;
@@ -38,7 +38,8 @@ struct Options {
   double temperature = 0.8, top_p = 0.95;
   std::uint64_t draw = 1;
 
-  /// f(name, value) for what a run keeps from its first step to its last: its bits depend on these.
+  /// Calls f(name, value) for each option that must stay the same during a run, because the bits of the run depend on
+  /// it.
   template <class F, class O>
   static void each_of_run(const F& f, O& o) {
     f("backend", o.backend);
@@ -73,11 +74,11 @@ struct Options {
   }
 };
 
-/// Where it computes.
+/// The names of the backends.
 inline std::vector<std::string> backends() { return {"cpu", "cpu-bf16", "cuda", "cuda-bf16"}; }
 inline bool is_on_cuda(const Options& o) { return o.backend.starts_with("cuda"); }
 
-/// The update rules, and which of them have a momentum μ and a step γ to choose.
+/// The names of the update rules. has_mu and has_gamma tell which of them have a momentum μ and a step γ.
 inline std::vector<std::string> updates() {
   return {"plain", "heavy-ball", "adam", "robust", "nesterov", "time-varying"};
 }

@@ -15,15 +15,16 @@ namespace language {
 
 using training::Metrics;
 
-/// Bits per token of the first tokens of valid.
+/// Bits per token on the first tokens of the validation text.
 inline constexpr training::Goal kGoal{"valid_bits", false};
 
-/// Draw bits per token against steps, of training and validation, beside the n-gram's. Without gnuplot, say so.
-/// @throws gatefold::FileError when the picture cannot be written
+/// Draws bits per token against steps, for training and validation, with the n-gram's as a reference. Without gnuplot
+/// it prints a line.
+/// @throws gatefold::FileError if the picture cannot be written
 inline void draw(const Metrics& metrics, const Ngram& n, const Options& o, const std::string& svg) {
   const auto loss = metrics.of("loss"), valid = metrics.of(kGoal.name);
   if (loss.empty()) return;
-  // Batches are noisy: what one wants to see is their mean around a step, here over a fortieth of the run.
+  // The loss of single batches is noisy, so the curve shows the mean around each step, over a fortieth of the run.
   const std::size_t half = loss.size() / 80;
   std::vector<std::vector<double>> training, validation;
   for (std::size_t i = 0; i < loss.size(); ++i) {

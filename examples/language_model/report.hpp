@@ -17,12 +17,12 @@
 
 namespace language {
 
-/// @throws gatefold::FileError where a file that is asked for cannot be written; nothing is left there
+/// @throws gatefold::FileError if the requested file cannot be written; leaves no file behind
 inline void expect_writable(const std::string& path) {
   if (!path.empty()) const gatefold::io::Replacement tried(path);
 }
 
-/// The best model's bits on both parts beside the n-grams', and what it writes.
+/// Prints the bits per token of the best model and of the n-grams on both parts, and a sample of generated text.
 inline void report(Model& model, const Options& o, const Text& text, Metrics* metrics, const training::Folder& folder) {
   const auto valid = log_probabilities(model, o, "valid", text.valid),
              test = log_probabilities(model, o, "test", text.test);
@@ -58,7 +58,7 @@ inline void report(Model& model, const Options& o, const Text& text, Metrics* me
   }
 }
 
-/// What the model writes; how fast, on stderr.
+/// Prints generated text, and its speed on stderr.
 inline void say(Model& model, const Options& o, const Vocabulary& vocabulary) {
   const auto begun = std::chrono::steady_clock::now();
   std::printf("%s\n", generate(model, o, vocabulary).c_str());
@@ -69,7 +69,7 @@ inline void say(Model& model, const Options& o, const Vocabulary& vocabulary) {
                  seconds, static_cast<double>(o.tokens) / seconds);
 }
 
-/// The model of a run that was best on validation, and its tokens: no text is needed.
+/// The model of a run that was best on validation, and its vocabulary. Needs no text.
 struct Best {
   Vocabulary vocabulary;
   std::unique_ptr<Model> model;
@@ -80,7 +80,7 @@ struct Best {
   }
 };
 
-/// On any text.
+/// Evaluates the best model of a run on any text.
 inline void evaluate(const Options& o) {
   expect_writable(o.log_probabilities);
   const Best best(o);

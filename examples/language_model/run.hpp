@@ -16,15 +16,15 @@ namespace language {
 
 inline training::Folder folder_of(const Options& o) { return {o.run, "bits.svg"}; }
 
-/// What a checkpoint says of its run: its tokens too, as a list in JSON.
+/// The metadata of a checkpoint, including its vocabulary as a JSON list.
 inline Metadata describe(const Options& o, const Text& text) {
   Metadata metadata = training::describe("language_model", "text", text.hash(), o);
   metadata["vocabulary"] = nlohmann::json(text.vocabulary.tokens()).dump();
   return metadata;
 }
 
-/// The tokens of a checkpoint.
-/// @throws FileError where there are none
+/// Returns the vocabulary of a checkpoint.
+/// @throws FileError if it has none
 inline Vocabulary vocabulary_of(const std::filesystem::path& file, const Options& o) {
   const Metadata metadata = gatefold::io::read_metadata(file);
   const auto found = metadata.find("vocabulary");
@@ -36,7 +36,7 @@ inline Vocabulary vocabulary_of(const std::filesystem::path& file, const Options
   }
 }
 
-/// @throws FileError unless a checkpoint is of this text
+/// @throws FileError unless the checkpoint was made with this text
 inline void load(Model& model, const std::filesystem::path& file, const Text& text, const Options& o) {
   training::on_run(o, [&] {
     training::expect_same(file, "text", text.hash());

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# test.sh PROGRAM TEXT [LAUNCHER FLAG]: a small language model learns, with the same bytes on 1 and 2 threads, at once
-# or killed at random moments and gone on; Ctrl-C saves and leaves; one clear line with exit code 2 for whatever does
-# not fit. On shards, the same bytes from 1 process to 3 that LAUNCHER FLAG R starts (mpirun -n R), one killed among
-# them.
+# test.sh PROGRAM TEXT [LAUNCHER FLAG]: tests language_model with a small model.
+# - The bytes are the same on 1 and 2 threads, and for a run that is killed at random moments and continued.
+# - Ctrl-C saves and ends.
+# - Wrong options and files give one clear line and exit code 2.
+# - On shards, 1 to 3 processes that LAUNCHER FLAG R starts (mpirun -n R) give the same bytes, also if one is killed.
 program=$1 text=$2 data=(--text "$2") items=tokens end=(--tokens 40)
 source "$(dirname "$0")/../training/checks.sh"
 cat >"$dir/small.json" <<END
@@ -29,13 +30,13 @@ done
 different=$(for folder in "$dir"/base "$dir"/other*; do grep loss "$folder/metrics.jsonl" | md5sum; done | sort -u |
   wc -l)
 [ "$different" -eq $runs ] || fail "$runs runs of other options have $different courses of loss"
-# Experts that multiply bfloat16: the same bits on another number of threads, and others than in float.
+# Experts that multiply bfloat16 give the same bits on another number of threads, and other bits than float.
 other_run half1 --backend cpu-bf16 --threads 1
 other_run half2 --backend cpu-bf16 --threads 2
 cmp -s "$dir/half1/state.safetensors" "$dir/half2/state.safetensors" || fail "cpu-bf16: another state on 2 threads"
 cmp -s "$dir/half1/state.safetensors" "$dir/base/state.safetensors" && fail "cpu-bf16: the state of cpu"
-# The same bits and metrics in less memory, also where blocks run again in some steps alone; parts of a batch with
-# dropout, gone on on another number of threads.
+# Recomputation gives the same bits and metrics with less memory, also if only some steps recompute. Parts of a batch
+# with dropout, continued on another number of threads.
 other_run recompute --recompute
 other_run sometimes --stop 3
 other_run sometimes --recompute
@@ -53,7 +54,7 @@ cmp -s "$dir/whole/state.safetensors" "$dir/parts/state.safetensors" || fail "pa
 check_resume "bits per"
 check_signals
 
-# What the model writes and says of the text, from the run's folder alone.
+# Generates and evaluates using only the run's folder and the text.
 again() { "$program" "$@" --run "$dir/1" --text "$text" >"$dir/out" 2>"$dir/err" || fail "$*: $(cat "$dir/err")"; }
 again generate --tokens 40
 cmp <(sed '/^it goes on:$/,$!d' "$dir/1.out" | sed '1d;$d') "$dir/out" ||
@@ -62,7 +63,7 @@ again generate --tokens 40 --draw 2 --threads 1
 cmp -s <(sed '/^it goes on:$/,$!d' "$dir/1.out" | sed '1d;$d') "$dir/out" && fail "another seed writes the same"
 again generate --tokens 5 --temperature 0 --prompt "The "
 grep -q "^The " "$dir/out" && [ "$(head -c -1 "$dir/out" | wc -m)" -eq 9 ] || fail "a prompt: $(cat "$dir/out")"
-# No text is needed, and none of what was read is read again: the same tokens.
+# Generating needs no text. With the cache no token is read again, and the tokens are the same.
 for cache in "" --no-cache; do
   "$program" generate --run "$dir/1" --data "$dir/nowhere" --tokens 40 $cache >"$dir/cache$cache" 2>"$dir/err" ||
     fail "$cache: $(cat "$dir/err")"
@@ -77,7 +78,7 @@ cmp <(grep -E "^(this model|Kneser)" "$dir/1.out") <(grep -E "^(this model|Knese
 awk -v told="$(awk '/^this model/ { print $NF }' "$dir/out")" '
   { sum -= $1 / log(2) } END { d = sum / NR - told; exit !(NR > 100 && d < 1e-4 && d > -1e-4) }' "$dir/log_p" ||
   fail "log-probabilities are not those of the bits"
-# Any text: what it has and the model does not know is the unknown token.
+# Any text can be evaluated: its tokens that the model does not have become the unknown token.
 { cat "$text"; seq 3000 | sed 's/$/ ΩΩΩ/'; } >"$dir/other.txt"
 "$program" evaluate --run "$dir/1" --text "$dir/other.txt" >"$dir/out" 2>"$dir/err" &&
   grep -q "^this model" "$dir/out" ||
@@ -89,7 +90,7 @@ for part in train valid test; do cp "$dir/short.txt" "$dir/words/$part.txt"; don
   >"$dir/out" 2>"$dir/err" &&
   grep -q "^perplexity" "$dir/out" && [ -e "$dir/words/ngram_word_3.json" ] || fail "words: $(cat "$dir/err")"
 
-# on_shards FOLDER PROCESSES OPTION...: three shards, of a model that drops values.
+# on_shards FOLDER PROCESSES OPTION...: three shards, of a model with dropout.
 on_shards() {
   local processes=()
   (($2 > 0)) && processes=("${launcher[@]}" "$2")
@@ -100,7 +101,7 @@ launcher=("${@:3}")
 counts=(0)
 ((${#launcher[@]} == 0)) || counts=(1 2 3)
 for processes in "${counts[@]}"; do
-  # Experts stay where there is one process, or none that was started, and move otherwise.
+  # Experts stay if there is one process or no launcher, and move otherwise.
   on_shards shards$processes $processes --threads $((processes % 2 + 1)) --rebalance $((processes > 1 ? 7 : 0)) ||
     fail "shards, $processes processes: $(cat "$dir/err")"
   said "$dir/out" >"$dir/shards.out"
@@ -108,7 +109,7 @@ for processes in "${counts[@]}"; do
 done
 on_shards moves 0 --rebalance 7 || fail "shards, experts move: $(cat "$dir/err")"
 same_run moves shards${counts[0]} "shards, experts move"
-# What each shard did: of 60 steps of 5 · 16 tokens 2 slots each, in each of 2 layers.
+# The record of each shard: in each of 2 layers, 60 steps of 5 · 16 tokens with 2 slots each.
 for run in moves shards${counts[0]} shards${counts[-1]}; do
   awk '
     { while (match($0, /"(computing|waiting|moving)":[0-9.e+-]+/)) {
@@ -126,11 +127,11 @@ grep -q "^this model" "$dir/shards.out" && [ "$(grep -c "^step 60:" "$dir/shards
 "$program" generate --run "$dir/shards${counts[0]}" --text "$text" --tokens 5 >"$dir/out" 2>"$dir/err" ||
   fail "generates from a run on shards: $(cat "$dir/err")"
 if ((${#launcher[@]} > 0)); then
-  # One of three processes is killed, again and again; two and then one go on.
+  # One of three processes is killed, several times; then two and then one continue.
   for kill in 1 2 3; do
     on_shards lost 3 &
     sleep "0.$((RANDOM % 9))"
-    # Not what started it: whose run would go on beside the next.
+    # Kills the program but not its launcher, whose run would otherwise continue next to the following one.
     pkill -9 -f -n "^$program .*$dir/lost" && touch "$dir/killed_rank"
     wait $!
   done
@@ -143,10 +144,10 @@ grep -q "shards: expected an update that is plain or heavy-ball, got robust" "$d
   fail "shards: $(cat "$dir/err")"
 
 check_refused
-# A number that is not finite ends a run with what was learned before it.
+# A number that is not finite ends a run, and the state before it is saved.
 refused "Trainer.step: .*nothing was stepped" --run "$dir/diverged" --lr 1e30 --warmup 0 --save 1000
 [ -s "$dir/diverged/state.safetensors" ] || fail "a run that diverged lacks the state of its last step"
-# What is refused leaves the run that was to be forgotten.
+# A refused --fresh leaves the previous run unchanged.
 cp -r "$dir/1" "$dir/kept"
 refused "Corpus: ids: expected" --run "$dir/1" --fresh --length 20000
 refused "text: valid-tokens: expected more than length = 16 tokens, got 10" --run "$dir/1" --fresh --valid-tokens 10
@@ -165,7 +166,7 @@ refused "rebalance: expected 0 with recompute" --rebalance 3 --shards 2 --recomp
 refused "accumulate: expected a divisor of batch = 4, got 3" --accumulate 3
 refused "decayed: " --decayed biases
 refused "prompt: expected UTF-8" --prompt $'a\xff'
-refused "prompt: expected UTF-8" --prompt $'-a\xff'  # a value, whatever it begins with
+refused "prompt: expected UTF-8" --prompt $'-a\xff'  # a value, although it begins with -
 refused "nowhere/log_p: cannot create" --log-probabilities "$dir/nowhere/log_p"
 [ ! -e "$dir/refused/state.safetensors" ] || fail "steps before what is refused"
 run --run "$dir/asked" --log-probabilities "$dir/asked.txt" --stop 1 || fail "asked: $(cat "$dir/err")"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# test_cuda.sh PROGRAM TEXT: a small language model learns on a GPU what it learns on the CPU; stopped and gone on, the
-# same bytes; writes the same with a cache and without.
+# test_cuda.sh PROGRAM TEXT: a small language model learns the same on a GPU as on the CPU. A run that is stopped and
+# continued gives the same bytes, and generation is the same with and without a cache.
 program=$1
 source "$(dirname "$0")/../training/checks_cuda.sh"
 head -c 3000 "$2" >"$dir/text"
@@ -10,7 +10,7 @@ cat >"$dir/small.json" <<END
 END
 run() { "$program" --config "$dir/small.json" --text "$dir/text" "$@" >"$dir/out" 2>"$dir/err"; }
 
-# compare NAME TOLERANCE OPTION...: the course of the loss on the CPU and on the GPU.
+# compare NAME TOLERANCE OPTION...: compares the losses of all steps on the CPU and on the GPU.
 compare() {
   local backend
   for backend in cpu cuda; do

@@ -21,13 +21,13 @@ using gatefold::data::TokenId;
 using gatefold::data::Unit;
 using gatefold::data::Vocabulary;
 
-/// A text in three parts: tokens to learn from, to choose by and to test on. The vocabulary is that of all three, as in
-/// papers 001 and 002.
+/// A text in three parts: for training, validation and test. The vocabulary is collected from all three, as in papers
+/// 001 and 002.
 struct Text {
   Vocabulary vocabulary{};
   std::vector<TokenId> train{}, valid{}, test{};
 
-  /// A number that another text hardly has.
+  /// A hash of the text.
   std::uint64_t hash() const {
     std::uint64_t h = 14695981039346656037u;  // FNV-1a, a token at a time
     const auto add = [&](std::uint64_t value) { h = (h ^ value) * 1099511628211u; };
@@ -45,7 +45,7 @@ struct Text {
 
 inline Unit unit(const Options& o) { return o.unit == "word" ? Unit::word : Unit::character; }
 
-/// Whether bytes are UTF-8, as texts are.
+/// Whether bytes are valid UTF-8.
 inline bool is_text(std::string_view bytes) {
   while (!bytes.empty()) {
     const std::size_t length = gatefold::data::first_code_point(bytes).length;
@@ -55,7 +55,7 @@ inline bool is_text(std::string_view bytes) {
   return true;
 }
 
-/// The tokens of one line, its end among them, or of the beginning of one.
+/// Appends the tokens of one line, with the end of the line if `ends`, otherwise of the beginning of a line.
 inline void append(std::string_view line, const Vocabulary& vocabulary, std::vector<TokenId>& ids, bool ends = true) {
   gatefold::data::Tokenizer tokens(vocabulary.unit(),
                                    [&](std::string_view token) { ids.push_back(vocabulary.id(token)); });
@@ -67,7 +67,7 @@ inline void append(std::string_view line, const Vocabulary& vocabulary, std::vec
   }
 }
 
-/// Tokens as they are read.
+/// Joins tokens to readable text.
 inline std::string written(const Vocabulary& vocabulary, std::span<const TokenId> ids) {
   std::string text;
   for (const TokenId id : ids) {
@@ -81,10 +81,9 @@ inline std::string written(const Vocabulary& vocabulary, std::span<const TokenId
   return text;
 }
 
-/// The files train.txt, valid.txt and test.txt of a folder, or the lines of one file, the last of which are valid and
-/// test.
-/// @param known  tokens of a model, where it reads another text: what it does not know is the unknown token
-/// @throws FileError as the readers of gatefold/data, and where the folder has no texts
+/// Reads train.txt, valid.txt and test.txt of a folder, or the lines of one file, of which the last are valid and test.
+/// @param known  vocabulary of a model that reads another text; other tokens become the unknown token
+/// @throws FileError as the readers of gatefold/data, and if the folder has no texts
 inline Text read_text(const Options& o, const std::optional<Vocabulary>& known = {}) {
   using namespace gatefold::data;
   const std::filesystem::path folder(o.data), file(o.text);

@@ -23,11 +23,11 @@
 
 namespace language {
 
-/// What a model learns from.
+/// The training batches.
 inline gatefold::data::Corpus corpus_of(const Options& o, const Text& text) {
   return {text.train, o.batch, o.length, gatefold::Seed{o.seed}.fork(1)};
 }
-/// What it is looked at with while it learns.
+/// The tokens of a validation during training.
 inline std::span<const TokenId> validation_of(const Options& o, const Text& text) {
   return {text.valid.data(), std::min(text.valid.size(), static_cast<std::size_t>(o.valid_tokens))};
 }
@@ -59,7 +59,7 @@ inline bool take_steps(Model& model, const Options& o, const Text& text, const t
 /// @param make  make(options, vocabulary): the model in training
 template <class Make>
 void train(const Options& o, const training::Role& role, const Make& make) {
-  // Everything that may be wrong is wrong before the first step.
+  // All checks are before the first step.
   const Text text = read_text(o);
   const training::Folder folder = folder_of(o);
   corpus_of(o, text).validate();
@@ -71,12 +71,12 @@ void train(const Options& o, const training::Role& role, const Make& make) {
     folder.make();
   }
   std::unique_ptr<Model> model = make(o, text.vocabulary.size());
-  role.any(false);  // until the folder is there
+  role.any(false);  // waits until the folder exists
   Metrics metrics(folder.metrics());
   if (!o.fresh && std::filesystem::exists(folder.state())) {
     load(*model, folder.state(), text, o);
     metrics.reread(model->steps(), kGoal, o);
-    if (metrics.best(kGoal).first > 0) {  // which the run ends with: it has to be there, and whole
+    if (metrics.best(kGoal).first > 0) {  // evaluated at the end, so it must exist and be complete
       load(*model, folder.best(), text, o);
       load(*model, folder.state(), text, o);
     }

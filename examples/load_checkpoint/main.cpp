@@ -1,5 +1,5 @@
-// load_checkpoint FILE: what a safetensors file (or the shards of a model.safetensors.index.json) holds, and the first
-// Mixtral block in it, run. Where the file has an "input" and an "output" of the block, they are compared.
+// load_checkpoint FILE: prints the content of a safetensors file (or of the shards of a model.safetensors.index.json),
+// and runs the first Mixtral block in it. If the file has an "input" and an "output" of the block, they are compared.
 
 #include <algorithm>
 #include <cmath>
@@ -20,8 +20,8 @@ void print_contents(const io::TensorFiles& files) {
                 io::safetensors::shape_text(shape).c_str());
 }
 
-/// The extents of a matrix that a file has.
-/// @throws FileError unless it is one, with elements
+/// Returns the extents of a matrix in a file.
+/// @throws FileError unless the tensor is a matrix with elements
 std::pair<Index, Index> matrix(const io::TensorFiles& files, const std::string& name) {
   const auto shape = files.info(name).shape;
   if (shape.size() != 2 || shape[0] * shape[1] == 0)
@@ -31,7 +31,7 @@ std::pair<Index, Index> matrix(const io::TensorFiles& files, const std::string& 
 
 /// Whether a file has an input and an output of the block.
 bool answers(const io::TensorFiles& files) { return files.contains("input") && files.contains("output"); }
-/// The input that a file has, or a random one.
+/// Returns the input in the file, or a random one if there is none.
 /// @throws FileError unless input and output are [items, dim]
 Tensor<float, 2, Cpu> input(const io::TensorFiles& files, Cpu::Context& ctx, Index dim) {
   const Index items = answers(files) ? matrix(files, "input").first : 4;

@@ -1,4 +1,4 @@
-// What the studies share: support/.
+// Tests of the folder support/.
 #include <doctest/doctest.h>
 #include <unistd.h>
 
@@ -23,7 +23,7 @@ std::string text_of(const std::filesystem::path& path) {
   return {std::istreambuf_iterator<char>(in), {}};
 }
 
-/// A folder of its own, gone afterwards.
+/// A temporary folder, deleted in the end.
 struct Folder {
   std::filesystem::path path =
       std::filesystem::temp_directory_path() / ("gatefold_studies_" + std::to_string(getpid()));
@@ -31,7 +31,7 @@ struct Folder {
   ~Folder() { std::filesystem::remove_all(path); }
 };
 
-/// Runs whose results are no short decimals, and how many were computed.
+/// Runs with results that are not short decimals, and a count of the computed ones.
 struct Runs {
   std::atomic<int> computed = 0;
   std::vector<Run> list{};
@@ -91,7 +91,7 @@ TEST_CASE("a stored run is taken only whole and with the same options") {
     again(1);
     CHECK(text_of(file(0)) == whole);
   }
-  // Whole, and changed by hand: a number, or something that is not there any more.
+  // A complete file that was changed by hand: a number, or a removed part.
   for (const auto& [from, to] : {std::pair{"\"root\":0.0", "\"root\":0.5"}, {"\"root\":0.0,", ""}}) {
     std::string changed = whole;
     REQUIRE(changed.find(from) != std::string::npos);
@@ -99,7 +99,7 @@ TEST_CASE("a stored run is taken only whole and with the same options") {
     again(1);
     CHECK(text_of(file(0)) == whole);
   }
-  std::ofstream(file(0)) << whole.substr(0, whole.find(",\"digest\"")) << "}\n";  // as files were before
+  std::ofstream(file(0)) << whole.substr(0, whole.find(",\"digest\"")) << "}\n";  // as older versions wrote files
   again(0);
   std::filesystem::remove(file(2));
   again(1);
@@ -136,7 +136,7 @@ TEST_CASE("an exception stops the runs and is rethrown; what was done before sta
                     8});
     for (int i = 0; i < 50; ++i) {
       runs.push_back({"slow" + std::to_string(i), Json::object(), [&](const Report& report) {
-                        // Ends only when it is stopped: by its report, after the failure.
+                        // Ends only when report() throws after the failure of another run.
                         while (threads > 1) report(0.1);
                         ++ended;
                         return Json(2);

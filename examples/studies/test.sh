@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# test.sh PROGRAM OPTION...: the command line of a study on a small case, which the options make: the same bytes on any
-# number of threads and after a kill, stored runs taken only where they fit, one clear line and exit code 2 for what
-# does not.
+# test.sh PROGRAM OPTION...: tests the command line of a study on a small case, which the options make. The bytes are
+# the same on any number of threads and after a kill; stored runs are used only if they match; wrong options and files
+# give one clear line and exit code 2.
 program=$1
 shift
 small=(--quick --seeds 2 "$@")
@@ -40,7 +40,7 @@ done
 [ "$(wc -l <"$dir/1/results.csv")" -eq $((count + 1)) ] || fail "results.csv has not as many rows as results.json"
 ! command -v gnuplot >/dev/null || compgen -G "$dir/1/*.svg" >/dev/null || fail "no picture"
 
-# A router that looks ahead is told from those that do not by what it foresees with the words ahead cut off.
+# A router that looks ahead has other perplexities if the words ahead are cut off; the others do not.
 if [[ $program == */graph_of_tokens ]]; then
   differs() {
     sed -E 's/.*"whole":([^,}]*),"prefixes":([^,}]*).*/\1 \2/' "$dir/1/runs/$1.seed1.json" |
@@ -53,8 +53,8 @@ fi
 run "$dir/2" --threads 2 || fail "on 2 threads: $(tail -n 1 "$dir/err")"
 same "$dir/2" || fail "other results on 2 threads"
 
-# Killed after its first run: what was done is kept, file by file, and what was not is done.
-for _ in 1 2 3 4 5; do  # on a busy machine it may be done before it is seen
+# Killed after its first run: finished runs are kept, one file each, and only the others are computed.
+for _ in 1 2 3 4 5; do  # on a busy machine it can finish before it is noticed
   rm -rf "$dir/3"
   "$program" "${small[@]}" "${data[@]}" --out "$dir/3" --threads 1 >/dev/null 2>&1 &
   killed=$!
@@ -66,12 +66,12 @@ done
 [ ! -e "$dir/3/results.json" ] || fail "done before it was killed"
 kept() { (cd "$dir/3/runs" && stat -c '%n %i %y' -- *.json); }
 before=$(kept)
-rm -f "$dir"/3/runs/*.tmp  # of a kill between writing and renaming
+rm -f "$dir"/3/runs/*.tmp  # left by a kill between writing and renaming
 run "$dir/3" || fail "after a kill: $(tail -n 1 "$dir/err")"
 same "$dir/3" || fail "other results after a kill"
 [ -z "$(comm -23 <(echo "$before") <(kept))" ] || fail "what was done before a kill was done again"
 
-# A picture that cannot be drawn costs no results.
+# If a picture cannot be drawn, the results are written nevertheless.
 if command -v gnuplot >/dev/null; then
   mkdir "$dir/4"
   cp -r "$dir/1/runs" "$dir/4"
@@ -80,7 +80,7 @@ if command -v gnuplot >/dev/null; then
   grep -q "svg: cannot draw" "$dir/err" && same "$dir/4" || fail "no picture, no results: $(tail -n 1 "$dir/err")"
 fi
 
-# Files that cannot be taken: cut, empty, garbage, valid but of other options. Each must be computed anew.
+# Files that cannot be used: cut, empty, garbage, or valid but with other options. Each must be computed anew.
 first=$dir/3/runs/${runs[0]} last=$dir/3/runs/${runs[-1]}
 truncate -s $(($(stat -c %s "$first") / 2)) "$first"
 head -c 3000 /dev/urandom >"$last"
@@ -93,7 +93,7 @@ run "$dir/3" --fresh && same "$dir/3" || fail "--fresh: $(tail -n 1 "$dir/err")"
 run "$dir/3" --seed 7 || fail "--seed 7: $(tail -n 1 "$dir/err")"
 cmp -s <(results "$dir/1") <(results "$dir/3") && fail "the seed changes nothing"
 
-# refused WHAT PATTERN OPTION...: exit code 2, one line on stderr that matches, nothing overwritten.
+# refused WHAT PATTERN OPTION...: expects exit code 2, one line on stderr that matches, and no overwritten file.
 refused() {
   local what=$1 pattern=$2
   shift 2
@@ -117,7 +117,8 @@ for bad in nan inf -1 1e999; do refused "$rate $bad" "${rate#--}: Value $bad is 
 ! "$program" --help | grep -q -- "--mu " || refused "no momentum" "mu: Value nan is no number from -1 to 1" --mu nan
 [[ ${GATEFOLD_BUILT_FOR-cpu} == cuda ]] || ! "$program" --help | grep -q -- --backend ||
   refused "a GPU" "--backend: expected cpu, as this program was built without CUDA, got cuda" --backend cuda
-# In the threads that compute runs, whichever program it is; this one takes its memory first of all.
+# Tests running out of memory in the threads that compute runs. Only this program is used, because it allocates its
+# memory first.
 [[ $(basename "$program") != mot ]] ||
   (ulimit -v 2000000; refused "sizes beyond the memory" "more memory than there is" --samples 16777216; exit $failed) ||
     failed=1
@@ -137,7 +138,7 @@ case $(basename "$program") in
     run "$dir/close" --test 20 --study unequal --decay 0.7,0.7000001 || fail "close values: $(tail -n 1 "$dir/err")"
     [ "$(results "$dir/close" | grep -cE '"name": ".*\.decay0\.7(000001)?\.accuracy"')" -eq 4 ] &&
       [ "$(find "$dir/close/runs" -name '*.decay0.7000001.*' | wc -l)" -eq 4 ] || fail "close values are one"
-    # What nobody knows is no number: clusters without items, outputs that are NaN.
+    # Unknown numbers are not printed as numbers: clusters without items, outputs that are NaN.
     run "$dir/few" --test 2 --study theorem,unequal --expert both --eta 0.1 --decay 0.01 &&
       grep -qE "\.smallest_cluster_accuracy +nan ± nan" "$dir/out" && grep -qE "\.own_error +nan ± nan" "$dir/out" ||
       fail "clusters without items: $(cat "$dir/out" "$dir/err")"

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# test_cuda.sh PROGRAM OPTION...: a small case of a study, which the options make, trained on a GPU: the numbers of the
-# CPU up to rounding, the same bytes on any number of threads, and no run of one backend taken for the other's.
+# test_cuda.sh PROGRAM OPTION...: a small case of a study, which the options make, trained on a GPU. It gives the
+# numbers of the CPU up to rounding and the same bytes on any number of threads. A stored run of one backend is not used
+# for the other.
 program=$1
 shift
 small=(--quick --seeds 1 "$@")
@@ -23,9 +24,9 @@ grep -q '"backend": "cuda"' "$dir/second/results.json" || fail "results.json doe
 for of_case in "$dir"/second/runs/*; do
   grep -q '"backend":"cuda"' "$of_case" || fail "$(basename "$of_case") does not say where it was computed"
 done
-# Those of the CPU are known as before there was another.
+# Stored runs of the CPU do not name a backend, so older ones stay valid.
 grep -rq backend "$dir/first" && fail "runs of the CPU name a backend"
-# Float on both, in another order of sums.
+# Float on both, but sums have another order.
 join -t , <(results first) <(results second) | awk -F , '
   { apart = $2 - $3; if (apart < 0) apart = -apart; most = $2 < 0 ? -$2 : $2
     if (!(apart <= 1e-5 * most + 1e-9)) { print "of the CPU and others: " $0; bad = 1 } }

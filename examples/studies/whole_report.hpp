@@ -8,7 +8,7 @@
 
 #include "whole_training.hpp"
 
-/// Numbers and pictures out of the runs of mot_vision and mot_text.
+/// Numbers and pictures of the runs of mot_vision and mot_text.
 namespace studies {
 
 /// One model on one set of data: a run per seed.
@@ -26,7 +26,7 @@ inline std::vector<double> scores_after(const Trained& t, Index epoch) {
                  [epoch](const Json& run) { return number(run["score"][static_cast<std::size_t>(epoch - 1)]); });
 }
 
-/// How many experts would have the entropy of these shares if all had the same share.
+/// The number of experts with equal shares that has the same entropy as these shares.
 inline double experts_in_use(const Json& shares) {
   double entropy = 0;
   for (const double s : shares)
@@ -34,7 +34,7 @@ inline double experts_in_use(const Json& shares) {
   return std::exp(entropy);
 }
 
-/// The score at the end and, in three stages, after T₁ and T₂; where items are routed, how.
+/// The score at the end and, for three stages, after T₁ and T₂; for routed models, statistics of the routing.
 inline std::vector<Result> results_of(const Trained& t, const Recipe& r, const std::string& score) {
   std::vector<Result> all{{t.name() + '.' + score, scores_after(t, r.epochs)}};
   if (!t.runs.front().contains("share")) return all;
@@ -73,7 +73,7 @@ inline Lines routing_history(const Trained& t, const Recipe& r) {
   return lines;
 }
 
-/// Which expert the test items of a class go to in the first run.
+/// The expert to which the test items of each class go, in the first run.
 /// @param when  t1, t2 or end
 inline HeatMap routing_map(const Trained& t, const std::string& when, const std::vector<std::string>& classes) {
   HeatMap map{t.name() + ": where classes go, " + when, "class", "expert", classes, {}, {}};
@@ -87,14 +87,14 @@ inline HeatMap routing_map(const Trained& t, const std::string& when, const std:
   return map;
 }
 
-/// Data that all models see.
+/// Data that all models use.
 struct Seen {
-  std::string name, title;             // in results, and above the curves
-  std::string score, axis;             // what is measured, likewise
+  std::string name, title;             // in the results, and above the curves
+  std::string score, axis;             // the measured score, likewise
   std::vector<std::string> classes{};  // of the routing maps
 };
 
-/// Write results, curves and pictures of all models on all data.
+/// Writes results, curves and pictures of all models on all data.
 /// @param runs  in the order of data, models and seeds
 /// @param more  results besides those of the runs
 inline void write_report(const Common& common, const std::string& program, const Json& options,

@@ -17,19 +17,19 @@
 #include "support/study.hpp"
 #include "whole_transformer.hpp"
 
-/// How mot_vision and mot_text train whole transformers as experts, and their baselines.
+/// Training of whole transformers as experts, and of their baselines, for mot_vision and mot_text.
 namespace studies {
 
-/// Items and what is asked of them.
+/// Items and their targets.
 struct Items {
   Tensor<float, 2, Cpu> x;      // [N, L · token_dim]
   Tensor<Index, 1, Cpu> label;  // [N] classes: the rows of routing tables
-  Tensor<float, 2, Cpu> value;  // [N, 1]; empty where nothing real-valued is asked
+  Tensor<float, 2, Cpu> value;  // [N, 1]; empty for classification
 
   Index size() const { return x.extent(0); }
 };
 
-/// Which class is it?
+/// The task to find the class of an item.
 struct Classify {
   using Loss = CrossEntropy;
   static View<const Index, 1, Cpu> target(const Items& items, Index first, Index count) {
@@ -40,7 +40,7 @@ struct Classify {
   }
   static double finish(double mean) { return mean; }
 };
-/// Which number is it? Scored by the root mean squared error.
+/// The task to find a number. Its score is the root mean squared error.
 struct Regress {
   using Loss = MeanSquaredError;
   static View<const float, 2, Cpu> target(const Items& items, Index first, Index count) {
@@ -54,12 +54,14 @@ struct Regress {
   static double finish(double mean) { return std::sqrt(mean); }
 };
 
-/// The models that are compared. Every item goes through one transformer, whatever the number of experts.
+/// The models that are compared. Every item goes through one transformer, for any number of experts.
 struct Model {
-  /// mot: the paper's mixture of whole transformers, in three stages.  mot_per_patch: the same whose router has weights
-  /// for every position.  ffn_moe: mot with one attention for all experts.  attention_absent: mot whose attention adds
-  /// nothing. multi_head: one transformer without a gate, all of whose parts learn from the first step.  linear,
-  /// bag_of_words: a linear map alone, of what each program says.
+  /// - mot: the paper's mixture of whole transformers, in three stages.
+  /// - mot_per_patch: mot with router weights for every position.
+  /// - ffn_moe: mot with one attention for all experts.
+  /// - attention_absent: mot with an attention that adds nothing.
+  /// - multi_head: one transformer without a gate; all parts learn from the first step.
+  /// - linear, bag_of_words: only a linear map, of features that each program defines.
   enum class Kind { mot, mot_per_patch, ffn_moe, attention_absent, multi_head, linear, bag_of_words };
 
   Kind kind = Kind::mot;
@@ -73,7 +75,8 @@ struct Model {
   }
 };
 
-/// The optimizer of the router: the paper's theory takes gradient descent, its experiments name AdamW for everything.
+/// The optimizer of the router. The paper's theory uses gradient descent; its experiments name AdamW for all
+/// parameters.
 struct RouterOptimizer {
   using IsOptimizer = void;
   double lr = 1e-3;
@@ -102,12 +105,12 @@ struct RouterOptimizer {
   }
 };
 
-/// How everything is trained.
+/// The training recipe of all models.
 struct Recipe {
   Index epochs = 0, first = 0, second = 0;  // T, T₁, T₂ of the three stages
-  Index batch = 64;                         // the paper's 256 would leave too few steps of the few epochs here
+  Index batch = 64;                         // with the paper's 256, the few epochs here would have too few steps
   double lr = 8e-4, decay = 0.01;           // AdamW of the experts, as in the paper's table 1
-  double router_lr = 8e-4;                  // the paper names one optimizer, and one rate of it
+  double router_lr = 8e-4;                  // the paper names one optimizer, with one rate
   std::string router = "adamw";
 
   Json json() const {
@@ -116,7 +119,7 @@ struct Recipe {
   }
 };
 
-/// The options of a recipe, and of the transformer it trains.
+/// Adds the options of a recipe, and of the transformer it trains.
 inline void add_recipe(CLI::App& app, Recipe& r, WholeTransformer& net) {
   const auto positive = CLI::Range(Index(1), Index(1) << 20);
   app.add_option("--epochs", r.epochs, "T: passes over the training items")->check(positive)->capture_default_str();
@@ -154,7 +157,7 @@ inline Json json(const WholeTransformer& net) {
           {"length", net.length},       {"blocks", net.blocks}, {"outputs", net.outputs}};
 }
 
-/// The recipe of --quick, where the command line says nothing.
+/// Applies --quick to options that are not on the command line.
 inline void make_quick(const CLI::App& app, Recipe& r, WholeTransformer& net) {
   unless_given(app, "--epochs", r.epochs, 6);
   unless_given(app, "--t1", r.first, 1);
@@ -198,7 +201,7 @@ class Routed {
  private:
   static Plan plan(const Model& model, const Recipe& r) {
     const optim::AdamW adam{.lr = r.lr, .decay = r.decay};
-    const bool absent = model.kind == Model::Kind::attention_absent;  // its stage II would train nothing
+    const bool absent = model.kind == Model::Kind::attention_absent;  // its stage II would train no parameters
     return {absent ? r.epochs : r.first,
             absent ? r.epochs : r.second,
             adam,
@@ -213,7 +216,7 @@ class Routed {
   ThreeStage<float, Cpu::Context, Mix, typename TaskT::Loss, Plan> stages_;
 };
 
-/// One model without a gate: its parts learn together.
+/// One model without a gate, whose parts learn together.
 template <class TaskT, class ModelT>
 class Plain {
   using Target = typename TaskT::Loss::template Target<float, Cpu>;
@@ -236,7 +239,7 @@ class Plain {
 
 }  // namespace learners
 
-/// The order of the items in an epoch: a function of the seed and the epoch alone.
+/// The order of the items in an epoch. Depends only on the seed and the epoch.
 inline void shuffle(std::vector<Index>& order, Seed seed, Index epoch) {
   std::iota(order.begin(), order.end(), Index(0));
   for (std::size_t i = order.size(); i > 1; --i) {
@@ -245,10 +248,10 @@ inline void shuffle(std::vector<Index>& order, Seed seed, Index epoch) {
   }
 }
 
-/// Train over all epochs; test after each of them, without noise.
+/// Trains for all epochs and tests after each of them, without noise.
 ///
-/// @return score and training loss per epoch; with a gate also which share of the test items goes to which expert, per
-///         epoch, and of every class after T₁, T₂ and T
+/// @return score and training loss per epoch; with a gate, also the share of the test items at each expert, per epoch,
+///   and for each class after T₁, T₂ and T
 template <class TaskT, class LearnerT>
 Json learn(Cpu::Context& ctx, LearnerT& learner, const Items& train, const Items& test, Index classes, const Recipe& r,
            Seed seed, const Report& report) {
@@ -317,7 +320,7 @@ Json learn(Cpu::Context& ctx, LearnerT& learner, const Items& train, const Items
   return result;
 }
 
-/// Train a mixture of transformers behind this gate.
+/// Trains a mixture of transformers with this gate.
 template <class TaskT, class GateT>
 Json learn_routed(const Model& model, const GateT& gate, const WholeTransformer& net, const Items& train,
                   const Items& test, Index classes, const Recipe& r, Seed seed, const Report& report) {
@@ -325,7 +328,7 @@ Json learn_routed(const Model& model, const GateT& gate, const WholeTransformer&
   learners::Routed<TaskT, GateT> learner(ctx, model, gate, net, r, seed);
   return learn<TaskT>(ctx, learner, train, test, classes, r, seed, report);
 }
-/// Train one network on all items.
+/// Trains one network on all items.
 template <class TaskT, class NetworkT>
 Json learn_alone(const NetworkT& network, const Items& train, const Items& test, Index classes, const Recipe& r,
                  Seed seed, const Report& report) {
@@ -333,8 +336,8 @@ Json learn_alone(const NetworkT& network, const Items& train, const Items& test,
   learners::Plain<TaskT, NetworkT> learner(ctx, network, r, seed);
   return learn<TaskT>(ctx, learner, train, test, classes, r, seed, report);
 }
-/// Train a transformer without a gate, or several behind the gate of paper 000: linear in the sum over the positions,
-/// without bias, from zero.
+/// Trains a transformer without a gate, or several with the gate of paper 000, which is linear in the sum over the
+/// positions, without bias, and starts at zero.
 template <class TaskT>
 Json learn_transformer(const Model& model, const WholeTransformer& net, const Items& train, const Items& test,
                        Index classes, const Recipe& r, Seed seed, const Report& report) {

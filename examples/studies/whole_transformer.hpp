@@ -64,11 +64,11 @@ struct MeanOfPositionsBackward {
 ///
 ///     H_0 = X A_e + P_e,   H_b = block_b(H_{b−1}),   z = (1/L) Σ_l LN(H_B)_l C_e + c_e                   (1)
 ///
-/// Source: paper 000, sec. 6, which does not say how the positions become one output. Their mean, instead of a class
-/// token, is that of Beyer et al. 2022, arXiv:2205.01580.
+/// Source: paper 000, sec. 6, which does not say how the positions become one output. The mean over positions is used
+/// instead of a class token, as in Beyer et al. 2022, arXiv:2205.01580.
 /// @param x [N, length · token_dim] in items, z [S, outputs] out
-/// @param blocks   of TransformerExpert<Gelu>, whose tensors under "attention…" are what stage II of ThreeStage trains
-/// @param initial  of all weights but the positions, which begin as N(0, 0.02²)
+/// @param blocks   of TransformerExpert<Gelu>; stage II of ThreeStage trains their tensors under "attention…"
+/// @param initial  of all weights except the positions, which begin as N(0, 0.02²)
 /// @throws ArgumentError unless sizes are at least 1 and heads divides model_dim
 /// @cost   blocks · (8·S·L·D² + 4·S·L²·D + 4·S·L·D·H) + 2·S·L·token_dim·D flop
 struct WholeTransformer {
@@ -96,7 +96,7 @@ struct WholeTransformer {
   template <class T, class B>
   struct Saved {
     Tensor<T, 2, B> embedded;             // [S, L · D]
-    std::vector<Tensor<T, 2, B>> stream;  // of every block what it gives, [S, L · D]
+    std::vector<Tensor<T, 2, B>> stream;  // output of each block, [S, L · D]
     std::vector<gatefold::Saved<Block, T, B>> blocks;
     gatefold::Saved<LayerNorm, T, B> norm;
     Tensor<T, 2, B> mean;  // [S, D]
@@ -161,7 +161,7 @@ struct WholeTransformer {
     auto mark = ctx.mark();
     const Groups<B> items = groups.in_slot_order(), tokens = position_groups(ctx, Positions<B>{groups, length});
     auto dmean = ctx.template scratch<T>(groups.slots, model_dim);
-    auto d = ctx.template scratch<T>(groups.slots, length * model_dim);  // of what stands after a block
+    auto d = ctx.template scratch<T>(groups.slots, length * model_dim);  // gradient of the output of a block
     auto dbefore = ctx.template scratch<T>(groups.slots, length * model_dim);
     const auto by_token = [&](const auto& rows) { return rows.as(tokens.slots, model_dim); };
 
@@ -188,7 +188,7 @@ struct WholeTransformer {
   }
   LayerNorm norm() const { return {model_dim, epsilon}; }
   Linear head() const { return {.model_dim = model_dim, .output_dim = outputs, .initial = initial}; }
-  /// What block b reads.
+  /// The input of block b.
   template <class T, class B>
   static View<const T, 2, B> before(const Saved<T, B>& saved, std::size_t b) {
     return b == 0 ? saved.embedded.view() : saved.stream[b - 1].view();

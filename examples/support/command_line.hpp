@@ -22,12 +22,12 @@
 #include <system_error>
 #include <vector>
 
-/// What the programs ask of their options, and how they end: 0 done; 2 an option, file or size does not fit, which one
-/// line on stderr says; 1 anything else.
+/// Option checks and exit codes that the programs share. Exit codes: 0 done; 2 an option, file or size does not fit
+/// (one line on stderr says which); 1 any other error.
 namespace command_line {
 
-/// Numbers above 0, or from 0 on, and no NaN, which passes CLI11's own checks; those of this kind name the largest
-/// double, in 309 digits.
+/// Accepts finite numbers above 0, or from 0 if `or_zero`. CLI11's own checks accept NaN, and their messages print the
+/// largest double with 309 digits.
 inline CLI::Validator above_zero(bool or_zero = false) {
   const auto refuse = [or_zero](const std::string& text) {
     double value = 0;
@@ -38,7 +38,7 @@ inline CLI::Validator above_zero(bool or_zero = false) {
   return {refuse, or_zero ? "NONNEGATIVE" : "POSITIVE"};
 }
 
-/// Numbers from one bound to another, NaN not among them, which CLI::Range lets through.
+/// Accepts numbers between two bounds. Unlike CLI::Range, it refuses NaN.
 inline CLI::Validator within(double least, double most) {
   const auto refuse = [least, most](const std::string& text) {
     double value = 0;
@@ -50,7 +50,7 @@ inline CLI::Validator within(double least, double most) {
   return {refuse, "NUMBER"};
 }
 
-/// Whole numbers that begin with no 0: CLI11 takes 010 for 8.
+/// Refuses whole numbers that begin with 0, because CLI11 reads 010 as 8.
 inline void refuse_octal(CLI::App& app) {
   const auto refuse = [](const std::string& text) {
     const std::size_t zero = text.find_first_not_of("+-"), next = text.find_first_of("0123456789", zero + 1);
@@ -63,7 +63,8 @@ inline void refuse_octal(CLI::App& app) {
   }
 }
 
-/// Options that are none: CLI11 takes the value of a mistyped one for a word of its own, and complains of that.
+/// Refuses unknown options with a clear message. CLI11 treats the value of a mistyped option as a positional argument
+/// and complains about that.
 inline void refuse_unknown(const CLI::App& app, int argc, char** argv) {
   for (int i = 1; i < argc && argv[i] != std::string("--"); ++i) {
     const std::string argument = argv[i], name = argument.substr(0, argument.find('='));
@@ -71,11 +72,12 @@ inline void refuse_unknown(const CLI::App& app, int argc, char** argv) {
     if (!option) continue;
     const CLI::Option* const known = app.get_option_no_throw(name);
     if (!known) throw CLI::ExtrasError(std::vector<std::string>{name});
-    if (name == argument) i += known->get_expected_min();  // its values, whatever they begin with
+    if (name == argument) i += known->get_expected_min();  // skips its values, even if they begin with -
   }
 }
 
-/// A seed of 64 bits, `room` below the largest. CLI11 takes -1 for the largest of all, and what is larger too.
+/// Accepts a seed of 64 bits, at most the largest minus `room`. CLI11 turns -1 and numbers that are too large into the
+/// largest.
 inline CLI::Validator seed(std::uint64_t room = 0) {
   const auto refuse = [room](const std::string& text) {
     std::uint64_t value = 0;
@@ -87,10 +89,11 @@ inline CLI::Validator seed(std::uint64_t room = 0) {
   return {refuse, "SEED"};
 }
 
-/// Ask for no more memory than is free: without, Linux promises it, and kills what comes to use it.
+/// Limits the memory of this process to the free memory. Without a limit, Linux grants more than there is and later
+/// kills the process that uses it.
 inline void limit_memory() {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  return;  // whose shadow is larger than any memory
+  return;  // the shadow memory of a sanitizer is larger than any limit
 #elif defined(__has_feature)
 #if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer) || __has_feature(memory_sanitizer)
   return;
@@ -106,13 +109,13 @@ inline void limit_memory() {
   setrlimit(RLIMIT_DATA, &limit);
 }
 
-/// @throws std::runtime_error where what was printed has not all been written: to a full disk, say
+/// @throws std::runtime_error if some of the printed text could not be written, for example to a full disk
 inline void expect_printed() {
   if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0)
     throw std::runtime_error("standard output: cannot write all of it");
 }
 
-/// Parse, and run the body of main.
+/// Parses the command line and runs the body of main.
 inline int run(const char* program, CLI::App& app, int argc, char** argv, const std::function<void()>& body) {
   const auto refuse = [program](std::string reason, int code) {
     std::replace(reason.begin(), reason.end(), '\n', ' ');

@@ -16,10 +16,10 @@
 #include <system_error>
 #include <vector>
 
-/// What the pictures of all examples share: pieces of a gnuplot script, and running it.
+/// Helpers for the pictures of all examples: pieces of a gnuplot script, and a function that runs it.
 namespace gnuplot {
 
-/// A string of gnuplot: between single quotes nothing is special but the quote itself.
+/// Quotes a string for gnuplot. Between single quotes only the quote itself is special.
 inline std::string quote(const std::string& text) {
   std::string quoted = "'";
   for (const char c : text) {
@@ -30,7 +30,7 @@ inline std::string quote(const std::string& text) {
   return quoted + "'";
 }
 
-/// Whether the shell would find gnuplot.
+/// Whether gnuplot is on the PATH.
 inline bool available() {
   const char* path = std::getenv("PATH");
   std::istringstream folders(path ? path : "");
@@ -44,7 +44,7 @@ inline bool available() {
 
 inline std::ostringstream stream() {
   std::ostringstream out;
-  out.imbue(std::locale::classic());  // a decimal comma would be a second column
+  out.imbue(std::locale::classic());  // a decimal comma would start a second column
   out.precision(7);
   return out;
 }
@@ -55,7 +55,7 @@ inline std::string number(double value) {
   return out.str();
 }
 
-/// Margins of one panel, as shares of the picture from the lower left.
+/// Margins of one panel, as shares of the picture, measured from the lower left.
 inline std::string place(double left, double right, double bottom, double top) {
   std::ostringstream out = stream();
   out << "set lmargin at screen " << left << "\nset rmargin at screen " << right << "\nset bmargin at screen " << bottom
@@ -63,7 +63,7 @@ inline std::string place(double left, double right, double bottom, double top) {
   return out.str();
 }
 
-/// A block of rows `x y…`.
+/// A data block with the rows `x y…`.
 inline std::string table(const char* name, const std::vector<std::vector<double>>& rows) {
   std::string text = std::string(name) + " << EOD\n";
   for (const auto& row : rows) {
@@ -78,8 +78,8 @@ inline std::string every(std::size_t count, std::size_t most) {
   return "0," + std::to_string((count + most - 1) / most);
 }
 
-/// A map of colours, row by row from the top, where multiplot stands. gnuplot wants two rows and two columns: what is
-/// alone is there twice, the second out of range.
+/// A colour map at the current place of the multiplot, row by row from the top. gnuplot needs at least two rows and two
+/// columns, so a single row or column is doubled, and the copy lies outside the range.
 inline std::string map(std::vector<std::vector<double>> rows) {
   const auto end = [](std::size_t count) { return number(static_cast<double>(count) - 0.5); };
   const std::string ranges =
@@ -90,16 +90,16 @@ inline std::string map(std::vector<std::vector<double>> rows) {
   return table("$map", rows) + ranges + "plot $map matrix with image pixels notitle\n";
 }
 
-/// Run a script whose picture becomes one SVG of width x height pixels. Without gnuplot, say so once and go on.
-/// @throws gatefold::FileError when the picture cannot be written; a file that was there is untouched then
+/// Runs a script and writes its picture as one SVG of width x height pixels. Without gnuplot it prints one line, once.
+/// @throws gatefold::FileError if the picture cannot be written; an existing file is unchanged then
 inline void draw(const std::filesystem::path& svg, double width, double height, const std::string& body) {
   if (!available()) {
     [[maybe_unused]] static const int told = std::fputs("gnuplot not found: no picture\n", stdout);
     return;
   }
-  // Absolute, because gnuplot takes '|name' for a command and '~' for a home directory.
+  // The path is absolute, because gnuplot reads '|name' as a command and '~' as a home directory.
   const std::string part = std::filesystem::absolute(svg).string() + ".tmp";
-  // gnuplot would say it in five lines.
+  // Checked here, because gnuplot reports this error in five lines.
   if (!std::ofstream(part)) throw gatefold::FileError(svg.string() + ": cannot draw: cannot create " + part);
   std::ostringstream script = stream();
   script << "set terminal svg noenhanced size " << width << ',' << height
@@ -107,9 +107,9 @@ inline void draw(const std::filesystem::path& svg, double width, double height, 
          << body << "set output\n";
   const std::string text = script.str();
 
-  // A gnuplot that dies early must not take the program with it.
+  // If gnuplot ends early, the pipe breaks; without this, SIGPIPE would end the program.
   const auto handler = std::signal(SIGPIPE, SIG_IGN);
-  std::FILE* pipe = popen("gnuplot >/dev/null", "w");  // where it would draw if the output fails
+  std::FILE* pipe = popen("gnuplot >/dev/null", "w");  // stdout: gnuplot draws there if it cannot write the output
   const bool sent = pipe && std::fwrite(text.data(), 1, text.size(), pipe) == text.size();
   const int status = pipe ? pclose(pipe) : -1;
   std::signal(SIGPIPE, handler);

@@ -15,14 +15,15 @@ namespace baseline {
 
 using gatefold::Index;
 
-/// Interpolated Kneser–Ney n-grams over the tokens 0 … V − 1: what a language model has to beat.
+/// Interpolated Kneser–Ney n-grams over the tokens 0 … V − 1: the baseline of the language models.
 ///
 ///     p_n(w | h) = (max(c_n(h w) − D_n, 0) + D_n t_n(h) p_{n−1}(w | h')) / c_n(h),   p_0 = 1 / V            (1)
 ///     c_n(h) = Σ_w c_n(h w),   t_n(h) = |{w : c_n(h w) > 0}|,   h' = h without its first token
-///     c_N counts n-grams of the text; c_n = how many different tokens stand before an n-gram, n < N         (2)
-///     D_n = a_1 / (a_1 + 2 a_2),   a_k = how many n-grams have c_n = k;   1/2 if a_1 = 0                     (3)
+///     c_N counts n-grams of the text; for n < N, c_n counts the different tokens before an n-gram           (2)
+///     D_n = a_1 / (a_1 + 2 a_2),   a_k = number of n-grams with c_n = k;   1/2 if a_1 = 0                    (3)
 ///
-/// A context that was never seen is shortened. The text is one stream: n-grams reach over the ends of lines.
+/// A context that does not occur in the text is shortened. The text is one stream: n-grams continue across ends of
+/// lines.
 /// Source: Kneser and Ney 1995, with (1) in the form of Chen and Goodman 1998, "An empirical study of smoothing
 /// techniques for language modeling", sec. 3.
 /// @cost  N sorts of T numbers; 16 bytes per different n-gram of each order. A probability: N binary searches.
@@ -30,7 +31,7 @@ class KneserNey {
  public:
   using Id = std::int32_t;
 
-  /// @param tokens      of the text
+  /// @param tokens      number of tokens of the text
   /// @throws ArgumentError unless order >= 1, the text has N tokens, and N tokens fit in 63 bits
   static void validate(Index tokens, int order, Index vocabulary) {
     using gatefold::expect;
@@ -41,7 +42,7 @@ class KneserNey {
   }
   /// @param order       N
   /// @param vocabulary  V
-  /// @throws ArgumentError as validate, and unless all tokens are of the vocabulary
+  /// @throws ArgumentError as validate, and unless all tokens are in the vocabulary
   KneserNey(std::span<const Id> text, int order, Index vocabulary)
       : vocabulary_(vocabulary), bits_(bits_of(vocabulary)) {
     using gatefold::expect;
@@ -58,7 +59,7 @@ class KneserNey {
     for (int n = order; n >= 1; --n) {
       Grams& grams = grams_[static_cast<std::size_t>(n - 1)];
       grams = Grams(std::move(keys));
-      // Every different n-gram once, its first token cut off: one for each token that stands before the rest.
+      // Each different n-gram without its first token: one key for each different token before the rest.
       keys = grams.keys;
       for (Key& k : keys) k &= mask(n - 1);
     }
@@ -67,7 +68,7 @@ class KneserNey {
   int order() const { return static_cast<int>(grams_.size()); }
   double discount(int n) const { return grams_[static_cast<std::size_t>(n - 1)].discount; }
 
-  /// p(next | context), of which the last N − 1 tokens count.
+  /// p(next | context). Only the last N − 1 tokens of the context count.
   double probability(std::span<const Id> context, Id next) const {
     const std::size_t longest = std::min(context.size(), grams_.size() - 1);
     double p = 1 / static_cast<double>(vocabulary_);
@@ -86,7 +87,7 @@ class KneserNey {
     return p;
   }
 
-  /// The mean of −log₂ p over the tokens of a text, but its first, each after all before it.
+  /// The mean of −log₂ p over all tokens of a text except the first. The context of a token is all tokens before it.
   double bits(std::span<const Id> text) const {
     double sum = 0;
     for (std::size_t i = 1; i < text.size(); ++i) sum -= std::log2(probability(text.first(i), text[i]));
@@ -94,7 +95,8 @@ class KneserNey {
   }
 
  private:
-  /// n tokens in the lowest bits, the first of them highest: n-grams of one context are neighbours in order.
+  /// A number with n tokens in its lowest bits. The first token is highest, so n-grams with the same context are
+  /// adjacent when sorted.
   using Key = std::uint64_t;
   static int bits_of(Index vocabulary) {
     return static_cast<int>(std::bit_width(static_cast<std::uint64_t>(std::max<Index>(vocabulary - 1, 1))));
@@ -107,7 +109,7 @@ class KneserNey {
     double discount = 0;
 
     Grams() = default;
-    /// Of keys in any order, as often as they count.
+    /// Takes keys in any order, each as often as it occurs.
     explicit Grams(std::vector<Key> all) : keys(std::move(all)) {
       std::sort(keys.begin(), keys.end());
       before.push_back(0);

@@ -19,7 +19,7 @@ namespace {
 
 using Ids = std::vector<KneserNey::Id>;
 
-/// Tokens that repeat themselves, as words do: small numbers often, pairs more often than chance.
+/// Tokens with repetitions, like words: small numbers are frequent, and some pairs are more frequent than by chance.
 Ids text_of(Index tokens, Index vocabulary, std::uint64_t seed) {
   Ids ids;
   for (Index i = 0; i < tokens; ++i) {
@@ -33,7 +33,7 @@ Ids text_of(Index tokens, Index vocabulary, std::uint64_t seed) {
   return ids;
 }
 
-/// (1), (2), (3) as they are written, over maps of n-grams.
+/// (1), (2), (3) evaluated directly with maps of n-grams.
 struct Naive {
   int order;
   Index vocabulary;
@@ -82,8 +82,8 @@ Ids context(Index tokens, Index vocabulary, std::uint64_t seed) {
 }  // namespace
 
 TEST_CASE("KneserNey (1), (2), (3): a text whose counts are worked out by hand") {
-  // a b a b c, N = 2. Pairs: ab 2, ba 1, bc 1: D_2 = 2 / (2 + 2) = 1/2. Before a stands b, before b a, before c b:
-  // each counts 1, D_1 = 1. p_1 = (0 + 3 · 1/4) / 3 = 1/4 for all of V = 4.
+  // a b a b c, N = 2. Pairs: ab 2, ba 1, bc 1: D_2 = 2 / (2 + 2) = 1/2. The tokens before: b before a, a before b, b
+  // before c. Each count is 1, so D_1 = 1. p_1 = (0 + 3 · 1/4) / 3 = 1/4 for all of V = 4.
   const KneserNey model(Ids{0, 1, 0, 1, 2}, 2, 4);
   CHECK(model.discount(2) == 0.5);
   CHECK(model.discount(1) == 1);
@@ -93,10 +93,10 @@ TEST_CASE("KneserNey (1), (2), (3): a text whose counts are worked out by hand")
   CHECK(model.probability(after_b, 0) == doctest::Approx(0.375).epsilon(1e-13));
   CHECK(model.probability(after_b, 2) == doctest::Approx(0.375).epsilon(1e-13));
   CHECK(model.probability(after_b, 3) == doctest::Approx(0.125).epsilon(1e-13));
-  // After a: total 2, types 1: p(b) = (2 − 1/2 + 1/8) / 2, p of another (1/8) / 2.
+  // After a: total 2, types 1: p(b) = (2 − 1/2 + 1/8) / 2, p of any other token (1/8) / 2.
   CHECK(model.probability(after_a, 1) == doctest::Approx(0.8125).epsilon(1e-13));
   CHECK(model.probability(after_a, 0) == doctest::Approx(0.0625).epsilon(1e-13));
-  CHECK(model.probability(after_c, 1) == doctest::Approx(0.25).epsilon(1e-13));  // never seen before a token
+  CHECK(model.probability(after_c, 1) == doctest::Approx(0.25).epsilon(1e-13));  // c is never a context
   CHECK(model.bits(Ids{3, 0, 1, 0}) ==
         doctest::Approx(-(std::log2(0.25) + std::log2(0.8125) + std::log2(0.375)) / 3).epsilon(1e-13));
 }

@@ -9,10 +9,10 @@
 #include <cstdio>
 #include <string>
 
-/// How far a program is, on stderr.
+/// Progress of a program on stderr.
 namespace terminal {
 
-/// `1:05`, `2:01:05`.
+/// Formats a duration, for example `1:05` or `2:01:05`.
 inline std::string duration(double seconds) {
   const auto s = static_cast<long long>(std::min(seconds, 3.6e6) + 0.5);
   char text[40];
@@ -24,7 +24,7 @@ inline std::string duration(double seconds) {
   return text;
 }
 
-/// One line with a bar that moves on a terminal, a few plain lines elsewhere.
+/// One moving line with a bar on a terminal, or a few plain lines if stderr is not a terminal.
 ///
 ///     Line line(5);                                      // plain lines from share 0 to 1
 ///     if (line.due(share)) line.show("epoch 1  ", share, "loss 0.3");
@@ -36,11 +36,11 @@ class Line {
   Line& operator=(const Line&) = delete;
   ~Line() { clear(); }
 
-  /// Whether there is something new to show, so that the text of a line is made only then.
+  /// Whether there is something new to show. Make the text of the line only if this returns true.
   bool due(double share) {
     const Clock::time_point now = Clock::now();
     if (terminal_) {
-      // Ten times a second is all that eyes can follow.
+      // At most ten times a second.
       if (shown_ && share < 1 && now - printed_ < std::chrono::milliseconds(100)) return false;
     } else {
       if (static_cast<int>(share * plain_lines_) <= lines_) return false;
@@ -57,7 +57,7 @@ class Line {
     }
     std::string line = title;
     const std::size_t width = columns(), used = line.size() + numbers.size() + 3;
-    // A bar of at least four, if there is room; a line that wraps could not be cleared.
+    // The bar has at least four characters and is left out if there is no room. A line that wraps could not be cleared.
     if (width >= used + 4) {
       const std::size_t bar = std::min<std::size_t>(width - used, 30);
       const auto full = static_cast<std::size_t>(static_cast<double>(bar) * std::clamp(share, 0.0, 1.0));
@@ -70,7 +70,7 @@ class Line {
     shown_ = true;
   }
 
-  /// Take the line away, so that other output begins on a fresh one.
+  /// Removes the line, so that other output begins on an empty line.
   void clear() {
     if (!shown_) return;
     std::fputs("\r\x1b[K", stderr);
@@ -78,13 +78,13 @@ class Line {
     shown_ = false;
   }
 
-  /// From share 0 again.
+  /// Begins again at share 0.
   void restart() { lines_ = 0; }
 
  private:
   using Clock = std::chrono::steady_clock;
 
-  /// What fits on a line without touching its last column, where some terminals wrap.
+  /// Characters that fit on a line. The last column stays free, because some terminals wrap there.
   static std::size_t columns() {
     winsize size{};
     const bool known = ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 1;

@@ -1,10 +1,11 @@
-// What an interpolated Kneser–Ney n-gram says of a text: the baseline of language models on the same files.
+// Evaluates interpolated Kneser–Ney n-grams on a text: the baseline of language models on the same files.
 //
 //   ngram TRAIN [--evaluate FILE]... [--unit character] [--order 5] [--threshold 1]
 //
-// The vocabulary is that of all files; n-grams are counted in TRAIN. The end of a line is a token. Tokens seen less
-// often than the threshold are one unknown token: perplexities of two thresholds do not compare.
-// Exit code 0: done; 2: an option or file does not fit (one line on stderr says which); 1: anything else.
+// The vocabulary is collected from all files; n-grams are counted in TRAIN. The end of a line is a token. All tokens
+// that occur less often than the threshold become one unknown token, so perplexities with different thresholds are not
+// comparable.
+// Exit code 0: done; 2: an option or file does not fit (one line on stderr says which); 1: any other error.
 #include <CLI/App.hpp>
 #include <cmath>
 #include <cstddef>

@@ -1,16 +1,16 @@
 #!/usr/bin/env bash
-# prepare.sh [FOLDER [SPLIT_TEXT [TEXT...]]]: texts to learn a language from, of Debian packages, in FOLDER
+# prepare.sh [FOLDER [SPLIT_TEXT [TEXT...]]]: writes texts for language models, from Debian packages, into FOLDER
 # (build/text):
-#   bible, bible_words    the King James Bible, a line a verse: 0.8 million words, 4.1 million characters
-#   gcide, gcide_words    the Collaborative International Dictionary of English, a line a paragraph: 4.8 and 28.8
-#                         million
-# each train.txt, valid.txt and test.txt. In *_words, punctuation marks are words of their own, as in WikiText.
-# SPLIT_TEXT is that program (built in build/release if not given), TEXT bible or gcide (both if not given). Prints
+#   bible, bible_words    the King James Bible, one verse per line: 0.8 million words, 4.1 million characters
+#   gcide, gcide_words    the Collaborative International Dictionary of English, one paragraph per line: 4.8 million
+#                         words, 28.8 million characters
+# Each has train.txt, valid.txt and test.txt. In *_words, punctuation marks are separate words, as in WikiText.
+# SPLIT_TEXT is that program (built in build/release if not given), TEXT is bible or gcide (both if not given). Prints
 # sizes and counts.
 #
-# Why this dictionary: several million words of English that are no manual of a program, free to copy: Webster's of 1913
-# with its quotations. `anarchism`, the largest running text found, has 1.9 million. The price: entries are short and in
-# alphabetical order, so that long contexts tell less than those of the Bible.
+# Why this dictionary: it has several million words of English, it is not a manual of a program, and it is free to copy
+# (Webster's of 1913 with its quotations). The largest running text found, `anarchism`, has 1.9 million. The
+# disadvantage: entries are short and in alphabetical order, so that long contexts help less than in the Bible.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 source "$root/cmake/install_packages.sh"
@@ -20,7 +20,8 @@ for text in "${@:3}"; do
   [[ $text == bible || $text == gcide ]] ||
     { echo "prepare.sh: expected the text bible or gcide, got $text" >&2; exit 2; }
 done
-# Of a sorted or a mixed book the end is no test of the rest: stretches of some 1,500 verses and 2,500 paragraphs.
+# The end of a sorted or mixed book is not a fair test, so stretches of about 1,500 verses and 2,500 paragraphs are
+# used.
 bible_stretches=20 gcide_stretches=100
 
 if [[ $texts == *" bible "* ]]; then install_packages bible-kjv; fi
@@ -32,10 +33,10 @@ if [[ -z $split ]]; then
 fi
 mkdir -p "$folder"
 
-# verses: the place that begins each line cut off.
+# verses: without the place at the beginning of each line.
 verses() { bible -f Ge1:1-Rev22:21 2>/dev/null | sed -E 's/^[^ ]+ //'; }
 
-# The package of the dictionary wants a server of dictionaries: its file alone is taken, unless it is installed.
+# The package of the dictionary depends on a dictionary server, so only its file is extracted, unless it is installed.
 dictionary() {
   local file=/usr/share/dictd/gcide.dict.dz
   if [[ ! -e $file ]]; then
@@ -50,8 +51,8 @@ dictionary() {
   fi
   gunzip -c <"$file"
 }
-# paragraphs: a paragraph a line, from the first entry on, without pronunciations, \Pro*nun`ci*a"tion\ (...), and
-# without names of sources, [1913 Webster]. Three bytes that are no UTF-8 are dropped.
+# paragraphs: one paragraph per line, from the first entry on, without pronunciations, \Pro*nun`ci*a"tion\ (...), and
+# without names of sources, [1913 Webster]. Three bytes that are not UTF-8 are dropped.
 paragraphs() {
   iconv -c -f UTF-8 -t UTF-8 |
     awk 'BEGIN { RS = "" } /^[^ ][^\n]*\\/ { begun = 1 } begun { gsub(/[ \n]+/, " "); print }' |
@@ -61,7 +62,7 @@ paragraphs() {
 # apart: punctuation marks between spaces.
 apart() { sed -E 's/([][().,:;!?"])/ \1 /g; s/  +/ /g; s/^ | $//g'; }
 
-# cut_text NAME STRETCHES: FOLDER/NAME.txt as it is, and with its punctuation apart.
+# cut_text NAME STRETCHES: splits FOLDER/NAME.txt unchanged, and with separate punctuation.
 cut_text() {
   apart <"$folder/$1.txt" >"$folder/$1_words.txt"
   local name

@@ -1,9 +1,8 @@
-// Cut a text into lines to learn from, to choose by and to test on, no line in two of them:
-// FOLDER/train.txt, valid.txt and test.txt.
+// Splits a text into FOLDER/train.txt, valid.txt and test.txt. No line is in two of them.
 //
 //   split_text TEXT FOLDER [--valid 0.05] [--test 0.05] [--stretches 1]
 //
-// Exit code 0: done; 2: an option or file does not fit (one line on stderr says which); 1: anything else.
+// Exit code 0: done; 2: an option or file does not fit (one line on stderr says which); 1: any other error.
 #include <CLI/App.hpp>
 #include <array>
 #include <cstddef>
@@ -26,7 +25,7 @@ using gatefold::data::Part;
 using gatefold::data::Split;
 using gatefold::data::Unit;
 
-/// A file that is being written, and what went there.
+/// A file that is being written, with counts of its content.
 struct Output {
   gatefold::io::Replacement file;
   std::string name, pending{};

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# test.sh SPLIT_TEXT NGRAM: a text is cut as it should be, the n-grams' numbers are those of counts by hand, prepare.sh
-# makes its texts of what the packages give.
+# test.sh SPLIT_TEXT NGRAM: tests the split of a text, the numbers of n-grams against counts by hand, and the texts that
+# prepare.sh makes from the packages.
 split=$1 ngram=$2
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 source "$here/../checks.sh"
@@ -17,7 +17,7 @@ printf 'a\nb\na\nb\n' >"$dir/twice"
 "$split" "$dir/twice" "$dir/cut" --valid 0.25 --test 0.25 | grep -qE "^valid.txt .* 1$" ||
   fail "a repeated line is not counted"
 
-# a b a b c of support/kneser_ney_test.cpp: as words of a line, after which <eos> comes, a is followed by b twice.
+# a b a b c of support/kneser_ney_test.cpp as words of a line, followed by <eos>; a is followed by b twice.
 printf 'a b a b c\n' >"$dir/train"
 printf 'a b\n' >"$dir/test"
 "$ngram" "$dir/train" --evaluate "$dir/test" --unit word --order 2 >"$dir/out" || fail "ngram: exit code $?"
@@ -29,7 +29,7 @@ same "$dir/out" "$dir/train: 6 tokens, vocabulary 5, order 2, discounts 1.0000 0
 "$ngram" "$dir/train" --evaluate "$dir/test" --evaluate "$dir/train" --order 1 >"$dir/out"
 [[ $(grep -c bits "$dir/out") == 2 ]] || fail "two files are to be foreseen"
 
-# prepare.sh with a program and a file in the packages' places.
+# prepare.sh with a program and a file in place of the packages.
 mkdir -p "$dir/bin" "$dir/text/dict-gcide/usr/share/dictd"
 {
   echo 'Ge1:1 In the beginning: "God," (he) said.'
@@ -63,7 +63,7 @@ if [[ ! -e /usr/share/dictd/gcide.dict.dz ]]; then
     fail "a Bible without its end: $(cat "$dir/out")"
 fi
 
-# refused PATTERN COMMAND...: exit code 2 and one line on stderr that matches.
+# refused PATTERN COMMAND...: expects exit code 2 and one line on stderr that matches.
 refused() {
   local pattern=$1
   shift

@@ -1,11 +1,11 @@
-# Sourced by the tests of programs that train: what all of them promise of a run. Before, they set
+# Sourced by the tests of programs that train: checks that hold for all their runs. The tests set
 #   program   the program                  data   options that name its data
-#   items     what its steps count         end    options of the small run that only what it says at the end needs
-# and write $dir/small.json, a run of 60 steps of which each is a line of metrics.
+#   items     the unit of its steps        end    options of the small run that only its final report needs
+# before, and write $dir/small.json, a run of 60 steps in which each step is a line of the metrics.
 source "$(dirname "${BASH_SOURCE[0]}")/../checks.sh"
-# run OPTION...: of the small configuration; what it says goes to out and err.
+# run OPTION...: runs the small configuration; its output goes to out and err.
 run() { "$program" --config "$dir/small.json" "${data[@]}" "$@" >"$dir/out" 2>"$dir/err"; }
-# The last lines name the folder, one the time.
+# Removes the last lines, which contain the folder and the time.
 said() { grep -vE "^[0-9]+ steps in .* $items/s|^in .*: state|; step [0-9]+ of " "$1"; }
 same_run() {
   local file
@@ -14,7 +14,7 @@ same_run() {
   done
 }
 
-# The runs 1 and 2, on so many threads: the same bytes, and the loss falls.
+# Runs 1 and 2 have different numbers of threads but the same bytes, and the loss falls.
 check_threads() {
   local threads begun
   begun=$(date +%s%N)
@@ -41,18 +41,18 @@ check_page() {
   ! grep -qE "(src|href)=['\"]?[^#'\"]" "$dir/1/report.html" || fail "the page refers to another file"
   ! command -v gnuplot >/dev/null || [ "$(grep -c "<figure><svg" "$dir/1/report.html")" -eq 2 ] ||
     fail "no two pictures in the page"
-  # The experts of a map are whole numbers, with a word beside them.
+  # The numbers of experts on a map are whole, with a word next to them.
   ! command -v gnuplot >/dev/null || { grep -q ">expert<" "$dir/1/routing.svg" &&
     ! grep -qE "> *-0.5<" "$dir/1/routing.svg"; } || fail "the axis of experts"
 }
 
-# The last line of a run names the files that are there, no others.
+# The last line of a run names exactly the files that exist.
 check_files() {
   local named
   named=$(sed -nE '$s/^in .*: //p' "$dir/out" | tr -d ' ' | tr , '\n' | sort)
   [ -n "$named" ] && [ "$named" = "$(ls "$dir/$1" | sort)" ] || fail "$1: names the files $named"
 }
-# Pictures of few points: of one validation, of one step that is told, of one expert; gnuplot has nothing to say.
+# Pictures with few points: of one validation, of one reported step, of one expert; gnuplot prints no message.
 check_few() {
   local experts steps
   for experts in 1 2; do
@@ -64,7 +64,7 @@ check_few() {
     done
   done
 }
-# Where the output cannot be written: exit code 1, and one line that says so.
+# If the output cannot be written: exit code 1, and one line with the reason.
 check_full() {
   [ -e /dev/full ] || return
   "$program" "$@" --run "$dir/1" >/dev/full 2>"$dir/err"
@@ -73,8 +73,8 @@ check_full() {
     fail "a full disk: $*: exit code $code: $(cat "$dir/err")"
 }
 
-# Killed at random moments, or stopped, and gone on: the bytes of run 1, and what it says from the line of report on.
-# What goes on takes its options from the run, and any number of threads.
+# A run that is killed at random moments, or stopped, and continued has the bytes of run 1, and the same output from the
+# line of report on. It takes its options from the run, and works with any number of threads.
 check_resume() {
   local report=$1 kill stop
   run --run "$dir/killed" --stop 3 || fail "stop: $(cat "$dir/err")"
@@ -84,7 +84,7 @@ check_resume() {
     sleep "$(awk -v ms=$((RANDOM % (took * 3 / 4 + 1))) 'BEGIN { print ms / 1000 }')"
     kill -9 $! 2>/dev/null && touch "$dir/kills"
     wait $!
-  done 2>/dev/null  # bash tells whom it lost
+  done 2>/dev/null  # bash reports killed jobs there
   [ -e "$dir/kills" ] || fail "nothing was killed"
   "$program" --run "$dir/killed" "${data[@]}" "${end[@]}" --threads 2 >"$dir/out" 2>"$dir/err" ||
     fail "killed: $(cat "$dir/err")"
@@ -97,7 +97,7 @@ check_resume() {
   same_run 1 stopped "stopped, then gone on"
 }
 
-# Ctrl-C and SIGTERM: what is saved is the state of the step that is told.
+# Ctrl-C and SIGTERM: the state of the reported step is saved.
 check_signals() {
   local signal i step
   for signal in INT TERM; do
@@ -113,7 +113,7 @@ check_signals() {
   done
 }
 
-# refused PATTERN OPTION...: exit code 2 and one line on stderr that matches.
+# refused PATTERN OPTION...: expects exit code 2 and one line on stderr that matches.
 refused() {
   local pattern=$1
   shift
@@ -122,7 +122,7 @@ refused() {
   [ $code -eq 2 ] && [ "$(wc -l <"$dir/err")" -eq 1 ] && grep -qE "^$(basename "$program"): .*$pattern" "$dir/err" ||
     fail "$*: exit code $code: $(head -c 300 "$dir/err")"
 }
-# refused_json PATTERN TEXT: the same of a configuration.
+# refused_json PATTERN TEXT: the same for a configuration.
 refused_json() {
   printf '%s' "$2" >"$dir/bad.json"
   refused "bad.json: $1" --config "$dir/bad.json"
@@ -147,7 +147,7 @@ check_refused() {
   refused "metadata: lr: the run has 0.01, got 0.02$" evaluate --run "$dir/1" --lr 0.02
   run --run "$dir/forgot" --stop 25 && rm "$dir/forgot/metrics.jsonl"
   refused "forgot/metrics.jsonl: cannot open" --run "$dir/forgot"
-  # Lines of metrics that are lost, of the end, the middle or all, and a best model that is lost or cut.
+  # Missing lines of metrics, at the end, in the middle or all, and a best model that is missing or cut.
   local lines
   cp -r "$dir/1" "$dir/lost_lines"
   for lines in 1,\$ 5,\$ 40; do
@@ -159,7 +159,7 @@ check_refused() {
   refused "lost_best/best.safetensors: cannot open.* \(--fresh begins another\)$" --run "$dir/lost_best"
   head -c 1000 "$dir/1/best.safetensors" >"$dir/lost_best/best.safetensors"
   refused "lost_best/best.safetensors: .*\(--fresh begins another\)$" --run "$dir/lost_best"
-  # What is refused leaves the run that was to be forgotten.
+  # A refused --fresh leaves the previous run unchanged.
   cp -r "$dir/1" "$dir/kept"
   refused "mu: Value nan is no number from -1 to 1" --run "$dir/kept" --fresh --mu nan
   diff -r "$dir/1" "$dir/kept" || fail "a run that was not begun afresh is not what it was"

@@ -1,10 +1,10 @@
-# Sourced by the tests of programs that train on a GPU too, after they set `program`.
+# Sourced by the tests of programs with a CUDA backend, after they set `program`.
 source "$(dirname "${BASH_SOURCE[0]}")/../checks.sh"
 
-# losses RUN: one for each step.
+# losses RUN: one line for each step.
 losses() { grep -o '"loss":[0-9.]*' "$dir/$1/metrics.jsonl" | cut -d : -f 2; }
-# close_losses STEPS TOLERANCE RUN: those of RUN.cpu and RUN.cuda. Float on both, in another order of sums: each step
-# adds to what is apart.
+# close_losses STEPS TOLERANCE RUN: compares the losses of RUN.cpu and RUN.cuda. Both are float, but sums have another
+# order, and the difference grows with each step.
 close_losses() {
   paste <(losses "$3.cpu") <(losses "$3.cuda") | awk -v steps="$1" -v most="$2" '
     { apart = $1 / $2 - 1; if (apart < 0) apart = -apart; if (!(apart < most)) exit 1 }

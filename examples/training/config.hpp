@@ -9,9 +9,9 @@
 
 namespace training {
 
-/// Options from a file: an object of JSON whose keys are the program's options without `--`. What the command line
-/// gives, it does not change.
-/// @throws FileError, naming the key, on one that is unknown or there twice, and on a value that does not fit
+/// Reads options from a file: a JSON object whose keys are the program's options without `--`. Options on the command
+/// line take precedence.
+/// @throws FileError, naming the key, if it is unknown or occurs twice, or if its value does not fit
 inline void read_config(CLI::App& app, const std::string& path) {
   gatefold::RegularFile file(path);
   std::string text(file.size(), '\0');
@@ -20,7 +20,7 @@ inline void read_config(CLI::App& app, const std::string& path) {
 
   using Json = nlohmann::json;
   std::set<std::string> seen;
-  // What the parser keeps of a key that is there twice is the last one.
+  // Without this check, the parser would keep the last value of a repeated key.
   const Json::parser_callback_t once = [&](int depth, Json::parse_event_t event, Json& parsed) {
     if (depth == 1 && event == Json::parse_event_t::key && !seen.insert(parsed.get<std::string>()).second)
       fail(parsed.get<std::string>() + ": is there twice");

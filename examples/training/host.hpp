@@ -5,10 +5,10 @@
 #include <type_traits>
 #include <vector>
 
-/// What programs do with any backend.
+/// Helpers for programs that run on any backend.
 namespace training {
 
-/// A context with as many threads, where it has threads.
+/// Makes a context, with this number of threads if the backend has threads.
 template <class B>
 typename B::Context context(int threads) {
   if constexpr (std::is_constructible_v<typename B::Context, int>) {
@@ -18,7 +18,7 @@ typename B::Context context(int threads) {
   }
 }
 
-/// Values of the host where the backend reads them, until `to` gets others.
+/// Copies values of the host into `to`. Returns a view that is valid until `to` is overwritten.
 template <class C, class T, int Rank, class B, class... I>
 gatefold::View<const T, Rank, B> from_host(C& ctx, const T* values, gatefold::Tensor<T, Rank, B>& to, I... extents) {
   to.resize(extents...);
@@ -26,7 +26,7 @@ gatefold::View<const T, Rank, B> from_host(C& ctx, const T* values, gatefold::Te
   return to;
 }
 
-/// The values of a view on the host.
+/// Copies the values of a view to the host.
 template <class C, class V>
 auto to_host(C& ctx, const V& view) {
   std::vector<std::remove_cvref_t<decltype(*view.data())>> values(static_cast<std::size_t>(view.size()));

@@ -16,9 +16,9 @@ namespace training {
 
 using gatefold::Index;
 
-/// What validation measures, and whether more of it is better.
+/// The quantity that validation measures, and whether larger values are better.
 struct Goal {
-  const char* name;  // of metrics
+  const char* name;  // name in the metrics
   bool most;
 
   bool is_better(double value, double than) const { return most ? value > than : value < than; }
@@ -30,22 +30,22 @@ bool validates(Index step, const Options& o) {
   return step % o.validate == 0 || step == o.steps;
 }
 
-/// What a run has measured, a line of JSON each:
+/// The measurements of a run, one JSON object per line:
 ///
 ///     {"step":10,"loss":3.1}                          training loss of this step, in nats
-///     {"step":500,"valid_bits":2.4,"layers":[…]}      what validation gives, by the name of the goal; routing_json.hpp
+///     {"step":500,"valid_bits":2.4,"layers":[…]}      validation, under the name of the goal; see routing_json.hpp
 ///     {"step":4000,"best_step":3500,"best_test_bits":2.1,…}   of the best model, at the end
 ///
-/// No line depends on the clock, so that a run that was killed writes the same ones.
+/// No line depends on the clock, so a run that was killed and continued writes the same lines.
 class Metrics {
  public:
   using Json = nlohmann::ordered_json;
 
   explicit Metrics(std::filesystem::path path) : path_(std::move(path)) {}
 
-  /// Take those of a run again, as far as it is.
-  /// @param o  of the run: in which steps it measures
-  /// @throws FileError without one of them: nobody knows then which step was the best
+  /// Reads the lines of a run again, up to the step of its state.
+  /// @param o  options of the run: in which steps it measures
+  /// @throws FileError if a line is missing, because the best step would be unknown
   template <class Options>
   void reread(Index steps, const Goal& goal, const Options& o) {
     std::ifstream file(path_);
@@ -71,7 +71,7 @@ class Metrics {
     }
   }
   void add(Json line) { lines_.push_back(std::move(line)); }
-  /// The file appears whole.
+  /// Writes the file. It appears complete or not at all.
   void write() const {
     std::string text;
     for (const Json& line : lines_) text += line.dump() + '\n';
@@ -80,7 +80,7 @@ class Metrics {
     file.commit();
   }
 
-  /// Step and value of the lines that have it.
+  /// Step and value of the lines with this name.
   std::vector<std::pair<Index, double>> of(const char* name) const {
     std::vector<std::pair<Index, double>> found;
     for (const Json& line : lines_)
@@ -88,14 +88,14 @@ class Metrics {
         found.emplace_back(line["step"].get<Index>(), line[name].get<double>());
     return found;
   }
-  /// The last value of that name; null where there is none.
+  /// The last value with this name; null if there is none.
   Json last(const char* name) const {
     for (auto line = lines_.rbegin(); line != lines_.rend(); ++line)
       if (line->contains(name)) return (*line)[name];
     return {};
   }
   const std::vector<Json>& lines() const { return lines_; }
-  /// Step and value where validation was best; of none, what all is better than.
+  /// Step and value of the best validation. Without any, step 0 and the worst value.
   std::pair<Index, double> best(const Goal& goal) const {
     constexpr double kInfinity = std::numeric_limits<double>::infinity();
     std::pair<Index, double> found{0, goal.most ? -kInfinity : kInfinity};

@@ -14,9 +14,9 @@ namespace training {
 
 using namespace gatefold;
 
-/// Where a model is trained on shards of a batch: a place as OneProcess.
+/// A place like OneProcess, for a model that is trained on shards of a batch.
 ///
-/// The experts dealt over the shards, each of which has a part of every batch.
+/// The experts are spread over the shards. Each shard has a part of every batch.
 template <class ShardT>
 struct OnShard {
   ShardT* shard;
@@ -31,13 +31,14 @@ struct OnShard {
   bool reports() const { return shard->index() == 0; }
   dist::Range part_of(Index things) const { return shard->part_of(things); }
   Index sum(Index mine) const { return shard->sum(mine); }
-  /// What drops values draws by the place of an item on its shard: other numbers on each.
+  /// Dropout draws by the index of an item within its shard, so each shard needs different random numbers.
   Random noise(Random random) const { return random.at(shard->index()); }
-  /// f() is a part of a step, of which the record is kept.
+  /// Runs f(), a part of a step, and records its times and loads.
   auto part_of_step(const auto& trainer, const auto& f) { return record.part_of_step(*shard, trainer, f); }
   void rebalance(auto& trainer) { record.rebalance(*shard, trainer); }
   std::vector<nlohmann::ordered_json> lines() const { return record.lines(*shard); }
-  /// @param y     [all, D], of which the rows `mine` are there
+  /// Collects all rows of y on every shard.
+  /// @param y     [all, D], with the rows `mine` computed on this shard
   void gather(Tensor<float, 2, Cpu>& y, Index sequences, const dist::Range& mine) const {
     const Index width = y.extent(1), length = y.extent(0) / std::max<Index>(sequences, 1);
     std::vector<Index> counts;
@@ -51,7 +52,7 @@ struct OnShard {
     for_each_tensor(count, params);
     return count.of_all + shard->sum(count.of_shard);
   }
-  /// f(layer, params) on shard 0, of the same model in one process; elsewhere nothing.
+  /// Calls f(layer, params) on shard 0 with the same model in one process. Other shards return a default value.
   auto in_one_process(const auto& trainer, const auto& model, const auto& f) const {
     const auto layer = as_layer<float, Cpu>(model);
     auto params = init_params<float, Cpu>(layer, trainer.context(), Seed{});

@@ -21,7 +21,7 @@ namespace page {
 
 using Json = Metrics::Json;
 
-/// The lines of metrics that say how items were routed, in the order of steps.
+/// The lines of metrics with routing data, in the order of steps.
 inline std::vector<Json> routed(const Metrics& metrics) {
   std::vector<Json> lines;
   std::copy_if(metrics.lines().begin(), metrics.lines().end(), std::back_inserter(lines),
@@ -29,7 +29,7 @@ inline std::vector<Json> routed(const Metrics& metrics) {
   return lines;
 }
 
-/// A line for each layer of a number that each has at each step; NaN where it has none.
+/// A line plot with one curve per layer of a number in each step; NaN if a layer has no value.
 inline std::string lines_of(const std::vector<Json>& routed, const char* name, const std::string& title, double most) {
   std::vector<std::vector<double>> rows;
   const std::size_t layers = routed.front()["layers"].size();
@@ -46,7 +46,7 @@ inline std::string lines_of(const std::vector<Json>& routed, const char* name, c
   return script + '\n';
 }
 
-/// A map of one layer: the share of the picks that each expert has, against steps.
+/// A map of one layer: the share of picks of each expert, against steps.
 inline std::string load_of(const std::vector<Json>& routed, std::size_t layer) {
   std::vector<std::vector<double>> rows(routed.front()["layers"][layer]["load"].size());
   for (const Json& line : routed) {
@@ -58,13 +58,13 @@ inline std::string load_of(const std::vector<Json>& routed, std::size_t layer) {
   return gnuplot::map(std::move(rows));
 }
 
-/// Left who is picked, a map for each layer from top to bottom, right how decided and how settled each layer is.
+/// On the left the load, one map per layer from top to bottom; on the right entropy and fluctuation of each layer.
 inline std::string routing_script(const std::vector<Json>& routed, double width, double height) {
   const std::size_t layers = routed.front()["layers"].size(), steps = routed.size();
   const auto experts = static_cast<double>(routed.front()["layers"][0]["load"].size());
   const double top = height - 56, bottom = 56, gap = 30, half = 0.47 * width;
   const double tall = (top - bottom - gap * static_cast<double>(layers - 1)) / static_cast<double>(layers);
-  // The colours reach three times the even share: an expert that has more is as dark as can be.
+  // The colours end at three times the even share: an expert with more has the darkest colour.
   std::string script =
       "set multiplot\nset border 3 lc rgb '#808080'\nset tics nomirror out scale 0.5 textcolor rgb '#404040'\n"
       "set title textcolor rgb '#202020'\nset key off\n"
@@ -115,7 +115,7 @@ inline std::string escaped(const std::string& text) {
 inline std::string row(const std::string& name, const std::string& value) {
   return "<tr><td>" + escaped(name) + "</td><td>" + escaped(value) + "</td></tr>\n";
 }
-/// A picture that is there, to stand in the page.
+/// An existing picture, to embed in the page.
 inline std::string picture(const std::filesystem::path& svg) {
   std::ifstream file(svg);
   const std::string text{std::istreambuf_iterator<char>(file), {}};
@@ -125,9 +125,9 @@ inline std::string picture(const std::filesystem::path& svg) {
 
 }  // namespace page
 
-/// Draw load, entropy and fluctuation of each layer, and write one page without references to other files: pictures,
-/// what came out, and the options of the run. Without gnuplot, or where no layer tells, without the picture.
-/// @throws gatefold::FileError when a file cannot be written
+/// Draws load, entropy and fluctuation of each layer, and writes one page that refers to no other file: pictures,
+/// results and the options of the run. The page has no picture without gnuplot, or if no layer has routing data.
+/// @throws gatefold::FileError if a file cannot be written
 inline void write_page(const Folder& folder, const Metadata& options, const Metrics& metrics) {
   const std::vector<page::Json> routed = page::routed(metrics);
   std::filesystem::remove(folder.routing());

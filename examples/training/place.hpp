@@ -8,31 +8,31 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
-/// Where a model is trained: in one process; on_shard.hpp has the other place.
+/// A place decides where a model is trained: in one process here, on shards in on_shard.hpp.
 namespace training {
 
 using namespace gatefold;
 
-/// What a model is made of, as it is.
+/// Training in one process: parts of the model are used unchanged.
 struct OneProcess {
   const auto& branch(const auto& mixture) const { return mixture; }
   const auto& loss(const auto& of_outputs) const { return of_outputs; }
   const auto& optimizer(const auto& of_params) const { return of_params; }
-  /// The loss inside.
+  /// The loss without a wrapper.
   static const auto& inner(const auto& of_outputs) { return of_outputs; }
 
   bool reports() const { return true; }
   dist::Range part_of(Index things) const { return {0, things}; }
   Index sum(Index mine) const { return mine; }
   Random noise(Random random) const { return random; }
-  /// f() is a part of a step.
+  /// Runs f(), a part of a step.
   auto part_of_step(const auto&, const auto& f) const { return f(); }
   void rebalance(auto&) const {}
   std::vector<nlohmann::ordered_json> lines() const { return {}; }
-  /// Rows of all, which stand there already.
+  /// All rows are here already.
   void gather(auto&, Index, const dist::Range&) const {}
   Index parameters(const auto& params) const { return count_values(params); }
-  /// f(layer, params) of the model as it is trained.
+  /// Calls f(layer, params) of the model as it is trained.
   auto in_one_process(const auto& trainer, const auto&, const auto& f) const {
     return f(trainer.layer(), trainer.params);
   }

@@ -11,13 +11,13 @@ namespace training {
 
 using gatefold::Index;
 
-/// What steps are counted in: so many tokens, images, … each.
+/// The unit of the work of a step, for example tokens or images, and their number per step.
 struct Items {
   const char* name;
   Index per_step;
 };
 
-/// How far training is, on stderr, on a terminal.
+/// The progress of training on stderr, if stderr is a terminal.
 class Progress {
  public:
   Progress(Items items, Index begun, Index steps) : items_(items), begun_(begun), steps_(steps) {}
@@ -31,9 +31,9 @@ class Progress {
     line_.show("step " + std::to_string(step) + "/" + std::to_string(steps_) + "  ", share, numbers);
   }
   void clear() { line_.clear(); }
-  /// Since the run began, or went on.
+  /// Seconds since this program began to take steps.
   double seconds() const { return std::chrono::duration<double>(Clock::now() - start_).count(); }
-  /// Items a second.
+  /// Items per second.
   double rate(Index step) const { return static_cast<double>((step - begun_) * items_.per_step) / seconds(); }
 
  private:

@@ -4,11 +4,11 @@
 
 namespace training {
 
-/// What one of several that train together does besides its steps.
+/// The tasks of one of several processes or shards that train together, besides the steps.
 struct Role {
   bool alone = true;
-  bool reports = true;                                             // says how far it is, writes metrics and pictures
-  std::function<bool(bool)> any = [](bool mine) { return mine; };  // whether any of them says so; all ask together
+  bool reports = true;                                             // prints progress, writes metrics and pictures
+  std::function<bool(bool)> any = [](bool mine) { return mine; };  // whether it is true for any; all call it together
 };
 
 }  // namespace training

@@ -10,21 +10,21 @@ namespace training {
 
 using gatefold::Index;
 
-/// What a mixture did with some items.
+/// The routing of a mixture on some items.
 struct Routing {
-  double entropy = 0;          // mean over items of that of their probabilities, before top-K
+  double entropy = 0;          // mean over items of the entropy of their probabilities, before top-K
   std::vector<Index> load{};   // [E] picks of each expert
   std::vector<Index> picks{};  // [N, K] experts of each item, best first
 };
 
-/// Of each mixture that a pass kept, in the order of depth. Soft MoE's, whose experts share every item, and those of
-/// layers that run again in backward are not among them.
+/// Returns the routing of each mixture of a pass, in the order of depth. Leaves out Soft MoE, whose experts share every
+/// item, and mixtures in layers that backward recomputes.
 template <class C, class S>
 std::vector<Routing> routing(C& ctx, const S& saved, Index k) {
   std::vector<Routing> all;
   gatefold::for_each_mixture(saved, [&](const auto& mixture) {
     if constexpr (requires { mixture.plan.item_slots; }) {
-      if (mixture.plan.items() <= 0) return;  // of an evaluation that the rule did not make
+      if (mixture.plan.items() <= 0) return;  // an evaluation that the rule did not make
       all.push_back({gatefold::metric::entropy(ctx, mixture.gate.probabilities.view()),
                      gatefold::metric::load(ctx, mixture.plan).counts,
                      to_host(ctx, gatefold::metric::picks(ctx, mixture.plan, k))});
@@ -33,7 +33,7 @@ std::vector<Routing> routing(C& ctx, const S& saved, Index k) {
   return all;
 }
 
-/// Of all items, where what mixtures did with more of them comes in: nothing, where there were none.
+/// Adds the routing of further items to that of all items. `all` can be empty.
 inline void join(std::vector<Routing>& all, const std::vector<Routing>& more) {
   if (all.empty()) all.resize(more.size());
   for (std::size_t l = 0; l < more.size(); ++l) {

@@ -11,8 +11,8 @@
 
 namespace training {
 
-/// What metrics keep of what mixtures did, a layer each: entropy, load, the picks of the first items and, where they
-/// are known from `before`, the share of these items whose experts are others now.
+/// The routing of each layer for the metrics: entropy, load and the picks of the first items. If `before` has earlier
+/// picks, also the share of these items whose set of experts has changed.
 ///
 ///     [{"entropy":1.7,"load":[12,4],"picks":[0,1,…],"fluctuation":0.1},…]
 inline nlohmann::ordered_json to_json(const std::vector<Routing>& layers, const nlohmann::ordered_json& before,

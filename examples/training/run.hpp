@@ -13,10 +13,10 @@ namespace training {
 
 using gatefold::io::Metadata;
 
-/// The files of a run: its whole state, the model that was best on validation, metrics, pictures and a page.
+/// The files of a run: its complete state, the model that was best on validation, metrics, pictures and a page.
 struct Folder {
   std::filesystem::path path;
-  const char* drawn;  // the picture's name
+  const char* drawn;  // file name of the picture
 
   std::filesystem::path state() const { return path / "state.safetensors"; }
   std::filesystem::path best() const { return path / "best.safetensors"; }
@@ -27,21 +27,21 @@ struct Folder {
   std::filesystem::path shards() const { return path / "shards.jsonl"; }
   std::filesystem::path shards_picture() const { return path / "shards.svg"; }
 
-  /// The names of those that are there.
+  /// The names of the files that exist.
   std::string files() const {
     std::string names;
     for (const auto& file : {state(), best(), metrics(), picture(), routing(), page(), shards(), shards_picture()})
       if (std::filesystem::exists(file)) names += (names.empty() ? "" : ", ") + file.filename().string();
     return names;
   }
-  /// Make it, unless it is there.
+  /// Makes the folder unless it exists.
   void make() const {
     std::error_code error;
     std::filesystem::create_directories(path, error);
     if (error || !std::filesystem::is_directory(path))
       throw gatefold::FileError(path.string() + ": cannot make this folder" + (error ? ": " + error.message() : ""));
   }
-  /// Forget the run that is in it.
+  /// Deletes the files of the run in the folder.
   void forget() const {
     std::error_code error;
     for (const auto& file : {state(), best(), metrics(), picture(), routing(), page(), shards(), shards_picture()}) {
@@ -51,14 +51,14 @@ struct Folder {
   }
 };
 
-/// A path from the folder of the program, so that a run leaves nothing outside the build folder.
+/// A path relative to the folder of the program, so that a run leaves no file outside the build folder.
 inline std::string from_program(const char* name) {
   std::error_code error;
   const auto program = std::filesystem::canonical("/proc/self/exe", error);
   return error ? std::string(name) : (program.parent_path() / name).lexically_normal().string();
 }
 
-/// An option as text, which gives its bits back.
+/// An option as text. from_text returns the same bits.
 template <class T>
 std::string to_text(const T& value) {
   if constexpr (std::is_same_v<T, std::string>) {
@@ -80,8 +80,8 @@ bool from_text(const std::string& text, T& value) {
   }
 }
 
-/// What a checkpoint says of its run, beside the tensors: its program, its options, the hash of its data.
-/// @param data  what they are: the name under which the hash is kept
+/// The metadata of a checkpoint: its program, its options, the hash of its data.
+/// @param data  kind of data: the key of the hash
 template <class Options>
 Metadata describe(const char* program, const char* data, std::uint64_t hash, const Options& o) {
   Metadata metadata{{"program", std::string("gatefold ") + program}, {data, to_text(hash)}};
@@ -89,14 +89,14 @@ Metadata describe(const char* program, const char* data, std::uint64_t hash, con
   return metadata;
 }
 
-/// What else training may do with a run that does not fit.
+/// The end of an error message of training: how to begin a new run instead.
 template <class Options>
 const char* or_afresh(const Options& o) {
   return o.command == "train" ? " (--fresh begins another)" : "";
 }
 
-/// f() on a file of a run.
-/// @throws FileError as f, with what else training may do
+/// Calls f(), which reads a file of a run.
+/// @throws FileError as f, with the alternative of training added
 template <class Options, class F>
 void on_run(const Options& o, const F& f) {
   try {
@@ -106,8 +106,8 @@ void on_run(const Options& o, const F& f) {
   }
 }
 
-/// Take the options of a run from its checkpoint.
-/// @param given  whether the user gave the option of this name: then it must be the run's
+/// Takes the options of a run from its checkpoint.
+/// @param given  whether the user gave the option of this name: then it must agree with the run
 template <class Options, class Given>
 void adopt(const std::filesystem::path& file, Options& o, const Given& given) {
   const Metadata metadata = gatefold::io::read_metadata(file);
@@ -125,7 +125,7 @@ void adopt(const std::filesystem::path& file, Options& o, const Given& given) {
       o);
 }
 
-/// @throws FileError unless a checkpoint is of the data with this hash
+/// @throws FileError unless the checkpoint was made with data of this hash
 inline void expect_same(const std::filesystem::path& file, const char* data, std::uint64_t hash) {
   const Metadata metadata = gatefold::io::read_metadata(file);
   const auto found = metadata.find(data);

@@ -10,11 +10,11 @@ namespace training {
 
 using gatefold::Index;
 
-/// What a shard does in steps: how long it computes, waits for others and moves bytes, and which slots its experts
-/// have.
+/// Measures the steps of a shard: the time to compute, to wait for other shards and to move bytes, and the slots of
+/// each expert.
 class ShardRecord {
  public:
-  /// f() is a part of a step, after which the trainer shows what its mixtures did.
+  /// Runs f(), a part of a step, then adds its times and the loads of the trainer's mixtures.
   template <class ShardT, class TrainerT, class F>
   auto part_of_step(const ShardT& shard, const TrainerT& trainer, const F& f) {
     const gatefold::dist::Traffic before = shard.traffic();
@@ -31,13 +31,13 @@ class ShardRecord {
     since_moved_.add(shard, trainer);
     return result;
   }
-  /// Experts move to where their loads since the last time are even.
+  /// Moves experts so that the loads since the last call become even.
   template <class ShardT, class TrainerT>
   void rebalance(ShardT& shard, TrainerT& trainer) {
     moved_ += gatefold::dist::rebalance(shard, trainer, since_moved_).moved;
   }
 
-  /// An object for each shard, on shard 0; all shards call it together.
+  /// Returns one object per shard, on shard 0. All shards call it together.
   ///
   ///     {"shard":0,"rank":0,"computing":1.2,"waiting":0.3,"moving":0.1,"exchanges":960,"given":123456,
   ///      "experts_moved":2,"slots":[[12,0,…],…]}       seconds; bytes; slots by layer and expert, of its experts

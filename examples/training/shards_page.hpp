@@ -16,7 +16,7 @@ namespace training {
 
 namespace page {
 
-/// A bar for each shard: where its time went.
+/// One bar per shard: how its time was spent.
 inline std::string times_of(const std::vector<nlohmann::ordered_json>& shards) {
   std::string script = "$times << EOD\n";
   for (const auto& line : shards) {
@@ -33,7 +33,7 @@ inline std::string times_of(const std::vector<nlohmann::ordered_json>& shards) {
          "title 'waits for others', $times using 4 lc rgb '#e08a1e' title 'moves bytes'\n";
 }
 
-/// A map of one layer: the share of all slots that each expert had on each shard.
+/// A map of one layer: the share of all slots of each expert on each shard.
 inline std::string slots_of(const std::vector<nlohmann::ordered_json>& shards, std::size_t layer) {
   std::vector<std::vector<double>> rows;
   double all = 0;
@@ -46,7 +46,7 @@ inline std::string slots_of(const std::vector<nlohmann::ordered_json>& shards, s
   return gnuplot::map(std::move(rows));
 }
 
-/// Left the time of the shards, right who had which slots, a map for each layer.
+/// On the left the time of the shards, on the right the slots of each expert, one map per layer.
 inline std::string shards_script(const std::vector<nlohmann::ordered_json>& shards, double width, double height) {
   const std::size_t layers = shards.front()["slots"].size();
   const double top = height - 40, bottom = 76, half = 0.5 * width, gap = 30;
@@ -78,10 +78,10 @@ inline std::string shards_script(const std::vector<nlohmann::ordered_json>& shar
 
 }  // namespace page
 
-/// Write what the shards did since the program began, a line of JSON each, and draw it: these depend on the clock, as
-/// metrics do not.
-/// @param shards  ShardRecord::lines; of none, nothing is written
-/// @throws gatefold::FileError when a file cannot be written
+/// Writes the measurements of the shards since the program began, one JSON object per line, and draws them. Unlike the
+/// metrics, they depend on the clock.
+/// @param shards  ShardRecord::lines; if empty, no file is written
+/// @throws gatefold::FileError if a file cannot be written
 inline void write_shards(const Folder& folder, const std::vector<nlohmann::ordered_json>& shards) {
   if (shards.empty()) return;
   std::string text;

@@ -17,16 +17,20 @@
 
 namespace training {
 
-/// Steps until the last one, or until a signal or a number that is not finite. Whichever ends it, the state of the last
-/// step done is saved (not of one of several that train together where a number is not finite). A model that saves
-/// while steps go on has `wait()`, and writes one file after the other. What --fresh forgets is there until this run
-/// writes: what its first step refuses costs nobody a run.
-/// @param step      step(): one step of the model; returns the loss before it
-/// @param validate  validate(): the goal's value
-/// @param routing   routing(): of some items of validation, the same each time
+/// Runs steps until the last one, a signal, or a number that is not finite.
+///
+/// - At the end, the state after the last complete step is saved. Exception: if several train together, a number that
+///   is not finite ends the run without saving.
+/// - A model that saves while training continues has `wait()`, and writes one file after another.
+/// - With --fresh, the previous run is deleted only when this run writes its first file. If the first step fails, no
+///   run is lost.
+///
+/// @param step      step(): runs one step of the model; returns the loss before it
+/// @param validate  validate(): returns the value of the goal
+/// @param routing   routing(): the routing of some validation items, the same each time
 /// @param say       say(loss, value): a sentence about both
-/// @param role      of one of several: of those that save together and stop together
-/// @return whether it is the last one
+/// @param role      role of this process or shard; those of one run save and stop together
+/// @return whether the run is at its last step
 template <class Model, class Options, class Step, class Validate, class Route, class Say>
 bool take_steps(Model& model, const Options& o, const Folder& folder, const Metadata& metadata, Metrics& metrics,
                 const Goal& goal, Items items, const Step& step, const Validate& validate, const Route& routing,
@@ -39,9 +43,9 @@ bool take_steps(Model& model, const Options& o, const Folder& folder, const Meta
   const auto forget = [&] {
     if (std::exchange(forgotten, true)) return;
     if (role.reports) folder.forget();
-    role.any(false);  // until nothing of another run is in the folder
+    role.any(false);  // waits until the files of the previous run are deleted
   };
-  // Metrics first: those beyond the state are forgotten, those before it would be missed.
+  // Metrics first: a later reread drops lines after the step of the state, but fails if lines before it are missing.
   const auto save = [&] {
     forget();
     if (role.reports) metrics.write();

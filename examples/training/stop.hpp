@@ -5,7 +5,8 @@
 
 namespace training {
 
-/// Ctrl-C (SIGINT) and SIGTERM, while one of these lives: the first is noted, a second one ends the program.
+/// Handles Ctrl-C (SIGINT) and SIGTERM while an object of this class exists: the first signal is recorded, a second one
+/// ends the program.
 class Stop {
  public:
   Stop() {
@@ -21,7 +22,7 @@ class Stop {
   }
 
   bool asked() const { return signal_ != 0; }
-  /// End as who does not know the signal, so that a shell sees why.
+  /// Ends the program with the default action of the signal, so that a shell sees the reason.
   static void leave() {
     const int s = signal_;
     if (s == 0) return;
@@ -35,7 +36,7 @@ class Stop {
     std::signal(s, SIG_DFL);
   }
   inline static volatile std::sig_atomic_t signal_ = 0;
-  inline static std::atomic<int> alive_ = 0;  // of several threads
+  inline static std::atomic<int> alive_ = 0;  // several threads can have one
 };
 
 }  // namespace training

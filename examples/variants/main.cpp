@@ -1,5 +1,6 @@
-// One program for several processors: takes the newest variant of variant.cpp that this one can run, or the one that is
-// asked for. Compiled for the oldest, as CMakeLists.txt says, and without a header of the library.
+// One program for several processors: runs the newest variant of variant.cpp that this processor supports, or the
+// variant named on the command line. This file is compiled for the oldest processor, as CMakeLists.txt says, and
+// includes no header of the library.
 #include <cstdio>
 #include <cstring>
 

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# test.sh PROGRAM: the variants that this machine can run, by the word of its dynamic loader, compute the same up to
-# rounding; the best is taken unasked, and one that it cannot run, or that there is not, is refused by one sentence.
+# test.sh PROGRAM: the variants that this machine can run, according to its dynamic loader, compute the same up to
+# rounding. The newest is the default. A variant that the machine cannot run, or that does not exist, is refused by one
+# sentence.
 set -u
 program=$1 failed=0 best="" first=""
 fail() { echo "FAILED: $*"; failed=1; }

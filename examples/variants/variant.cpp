@@ -1,9 +1,9 @@
-// What the program computes, compiled once for each instruction set. The function that leaves has a name of its own in
-// each, TRAIN, and hands out plain numbers: a type of the library is another one in each.
+// The computation of the program, compiled once for each instruction set. The exported function has a different name in
+// each variant (the macro TRAIN) and returns a plain number, because the types of the library differ between variants.
 #include <gatefold/gatefold.hpp>
 using namespace gatefold;
 
-/// The loss after some steps of training.
+/// The loss after some training steps.
 double TRAIN() {
   Cpu::Context ctx;
   Stack model{Residual{update::HeavyBall{.mu = 0.7, .gamma = 1.0},

@@ -17,7 +17,7 @@ namespace images {
 
 using fashion::kClassNames;
 
-/// Images with pixels between 0 and 1, and what they show.
+/// Images with pixels between 0 and 1, and their labels.
 struct Set {
   Pixels pixels{};              // [count · 784]
   std::vector<Index> labels{};  // [count], 0 … 9
@@ -37,11 +37,11 @@ inline Set set_of(const fashion::Half& half, Index first, Index count) {
   return set;
 }
 
-/// Fashion-MNIST in three parts that share no image: the last of the training images are for validation.
+/// Fashion-MNIST in three disjoint parts. The last of the training images are for validation.
 struct Images {
   Set train, valid, test;
 
-  /// Of all pixels and labels: a run goes on only with its own.
+  /// Hash of all pixels and labels. A run continues only with the data that it began with.
   std::uint64_t hash() const {
     std::uint64_t h = 0;
     for (const Set* set : {&train, &valid, &test})
@@ -71,12 +71,12 @@ inline Images read_images(const Options& o) {
   return {set_of(train, 0, used), set_of(train, left, o.valid_images), set_of(test, 0, test.images.count)};
 }
 
-/// The order of the images in an epoch, which a seed and its number give.
+/// The order of the images in an epoch, computed from the seed and the number of the epoch.
 class Order {
  public:
   Order(Index count, gatefold::Seed seed) : items_(static_cast<std::size_t>(count)), seed_(seed) {}
 
-  /// Copy batch `step` of the run into x and labels; what an epoch leaves over is in no batch.
+  /// Copies batch `step` of the run into x and labels. The images left over at the end of an epoch are skipped.
   void batch(const Set& set, Index step, Pixels& x, std::vector<Index>& labels) {
     const Index size = std::ssize(labels), batches = set.count() / size;
     begin(step / batches);

@@ -18,19 +18,20 @@ using gatefold::kCorruptions;
 inline constexpr Index kSeverities = 5;
 inline constexpr std::size_t kKinds = kCorruptions.size();
 
-/// What a classifier gets right, each between 0 and 1.
+/// Accuracies of a classifier, each between 0 and 1.
 struct Outcome {
   double clean = 0, fgsm = 0, pgd = 0;
   std::array<std::array<double, kSeverities>, kKinds> corrupted{};
 
-  /// Errors under corruption, as metric::corruption_error takes them.
+  /// Errors under corruption, in the form of metric::corruption_error.
   std::vector<double> errors() const {
     std::vector<double> all;
     for (const auto& kind : corrupted)
       for (const double accuracy : kind) all.push_back(1 - accuracy);
     return all;
   }
-  /// Relative to another classifier's; no numbers where that one makes no error under some corruption.
+  /// Relative to the errors of another classifier. Contains NaN if that classifier makes no error under some
+  /// corruption.
   gatefold::metric::CorruptionError relative_to(const Outcome& baseline) const {
     for (const auto& kind : baseline.corrupted)
       if (std::all_of(kind.begin(), kind.end(), [](double accuracy) { return accuracy == 1; }))
@@ -44,8 +45,8 @@ struct Outcome {
   }
 };
 
-/// The share of images that are classified right after change(first, x, labels) made others of images first,
-/// first + 1, …
+/// The share of images that are classified correctly after change(first, x, labels) replaced the images first, first +
+/// 1, …
 template <class F>
 double accuracy_after(Model& model, const Set& set, Index count, const F& change) {
   constexpr Index kBatch = 250;
@@ -66,10 +67,10 @@ inline double accuracy(Model& model, const Set& set) {
                         [](Index, ReadPixels x, Labels) { return Pixels(x.begin(), x.end()); });
 }
 
-/// Clean on all images of a set; corrupted and attacked on its first `test_images`, which it has.
+/// Clean accuracy on all images of a set; corrupted and attacked accuracy on its first `test_images`, which must exist.
 inline Outcome evaluate(Model& model, const Options& o, const Set& set) {
   using gatefold::Cpu, gatefold::Noise, gatefold::Pgd, gatefold::Random, gatefold::Seed, gatefold::View;
-  Cpu::Context ctx(o.threads);  // whatever the model's backend: the same images for all
+  Cpu::Context ctx(o.threads);  // on the CPU for every backend of the model, so that all get the same images
   Outcome found;
   found.clean = accuracy(model, set);
   for (std::size_t kind = 0; kind < kKinds; ++kind)

@@ -1,13 +1,13 @@
-// A vision transformer whose layers are mixtures of experts, on Fashion-MNIST: V-MoE with or without momentum and with
-// the routers of paper 002, or Soft MoE. Learns, then says how well it sees images that are clean, corrupted in six
-// ways and five severities, and attacked along its own gradient.
+// A vision transformer with mixtures of experts on Fashion-MNIST: V-MoE with or without momentum and with the routers
+// of paper 002, or Soft MoE. Trains it, then measures its accuracy on images that are clean, corrupted in six ways with
+// five severities, or attacked along the gradient of the model.
 //
 //   vision [train | evaluate] [--config FILE] [--run FOLDER] [--backend cpu|cuda]
 //          [--router vmoe|similarity|attention|soft] [--update plain|heavy-ball|robust] …
 //
-// A run is a folder. Killed at any moment and started again, it gives the bits of one that was not, on any number of
-// threads; Ctrl-C saves and leaves. Every option may stand in the configuration, a file of JSON: {"dim": 64, …}.
-// Exit code 0: done; 2: an option, file or size does not fit (one line on stderr says which); 1: anything else.
+// A run is a folder. A run that is killed and started again gives the same bits as an uninterrupted run, on any number
+// of threads. Ctrl-C saves and ends. Every option can also be in the configuration, a JSON file: {"dim": 64, …}.
+// Exit code 0: done; 2: an option, file or size does not fit (one line on stderr says which); 1: any other error.
 #include <CLI/App.hpp>
 #include <filesystem>
 #include <gatefold/core/error.hpp>
@@ -75,7 +75,7 @@ void add_options(CLI::App& app, Options& o) {
   add("--baseline-steps", o.baseline_steps, "steps of the linear classifier beside")->check(positive);
 }
 
-/// @throws ArgumentError on options that contradict each other, naming both
+/// @throws ArgumentError if two options contradict each other; the message names both
 void expect_no_contradiction(const CLI::App& app, const Options& o) {
   using gatefold::expect;
   const auto given = [&](const char* name) { return app.count(name) > 0; };

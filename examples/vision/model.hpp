@@ -21,34 +21,34 @@ using fashion::kClasses, fashion::kPixels, fashion::kSide;
 using Pixels = std::vector<float>;  // [N · 784], between 0 and 1
 using ReadPixels = std::span<const float>;
 using Labels = std::span<const Index>;                // [N]
-using Metadata = std::map<std::string, std::string>;  // gatefold::io's
+using Metadata = std::map<std::string, std::string>;  // as in gatefold::io
 
-/// A classifier of images in training, whatever it is made of and wherever it computes: so that all else is compiled
+/// Interface of an image classifier in training, for any layers and any backend. The rest of the program is compiled
 /// once.
 class Model {
  public:
   virtual ~Model() = default;
 
-  /// One step; returns the loss before it.
+  /// Runs one training step. Returns the loss before it.
   virtual double step(ReadPixels x, Labels labels) = 0;
   virtual Index steps() const = 0;
   virtual Index parameters() const = 0;
   virtual gatefold::Summary summary() const = 0;
-  /// Logits [N · 10], as in evaluation: without noise, with room for every pick.
+  /// Logits [N · 10] of the model in evaluation: without noise, and with room for every pick.
   virtual std::vector<float> classify(ReadPixels x) = 0;
-  /// What its mixtures do with images, whose tokens are the items.
+  /// The routing of its mixtures on some images. The items are the tokens of the images.
   virtual std::vector<training::Routing> routing(ReadPixels x) = 0;
-  /// Images a little beside x that it classifies badly.
+  /// Images close to x that the model misclassifies.
   virtual Pixels attack(const gatefold::Pgd& attack, gatefold::Noise start, ReadPixels x, Labels labels) = 0;
 
   virtual void save(const std::filesystem::path& path, const Metadata& metadata) const = 0;
   virtual void load(const std::filesystem::path& path) = 0;
 };
 
-/// With the router and the rule of the options, on their backend; the router `linear` is softmax regression on the
-/// pixels, which corruption errors are relative to.
+/// Makes a model with the router, rule and backend of the options. The router `linear` is softmax regression on the
+/// pixels, the baseline of corruption errors.
 std::unique_ptr<Model> make_model(const Options& options);
-/// The backend being a GPU: compiled by nvcc.
+/// The same on a GPU; compiled by nvcc.
 std::unique_ptr<Model> make_model_on_cuda(const Options& options);
 
 }  // namespace images

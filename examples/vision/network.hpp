@@ -15,7 +15,7 @@ namespace images {
 
 using namespace gatefold;
 
-/// The sizes of the options' vision transformer on images of 28 · 28.
+/// The sizes of the vision transformer on images of 28 · 28, from the options.
 inline VisionSizes sizes_of(const Options& o) {
   return {.side = kSide,
           .patch = o.patch,
@@ -29,17 +29,17 @@ inline VisionSizes sizes_of(const Options& o) {
           .deviation = 0.353};
 }
 inline Mlp<Gelu> expert_of(const Options& o) { return {.model_dim = o.dim, .hidden_dim = o.hidden}; }
-/// Plain is heavy ball without momentum, to the bit.
+/// Plain is heavy ball without momentum, with the same bits.
 inline update::HeavyBall heavy_ball_of(const Options& o) {
   if (o.update == "plain") return {.mu = 0, .gamma = 1};
   return {.mu = o.mu, .gamma = o.gamma};
 }
-/// V-MoE's: room for 1.05 times the even share in training, for four times in evaluation.
+/// The gate of V-MoE. Its capacity is 1.05 times the even share in training and 4 times in evaluation.
 inline VMoe gate_of(const Options& o, bool training) {
   return published::vmoe({.experts = o.experts, .k = o.k, .factor = training ? 1.05 : 4});
 }
 
-/// A model whose gates may have other room in evaluation than in training, with the same parameters.
+/// A model whose gates can have another capacity in evaluation than in training, with the same parameters.
 /// @tparam B  Cpu or Cuda
 template <class B, class ModelT>
 class Network final : public Model {
@@ -68,7 +68,7 @@ class Network final : public Model {
   std::vector<training::Routing> routing(ReadPixels x) override {
     const auto pixels = here(x);
     begin(pixels);
-    Saved<Evaluated, float, B> saved;  // as large as training's: it goes
+    Saved<Evaluated, float, B> saved;  // local, because it is as large as that of training
     evaluated_.forward(ctx_, trainer_.params, pixels, carry_, y_, saved);
     return training::routing(ctx_, saved, k_);
   }
@@ -98,14 +98,14 @@ class Network final : public Model {
                                         std::declval<const ModelT&>()));
   using Evaluated = AsLayer<ModelT, float, B>;
 
-  /// Where the backend reads them, until others come.
+  /// Copies x to the backend. The view is valid until the next call.
   View<const float, 2, B> here(ReadPixels x) {
     return training::from_host(ctx_, x.data(), pixels_, std::ssize(x) / kPixels, kPixels);
   }
   View<const Index, 1, B> here(Labels labels) {
     return training::from_host(ctx_, labels.data(), labels_, std::ssize(labels));
   }
-  /// A pass of the evaluated model over images.
+  /// Begins a pass of the evaluated model.
   void begin(View<const float, 2, B> pixels) {
     y_.resize(pixels.extent(0), evaluated_.out_dim());
     evaluated_.begin(ctx_, trainer_.params, pixels.extent(0), carry_);
@@ -121,7 +121,7 @@ class Network final : public Model {
   Tensor<Index, 1, B> labels_;
 };
 
-/// @param make  make(training) is the model of either
+/// @param make  make(training): the model for training or for evaluation
 template <class B, class F>
 std::unique_ptr<Model> network(const Options& o, const F& make) {
   return std::make_unique<Network<B, decltype(make(true))>>(o, make(true), make(false));

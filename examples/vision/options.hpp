@@ -23,7 +23,7 @@ struct Options {
   Index batch = 128, steps = 1500, warmup = 100;
   double lr = 2e-3, decay = 0.05, clip = 1, dropout = 0.1;
   std::uint64_t seed = 1;
-  // When what is done besides.
+  // Intervals and limits.
   Index log = 10, validate = 250, valid_images = 2000, save = 100, stop = 0;
   int threads = 0;
   bool fresh = false;
@@ -31,7 +31,8 @@ struct Options {
   Index test_images = 2000, attack_steps = 10, baseline_steps = 1500;
   double epsilon = 4.0 / 255;
 
-  /// f(name, value) for what a run keeps from its first step to its last: its bits depend on these.
+  /// Calls f(name, value) for each option that must stay the same during a run, because the bits of the run depend on
+  /// it.
   template <class F, class O>
   static void each_of_run(const F& f, O& o) {
     f("backend", o.backend);
@@ -62,7 +63,7 @@ struct Options {
   }
 };
 
-/// Where it computes.
+/// The names of the backends.
 inline std::vector<std::string> backends() { return {"cpu", "cuda"}; }
 
 }  // namespace images

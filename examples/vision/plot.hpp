@@ -12,11 +12,12 @@ namespace images {
 
 using training::Metrics;
 
-/// Accuracy on the images of validation.
+/// Accuracy on the validation images.
 inline constexpr training::Goal kGoal{"valid_accuracy", true};
 
-/// Draw training left, and right what is left of the accuracy under each corruption. Without gnuplot, say so.
-/// @throws gatefold::FileError when the picture cannot be written
+/// Draws the training on the left, and on the right the accuracy under each corruption. Without gnuplot it prints a
+/// line.
+/// @throws gatefold::FileError if the picture cannot be written
 inline void draw(const Metrics& metrics, const Outcome& of_model, const Outcome& of_linear, const std::string& svg) {
   const auto rows = [&](const char* name) {
     std::vector<std::vector<double>> all;

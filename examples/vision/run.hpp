@@ -10,7 +10,7 @@ namespace images {
 
 inline training::Folder folder_of(const Options& o) { return {o.run, "accuracy.svg"}; }
 
-/// @throws FileError unless a checkpoint is of these images
+/// @throws FileError unless the checkpoint was made with these images
 inline void load(Model& model, const std::filesystem::path& file, const Images& images, const Options& o) {
   training::on_run(o, [&] {
     training::expect_same(file, "images", images.hash());

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# test.sh PROGRAM: small vision transformers learn made-up images, with the same bytes on 1 and 2 threads, at once or
-# killed at random moments and gone on; Ctrl-C saves and leaves; one clear line with exit code 2 for whatever does not
-# fit.
+# test.sh PROGRAM: tests vision with small models and made-up images. The bytes are the same on 1 and 2 threads, and for
+# a run that is killed at random moments and continued. Ctrl-C saves and ends. Wrong options and files give one clear
+# line and exit code 2.
 program=$1 items=images end=(--test-images 40 --attack-steps 3 --baseline-steps 2 --epsilon 0.05)
 source "$(dirname "$0")/../training/checks.sh"
 source "$(dirname "$0")/../fashion_mnist/make_half.sh"
@@ -28,12 +28,12 @@ done
   fail "no picture, or two in a file"
 ! command -v gnuplot >/dev/null || [ "$(grep -c ">accuracy on validation<" "$dir/1/accuracy.svg")" -eq 2 ] ||
   fail "accuracy.svg: the right axis has no label"
-# What attacks do: more steps, and a longer way, leave less.
+# Attacks with more steps and a larger distance leave less accuracy.
 told() { awk -v what="$1" '$1 == what { print $2 }' "$dir/1.out"; }
 awk -v clean="$(told clean)" -v fgsm="$(told fgsm)" -v pgd="$(told pgd)" \
   'BEGIN { exit !(clean > 40 && fgsm < clean && pgd < clean) }' || fail "attacks: $(cat "$dir/1.out")"
 
-# Every router and rule learns something of its own.
+# Every router and rule gives other results.
 for of in "vmoe plain" "vmoe robust" "similarity heavy-ball" "attention heavy-ball" "soft plain"; do
   read -r router update <<<"$of"
   run --run "$dir/$router.$update" --router "$router" --update "$update" --steps 12 || fail "$of: $(cat "$dir/err")"
@@ -45,7 +45,7 @@ done
 check_resume accuracy
 check_signals
 
-# What it says of the best model, from the run's folder alone.
+# The report on the best model, from the run's folder only.
 "$program" evaluate --run "$dir/1" "${data[@]}" "${end[@]}" >"$dir/out" 2>"$dir/err" ||
   fail "evaluate: $(cat "$dir/err")"
 cmp <(sed -n '/^accuracy/,/^mean/p' "$dir/1.out") <(sed -n '/^accuracy/,/^mean/p' "$dir/out") ||

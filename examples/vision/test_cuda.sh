@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# test_cuda.sh PROGRAM: small vision transformers learn on a GPU what they learn on the CPU; stopped and gone on, the
-# same bytes; what a run says at its end, it says when it is asked again.
+# test_cuda.sh PROGRAM: small vision transformers learn the same on a GPU as on the CPU. A run that is stopped and
+# continued gives the same bytes, and `evaluate` repeats the report at the end of the run.
 program=$1
 source "$(dirname "$0")/../training/checks_cuda.sh"
 source "$(dirname "$0")/../fashion_mnist/make_half.sh"

@@ -40,7 +40,7 @@ inline bool take_steps(Model& model, const Options& o, const Images& images, con
 }
 
 inline void train(const Options& o) {
-  // Everything that may be wrong is wrong before the first step.
+  // All checks are before the first step.
   const Images images = read_images(o);
   const training::Folder folder = folder_of(o);
   folder.make();
@@ -49,7 +49,7 @@ inline void train(const Options& o) {
   if (!o.fresh && std::filesystem::exists(folder.state())) {
     load(*model, folder.state(), images, o);
     metrics.reread(model->steps(), kGoal, o);
-    if (metrics.best(kGoal).first > 0) {  // which the run ends with: it has to be there, and whole
+    if (metrics.best(kGoal).first > 0) {  // evaluated at the end, so it must exist and be complete
       load(*model, folder.best(), images, o);
       load(*model, folder.state(), images, o);
     }

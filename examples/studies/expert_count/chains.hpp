@@ -4,18 +4,18 @@
 #include <cstddef>
 #include <gatefold/gatefold.hpp>
 
-/// Products with few columns or rows in registers, their factors read where they lie.
+/// Matrix products with few columns or rows, computed in registers without copies of their factors.
 ///
-/// The library's engine copies both factors into tiles, which pays where a copy is used often. Here filters are eight
-/// and a copy is used once. Sums are taken in the library's order, so that not a bit differs: a chain of multiply-adds
-/// from zero over at most kChain steps, and the chains one after the other.
+/// The library's engine copies both factors into tiles, which is worth it if a copy is used often. Here there are eight
+/// filters, and a copy would be used once. Sums use the library's order, so that all bits are equal: chains of
+/// multiply-adds from zero over at most kChain steps, then the sum of the chains in order.
 namespace studies::expert_count {
 
 using namespace gatefold;
 
 inline constexpr Index kChain = cpu::Tile<float>::depth;
 
-/// The elements that register number `i` of `columns` has to hold.
+/// The number of elements in register `i` of `columns` columns.
 template <class T>
 int in_register(Index columns, Index i) {
   constexpr Index size = cpu::Register<T>::size;
@@ -32,7 +32,7 @@ Index registers_of(Index columns) {
 template <int R, int C, class T>
 void row_chains(const T* const* x, Index depth, const T* w, Index stride, Index columns, cpu::Register<T> (&s)[R][C]) {
   using V = cpu::Register<T>;
-  V own[R][C];  // s has an address, so that its elements would be written at every step
+  V own[R][C];  // local, because elements of s would be stored in every step
 #pragma GCC unroll 16
   for (int r = 0; r < R; ++r)
 #pragma GCC unroll 4
@@ -54,7 +54,8 @@ void row_chains(const T* const* x, Index depth, const T* w, Index stride, Index 
     for (int c = 0; c < C; ++c) s[r][c] = own[r][c];
 }
 
-/// f(first, number) for all of n in the largest steps there are of Sizes, which descend to 1; number is a constant.
+/// Calls f(first, number) for blocks that cover n. The block sizes are Sizes, in descending order down to 1, as
+/// constants.
 template <int... Sizes, class F>
 void in_steps(Index n, const F& f) {
   Index i = 0;
@@ -64,7 +65,7 @@ void in_steps(Index n, const F& f) {
   (take.template operator()<Sizes>(), ...);
 }
 
-/// Ask for memory that will be read soon.
+/// Prefetches memory that will be read soon.
 template <class T>
 void prefetch_range(const T* p, Index count) {
   constexpr Index line = 64 / sizeof(T);
@@ -82,7 +83,7 @@ void outer_chain(Index rows, const T* const* x, Index from, const T* d, Index d_
 #pragma GCC unroll 4
     for (int i = 0; i < C; ++i) s[j][i] = V(T(0));
   const int last = in_register<T>(columns, C - 1);
-  constexpr Index ahead = 12;  // rows stand anywhere: no hardware foresees the next ones
+  constexpr Index ahead = 12;  // rows are scattered, so hardware cannot prefetch them
   for (Index r = 0; r < rows; ++r, d += d_stride) {
     prefetch_range(x[r + ahead < rows ? r + ahead : r] + from, C * V::size);
     V y[C];

@@ -7,7 +7,7 @@
 
 #include "summary.hpp"
 
-/// What the paper leaves open, one choice at a time beside the defaults: how much hangs on each.
+/// Varies one choice at a time that the paper leaves open, to measure how much depends on it.
 namespace studies::expert_count::choices {
 
 inline std::vector<std::pair<std::string, Setting>> variants(const Options& o, const std::string& kind) {
@@ -17,7 +17,7 @@ inline std::vector<std::pair<std::string, Setting>> variants(const Options& o, c
     all.emplace_back(name, base);
     change(all.back().second);
   };
-  with(".sigma0_theorem", [](Setting& s) { s.sigma0 = std::cbrt(1.0 / kDim); });  // the least that Theorem 1 admits
+  with(".sigma0_theorem", [](Setting& s) { s.sigma0 = std::cbrt(1.0 / kDim); });  // the least σ₀ of Theorem 1
   with(".scale1", [](Setting& s) { s.scale = 1; });
   with(".iterations_x4", [](Setting& s) { s.iterations *= 4; });
   with(".train_quarter", [](Setting& s) { s.train = std::max<Index>(1, s.train / 4); });

@@ -7,8 +7,8 @@
 
 #include "reference.hpp"
 
-/// The published ten runs of a mixture share one data set. How much of a mean is that data set? Some data sets, on each
-/// of them some runs of the linear mixture that differ in their start and noise alone.
+/// The ten published runs of a mixture share one data set. Measures how much of a mean is due to the data set: several
+/// data sets, and on each of them several runs of the linear mixture that differ only in initial weights and noise.
 namespace studies::expert_count::data_sets {
 
 inline std::string label(Index setting, Index data) {
@@ -25,7 +25,7 @@ inline void add(const Options& o, Jobs& jobs) {
       });
 }
 
-/// The mean of every data set, the deviation of these means, and the mean deviation of the runs of one.
+/// The mean of each data set, the deviation of these means, and the mean deviation of the runs on one data set.
 inline void report(const Options& o, const Jobs& jobs, Summary& summary) {
   for (const Index s : reference::settings(o))
     for (const char* key : {"accuracy", "entropy"}) {

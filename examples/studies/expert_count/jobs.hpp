@@ -16,13 +16,13 @@
 
 namespace studies::expert_count {
 
-/// The runs of all studies, each computed once however many of them look at it.
+/// The runs of all studies. A run that several studies use is computed once.
 class Jobs {
  public:
   explicit Jobs(const Options& options) : options_(options) {}
 
-  /// @param make  the run of a seed; its name is filled in
-  /// @throws ArgumentError where other runs have that label
+  /// @param make  returns the run of a seed; its name is filled in
+  /// @throws ArgumentError if runs with other options have this label
   void add(const std::string& label, Index seeds, const std::function<Run(std::uint64_t seed)>& make) {
     std::vector<Run> runs;
     add_seeds(runs, label, options_.common.seed, seeds, make);
@@ -46,13 +46,13 @@ class Jobs {
   }
   void compute() { results_ = studies::compute(options_.common, runs_); }
 
-  /// Whether a run's options have this value.
+  /// Whether any run has this value of an option.
   bool have(const char* option, const Json& value) const {
     return std::any_of(runs_.begin(), runs_.end(),
                        [&](const Run& run) { return run.options.contains(option) && run.options[option] == value; });
   }
 
-  /// What the seeds of a label gave.
+  /// The results of a label, one per seed.
   std::span<const Json> of(const std::string& label) const {
     const auto [first, count] = places_.at(label);
     return std::span(results_).subspan(first, count);
@@ -60,7 +60,7 @@ class Jobs {
 
  private:
   const Options& options_;
-  std::map<std::string, std::pair<std::size_t, std::size_t>> places_;  // label → first run, how many
+  std::map<std::string, std::pair<std::size_t, std::size_t>> places_;  // label → first run, number of runs
   std::vector<Run> runs_;
   std::vector<Json> results_;
 };

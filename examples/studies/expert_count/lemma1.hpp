@@ -11,21 +11,21 @@
 #include "routing_probabilities.hpp"
 #include "summary.hpp"
 
-/// Lemma 1: ‖p − p̂‖∞ ≤ M² ‖h − ĥ‖∞ for the routing probabilities under uniform noise; the largest ratio that can be
-/// found.
+/// Lemma 1: ‖p − p̂‖∞ ≤ M² ‖h − ĥ‖∞ for the routing probabilities under uniform noise. Searches for the largest ratio.
 ///
-/// p_m is the mean of min(max(1 + h_m − Z, 0), 1) over Z = max_{m' ≠ m} (h_m' + r_m'), and h_m − Z moves by at most
-/// 2 ‖h − ĥ‖∞: no ratio can pass 2, whatever M. Without noise p is one-hot and no bound holds: where the best expert
-/// changes, the ratio is 1 / ‖h − ĥ‖∞, and the smallest of the sizes must pass M² for every M that one can ask for.
+/// p_m is the mean of min(max(1 + h_m − Z, 0), 1) over Z = max_{m' ≠ m} (h_m' + r_m'), and h_m − Z changes by at most 2
+/// ‖h − ĥ‖∞, so no ratio exceeds 2 for any M. Without noise p is one-hot and there is no bound: if the best expert
+/// changes, the ratio is 1 / ‖h − ĥ‖∞. The smallest size must be small enough that this exceeds M² for every possible
+/// M.
 namespace studies::expert_count::lemma1 {
 
-inline constexpr std::array kSizes{1e-8, 1e-5, 1e-2, 1.0};  // of ‖h − ĥ‖∞
+inline constexpr std::array kSizes{1e-8, 1e-5, 1e-2, 1.0};  // values of ‖h − ĥ‖∞
 
 inline double bound(std::size_t experts) { return static_cast<double>(experts * experts); }
 
-/// Two scores, ĥ = h + size · direction.
+/// Two score vectors, h and ĥ = h + size · direction.
 struct Pair {
-  std::vector<double> h, direction;  // |direction| ≤ 1, somewhere 1
+  std::vector<double> h, direction;  // |direction| ≤ 1, and 1 in some element
   double size;
 
   std::vector<double> moved() const {
@@ -34,7 +34,7 @@ struct Pair {
     return other;
   }
 };
-/// ‖p − p̂‖∞ / ‖h − ĥ‖∞, the distance taken from what rounding has left of it
+/// ‖p − p̂‖∞ / ‖h − ĥ‖∞, with the distance of the rounded scores
 template <class F>
 double ratio(const F& probabilities, const Pair& pair) {
   const std::vector<double> moved = pair.moved(), p = probabilities(pair.h), q = probabilities(moved);
@@ -57,7 +57,7 @@ class Numbers {
   std::uint64_t next_ = 0;
 };
 
-/// Scores within `spread` of each other, moved by `size`: all by as much, or by random shares.
+/// Scores within `spread` of each other, moved by `size`: all by the same amount, or by random shares of it.
 inline Pair random_pair(Numbers& numbers, std::size_t experts, double spread, double size) {
   Pair pair{std::vector<double>(experts), std::vector<double>(experts), size};
   for (double& v : pair.h) v = numbers.uniform(0, spread);
@@ -67,7 +67,7 @@ inline Pair random_pair(Numbers& numbers, std::size_t experts, double spread, do
   return pair;
 }
 
-/// Climb from a pair to a larger ratio, one score or direction at a time.
+/// Climbs from a pair to a larger ratio, changing one score or direction at a time.
 template <class F>
 double climb(const F& probabilities, Numbers& numbers, Pair pair, Index steps) {
   double best = ratio(probabilities, pair);
@@ -87,12 +87,12 @@ double climb(const F& probabilities, Numbers& numbers, Pair pair, Index steps) {
   return best;
 }
 
-/// The largest ratios: of random pairs, and climbed to from the best of these, for each size.
+/// The largest ratios for each size: of random pairs, and after climbing from the best of these.
 struct Found {
   double random = 0, adversarial = 0;
   std::vector<double> by_size{};
 };
-/// The pairs are those of the seed, whatever the probabilities.
+/// The pairs depend only on the seed, not on the probabilities.
 /// @param searched  called after each size
 template <class F, class G>
 Found search(const F& probabilities, std::size_t experts, Index trials, std::uint64_t seed, const G& searched) {
@@ -117,7 +117,7 @@ Found search(const F& probabilities, std::size_t experts, Index trials, std::uin
   return found;
 }
 
-/// The largest difference between exact probabilities and those counted in some draws of the noise.
+/// The largest difference between exact probabilities and their estimates from some draws of the noise.
 inline double difference_to_draws(const RoutingProbabilities& exact, std::size_t experts, Index draws,
                                   std::uint64_t seed) {
   Numbers numbers(seed);
@@ -139,7 +139,7 @@ inline double difference_to_draws(const RoutingProbabilities& exact, std::size_t
   return difference;
 }
 
-/// With noise, and the same search without: the control.
+/// Measures with noise and, as a control, without.
 inline Json measure(std::size_t experts, Index trials, Index draws, std::uint64_t seed, const Report& report) {
   const RoutingProbabilities exact(experts);
   std::size_t sizes = 0;

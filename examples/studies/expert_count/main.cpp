@@ -1,10 +1,10 @@
-// Paper 003, "On the impact of expert count in mixture of experts": its figures, its theorem and lemmas, what it leaves
-// open, and the published results of the code behind it (Chen et al. 2022, uclaml/MoE).
+// Paper 003, "On the impact of expert count in mixture of experts": its figures, its theorem and lemmas, the choices
+// that it leaves open, and the published results of the code behind it (Chen et al. 2022, uclaml/MoE).
 //
 //   expert_count [--study sweep|theorem|init|lemma1|top-k|unequal|choices|reference|data-sets|parts|all]
 //                [--reference s1|…|all] …
 //
-// Exit code 0: done; 2: an option or file does not fit (one line on stderr says which); 1: anything else.
+// Exit code 0: done; 2: an option or file does not fit (one line on stderr says which); 1: any other error.
 
 #include <algorithm>
 #include <chrono>
@@ -66,7 +66,7 @@ Json json(const Options& o) {
   return j;
 }
 
-/// @throws ArgumentError on a value of the command line that no chosen study takes
+/// @throws ArgumentError if a value of the command line is used by none of the chosen studies
 void expect_taken(const Options& o, const Jobs& jobs) {
   const auto expect_all = [&](const char* option, const char* key, const auto& values) {
     if (!o.given(option)) return;

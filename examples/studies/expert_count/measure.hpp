@@ -15,12 +15,12 @@ using Matrix = std::vector<std::vector<double>>;
 using Sample = SignalMixture::Sample<float, Cpu>;
 using Signals = SignalMixture::Signals<float, Cpu>;
 
-/// Shares in percent of the items that are right, overall and of every cluster; NaN of a cluster without items.
+/// Percentages of correct items, overall and for each cluster; NaN for a cluster without items.
 struct Accuracy {
   double all = 0;
   std::vector<double> cluster{};
 };
-/// @param right  [N] as of right()
+/// @param right  [N] as from right()
 inline Accuracy accuracy(const std::vector<double>& right, View<const Index, 1, Cpu> cluster) {
   std::vector<double> hit(kClusters), count(kClusters);
   for (std::size_t n = 0; n < right.size(); ++n) {
@@ -37,20 +37,20 @@ inline Accuracy accuracy(const std::vector<double>& right, View<const Index, 1, 
   a.all = 100 * hits / static_cast<double>(right.size());
   return a;
 }
-/// 1 where y F > 0 and else 0: a score of 0 is an error, as in the paper; NaN is neither.
+/// 1 if y F > 0, else 0: a score of 0 is an error, as in the paper. NaN stays NaN.
 inline double right(double score) { return std::isnan(score) ? score : score > 0 ? 1 : 0; }
-/// Which items are right, [N].
+/// Which items are correct, [N].
 inline std::vector<double> right(View<const float, 2, Cpu> output, View<const float, 2, Cpu> target) {
   std::vector<double> hit(static_cast<std::size_t>(output.extent(0)));
   for (Index n = 0; n < output.extent(0); ++n) hit[static_cast<std::size_t>(n)] = right(target(n, 0) * output(n, 0));
   return hit;
 }
 
-/// P(y f_m ≤ 0 | Ω_k) of every expert and cluster, [M][K], over all items whoever they are routed to; NaN of a cluster
-/// without items.
+/// P(y f_m ≤ 0 | Ω_k) for each expert and cluster, [M][K], over all items, independent of their routing; NaN for a
+/// cluster without items.
 template <class M, class P>
 Matrix cluster_errors(Cpu::Context& ctx, const M& mixture, const P& params, const Sample& sample) {
-  constexpr Index part = 1000;  // all experts on all items at once would be gigabytes
+  constexpr Index part = 1000;  // all experts on all items at once would need gigabytes
   const Index items = sample.x.extent(0);
   Matrix errors(static_cast<std::size_t>(mixture.experts()), std::vector<double>(kClusters));
   std::vector<double> count(kClusters);
@@ -69,7 +69,7 @@ Matrix cluster_errors(Cpu::Context& ctx, const M& mixture, const P& params, cons
   return errors;
 }
 
-/// k*_m = argmax_k max_{j,p} ⟨w_{m,j,p}, v_k⟩: definition 2 of the paper, where W is that of the start.
+/// k*_m = argmax_k max_{j,p} ⟨w_{m,j,p}, v_k⟩: definition 2 of the paper, with the initial W.
 /// @param weight [M, P, d, J] in
 inline std::vector<Index> strongest(Cpu::Context& ctx, View<const float, 4, Cpu> weight, const Signals& signals) {
   const Index experts = weight.extent(0), parts = weight.extent(1), dim = weight.extent(2), filters = weight.extent(3);
@@ -81,7 +81,7 @@ inline std::vector<Index> strongest(Cpu::Context& ctx, View<const float, 4, Cpu>
   return metric::specialisation(ctx, neurons.view(), signals.feature).signal;
 }
 
-/// Shares of every cluster that go to every expert, [K][M]; NaN of a cluster without items.
+/// The shares of each cluster that go to each expert, [K][M]; NaN for a cluster without items.
 inline Matrix shares(const metric::RoutingTable& table) {
   Matrix share(static_cast<std::size_t>(table.classes), std::vector<double>(static_cast<std::size_t>(table.experts)));
   for (Index k = 0; k < table.classes; ++k)

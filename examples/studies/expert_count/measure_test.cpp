@@ -28,7 +28,7 @@ TEST_CASE("cluster_errors: the share of a cluster's items with y f <= 0, by naiv
                         Logistic{}, Seed{3}};
   auto& weight = trainer.params.expert.weight;
   REQUIRE(weight.size() == 3 * kDim);
-  for (Index j = 0; j < kDim; ++j) {  // knows cluster 0; 1 and a bit of 2; nothing, so that y f = 0 is an error
+  for (Index j = 0; j < kDim; ++j) {  // has learned cluster 0; 1 and a bit of 2; nothing, so y f = 0 is an error
     weight.data()[j] = c.signals.feature(0, j);
     weight.data()[kDim + j] = c.signals.feature(1, j) + c.signals.feature(2, j) / 4;
     weight.data()[2 * kDim + j] = 0;
@@ -64,9 +64,9 @@ TEST_CASE("strongest: the signal of the largest single product over filters and 
   };
   put(0, 0, 0, 1, 2);
   put(0, 1, 2, 2, 3);
-  put(1, 0, 1, 0, -5);  // no magnitude counts
+  put(1, 0, 1, 0, -5);  // magnitudes do not count
   put(1, 1, 3, 3, 0.5);
-  put(2, 0, 0, 1, 2);  // nor does a sum over filters or patches
+  put(2, 0, 0, 1, 2);  // sums over filters or patches do not count
   put(2, 0, 1, 1, 2);
   put(2, 1, 1, 1, 2);
   put(2, 0, 3, 0, 3);
@@ -89,7 +89,7 @@ TEST_CASE("accuracy and right: of hand-made items") {
   CHECK(a.all == doctest::Approx(40).epsilon(1e-13));
   REQUIRE(a.cluster.size() == 4);
   CHECK((a.cluster[0] == 50 && std::isnan(a.cluster[1]) && a.cluster[2] == 50 && a.cluster[3] == 0));
-  output(4, 0) = std::nanf("");  // neither right nor wrong: whoever counts it knows no share
+  output(4, 0) = std::nanf("");  // neither right nor wrong, so shares are NaN
   const Accuracy lost = accuracy(right(output.view(), target.view()), cluster.view());
   CHECK((std::isnan(lost.all) && lost.cluster[0] == 50 && std::isnan(lost.cluster[3])));
 }

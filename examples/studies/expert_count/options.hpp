@@ -19,12 +19,12 @@ struct Options {
   std::string expert = "both";
   std::vector<Index> experts{4, 8, 16, 32, 64}, patches{4, 8}, picks{1, 2, 4};
   std::vector<double> decays{1, 0.7, 0.5};
-  Setting base{};         // of every run; experts, patches and the like are filled in
-  double eta_router = 0;  // 0: the paper's for each M
+  Setting base{};         // of every run; experts, patches and others are filled in
+  double eta_router = 0;  // 0: the paper's rate for each M
   Index trials = 2000, draws = 100000;
   Index reference_seeds = 10, data_sets = 5;
   bool self_check = false;
-  std::function<bool(const char* option)> given = [](const char*) { return false; };  // on the command line
+  std::function<bool(const char* option)> given = [](const char*) { return false; };  // whether it is on the command line
 
   std::vector<std::string> kinds() const {
     return expert == "both" ? std::vector<std::string>{"mlp", "cnn"} : std::vector<std::string>{expert};
@@ -37,7 +37,7 @@ struct Options {
     s.eta_router = eta_router > 0 ? eta_router : Setting::paper_eta_router(expert_count);
     return s;
   }
-  /// The smaller numbers of experts, where the outlook is not a matter of M.
+  /// The smaller numbers of experts, for the studies of the outlook, which do not depend on M.
   std::vector<Index> few_experts() const {
     std::vector<Index> few;
     for (const Index m : experts)
@@ -106,7 +106,7 @@ inline void add_options(CLI::App& app, Options& o) {
   app.add_flag("--self-check", o.self_check, "check the program's own loss, selection and probabilities, and stop");
 }
 
-/// What --quick makes smaller, unless it was given, and what options say of each other; to be called after parsing.
+/// Applies --quick to options that were not given, and the dependencies between options. Call it after parsing.
 inline void settle(const CLI::App& app, Options& o) {
   o.given = [&app](const char* option) { return app.count(option) > 0; };
   if (!o.references.empty()) {

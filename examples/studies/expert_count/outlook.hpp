@@ -7,10 +7,10 @@
 
 #include "summary.hpp"
 
-/// What the paper leaves for later: more picks than one, and clusters of unequal size.
+/// The paper's outlook: more than one pick, and clusters of unequal size.
 namespace studies::expert_count::outlook {
 
-/// @throws ArgumentError where no number of picks fits
+/// @throws ArgumentError if no number of picks fits
 inline std::vector<Index> picks(const Options& o, Index experts) {
   std::vector<Index> fit;
   for (const Index k : o.picks)

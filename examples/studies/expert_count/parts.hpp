@@ -8,12 +8,12 @@
 
 #include "reference.hpp"
 
-/// Which of a run's random numbers make its result: its data, its start or its noise? The linear mixture with each of
-/// these in turn from another seed, beside the same runs unchanged.
+/// Finds which random numbers of a run determine its result: those of the data, of the initial weights or of the noise.
+/// Each of these is drawn in turn from another seed, for the linear mixture, and compared with the unchanged runs.
 namespace studies::expert_count::parts {
 
 inline constexpr std::array kParts{"data", "start", "noise"};
-inline constexpr std::uint64_t kOther = 1000;  // the other seed is so much larger
+inline constexpr std::uint64_t kOther = 1000;  // added to the seed
 
 inline std::string label(Index setting, const std::string& part) {
   return reference::label(setting, "moe", true) + ".other_" + part;
@@ -36,7 +36,7 @@ inline void add(const Options& o, Jobs& jobs) {
   }
 }
 
-/// The runs of each part, and by how much they are above the unchanged ones, seed by seed.
+/// The runs of each part, and their difference from the unchanged runs with the same seed.
 inline void report(const Options& o, const Jobs& jobs, Summary& summary) {
   for (const Index s : reference::settings(o))
     for (const char* key : {"accuracy", "entropy"}) {

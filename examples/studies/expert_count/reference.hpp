@@ -11,10 +11,11 @@
 #include "reference_run.hpp"
 #include "summary.hpp"
 
-/// The published results of the code of Chen et al. 2022 (arXiv:2208.02813, uclaml/MoE), and what its rules give here.
+/// The published results of the code of Chen et al. 2022 (arXiv:2208.02813, uclaml/MoE), and the results of its rules
+/// here.
 namespace studies::expert_count::reference {
 
-/// From the outputs kept in the repository's notebooks: ten runs of the mixtures on one data set (deviations with n),
+/// From the outputs stored in the repository's notebooks: ten runs of the mixtures on one data set (deviations with n),
 /// one run of the single networks.
 struct Published {
   std::array<double, 2> cubic_accuracy, cubic_entropy, linear_accuracy, linear_entropy;  // mean, deviation
@@ -61,7 +62,7 @@ inline void add(const Options& o, Jobs& jobs) {
     }
 }
 
-/// Whether runs are of the published size; others are not compared.
+/// Whether runs have the published size; others are not compared.
 inline bool of_published_size(const Setting& s) {
   const Setting published;
   return s.train == published.train && s.test == published.test && s.iterations == published.iterations;

@@ -8,13 +8,13 @@
 
 namespace studies::expert_count {
 
-/// One run of what uclaml/MoE does.
+/// One run of the experiments of uclaml/MoE.
 struct ReferenceRun {
   Index setting = 1;    // s1 … s4
   bool linear = false;  // no cube
   Index train = 16000, test = 16000, epochs = 501;
   std::uint64_t seed = 1;
-  std::uint64_t data = 0, start = 0, noise = 0;  // seeds of the items, the weights and the draws; 0: that of the run
+  std::uint64_t data = 0, start = 0, noise = 0;  // seeds of the items, the initial weights and the noise; 0: the seed of the run
 
   Json json(const std::string& model) const {
     Json j{{"model", model}, {"setting", setting}, {"linear", linear}, {"train", train},
@@ -26,11 +26,16 @@ struct ReferenceRun {
   double cost() const { return static_cast<double>(train * epochs * 4); }
 };
 
-/// Eight experts. Unlike in the papers, the weight of a pick is its noisy score, two logits go through two softmaxes,
-/// the norms of an expert's weights and biases are added, experts have biases, inputs are ten times as large, tests
-/// have noise too, and training ends at a loss of 0.314 or of 0.02 above its least.
+/// A mixture of eight experts. Differences from the papers:
+/// - The weight of a pick is its noisy score.
+/// - Two logits go through two softmaxes.
+/// - The norms of an expert's weights and biases are added.
+/// - Experts have biases.
+/// - Inputs are ten times as large.
+/// - Tests have noise, too.
+/// - Training ends at a loss of 0.314, or of 0.02 above its least.
 Json train_reference(const ReferenceRun&, const Report&);
-/// One network of 40 channels per logit without a gate, by Adam.
+/// One network of 40 channels per logit without a gate, trained by Adam.
 Json train_single(const ReferenceRun&, const Report&);
 
 }  // namespace studies::expert_count

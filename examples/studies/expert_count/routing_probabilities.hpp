@@ -9,7 +9,7 @@
 
 namespace studies::expert_count {
 
-/// Nodes and weights on [−1, 1] that integrate polynomials of degree 2n − 1 exactly (Gauss and Legendre).
+/// Nodes and weights on [−1, 1] that integrate polynomials of degree 2n − 1 exactly (Gauss–Legendre).
 inline std::vector<std::pair<double, double>> gauss_legendre(std::size_t n) {
   std::vector<std::pair<double, double>> rule(n);
   for (std::size_t i = 0; i < n; ++i) {
@@ -65,7 +65,7 @@ class RoutingProbabilities {
   std::vector<std::pair<double, double>> rule_;
 };
 
-/// The same without noise.
+/// The probabilities without noise.
 inline std::vector<double> without_noise(const std::vector<double>& h) {
   std::vector<double> p(h.size());
   p[static_cast<std::size_t>(std::max_element(h.begin(), h.end()) - h.begin())] = 1;

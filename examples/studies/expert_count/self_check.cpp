@@ -75,14 +75,14 @@ void check_probabilities() {
     require(std::abs(total - 1) < 1e-12, "routing probabilities of " + std::to_string(experts) + " experts sum to 1");
     const double s = 0.25, m = static_cast<double>(experts);
     std::vector<double> ahead(experts);
-    ahead[0] = s;  // wins where it is beyond 1, or is the largest of all below
+    ahead[0] = s;  // wins if it is above 1, or the largest of all below
     const double expected = s + (1 - std::pow(s, m)) / m;
     require(std::abs(RoutingProbabilities(experts)(ahead)[0] - expected) < 1e-12,
             "one of " + std::to_string(experts) + " ahead by 1/4");
   }
 }
 
-/// Lemma 1's bound with noise, and the same search without noise, which must break it.
+/// Lemma 1's bound with noise. The same search without noise must break it.
 void check_lemma1() {
   for (const std::size_t experts : {2, 4, 8, 16, 32, 64}) {
     const Json found = lemma1::measure(experts, 40, 1, 1, [](double) {});

@@ -11,16 +11,16 @@ namespace studies::expert_count {
 
 inline constexpr Index kClusters = 4, kDim = 50;  // K and d of the paper's experiments
 
-/// One run of the layer of paper 003, and all that its result depends on.
+/// One run of the layer of paper 003, and all values that its result depends on.
 ///
-/// What the paper prints is the default. What it does not print is as in the code of Chen et al. (uclaml/MoE), whose
-/// setup and whose learning rates it repeats: n, T, σ₀ and the factor of ten on the inputs belong together, for with
-/// inputs of size one 501 steps of length 0.001 move an expert by 0.5 at most, and the loss would hardly leave log 2.
-/// For a cubic activation that factor is no other data, but an expert rate of 0.01, a router rate of 10 and ten times
-/// σ₀.
+/// Defaults are the values of the paper. Values that the paper does not print are those of the code of Chen et al.
+/// (uclaml/MoE), whose setup and learning rates the paper repeats. n, T, σ₀ and the factor of ten on the inputs belong
+/// together: with inputs of size one, 501 steps of length 0.001 move an expert by at most 0.5, and the loss would
+/// hardly leave log 2. For a cubic activation, the factor is equivalent to an expert rate of 0.01, a router rate of 10
+/// and ten times σ₀.
 struct Setting {
   std::string expert = "mlp";        // mlp with a router per patch, or cnn with one Θ for all patches (Chen et al.)
-  std::string activation = "cubic";  // of the proofs; the main text names none
+  std::string activation = "cubic";  // of the proofs; the main text does not name one
   Index patches = 4, experts = 8, filters = 8, k = 1;
   Index train = 16000, test = 16000, iterations = 501;  // not in the paper
   double sigma0 = 8.2e-5;                               // not in the paper: 0.001 of U(±1/√50), its deviation
@@ -28,13 +28,13 @@ struct Setting {
   double decay = 1;                                     // cluster k has a share ∝ decayᵏ
   double eta = 1e-3, eta_router = 0.1;
   bool equal_patches = true;  // eq. (2); false is Lemma 3
-  bool test_noise = false;    // eq. (1) routes without; the code of Chen et al. with
+  bool test_noise = false;    // eq. (1) routes without noise; the code of Chen et al. with
   std::uint64_t seed = 1;
 
-  /// The paper's router rates, which it found for each M.
+  /// The paper's router rates, which it found separately for each M.
   static double paper_eta_router(Index experts) { return experts <= 16 ? 0.1 : experts <= 32 ? 0.25 : 0.4; }
 
-  /// An iteration; none is later than the last, which a number beyond all of them stands for.
+  /// Rounds down to an iteration. Limited to 1e15, which is after every last iteration.
   static Index whole(double t) { return static_cast<Index>(std::floor(std::min(t, 1e15))); }
   /// The end of the exploration stage, T₁ = ⌊σ₀^½/η⌋.
   Index t1() const { return whole(std::sqrt(sigma0) / eta); }
@@ -61,13 +61,13 @@ struct Setting {
             {"test_noise", test_noise},
             {"seed", seed}};
   }
-  /// Beside other runs: a step's time is that of items, patches and, for the gate and its noise, experts.
+  /// Cost relative to other runs: items and patches and, for the gate and its noise, experts.
   double cost() const {
     return static_cast<double>(train * iterations * patches) * (1 + 0.02 * static_cast<double>(experts));
   }
 };
 
-/// Train one layer; defined per expert and activation in files of their own.
+/// Trains one layer. Each combination of expert and activation is defined in a separate file.
 Json train_mlp_cubic(const Setting&, const Report&);
 Json train_mlp_other(const Setting&, const Report&);
 Json train_cnn_cubic(const Setting&, const Report&);

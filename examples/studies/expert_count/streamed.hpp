@@ -8,15 +8,15 @@
 
 #include "chains.hpp"
 
-/// Policies of the library at the speed that these studies' shapes allow, on the CPU: wrapped around a policy, they
-/// give the same bits and read every item once. Without the wrapper a study runs too.
+/// Wrappers of policies that are faster for the shapes of these studies, on the CPU. They give the same bits as the
+/// policies and read each item once. The studies also run without them.
 namespace studies::expert_count {
 
-/// PatchMlp or PatchCnn without bias, of one output and eight filters.
+/// PatchMlp or PatchCnn without bias, with one output and eight filters.
 template <template <class> class ExpertT, class Act>
 struct Streamed : ExpertT<Act> {
   using Expert = ExpertT<Act>;
-  static constexpr bool apart = requires(const Expert& e) { e.equal_patches; };  // patches with weights of their own
+  static constexpr bool apart = requires(const Expert& e) { e.equal_patches; };  // each patch has separate weights
   static constexpr Index kFilters = 8;
 
   template <class T, class B>
@@ -62,12 +62,12 @@ struct Streamed : ExpertT<Act> {
   }
 
  private:
-  /// The slots of an expert.
+  /// The slots of one expert.
   template <class B>
   struct Range {
     const Groups<B>& groups;
     Index expert, first, count;
-    /// Where patch l of slot s stands, see Positions.
+    /// The row of patch l of slot s, see Positions.
     Index position(Index s, Index l, Index patches) const {
       return apart ? first * patches + l * count + s - first : s * patches + l;
     }
@@ -83,7 +83,7 @@ struct Streamed : ExpertT<Act> {
     return x.data() + (groups.row(s) * this->patches + l) * this->model_dim;
   }
 
-  /// Slots s to s + R − 1.
+  /// Computes slots s to s + R − 1.
   template <int R, class T, class B>
   void forward_some(const T* weight, const Range<B>& own, Index s, View<const T, 2, B> x, View<T, 2, B> z,
                     View<T, 2, B> pre) const {
@@ -117,7 +117,8 @@ struct Streamed : ExpertT<Act> {
 template <template <class> class ExpertT, class Act>
 Streamed(ExpertT<Act>) -> Streamed<ExpertT, Act>;
 
-/// Sums over the patches of items, taken once for each array of items: it must not change or move while this lives.
+/// Sums over the patches of items, computed once for each array. Arrays must not change or move while this object
+/// lives.
 template <class T>
 class PatchSums {
  public:
@@ -134,7 +135,7 @@ class PatchSums {
   std::list<std::pair<View<const T, 2, Cpu>, Tensor<T, 2, Cpu>>> known_;
 };
 
-/// PatchScores, or LinearScores without bias whose sums over patches stand in `sums`.
+/// PatchScores, or LinearScores without bias, with the sums over patches stored in `sums`.
 template <class ScoresT>
 struct StreamedScores : ScoresT {
   PatchSums<float>* sums = nullptr;
@@ -177,7 +178,8 @@ struct StreamedScores : ScoresT {
   }
 };
 
-/// NoisyTop1 that draws for those experts alone that can win: whose score and the largest noise reach the best score.
+/// NoisyTop1 that draws noise only for experts that can win: those whose score plus the largest noise reaches the best
+/// score.
 struct FewDraws : NoisyTop1<> {
   template <class T, class B>
   struct Pick : functor::PickNoisyTop1<UniformNoise, T, B> {
@@ -192,7 +194,7 @@ struct FewDraws : NoisyTop1<> {
       constexpr Index run = cpu::PhiloxRun::size;
       const Index experts = this->rank.extent(1);
       if (!this->noise.noisy || this->noisy_weight) return Base::choose(lanes, n, row);
-      const T least = functor::top<T>(lanes, experts, row);  // of the winner: no noise is below 0
+      const T least = functor::top<T>(lanes, experts, row);  // lower bound of the winning value: noise is never below 0
       const auto rivals = [&](Index first, Index count) {
         return sum_columns<T>(lanes, count, [&](auto at, Index e) {
           using functor::math::where_positive;

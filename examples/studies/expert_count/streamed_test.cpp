@@ -11,7 +11,8 @@ using namespace studies::expert_count;
 
 namespace {
 
-/// The bits of losses, outputs, choices and gradients after some steps, with noise and without, of both mixtures.
+/// Compares the bits of losses, outputs, choices and gradients of both mixtures after some steps, with and without
+/// noise.
 template <class GateA, class GateB, class ExpertA, class ExpertB>
 void same_bits(const GateA& gate, const GateB& streamed_gate, const ExpertA& expert, const ExpertB& streamed_expert,
                Index items) {
@@ -39,7 +40,7 @@ void same_bits(const GateA& gate, const GateB& streamed_gate, const ExpertA& exp
   auto router_b = of_router.begin(ctx, b.params.gate);
   auto experts_a = of_experts.begin(ctx, a.params.expert);
   auto experts_b = of_experts.begin(ctx, b.params.expert);
-  for (Index t = 0; t < 6; ++t) {  // scores move apart: all rivals, some, none
+  for (Index t = 0; t < 6; ++t) {  // scores move apart: all experts are rivals, some, none
     typename decltype(a)::Extra noise;
     typename decltype(b)::Extra streamed_noise;
     if (t != 4) noise.selection.random = streamed_noise.selection.random = Random{Seed{4}, std::uint64_t(t)};

@@ -11,21 +11,21 @@
 
 #include "summary.hpp"
 
-/// Theorem 1 and lemmas 2 and 3: what every expert errs on every cluster.
+/// Theorem 1 and lemmas 2 and 3: the error of each expert on each cluster.
 namespace studies::expert_count::theorem {
 
 using Errors = std::vector<std::vector<double>>;  // [M][K]
 
-/// Of the clusters that have items: the others' errors are NaN.
+/// The cluster with the lowest error. Ignores clusters without items, whose errors are NaN.
 inline std::size_t lowest(const std::vector<double>& of_clusters) {
   const auto less = [](double a, double b) { return a < b || (std::isnan(b) && !std::isnan(a)); };
   return static_cast<std::size_t>(std::min_element(of_clusters.begin(), of_clusters.end(), less) - of_clusters.begin());
 }
 
-/// What the errors of one stage say.
+/// Statistics of the errors at the end of one stage.
 struct Stage {
   double own = 0, other = 0, best = 0;  // mean error on the expert's own cluster, on the others, on its best one
-  double covered = 0;                   // clusters that are some expert's best
+  double covered = 0;                   // clusters that are the best of some expert
 };
 /// @param own  the cluster of each expert
 inline Stage stage(const Errors& errors, const std::vector<std::size_t>& own) {
@@ -43,7 +43,7 @@ inline Stage stage(const Errors& errors, const std::vector<std::size_t>& own) {
   s.covered = static_cast<double>(std::count(seen.begin(), seen.end(), true));
   return s;
 }
-/// The share of the test items, without noise, that go to an expert of their own cluster.
+/// The share of the test items that go, without noise, to an expert of their cluster.
 inline double routed(const Json& run, const std::vector<std::size_t>& own) {
   const auto shares = matrix(run.at("routing"));  // [K][M]
   double sum = 0, clusters = 0;
@@ -55,7 +55,7 @@ inline double routed(const Json& run, const std::vector<std::size_t>& own) {
   return sum / clusters;
 }
 
-/// Numbers of the stages of a label's runs, under <name>.t1.… and <name>.end.…
+/// Adds numbers of the stages of a label's runs, under <name>.t1.… and <name>.end.…
 inline void report_stages(const Jobs& jobs, const std::string& label, const std::string& name, Summary& summary) {
   for (const std::string at : {"t1", "end"}) {
     std::vector<double> own, other, best, covered;
@@ -81,12 +81,13 @@ inline void report_stages(const Jobs& jobs, const std::string& label, const std:
 inline double least_experts() { return kClusters * std::log(kClusters) * std::log(std::log(kDim)); }
 inline double most_experts(double sigma0) { return std::pow(sigma0, -0.075); }
 
-/// A layer and where its runs and numbers stand.
+/// A layer, and the label of its runs and results.
 struct Case {
   std::string label;
   Setting setting;
 };
-/// The default layers, and Theorem 1's own: the least σ₀ it admits, inputs of size one, T = 1/η, so that T₁ < T.
+/// The default layers, and a layer with the values of Theorem 1: the least σ₀ it admits, inputs of size one, T = 1/η,
+/// so that T₁ < T.
 inline std::vector<Case> cases(const Options& o, Index experts) {
   std::vector<Case> all;
   for (const auto& kind : o.kinds()) {
@@ -110,7 +111,7 @@ inline void add(const Options& o, Jobs& jobs) {
     for (const Case& c : cases(o, m)) jobs.add(c.label, c.setting);
 }
 
-/// The errors of one run as a picture, experts side by side by their best cluster at the end.
+/// The errors of one run as a picture. Experts are sorted by their best cluster at the end.
 inline HeatMap picture(const std::string& title, const Errors& errors, const Errors& order_of) {
   std::vector<std::size_t> order(errors.size());
   std::iota(order.begin(), order.end(), std::size_t(0));
@@ -132,7 +133,8 @@ inline HeatMap picture(const std::string& title, const Errors& errors, const Err
   return map;
 }
 
-/// How the stages lie, how experts keep to their sets, and who is routed where.
+/// Adds the sizes of the sets, how many experts keep their cluster, and the share of items routed to an expert of their
+/// set.
 inline void report_sets(const Jobs& jobs, const Case& c, const std::string& name, Summary& summary) {
   std::vector<double> to_own, to_best, kept, non_empty;
   for (const Json& run : jobs.of(c.label)) {
@@ -153,9 +155,9 @@ inline void report_sets(const Jobs& jobs, const Case& c, const std::string& name
     non_empty.push_back(static_cast<double>(std::count(seen.begin(), seen.end(), true)));
   }
   summary.add(name + ".non_empty_sets", non_empty);  // |{k : M_k is not empty}|, M_k of definition 2
-  summary.add(name + ".kept", kept);                 // experts that point at that cluster at the end too
+  summary.add(name + ".kept", kept);                 // experts with the same cluster at the end
   summary.add(name + ".routed_to_own", to_own);      // items that go to an expert of their cluster's M_k
-  summary.add(name + ".routed_to_best", to_best);    // the same where an expert belongs to its best cluster at the end
+  summary.add(name + ".routed_to_best", to_best);    // the same, with each expert in the set of its best cluster at the end
 }
 
 inline void report(const Options& o, const Jobs& jobs, Summary& summary) {

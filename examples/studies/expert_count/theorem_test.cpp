@@ -29,7 +29,7 @@ struct Folder {
   ~Folder() { std::filesystem::remove_all(path); }
 };
 
-/// Jobs whose runs are hand-made, two seeds of one label.
+/// Jobs with hand-made runs, two seeds of one label.
 struct Case {
   Folder folder;
   Options options;
@@ -45,7 +45,7 @@ struct Case {
     });
     jobs.compute();
   }
-  /// The second seed's experts keep their clusters, and share one.
+  /// In the second seed, all experts have the same cluster and keep it.
   static Json run(std::uint64_t seed) {
     const std::vector<int> start = seed == 1 ? std::vector{0, 1, 2} : std::vector{1, 1, 1},
                            end = seed == 1 ? std::vector{0, 3, 2} : std::vector{1, 1, 1};
@@ -109,11 +109,11 @@ TEST_CASE("lemma 1: within M^2 with noise, beyond it without, for the same pairs
     const lemma1::Found with = lemma1::search(exact, experts, 24, 1, [] {}),
                         without = lemma1::search(without_noise, experts, 24, 1, [] {});
     CHECK(with.adversarial <= lemma1::bound(experts));
-    CHECK(with.adversarial <= 2 + 1e-5);              // what the derivative of p_m allows, and rounding
-    if (experts == 2) CHECK(with.adversarial > 1.9);  // 2 where equal scores move apart
+    CHECK(with.adversarial <= 2 + 1e-5);              // bound by the derivative of p_m, plus rounding
+    if (experts == 2) CHECK(with.adversarial > 1.9);  // 2 if equal scores move apart
     CHECK(without.adversarial > lemma1::bound(experts));
     REQUIRE(without.by_size.size() == lemma1::kSizes.size());
-    for (std::size_t i = 0; i < lemma1::kSizes.size(); ++i)  // the best expert changes, and p by 1
+    for (std::size_t i = 0; i < lemma1::kSizes.size(); ++i)  // the best expert changes, and p changes by 1
       CHECK(without.by_size[i] * lemma1::kSizes[i] == doctest::Approx(1).epsilon(1e-6));
   }
 }

@@ -12,8 +12,8 @@
 
 namespace studies::expert_count {
 
-/// Algorithm 1 of the paper: experts by normalised gradients, the router by plain ones, both of L(y π f) at the same
-/// parameters, new noise in every iteration; and what is measured on the way.
+/// Algorithm 1 of the paper. Experts learn by normalised gradients, the router by plain ones, both of L(y π f) at the
+/// same parameters, with new noise in each iteration. Also measures the progress.
 template <class GateT, class ExpertT>
 Json train_layer(const Setting& s, const GateT& gate, const ExpertT& expert, const Report& report) {
   Cpu::Context ctx(1);
@@ -78,7 +78,7 @@ Json train_layer(const Setting& s, const GateT& gate, const ExpertT& expert, con
       report(static_cast<double>(t) / static_cast<double>(s.iterations));
     }
     trainer.gradients(training.x, training.target, noise(4, t));
-    if (t + 1 == s.iterations) {  // the last routing with noise: where Chen et al. take their entropy
+    if (t + 1 == s.iterations) {  // the last routing with noise, as Chen et al. measure their entropy
       result["train_accuracy"] = accuracy(right(trainer.output(), training.target), training.cluster).all;
       result["train_entropy"] =
           metric::dispatch_entropy<float, Cpu>(ctx, trainer.saved.plan, training.cluster, kClusters);
@@ -112,7 +112,7 @@ inline LinearScores shared_scores(const Setting& s) {
   return {.model_dim = kDim, .experts = s.experts, .length = s.patches, .bias = false, .initial = Initial::zero()};
 }
 
-/// The gate of these scores, top-1 as in the paper or top-k.
+/// The gate with these scores, top-1 as in the paper or top-k.
 template <class ScoresT, class ExpertT>
 Json train_gated(const Setting& s, const ScoresT& scores, const ExpertT& expert, const Report& report) {
   PatchSums<float> sums;

@@ -6,11 +6,11 @@ namespace studies::expert_count {
 
 using namespace gatefold;
 
-/// Cross-entropy of probabilities taken for logits, as the code of Chen et al. has it:
+/// Cross-entropy that uses probabilities as logits, as in the code of Chen et al.:
 ///
 ///     loss = (1/N) Σ_n (log Σ_c exp q[n,c] − q[n, label[n]]),   q = softmax(y)
 ///
-/// which for two classes never falls below log(1 + 1/e) = 0.3133.
+/// For two classes, its minimum is log(1 + 1/e) = 0.3133.
 struct TwiceSoftmax {
   template <class T, class B>
   using Target = View<const Index, 1, B>;
@@ -42,7 +42,7 @@ struct TwiceSoftmax {
   }
 };
 
-/// Adam whose weight decay is part of the gradient, as torch.optim.Adam.
+/// Adam with weight decay as part of the gradient, as torch.optim.Adam.
 struct AdamL2 {
   using IsOptimizer = void;
   double lr = 1e-3, l2 = 0;

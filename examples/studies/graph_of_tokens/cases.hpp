@@ -16,7 +16,7 @@ using lm::Case;
 using lm::Group;
 using lm::Printed;
 
-/// All that the paper compares, the most important first, and under which headings.
+/// All comparisons of the paper, the most important first, with their headings.
 class Cases {
  public:
   std::vector<Case> all{};

@@ -1,12 +1,12 @@
-// Paper 002, Graph of Tokens: word perplexity of language models whose routers share their probabilities among similar
-// words, or follow attention, clean and after the word-swap attack, beside routers that do not; how steady and how sure
-// they are.
+// Paper 002, Graph of Tokens: word perplexity of language models, clean and after the word-swap attack. Compares
+// routers that share probabilities among similar words, or follow attention, with routers that do not. Also measures
+// how stable and how decided the routers are.
 //
 //   graph_of_tokens [--quick] [--seeds 3] [--steps 1600] [--only smoe,smoe_similarity] …
-//   graph_of_tokens --tables     of what is done so far
-//   graph_of_tokens --costs      time and memory of each over its base
+//   graph_of_tokens --tables     of the runs that are done so far
+//   graph_of_tokens --costs      time and memory of each relative to its base
 //
-// Exit code 0: done; 2: an option or file does not fit (one line on stderr says which); 1: anything else.
+// Exit code 0: done; 2: an option or file does not fit (one line on stderr says which); 1: any other error.
 
 #include "../language/study.hpp"
 #include "cases.hpp"

@@ -7,7 +7,7 @@ namespace studies::graph_of_tokens {
 
 using namespace gatefold;
 
-/// A model that may be asked what it knows without the words that follow.
+/// A model that can also predict each word without reading the words after it.
 template <class B, class ModelT>
 class Network final : public lm::Network<B, ModelT> {
  public:
@@ -40,7 +40,7 @@ class Network final : public lm::Network<B, ModelT> {
   }
 };
 
-/// The base's gate with this mixing, around experts as wide as the model.
+/// The base's gate with this mixing. Experts are as wide as the model.
 template <class GateT>
 auto mixture(const Setting& s, const typename GateT::Mixing& mixing) {
   GateT gate{.mixing = mixing, .selection = {.k = s.k}};
@@ -54,7 +54,7 @@ inline TokenSimilarity similarity(const Mixing& m) {
 }
 inline AttentionPosterior attention(const Mixing& m) { return {.sigma = m.sigma, .only_confident = m.only_confident}; }
 
-/// All models attend as the attention-aware one must: to the whole sequence, with a trace.
+/// All models attend to the whole sequence, with a trace, because the attention-aware one needs that.
 template <class B, class MixingT>
 std::unique_ptr<Model> make(Base base, const MixingT& mixing, const Setting& s, Index vocabulary, Seed seed) {
   const LanguageSizes sizes = lm::sizes(s, vocabulary);

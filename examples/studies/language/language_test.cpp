@@ -22,7 +22,7 @@ namespace {
 
 using Either = OneOf<update::SharpnessAware, update::LearnedHeavyBall>;
 
-/// What two layers give, and all that their backward adds.
+/// The output of two layers, and all gradients of their backward.
 template <class RuleT>
 std::vector<double> passes(const RuleT& rule) {
   Cpu::Context ctx(1);
@@ -73,7 +73,7 @@ TEST_CASE("an eigenvalue settles where lemma 1 says") {
 
 namespace {
 
-/// Foresees the word after w to be w with probability 1/2, and nothing else more than another.
+/// Predicts w with probability 1/2 after the word w. All other words are equally likely.
 class Echo final : public Model {
  public:
   void step(const Ids&, const Ids&) override {}

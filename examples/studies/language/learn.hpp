@@ -18,7 +18,7 @@
 
 namespace studies::lm {
 
-/// A part of a text, block by block.
+/// A part of a text, read in blocks.
 class Blocks {
  public:
   Blocks(std::span<const TokenId> ids, const Setting& s, Seed seed = {})
@@ -33,7 +33,7 @@ class Blocks {
   Ids x, next;
 };
 
-/// exp of the mean over words of −log p; a sequence begins without a past.
+/// exp of the mean over words of −log p. Each sequence begins without context.
 inline double perplexity(const std::vector<double>& surprises) { return std::exp(mean(surprises)); }
 inline double perplexity(Model& model, std::span<const TokenId> ids, const Setting& s, Index most = Index(1) << 40) {
   Blocks blocks(ids, s);
@@ -46,8 +46,9 @@ inline double perplexity(Model& model, std::span<const TokenId> ids, const Setti
   return perplexity(all);
 }
 
-/// Perplexities of a text and of the same text under attack, whose swapped words are to be foreseen too, as the papers
-/// have it; and by what factor the attack raises that of the words that it left alone: what it does to the past.
+/// Perplexities of a text and of the same text under attack. As in the papers, swapped words must be predicted, too.
+/// `harm` is the factor by which the attack raises the perplexity of unchanged words, which measures the effect of a
+/// swapped context.
 struct Perplexities {
   double clean = 0, attacked = 0, harm = 0;
 };
@@ -71,7 +72,7 @@ inline Perplexities perplexities(Model& model, std::span<const TokenId> clean, s
   return {perplexity(of_clean), perplexity(of_attacked), perplexity(alone_after) / perplexity(alone_before)};
 }
 
-/// What its mixtures do with the first blocks of the validation text, joined.
+/// The routing on the first blocks of the validation text, joined.
 inline std::vector<Routing> routing(Model& model, const Text& text, const Setting& s) {
   Blocks blocks(text.valid, s);
   const Index count = std::min<Index>(blocks.count(), 8);
@@ -117,7 +118,7 @@ inline double variation(const std::vector<Index>& load) {
   return gatefold::metric::Load{load}.coefficient_of_variation();
 }
 
-/// Eigenvalues of −∂u/∂x at all words, of ∂u/∂x at each.
+/// Eigenvalues of −∂u/∂x at all words, from ∂u/∂x at each word.
 inline std::vector<std::complex<double>> spectrum(const std::vector<Matrix>& jacobians, Index dim) {
   std::vector<std::complex<double>> all;
   for (const Matrix& j : jacobians)
@@ -127,8 +128,8 @@ inline std::vector<std::complex<double>> spectrum(const std::vector<Matrix>& jac
   return all;
 }
 
-/// Shares of the eigenvalues with which heavy ball with this μ and γ = 1 settles (paper 001, Lemma 1), and the mean of
-/// the largest |λ| at a word.
+/// The share of eigenvalues for which heavy ball with this μ and γ = 1 is stable (paper 001, Lemma 1), and the mean of
+/// the largest |λ|.
 inline Json settles(const std::vector<std::complex<double>>& sigma, double mu) {
   Index stable = 0;
   double radius = 0;
@@ -141,10 +142,10 @@ inline Json settles(const std::vector<std::complex<double>>& sigma, double mu) {
   return {{"stable", static_cast<double>(stable) / n}, {"radius", radius / n}};
 }
 
-/// Train a case and ask it everything.
+/// Trains a case and takes all measurements.
 ///
-/// The routing is looked at on the same words after 59 sixtieths of the steps and at the end: the papers compare epochs
-/// 59 and 60.
+/// The routing on the same words is compared between 59 sixtieths of the steps and the end, because the papers compare
+/// epochs 59 and 60.
 inline Json learn(const Case& c, const Text& text, Seed seed, const Report& report) {
   const Setting& s = c.setting;
   const auto model = c.make(s, seed);

@@ -50,7 +50,7 @@ class Network : public Model {
     std::vector<Routing> all;
     for (training::Routing& one : training::routing(ctx, saved, setting.k))
       all.push_back({one.entropy, std::move(one.load), std::move(one.picks)});
-    // A rule that evaluates twice shows each of its mixtures twice.
+    // With a rule that evaluates twice, each mixture occurs twice.
     const std::size_t depth = static_cast<std::size_t>(setting.depth), each = all.size() / depth;
     for (std::size_t l = 1; l < depth && each > 1; ++l) all[l] = std::move(all[l * each]);
     all.resize(depth);
@@ -64,23 +64,23 @@ class Network : public Model {
   using Layer = AsLayer<ModelT, float, B>;
   using Extra = typename Trained::Extra;
 
-  /// Where the backend reads them, until `to` gets others.
+  /// Copies ids to the backend. The view is valid until `to` is overwritten.
   View<const Index, 1, B> here(const Ids& from, Tensor<Index, 1, B>& to) {
     return training::from_host(ctx, from.data(), to, std::ssize(from));
   }
-  /// What the output layer reads, y.
+  /// Computes y, the input of the output layer.
   void infer(const Ids& x, const Extra& of) {
     y.resize(std::ssize(x), setting.dim);
     trainer.infer(here(x, ids), y, of);
   }
-  /// −log p of each word, from what the output layer reads.
+  /// −log p of each word, from the input of the output layer.
   std::vector<double> surprises_after(View<const float, 2, B> read, const Ids& next) {
     each.resize(read.extent(0));
     trainer.loss.each(ctx, trainer.params.loss, trainer.model(), read, here(next, labels), each);
     const std::vector<float> values = training::to_host(ctx, each);
     return {values.begin(), values.end()};
   }
-  /// A pass over sequences that keeps what there is to see.
+  /// Runs a forward pass and keeps its state for the measurements.
   void forward(const Ids& x) {
     y.resize(std::ssize(x), setting.dim);
     trainer.layer().begin(ctx, trainer.model(), y.extent(0), carry);

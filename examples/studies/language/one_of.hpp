@@ -11,8 +11,8 @@ namespace studies::lm {
 
 using namespace gatefold;
 
-/// One of several update rules, chosen when the program runs: networks of all of them compile once. It costs nothing
-/// but the choice: the other rules have no parameters, carry nothing and keep nothing.
+/// One of several update rules, chosen at run time, so that networks of all rules compile once. It costs only the
+/// choice: the other rules have no parameters, no carry and no saved state.
 template <class... RuleT>
 struct OneOf {
   std::variant<RuleT...> rule{};
@@ -85,7 +85,7 @@ struct OneOf {
   }
 
  private:
-  /// f.template operator()<I>(rule I) for the rule that is chosen.
+  /// Calls f.template operator()<I>(rule I) for the chosen rule.
   template <class F>
   void choose(const F& f) const {
     const auto each = [&]<std::size_t... I>(std::index_sequence<I...>) {

@@ -12,15 +12,15 @@
 
 namespace studies::lm {
 
-/// The size of all models of a study, how they are trained and where. The papers' medium model is as deep and has as
-/// many experts; what is smaller is what costs: width, words, steps.
+/// The size of all models of a study, how they are trained and where. Depth and number of experts are those of the
+/// papers' medium model; width, words and steps are smaller, because they cost time.
 struct Setting {
   Index depth = 6, dim = 64, heads = 4, experts = 16, k = 2, hidden = 64, length = 64;
   Index batch = 16, steps = 1600, warmup = 100, threshold = 10;
   double lr = 3e-3, clip = 1;
   std::string backend = "cpu";
 
-  /// f(option, value, what it is), for all of them but the backend.
+  /// Calls f(option, value, description) for all of them except the backend.
   template <class S, class F>
   static void each(S& s, F&& f) {
     f("--depth", s.depth, "layers of attention and a mixture of experts");
@@ -66,7 +66,7 @@ inline void add_setting(CLI::App& app, Setting& setting) {
   add_backend(app, setting.backend);
 }
 
-/// The model of --quick, whose numbers say nothing.
+/// The model of --quick. Its numbers have no meaning.
 inline void make_quick(const CLI::App& app, Setting& s) {
   unless_given(app, "--depth", s.depth, 2);
   unless_given(app, "--dim", s.dim, 16);

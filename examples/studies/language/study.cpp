@@ -30,7 +30,7 @@ struct Options {
   bool tables = false, costs = false;
 };
 
-/// From the program, build/<preset>/examples/studies/<program>.
+/// The path from the program, build/<preset>/examples/studies/<program>.
 std::filesystem::path default_data() {
   std::error_code error;
   return std::filesystem::canonical("/proc/self/exe", error).parent_path() / "../../../text/bible_words";
@@ -48,8 +48,8 @@ void add_options(CLI::App& app, Options& o) {
   app.add_flag("--costs", o.costs, "time and memory of each case, in turn, and nothing else");
 }
 
-/// The runs of all cases, one per seed, case by case in the order of the list: the most important come first, so that a
-/// table of the first hour is one of whole rows.
+/// The runs of all cases, one per seed, in the order of the list. The most important come first, so that a table after
+/// the first hour has complete rows.
 std::vector<Run> runs_of(const std::vector<Case>& cases, const Common& common, const Text& text) {
   std::vector<Run> runs;
   for (const Case& c : cases)
@@ -60,7 +60,7 @@ std::vector<Run> runs_of(const std::vector<Case>& cases, const Common& common, c
   return runs;
 }
 
-/// @param found  results in the order of runs_of; nothing where a run is not done
+/// @param found  results in the order of runs_of; empty if a run is not done
 Done whole_cases(const std::vector<Case>& cases, Index seeds, const std::vector<std::optional<Json>>& found) {
   Done done;
   for (std::size_t i = 0; i < cases.size(); ++i) {
@@ -73,7 +73,7 @@ Done whole_cases(const std::vector<Case>& cases, Index seeds, const std::vector<
   return done;
 }
 
-/// Everything that a study of language models does.
+/// Runs a study of language models.
 void run_study(const char* program, Options& o, Comparison (*make)(const Setting&, Index)) {
   const auto start = std::chrono::steady_clock::now();
   o.setting.validate();

@@ -7,7 +7,7 @@
 
 namespace studies::lm {
 
-/// A number that every layer has in the end: where it stands in a layer's results, and how it is shown.
+/// A number that every layer has at the end: its place in the results of a layer, and its format.
 struct LayerNumber {
   std::string title, pointer;  // "/norm"
   double scale = 1;
@@ -15,8 +15,8 @@ struct LayerNumber {
   bool drawn = false;
 };
 
-/// What a study compares: cases, the most important first; the headings they stand under; those whose layers are
-/// looked into, and the numbers of these.
+/// The content of a study: cases, the most important first; their headings; the cases whose layers are examined, and
+/// the numbers of these layers.
 struct Comparison {
   std::vector<Case> cases;
   std::vector<Group> groups;
@@ -25,7 +25,7 @@ struct Comparison {
 };
 
 /// The body of main.
-/// @param make  (setting, words of the vocabulary) → what is compared
+/// @param make  (setting, words of the vocabulary) → the comparison
 int study_of_language(const char* program, const char* what, int argc, char** argv,
                       Comparison (*make)(const Setting&, Index));
 

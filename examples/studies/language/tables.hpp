@@ -24,7 +24,7 @@ using Done = std::map<std::string, std::vector<Json>>;
 inline std::vector<double> values(const std::vector<Json>& runs, const char* key) {
   return numbers(runs, [&](const Json& run) { return number(run[key]); });
 }
-/// A number as it stands in a table.
+/// Formats a number for a table.
 inline std::string shown(double value, int decimals, bool sign = false) {
   char digits[64];
   std::snprintf(digits, sizeof digits, "%.*f", decimals, std::abs(value));
@@ -37,8 +37,8 @@ inline std::string shown(const std::vector<double>& of_seeds, int decimals, bool
   return shown(mean(of_seeds), decimals, sign) + (std ? " ± " + shown(*std, decimals) : "");
 }
 
-/// A table of the page: test perplexities, their differences from the baseline by seed, and by how much they change,
-/// the paper's change beside it. Cases that are not done are missing.
+/// A table of the page: test perplexities, their differences from the baseline with the same seed, their relative
+/// change, and the paper's change. Leaves out cases that are not done.
 inline std::string perplexity_table(const Group& group, const std::vector<Case>& cases, const Done& done) {
   if (std::none_of(group.cases.begin(), group.cases.end(),
                    [&](const std::string& name) { return done.contains(name); }))
@@ -80,7 +80,7 @@ inline std::string perplexity_table(const Group& group, const std::vector<Case>&
   return text + '\n';
 }
 
-/// The layers' number of a run; none where it has none.
+/// The layers' number of a run, if it has one.
 inline std::optional<std::vector<double>> of_layers(const Json& run, const std::string& pointer) {
   std::vector<double> all;
   for (const Json& layer : run["layers"]) {
@@ -91,7 +91,7 @@ inline std::optional<std::vector<double>> of_layers(const Json& run, const std::
   return all;
 }
 
-/// f(case, its runs) for the cases that are looked into and done.
+/// Calls f(case, its runs) for the examined cases that are done.
 template <class F>
 void for_each_seen(const Comparison& comparison, const Done& done, const F& f) {
   for (const Case& c : comparison.cases)
@@ -100,7 +100,7 @@ void for_each_seen(const Comparison& comparison, const Done& done, const F& f) {
       f(c, done.at(c.name));
 }
 
-/// A number of every layer, one row for each case.
+/// A table of one number of every layer, one row for each case.
 inline std::string layer_table(const LayerNumber& what, const Comparison& comparison, const Done& done) {
   std::string rows;
   std::size_t depth = 0;
@@ -127,7 +127,7 @@ inline std::string layer_table(const LayerNumber& what, const Comparison& compar
   return head + " |\n" + line + "|\n" + rows + '\n';
 }
 
-/// What a word's perplexity is where the words after it are there, and where they are cut off.
+/// Word perplexity with the following words present, and with them cut off.
 inline std::string prefix_table(const Comparison& comparison, const Done& done) {
   std::string rows;
   for_each_seen(comparison, done, [&](const Case& c, const std::vector<Json>& runs) {
@@ -151,7 +151,7 @@ inline std::string all_tables(const Comparison& comparison, const Done& done, In
   return tables;
 }
 
-/// Validation perplexity during training, and what layers do in the end.
+/// Draws the validation perplexity during training, and the numbers of the layers at the end.
 inline void draw_all(const std::filesystem::path& svg, const Comparison& comparison, const Done& done) {
   std::vector<Panel> panels;
   const auto panel = [&](Lines lines, const auto& points) {

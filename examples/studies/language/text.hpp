@@ -16,13 +16,13 @@ namespace studies::lm {
 using gatefold::Seed;
 using gatefold::data::TokenId;
 
-/// A text of words in three parts, the last two also after the word-swap attack of papers 001 and 002. The attack is
-/// one for all runs, so that differences between models are none between texts.
+/// A text of words in three parts. The last two also exist after the word-swap attack of papers 001 and 002. All runs
+/// use the same attacked text, so that models differ only in themselves.
 struct Text {
   gatefold::data::Vocabulary vocabulary{};
   std::vector<TokenId> train{}, valid{}, test{}, valid_attacked{}, test_attacked{};
 
-  /// What a run's result depends on.
+  /// The values that the result of a run depends on.
   Json json() const {
     std::uint64_t h = 14695981039346656037u;  // FNV-1a, a token at a time
     for (const auto* part : {&train, &valid, &test, &valid_attacked, &test_attacked}) {
@@ -34,8 +34,8 @@ struct Text {
 };
 
 /// @param folder     with train.txt, valid.txt and test.txt
-/// @param threshold  words seen less often are unknown; those of all three parts count, as in the papers
-/// @throws FileError where the folder has no texts, and as the readers of gatefold/data
+/// @param threshold  rarer words are unknown; counted in all three parts, as in the papers
+/// @throws FileError if the folder has no texts, and as the readers of gatefold/data
 inline Text read_text(const std::filesystem::path& folder, Index threshold) {
   using namespace gatefold::data;
   const std::vector<std::filesystem::path> parts{folder / "train.txt", folder / "valid.txt", folder / "test.txt"};

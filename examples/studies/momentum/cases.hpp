@@ -16,7 +16,7 @@ using lm::Case;
 using lm::Group;
 using lm::Printed;
 
-/// All that the paper compares, the most important first, and under which headings.
+/// All comparisons of the paper, the most important first, with their headings.
 class Cases {
  public:
   std::vector<Case> all{};
@@ -55,7 +55,7 @@ class Cases {
     add(make_glam, "glam_adam", "Adam first", {AdamFirst{{}, heavy}}, {{34.32, 42.81}});
 
     begin("The skeleton of the paper's code", "reference");
-    const HeavyBall subtracted{.mu = 0.7, .gamma = -1};  // the code subtracts what a rule makes of u
+    const HeavyBall subtracted{.mu = 0.7, .gamma = -1};  // the code subtracts the rule's output
     Adam adam = Adam::reference();
     adam.gamma = -1;
     add(make_reference, "reference", "SMoE", {Plain{}}, {{35.55, 44.19}});

@@ -1,11 +1,11 @@
-// Paper 001, MomentumSMoE: word perplexity of language models whose mixtures of experts enter the residual stream by
-// momentum, clean and after the word-swap attack, beside the plain sum; what their layers do.
+// Paper 001, MomentumSMoE: word perplexity of language models, clean and after the word-swap attack. Compares mixtures
+// that enter the residual stream by momentum with the plain sum, and measures the layers.
 //
 //   momentum [--quick] [--seeds 3] [--steps 1600] [--only smoe,heavy_ball] …
-//   momentum --tables     of what is done so far
-//   momentum --costs      time and memory of each rule over the plain sum
+//   momentum --tables     of the runs that are done so far
+//   momentum --costs      time and memory of each rule relative to the plain sum
 //
-// Exit code 0: done; 2: an option or file does not fit (one line on stderr says which); 1: anything else.
+// Exit code 0: done; 2: an option or file does not fit (one line on stderr says which); 1: any other error.
 
 #include "../language/study.hpp"
 #include "cases.hpp"

@@ -11,23 +11,23 @@ using namespace gatefold::update;
 using lm::Model;
 using lm::Setting;
 
-/// The paper has Adam and RmsProp in the first layer alone.
+/// The paper uses Adam and RmsProp only in the first layer.
 using AdamFirst = First<Adam, HeavyBall>;
 using RmsPropFirst = First<RmsProp, HeavyBall>;
 
-/// Rules of the layouts that the paper compares three of on.
+/// The rules for the layouts on which the paper compares only three.
 using Basic = lm::OneOf<Plain, HeavyBall, AdamFirst>;
-/// All that it compares.
+/// All rules that it compares.
 using Rule = lm::OneOf<Plain, HeavyBall, AdamFirst, Robust, Nesterov, RmsPropFirst, SharpnessAware, ComplexMomentum,
                        TimeVarying, ScheduledRestart, LearnedHeavyBall, ZeroOrderHold>;
 
-/// A mixture in every layer; in every other; in every layer of the skeleton of the paper's code. One source file each,
-/// so that they compile side by side.
+/// A mixture in every layer; in every other layer; in every layer of the skeleton of the paper's code. Each has its own
+/// source file, so that they compile in parallel.
 std::unique_ptr<Model> make_switch(const Setting&, Index vocabulary, const Rule&, Seed);
 std::unique_ptr<Model> make_glam(const Setting&, Index vocabulary, const Basic&, Seed);
 std::unique_ptr<Model> make_reference(const Setting&, Index vocabulary, const Basic&, Seed);
 
-// Those whose setting names a GPU: compiled by nvcc.
+// The same on a GPU; compiled by nvcc.
 std::unique_ptr<Model> make_switch_on_cuda(const Setting&, Index vocabulary, const Rule&, Seed);
 std::unique_ptr<Model> make_glam_on_cuda(const Setting&, Index vocabulary, const Basic&, Seed);
 std::unique_ptr<Model> make_reference_on_cuda(const Setting&, Index vocabulary, const Basic&, Seed);

@@ -19,14 +19,14 @@ inline auto switch_of(const Setting& s, Index vocabulary, const Rule& rule) {
   return switch_model(lm::sizes(s, vocabulary), rule, mixture(s));
 }
 
-/// One that lets its layers be looked at.
+/// A network whose layers can be examined.
 template <class B>
 class Switch final : public lm::Network<B, decltype(switch_of(Setting{}, 0, Rule{}))> {
   using Base = lm::Network<B, decltype(switch_of(Setting{}, 0, Rule{}))>;
   using Base::ctx, Base::saved, Base::setting, Base::trainer, Base::y;
 
-  // The stack stands between the embedding and the last norm, within the keys of places; a layer is attention, then
-  // the mixture.
+  // The stack is between the embedding and the last norm, inside the position keys. A layer is attention, then the
+  // mixture.
   const auto& layer(Index l) const { return std::get<1>(saved.layers).layers[static_cast<std::size_t>(l)]; }
   const auto& kept(Index l) const { return std::get<1>(layer(l).layers); }
   const auto& stream(Index l) const { return layer(l).between[0]; }
@@ -37,7 +37,7 @@ class Switch final : public lm::Network<B, decltype(switch_of(Setting{}, 0, Rule
  public:
   using Base::Base;
 
-  /// Also norms of the mixtures' outputs, and how the norms of the experts that are picked rank among those of all.
+  /// Also computes norms of the mixtures' outputs, and the rank of the picked experts among all by norm.
   std::vector<lm::Routing> routing(const lm::Ids& x) override {
     std::vector<lm::Routing> all = Base::routing(x);
     const auto layer = mixture(setting);
@@ -54,7 +54,7 @@ class Switch final : public lm::Network<B, decltype(switch_of(Setting{}, 0, Rule
     return all;
   }
 
-  /// Of the branch with its norm, at words far apart.
+  /// Jacobians of the branch with its norm, at words far apart.
   std::vector<std::vector<lm::Matrix>> jacobians(const lm::Ids& x) override {
     this->forward(x);
     const PreNorm branch{LayerNorm{}, Dropout{0, mixture(setting)}};

@@ -13,12 +13,12 @@
 
 namespace studies::mot {
 
-/// All runs of the study: each case once per seed, and no case twice.
+/// All runs of the study: each case once per seed. Equal cases are stored once.
 class Cases {
  public:
   explicit Cases(const Options& o) : options_(o) {}
 
-  /// @return the number of the case; that of an equal one which is there already
+  /// @return the number of the case, or of an equal case that exists already
   std::size_t add(Model model, const Setting& setting, const std::string& difference = "") {
     const Json what = json(model, setting);
     for (std::size_t i = 0; i < cases_.size(); ++i)
@@ -39,7 +39,7 @@ class Cases {
     results_ = studies::compute(options_.common, runs);
   }
 
-  /// What a case gave, seed by seed.
+  /// The results of a case, one per seed.
   std::vector<Json> of(std::size_t number) const {
     const auto seeds = static_cast<std::ptrdiff_t>(options_.common.seeds);
     const auto first = results_.begin() + static_cast<std::ptrdiff_t>(number) * seeds;
@@ -57,7 +57,7 @@ class Cases {
     j["model"] = name(model);
     return j;
   }
-  /// Measured: a head costs more than an expert, whose items it does not share with others.
+  /// Measured: a head costs more than an expert, because each head computes all items.
   static double cost(const Case& c) {
     const double size = static_cast<double>(c.setting.samples) * static_cast<double>(c.setting.epochs);
     return size * (c.model == Model::multi_head         ? 1.2 * static_cast<double>(c.setting.experts)
@@ -70,7 +70,7 @@ class Cases {
   std::vector<Json> results_;
 };
 
-/// The cases of each question.
+/// The cases that answer each question.
 struct Questions {
   std::vector<std::size_t> models;                           // by Model
   std::vector<std::size_t> noise_mot, noise_absent, counts;  // by noises and counts

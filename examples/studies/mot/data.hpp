@@ -9,7 +9,7 @@ namespace studies::mot {
 using gatefold::Cpu;
 using gatefold::Seed;
 
-/// The items of a run, and what they are made of.
+/// The items of a run, and the signals in them.
 struct Data {
   gatefold::SignalMixture law;
   gatefold::SignalMixture::Signals<float, Cpu> signals;
@@ -26,7 +26,7 @@ struct Data {
   }
 };
 
-/// The share of items whose label has the sign of the output.
+/// The share of items with label and output of equal sign.
 template <class Outputs>
 double accuracy(const Outputs& y, const gatefold::Tensor<float, 2, Cpu>& target) {
   Index right = 0;

@@ -28,7 +28,7 @@ inline Curve curve(const std::string& title, const std::vector<Json>& runs, cons
   return curve(
       title, runs, [&](const Json& run, std::size_t i) { return number(run[key][i]); }, from);
 }
-/// A curve of the last value over something else than epochs.
+/// A curve of the last value, with x values other than epochs.
 inline Curve over(const std::string& title, const std::vector<double>& x,
                   const std::vector<std::vector<double>>& values) {
   Curve c{title, {}, {}};
@@ -93,7 +93,7 @@ class Pictures {
     put("curves.svg", {loss, right});
   }
 
-  /// One seed, as an order of experts has no mean.
+  /// Draws one seed, because an order of experts has no mean.
   void specialisation() const {
     const Json& end = mot_[0]["end"];
     std::vector<std::size_t> order;

@@ -10,7 +10,7 @@ namespace studies::mot {
 
 /// A line y = slope · x + … by least squares.
 struct Fit {
-  double slope = 0, r2 = 0;  // r2 = 0 where y does not vary
+  double slope = 0, r2 = 0;  // r2 = 0 if y is constant
 };
 inline Fit line(const std::vector<double>& x, const std::vector<double>& y) {
   const double mx = mean(x), my = mean(y);
@@ -23,10 +23,11 @@ inline Fit line(const std::vector<double>& x, const std::vector<double>& y) {
   return {xx > 0 ? xy / xx : 0, xx > 0 && yy > 0 ? xy * xy / (xx * yy) : 0};
 }
 
-/// How a loss falls with the epochs t after the end of stage II: two laws with two constants each, on the same points.
+/// The decrease of a loss with the epochs t after the end of stage II: two laws with two constants each, on the same
+/// points.
 struct Shapes {
   Fit exponential;  // log loss = a + slope · t: O(log 1/ε) epochs to a loss of ε
-  Fit power;        // log loss = a + slope · log t: O(1/ε) epochs where the slope is −1
+  Fit power;        // log loss = a + slope · log t: O(1/ε) epochs if the slope is −1
 };
 inline Shapes shapes(const std::vector<double>& t, const std::vector<double>& loss) {
   std::vector<double> times, logs, log_times;

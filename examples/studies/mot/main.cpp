@@ -1,12 +1,12 @@
-// Paper 000, mixture of transformers, on the data of its definition 1: what its propositions, theorem and lemma say,
-// and its three baselines. The paper has no experiment on these data and leaves all constants open: `mot --defaults`
-// lists ours, with reasons.
+// Paper 000, mixture of transformers, on the data of its definition 1: tests its propositions, theorem and lemma, and
+// its three baselines. The paper has no experiment on these data and leaves all constants open: `mot --defaults` lists
+// our constants, with reasons.
 //
 //   mot [--classes 4] [--experts 16] [--samples 1024] [--t1 50] [--t2 250] [--epochs 800] …
-//   mot --router-rates [0.1,1.6,25.6]    the router's rate alone
-//   mot --floor 8000                     the model without attention alone, for long
+//   mot --router-rates [0.1,1.6,25.6]    only the router's rate
+//   mot --floor 8000                     only the model without attention, for many epochs
 //
-// Exit code 0: done; 2: an option or file does not fit (one line on stderr says which); 1: anything else.
+// Exit code 0: done; 2: an option or file does not fit (one line on stderr says which); 1: any other error.
 
 #include <chrono>
 
@@ -23,7 +23,7 @@ namespace {
 using namespace studies;
 using namespace studies::mot;
 
-/// What belongs to the pictures: the curves of every model, and all that one run of MoT gives in the end.
+/// Data of the pictures: the curves of each model, and all final numbers of one run of MoT.
 Json curves(const Cases& cases, const Questions& q) {
   Json all = Json::object();
   for (std::size_t m = 0; m < q.models.size(); ++m) {

@@ -34,19 +34,19 @@ inline Json matrix(Index rows, Index columns, const auto& at) {
   return m;
 }
 
-/// Proposition 1 and eq. (11): who learned what, and who gets whom.
+/// Proposition 1 and eq. (11): the class that each expert has learned, and the items that it gets.
 ///
-/// What routing alone makes of two of the numbers stands beside them, <number>_by_chance: the share of the items at a
-/// specialist of their class if as many went to each expert, but of any class; Σ |n₊ − n₋| of these experts and classes
-/// if labels were drawn anew.
+/// Two numbers have a second version <number>_by_chance, the value that the routing gives by chance. For the share of
+/// items at a specialist of their class, each expert gets as many items, but of random classes. For Σ |n₊ − n₋| of
+/// these experts and classes, labels are random.
 ///
-/// @param plan  where the test items go
+/// @param plan  the routing of the test items
 inline Json specialists(Cpu::Context& ctx, const Data& data, gatefold::View<const float, 3, Cpu> w,
                         const gatefold::SparsePlan<float, Cpu>& plan) {
   const Specialisation of = gatefold::metric::specialisation(ctx, w, data.signals.feature);
   const Specialisation center = gatefold::metric::specialisation(ctx, w, data.signals.center);
   const Index classes = of.count, experts = plan.experts(), items = plan.items();
-  // Classes once for either label, so that a split by label shows.
+  // Each class has one row per label, so that a split by label shows.
   std::vector<Index> labels;
   for (Index n = 0; n < items; ++n) labels.push_back(2 * data.test.cluster(n) + (data.test.target(n, 0) > 0));
   const auto cells = gatefold::metric::routing_table(ctx, plan, labels, 2 * classes);
@@ -118,8 +118,8 @@ inline Json specialists(Cpu::Context& ctx, const Data& data, gatefold::View<cons
            matrix(2 * classes, experts, [&](Index row, Index i) { return cells.share_of_class(row, i); })}};
 }
 
-/// The mean over items of the largest score max_i h_i, h = Σ_l Θᵀ X_l. The scores of an item sum to 0, and noise of
-/// [0, 1) decides between those that are less than 1 apart.
+/// The mean over items of the largest score max_i h_i, h = Σ_l Θᵀ X_l. The scores of an item sum to 0. Noise in [0, 1)
+/// decides between scores that differ by less than 1.
 /// @param theta  [d, E]
 inline double largest_score(const gatefold::Tensor<float, 2, Cpu>& x, gatefold::View<const float, 2, Cpu> theta) {
   const Index items = x.extent(0), dim = theta.extent(0), length = x.extent(1) / dim;
@@ -137,12 +137,12 @@ inline double largest_score(const gatefold::Tensor<float, 2, Cpu>& x, gatefold::
   return sum / static_cast<double>(items);
 }
 
-/// What stands at a position: v_n, c_n, v_n' or noise.
+/// The content of a position: v_n, c_n, v_n' or noise.
 inline constexpr std::size_t kKinds = 4;
 using Attention = std::array<std::array<double, kKinds>, kKinds>;
 
-/// Proposition 2: the probabilities softmax(Xᵀ K X_l)_h, averaged by what stands at l (which asks) and at h (which is
-/// looked at), over items of a class and its specialists, and over items and the experts that they go to.
+/// Proposition 2: the probabilities softmax(Xᵀ K X_l)_h, averaged by the content at l (the query) and at h (the key),
+/// over items of a class and its specialists, and over items and the experts that they go to.
 ///
 /// @param routed  the expert of each test item
 inline std::pair<Attention, Attention> attention(Cpu::Context& ctx, const Data& data,

@@ -17,7 +17,7 @@ using namespace gatefold;
 
 namespace {
 
-/// Four classes, no noise, and weights made of their signals: everything can be said beforehand.
+/// Four classes, no noise, and weights that are sums of their signals, so that all results are known in advance.
 struct Case {
   Setting setting;
   Cpu::Context ctx{1};
@@ -28,11 +28,11 @@ struct Case {
   RoutedTrainer<float, Cpu::Context, Mixture<SoftmaxNoisyTop1, AttentionExpert>, Logistic> trainer{ctx, mixture,
                                                                                                    Logistic{}, Seed{1}};
 
-  /// Without weights.
+  /// A case with zero weights.
   explicit Case(Index experts) : setting{.experts = experts, .samples = 8, .test = 64, .noise = 0} {
     set_zero(ctx, trainer.params);
   }
-  /// Four experts that know one class each and get it.
+  /// Four experts that each have learned one class, and get the items of that class.
   Case() : Case(4) {
     for (Index i = 0; i < 4; ++i) {
       route(i, i, 10, 0);
@@ -53,7 +53,7 @@ struct Case {
     trainer.evaluate(data.test.x, data.test.target);
     return specialists(ctx, data, neurons(trainer.params.expert), trainer.saved.plan);
   }
-  /// Test items of a class and label.
+  /// The number of test items of a class and label.
   double count(Index n, int y) const {
     double sum = 0;
     for (Index k = 0; k < 64; ++k) sum += data.test.cluster(k) == n && (data.test.target(k, 0) > 0) == (y > 0) ? 1 : 0;
@@ -139,7 +139,7 @@ TEST_CASE("specialists: three experts for one class, one for another, none for t
   for (const Index i : {0, 1, 2}) c.know(i, 0, 1);
   c.know(3, 1, 3);
   c.route(0, 0, 10, 4);   // its items of label +1
-  c.route(1, 0, 10, -4);  // and −1; expert 2 gets none
+  c.route(1, 0, 10, -4);  // and −1; expert 2 gets no items
   for (const Index n : {1, 2, 3}) c.route(3, n, 10, 0);
   const double all = c.count(0), positive = c.count(0, 1) / all, rest = 64 - all;
   check_numbers(c.measured(),
@@ -206,5 +206,5 @@ TEST_CASE("shapes: each law is found, and told from the other") {
   CHECK(p.power.slope == doctest::Approx(-1).epsilon(1e-13));
   CHECK(p.power.r2 == doctest::Approx(1).epsilon(1e-13));
   CHECK(p.exponential.r2 < 0.95);
-  CHECK(shapes({0, 1, 2}, {1, 1, 1}).power.slope == 0);  // two points are no law
+  CHECK(shapes({0, 1, 2}, {1, 1, 1}).power.slope == 0);  // two points do not determine a law
 }

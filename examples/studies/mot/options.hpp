@@ -13,14 +13,14 @@
 
 namespace studies::mot {
 
-/// What a run depends on besides its model and seed.
+/// The values that a run depends on besides its model and seed.
 struct Setting {
   Index classes = 4, dim = 50, length = 8, experts = 16, samples = 1024, test = 1024;
   double noise = 0.5, start = 0.1, eta = 0.1, eta_attention = 16, eta_router = 25.6, eta_multi_head = 0;
   Index t1 = 50, t2 = 250, epochs = 800, every = 10;
 
-  /// f(option, value, symbol, what it is, why this default), for all of them: the command line, `--defaults` and the
-  /// runs' options.
+  /// Calls f(option, value, symbol, description, reason for the default) for all of them: for the command line,
+  /// `--defaults` and the runs' options.
   template <class S, class F>
   static void each(S& s, F&& f) {
     f("--classes", s.classes, "N", "kinds of items", "as paper 003 and Chen et al. 2022, whose data these are");
@@ -113,8 +113,8 @@ inline void add_options(CLI::App& app, Options& o) {
   app.add_flag("--defaults", o.defaults, "print the defaults with their reasons, and stop");
 }
 
-/// What --quick makes smaller, unless it was given; to be called after parsing.
-/// @throws gatefold::ArgumentError where the stages are out of order
+/// Applies --quick to options that were not given. Call it after parsing.
+/// @throws gatefold::ArgumentError if the stages are out of order
 inline void settle(const CLI::App& app, Options& o) {
   if (o.common.quick) {
     unless_given(app, "--seeds", o.common.seeds, 2);
@@ -139,7 +139,7 @@ inline void print_defaults() {
   const Setting defaults;
   Setting::each(defaults,
                 [](const char* option, const auto& value, const std::string& symbol, const char*, const char* why) {
-                  // Symbols have characters of several bytes: padded by hand.
+                  // Symbols have characters of several bytes, so they are padded by hand.
                   std::size_t shown = 0;
                   for (const char c : symbol) shown += (c & 0xC0) != 0x80;
                   std::printf("%-17s %s%*s %6s  %s\n", option, symbol.c_str(), static_cast<int>(4 - shown), "",

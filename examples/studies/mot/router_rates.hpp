@@ -12,7 +12,7 @@
 #include "../support/results.hpp"
 #include "cases.hpp"
 
-/// What the rate of the router decides: MoT alone, everything else as it is.
+/// The effect of the router's rate: only MoT, with all other options unchanged.
 namespace studies::mot {
 
 inline void run_router_rates(const Options& o) {

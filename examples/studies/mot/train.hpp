@@ -28,13 +28,13 @@ inline const char* name(Model model) {
   }
 }
 
-/// Epochs at which one measures.
+/// Whether an epoch is measured.
 inline bool measured(const Setting& s, Index t) { return t % s.every == 0 || t == s.t1 || t == s.t2 || t == s.epochs; }
 
-/// Train a model in the stages of algorithm 1 and measure on the way.
+/// Trains a model in the stages of algorithm 1 and takes measurements.
 ///
-/// @param step      one epoch, and the loss before it
-/// @param loss_now  the training loss without an epoch
+/// @param step      runs one epoch and returns the loss before it
+/// @param loss_now  returns the training loss without an epoch
 /// @param measure   (epoch, report): adds its numbers to the curves
 template <class Step, class LossNow, class Measure>
 Json follow(const Setting& s, const Report& report, const Step& step, const LossNow& loss_now, const Measure& measure) {
@@ -84,7 +84,7 @@ Json train_routed(const Setting& s, const ExpertT& expert, bool shared_attention
     curves[how + "_loss"].push_back(trainer.evaluate(data.test.x, data.test.target, extra).experts);
     curves[how + "_accuracy"].push_back(accuracy(trainer.expert_output(), data.test.target));
   };
-  // Of the routing of the last test.
+  // Numbers of the routing in the last test.
   const auto snapshots = [&](Index t, Json& curves, const std::string& how) {
     for (const auto& [epoch, stage] : {std::pair{Index(0), "start"}, {s.t1, "t1"}, {s.t2, "t2"}, {s.epochs, "end"}}) {
       if (t != epoch) continue;
@@ -114,7 +114,7 @@ Json train_routed(const Setting& s, const ExpertT& expert, bool shared_attention
       measure);
 }
 
-/// The transformer without a router: M heads and 2M neurons have the parameters of M experts and their router.
+/// The transformer without a router. M heads and 2M neurons have the parameters of M experts and their router.
 inline Json train_multi_head(const Setting& s, Seed seed, const Report& report) {
   using namespace gatefold;
   Cpu::Context ctx(1);

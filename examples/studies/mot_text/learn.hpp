@@ -8,7 +8,7 @@ struct Sets {
   Items train, test;
 };
 
-/// Train a model on which_book and on which_place: one source file each, so that they compile side by side.
+/// Trains a model on which_book or which_place. Each has its own source file, so that they compile in parallel.
 Json learn_book(const Model&, WholeTransformer, const Sets&, const Recipe&, Seed, const Report&);
 Json learn_place(const Model&, WholeTransformer, const Sets&, const Recipe&, Seed, const Report&);
 

@@ -1,6 +1,6 @@
-// Paper 000's experiments on text, on verses of the King James Bible: which of ten books does a verse come from, and
-// where in the whole does it stand? Mixtures of whole transformers in three stages, one transformer without a gate, and
-// linear maps, which see no order of words.
+// Paper 000's experiments on text, with verses of the King James Bible. Two tasks: which of ten books a verse is from,
+// and its position in the whole Bible. Compares mixtures of whole transformers in three stages, one transformer without
+// a gate, and linear maps, which ignore the order of words.
 //
 //   mot_text [--quick] [--seeds 3] [--train 6000] [--epochs 18] [--t1 3] [--t2 12] [--experts 2,4,8] …
 
@@ -14,16 +14,16 @@
 
 namespace studies::mot_text {
 
-/// T₁ and T₂ stand at the shares of T that the paper has on Yahoo Answers: 50, 200, 300.
+/// T₁ and T₂ have about the shares of T that the paper uses for Yahoo Answers: 50, 200, 300.
 struct Options {
   Index train = 6000, test = 2000, vocabulary = 2000;
   std::vector<Index> experts{2, 4, 8};
   Recipe recipe{.epochs = 18, .first = 3, .second = 12};
-  double linear_lr = 1e-2;  // weights of a linear map begin small beside where they end
+  double linear_lr = 1e-2;  // initial weights of a linear map are small compared with the final ones
   WholeTransformer net{.token_dim = 96, .model_dim = 48, .hidden_dim = 192, .heads = 4, .length = 24, .blocks = 2};
 };
 
-/// A task with its verses as the models see them.
+/// A task with its verses in the input format of each kind of model.
 struct Data {
   Seen seen;
   Sets words, means, counts;
@@ -45,7 +45,7 @@ struct Data {
   }
 };
 
-/// The root mean squared error of the mean of the training verses.
+/// The root mean squared error of a constant prediction, the mean of the training verses.
 double error_of_mean(const Sets& sets) {
   double sum = 0, squares = 0;
   for (Index n = 0; n < sets.train.size(); ++n) sum += double(sets.train.value(n, 0));

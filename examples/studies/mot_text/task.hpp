@@ -18,14 +18,14 @@ struct Verses {
   std::vector<const Verse*> verses{};
   std::vector<Index> labels{};
 };
-/// Verses to learn from, and others to test on.
+/// Verses for training and for test.
 struct Task {
   std::vector<std::string> classes{};
   Verses train{}, test{};
 };
 
-/// Add the first `train` verses and the next `test` ones in the order of a hash: neighbours tell of the same, and a cut
-/// by place would make the two parts of different kinds.
+/// Adds the first `train` verses and the next `test` verses in the order of a hash. Neighbouring verses have the same
+/// topic, so a split by position would give two different kinds of verses.
 template <class F>
 void add(Task& task, std::vector<const Verse*> verses, Index train, Index test, const F& label) {
   std::sort(verses.begin(), verses.end(), [](const Verse* a, const Verse* b) {
@@ -40,8 +40,8 @@ void add(Task& task, std::vector<const Verse*> verses, Index train, Index test, 
 
 constexpr Index kBooks = 10;
 
-/// Which of the ten longest books does a verse come from? As many verses of each.
-/// @throws ArgumentError unless `train` and `test` are multiples of ten and no more than the shortest of them has
+/// The task which of the ten longest books a verse is from, with the same number of verses of each.
+/// @throws ArgumentError unless `train` and `test` are multiples of ten and at most what the shortest of the books has
 inline Task which_book(const std::vector<Verse>& verses, Index train, Index test) {
   std::map<std::string, std::vector<const Verse*>> of_book;
   for (const Verse& v : verses) of_book[v.book].push_back(&v);
@@ -64,8 +64,7 @@ inline Task which_book(const std::vector<Verse>& verses, Index train, Index test
   return task;
 }
 
-/// Where in the whole Bible does a verse stand, between 0 and 1? Its classes, which only routing tables see, are
-/// tenths.
+/// The task where in the whole Bible a verse is, between 0 and 1. Its classes are tenths; only routing tables use them.
 inline Task which_place(const std::vector<Verse>& verses, Index train, Index test) {
   std::vector<const Verse*> all;
   for (const Verse& v : verses) all.push_back(&v);
@@ -75,7 +74,7 @@ inline Task which_place(const std::vector<Verse>& verses, Index train, Index tes
   return task;
 }
 
-/// Verses as items of x [N, columns], whose row `fill(verse, row)` writes onto zeros.
+/// Verses as items of x [N, columns]. `fill(verse, row)` writes one row, which contains zeros before.
 template <class F>
 Items items(const Verses& part, Index columns, const F& fill) {
   const Index count = static_cast<Index>(part.verses.size());
@@ -90,23 +89,25 @@ Items items(const Verses& part, Index columns, const F& fill) {
   return all;
 }
 
-/// f(word) for the words of a verse that are read.
+/// Calls f(word) for each word of a verse that is read.
 template <class F>
 void each_word(const Verse& verse, Index length, const F& f) {
   for (std::size_t l = 0; l < std::min(verse.words.size(), static_cast<std::size_t>(length)); ++l)
     f(verse.words[l], static_cast<Index>(l));
 }
-/// How often each of the words that are read stands in the training verses.
+/// The frequencies in the training verses of the words that are read.
 inline std::map<std::string, Index> words_of_training(const Verses& train, Index length) {
   std::map<std::string, Index> counts;
   for (const Verse* v : train.verses) each_word(*v, length, [&](const std::string& word, Index) { ++counts[word]; });
   return counts;
 }
 
-/// What a verse is to a transformer: the vectors of its words, zeros after them. A word has a vector of N(0, 1) drawn
-/// from its hash, the same in all runs: the library has no table of embeddings, and the router stays linear in the sum
-/// over the words. Words that no training verse has share one vector. The mean over all words of the training verses is
-/// taken off, as off the pixels of images: it would send every verse to the same expert.
+/// The input of a transformer: the vectors of a verse's words, followed by zeros.
+///
+/// The vector of a word is drawn from N(0, 1) by a hash of the word, and is the same in all runs. It is not learned, so
+/// the router is linear in the sum over the words. Words that are in no training verse share one vector. The mean over
+/// all words of the training verses is subtracted, as for the pixels of images, because it would send every verse to
+/// the same expert.
 class WordVectors {
  public:
   WordVectors(const std::map<std::string, Index>& words, Index length, Index dim)
@@ -128,7 +129,7 @@ class WordVectors {
   void tokens(const Verse& verse, float* row) const {
     each_word(verse, length_, [&](const std::string& word, Index l) { add(word, 1, row + l * dim()); });
   }
-  /// Their mean, zeros included: up to a factor what a router sees.
+  /// The mean of the vectors, zeros included. Up to a factor, this is the input of a router.
   void mean(const Verse& verse, float* row) const {
     each_word(verse, length_, [&](const std::string& word, Index) { add(word, 1 / static_cast<float>(length_), row); });
   }
@@ -152,7 +153,7 @@ class WordVectors {
   std::map<std::string, std::vector<float>> vectors_;
 };
 
-/// How often a verse has each of the commonest words.
+/// The number of occurrences of each of the most frequent words in a verse.
 class WordCounts {
  public:
   WordCounts(const std::map<std::string, Index>& words, Index most, Index length) : length_(length) {

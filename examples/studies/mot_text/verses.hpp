@@ -19,10 +19,10 @@ using gatefold::Index;
 struct Verse {
   std::string book, place;           // "Ge", "Ge1:1"
   std::vector<std::string> words{};  // of lower-case letters
-  double position = 0;               // in the whole book: 0 the first verse, 1 the last one
+  double position = 0;               // in the whole book: 0 is the first verse, 1 the last
 };
 
-/// Words of letters, which become small.
+/// Words consist of letters, converted to lower case.
 inline std::vector<std::string> words_of(std::string_view text) {
   std::vector<std::string> words;
   bool inside = false;
@@ -38,7 +38,7 @@ inline std::vector<std::string> words_of(std::string_view text) {
   return words;
 }
 
-/// "1Chr2:3 And …" → book 1Chr, place 1Chr2:3, the words.
+/// Parses "1Chr2:3 And …" to book 1Chr, place 1Chr2:3 and the words.
 /// @throws gatefold::FileError unless the line begins with such a place
 inline Verse parse_verse(const std::string& line) {
   const std::size_t end = line.find(' '), colon = line.find(':');
@@ -53,9 +53,9 @@ inline Verse parse_verse(const std::string& line) {
 }
 
 /// All verses in order, printed by the program `bible`.
-/// @throws gatefold::FileError unless that program is there and prints all of them
+/// @throws gatefold::FileError unless the program exists and prints all of them
 inline std::vector<Verse> read_verses() {
-  // Without -f it prints chapters for people. What it says on stderr is said better below.
+  // Without -f it prints chapters in a format for people. Its stderr is dropped, because the error below is clearer.
   const std::unique_ptr<std::FILE, int (*)(std::FILE*)> pipe(popen("bible -f Ge1:1-Rev22:21 2>/dev/null", "r"), pclose);
   std::string text;
   std::array<char, 1 << 16> buffer;
@@ -77,7 +77,7 @@ inline std::vector<Verse> read_verses() {
   return verses;
 }
 
-/// The same number for the same text on every machine (FNV-1a, mixed).
+/// A hash of a text that is the same on every machine (FNV-1a, mixed).
 inline std::uint64_t hash_of(std::string_view text) {
   std::uint64_t h = 0xcbf29ce484222325ull;
   for (const char c : text) h = (h ^ static_cast<unsigned char>(c)) * 0x100000001b3ull;

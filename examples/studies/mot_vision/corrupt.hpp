@@ -16,20 +16,20 @@ namespace studies::mot_vision {
 using gatefold::Index;
 using gatefold::Seed;
 
-/// What is done to the patches of an image.
+/// How the patches of an image are corrupted.
 struct Corruption {
   double replaced = 0.15;  // share of the patches that come from an image of another class
   double noisy = 0.1;      // share of the patches that are Gaussian noise
-  double deviation = 1;    // of that noise. The paper does not say; 1 is that of the normalised pixels
+  double deviation = 1;    // of that noise, not in the paper; 1 is that of the normalised pixels
 };
 
-/// Replace patches of every image: round(replaced · patches) by the patch at the same place of an image of another
-/// class, drawn anew for each, and round(noisy · patches) others by N(0, deviation²).
+/// Corrupts patches of every image. round(replaced · patches) are replaced by the patch at the same position of an
+/// image of another class, drawn anew for each; round(noisy · patches) others are replaced by N(0, deviation²).
 ///
 /// Source: paper 000, appendix A.2.
-/// @param images  [N, patches · values] whole images, none of them corrupted
+/// @param images  [N, patches · values] uncorrupted whole images
 /// @param labels  [N]
-/// @return the corrupted images: a function of the arguments alone
+/// @return the corrupted images, which depend only on the arguments
 /// @throws ArgumentError unless the shares are at least 0 and at most 1 together, and there are two classes
 inline std::vector<float> corrupt(std::span<const float> images, std::span<const Index> labels, Index patches,
                                   const Corruption& c, Seed seed) {

@@ -1,6 +1,6 @@
-// Paper 000's experiments on images, scaled to Fashion-MNIST: mixtures of whole vision transformers in three stages,
-// one transformer without a gate, a mixture with one attention for all, one without attention; on clean and corrupted
-// images.
+// Paper 000's experiments on images, scaled to Fashion-MNIST, clean and corrupted. Compares mixtures of whole vision
+// transformers in three stages, one transformer without a gate, a mixture with one attention for all experts, and one
+// without attention.
 //
 //   mot_vision [--quick] [--seeds 3] [--train 4000] [--epochs 16] [--t1 2] [--t2 12] [--blocks 2] [--experts 1,4,8] …
 
@@ -12,8 +12,9 @@
 
 namespace studies::mot_vision {
 
-/// What differs from the paper, so that 48 runs take 25 minutes on two cores: fewer and smaller images, neither flipped
-/// nor cropped; 2 blocks for 4; 16 epochs for 600, with T₁ and T₂ at about the same shares of them; batches of 64.
+/// Differences from the paper, so that 48 runs take 25 minutes on two cores: fewer and smaller images, neither flipped
+/// nor cropped; 2 blocks instead of 4; 16 epochs instead of 600, with T₁ and T₂ at about the same shares of them;
+/// batches of 64.
 struct Options {
   std::string data = "/usr/share/datasets/fashion-mnist";
   Index train = 4000, test = 1500;

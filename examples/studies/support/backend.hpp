@@ -15,8 +15,8 @@ inline void add_backend(CLI::App& app, std::string& backend) {
       ->capture_default_str();
 }
 
-/// @param costs  whether they are asked for
-/// @throws ArgumentError unless the program has the backend, and measures what is asked for on it
+/// @param costs  whether costs are to be measured
+/// @throws ArgumentError unless the program has the backend, and can measure costs on it if `costs`
 inline void expect_backend(const std::string& backend, bool costs) {
   using gatefold::expect;
 #ifndef GATEFOLD_EXAMPLES_CUDA
@@ -26,7 +26,7 @@ inline void expect_backend(const std::string& backend, bool costs) {
          backend);
 }
 
-/// Among what a result depends on: of the CPU nothing, as of the runs from before there was another.
+/// Adds the backend to the values that a result depends on. Adds nothing for the CPU, so that older runs stay valid.
 inline void note_backend(Json& options, const std::string& backend) {
   if (backend != "cpu") options["backend"] = backend;
 }

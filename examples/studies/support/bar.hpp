@@ -13,8 +13,8 @@
 
 namespace studies {
 
-/// One line for many runs at once: how much of all is done, weighed by what the runs cost, and the time left.
-/// Its members may be called from any thread.
+/// One progress line for many runs at once: the share of all work that is done, weighted by the cost of the runs, and
+/// the remaining time. Its members can be called from any thread.
 class Bar {
  public:
   explicit Bar(std::vector<double> costs)

@@ -15,18 +15,18 @@ namespace studies {
 
 using gatefold::Index;
 
-/// What every program's command line has.
+/// The options of every program.
 struct Common {
   Index seeds = 5;              // runs per setting, mean ± std over them
   std::uint64_t seed = 1;       // of the first run; run i has seed + i
-  int threads = 0;              // runs computed at once, each on one thread (0: all cores)
+  int threads = 0;              // number of runs at once, each on one thread (0: all cores)
   bool quick = false;           // a small version in under a minute
   std::filesystem::path out{};  // folder of results.json, results.csv, pictures and runs/
-  bool fresh = false;           // do not take the runs that lie in out/runs/ from before
+  bool fresh = false;           // ignore earlier runs in out/runs/
 };
 
-/// Beside the program, so that a run leaves nothing outside the build folder; apart from the full study where it is
-/// quick, so that a look does not replace an hour's runs.
+/// A folder next to the program, so that a run leaves no file outside the build folder. With --quick it is another
+/// folder, so that a short run does not replace the results of a full study.
 inline std::filesystem::path default_folder(bool quick) {
   std::error_code error;
   const auto program = std::filesystem::canonical("/proc/self/exe", error);
@@ -42,7 +42,7 @@ inline void add_common(CLI::App& app, Common& common) {
       ->check(CLI::Range(Index(1), Index(1) << 20))
       ->capture_default_str();
   app.add_option("--seed", common.seed, "seed of the first run; run i has seed + i")
-      ->check(command_line::seed(std::uint64_t(1) << 20))  // as many runs as --seeds allows
+      ->check(command_line::seed(std::uint64_t(1) << 20))  // leaves room for as many runs as --seeds allows
       ->capture_default_str();
   app.add_option("--threads", common.threads, "runs computed at once, each on one thread (0: all cores)")
       ->check(CLI::Range(0, 1024))
@@ -58,12 +58,12 @@ inline void add_common(CLI::App& app, Common& common) {
   });
 }
 
-/// An option of several values, 2,4 or 2 4; given twice, it has them all.
+/// Makes an option accept several values, 2,4 or 2 4. If it is given twice, it has all values.
 inline CLI::Option* as_list(CLI::Option* option) {
   return option->delimiter(',')->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)->capture_default_str();
 }
 
-/// What --quick takes where the command line says nothing.
+/// Sets a value for --quick unless the option is on the command line.
 template <class V>
 void unless_given(const CLI::App& app, const char* option, V& value, const std::type_identity_t<V>& small) {
   if (app.count(option) == 0) value = small;

@@ -14,17 +14,18 @@
 
 namespace studies {
 
-/// A model whose costs are measured: `make` makes it, `step` trains it on what lies ready, `read` only computes.
+/// A model whose costs are measured. `make` makes it, `step` runs one training step on prepared data, `read` runs
+/// inference on the same data.
 template <class Model>
 struct Costed {
-  std::string name, label, baseline;  // that it is compared with, or its own name
+  std::string name, label, baseline;  // the baseline is another model, or this one
   std::function<std::unique_ptr<Model>()> make;
   std::function<void(Model&)> step, read;
 };
 
-/// Milliseconds of a training step and of reading as much, and bytes that are held once the first steps are done: of
-/// all models in turn, so that whatever else the machine does meets all of them. The fastest of some rounds. Models
-/// whose baseline is none of them are left out.
+/// Prints milliseconds of a training step and of inference on the same data, and the bytes held after the first steps.
+/// All models run in turn, so that other load of the machine affects all equally; the fastest of several rounds counts.
+/// Leaves out models whose baseline is not in the list.
 template <class Model>
 void print_costs(const std::vector<Costed<Model>>& models) {
   struct Cost {

@@ -7,15 +7,16 @@
 
 namespace studies {
 
-/// @throws gatefold::FileError unless the folder is there afterwards
+/// Makes a folder.
+/// @throws gatefold::FileError unless the folder exists afterwards
 inline void make_folder(const std::filesystem::path& folder) {
   std::error_code error;
   std::filesystem::create_directories(folder, error);
   if (error) throw gatefold::FileError(folder.string() + ": cannot make this folder: " + error.message());
 }
 
-/// The file appears whole or not at all.
-/// @throws gatefold::FileError when it cannot be written
+/// Writes a file, which appears complete or not at all.
+/// @throws gatefold::FileError if it cannot be written
 inline void write_file(const std::filesystem::path& path, const std::string& text) {
   gatefold::io::Replacement file(path);
   file.write(text.data(), text.size());

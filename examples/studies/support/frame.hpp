@@ -12,14 +12,14 @@ namespace studies::pictures {
 
 inline constexpr double kWidth = 520, kHeight = 380;  // of a panel, in pixels
 
-/// Where a panel lies: shares of the picture from the lower left.
+/// The place of a panel: shares of the picture from the lower left.
 struct Frame {
   double left, bottom, width, height;
   double x(double pixels) const { return left + width * pixels / kWidth; }      // from the left of the panel
   double y(double pixels) const { return bottom + height * pixels / kHeight; }  // from its bottom
 };
 
-/// About how wide a text is, in pixels: what is left of a panel must be known before gnuplot measures it.
+/// An estimate of the width of a text in pixels, because the room in a panel must be known before gnuplot measures it.
 inline double text_width(const std::string& text, double font = 12) {
   const auto characters = std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xC0) != 0x80; });
   return 0.56 * font * static_cast<double>(characters);
@@ -30,8 +30,8 @@ inline double text_width(const std::vector<std::string>& texts, double font = 12
   return most;
 }
 
-/// The plot within its panel, margins in pixels, and its texts, at places of the panel rather than where gnuplot's
-/// measures of the tics would push them.
+/// The plot within its panel, with margins in pixels, and its texts. The texts have fixed places in the panel, because
+/// gnuplot would move them by the size of the tics.
 inline std::string place(const Frame& frame, const std::string& title, const std::string& x_label,
                          const std::string& y_label, double left, double right, double bottom, double top) {
   const double center = (left + kWidth - right) / 2, room = 2 * std::min(center, kWidth - center) - 8;

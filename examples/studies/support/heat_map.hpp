@@ -14,19 +14,20 @@
 
 namespace studies {
 
-/// A matrix in colour, the first row on top. Of one hue where no value is negative, of two about zero otherwise.
+/// A matrix in colour, the first row on top. Uses one hue if no value is negative, otherwise two about zero.
 struct HeatMap {
   std::string title, x_label, y_label;
   std::vector<std::string> columns{}, rows{};
   std::vector<std::vector<double>> values{};  // [rows][columns]
-  bool numbers = true;                        // in the cells, where they fit
+  bool numbers = true;                        // printed in the cells if they fit
   bool log = false;                           // colours by order of magnitude
 };
 
 namespace pictures {
 
-/// As many digits for all cells as the largest needs, and as cells that differ little need to be told apart.
-/// @param spread  from the least to the largest
+/// Formats a value. All cells have the same number of digits: as many as the largest value needs, and one more if the
+/// cells differ little.
+/// @param spread  largest minus least value
 inline std::string cell_text(double value, double largest, double spread, bool log) {
   std::ostringstream out = gnuplot::stream();
   if (log || (largest > 0 && largest < 0.01) || largest >= 1e4) {
@@ -64,7 +65,7 @@ inline std::string part(const HeatMap& map, const Frame& frame) {
     range.high = largest;
     range.low = -largest;
   } else if (!map.log && (range.low < range.high / 2 || range.high - range.low < 0.02 * range.high)) {
-    range.low = 0;  // what is pale is little, and what is all the same is no pattern
+    range.low = 0;  // small values are pale, and equal values show no pattern
   }
   if (nothing || range.low == range.high) range.widen(0);
 
@@ -111,7 +112,7 @@ inline std::string part(const HeatMap& map, const Frame& frame) {
   if (nothing) {
     script << "set label 4 'no data' at graph 0.5, graph 0.5 center textcolor rgb '#808080'\nplot NaN notitle\n";
   } else {
-    // As boxes: gnuplot would put an image into a second file.
+    // As boxes, because gnuplot would write an image into a second file.
     script << "plot $cells using 1:2:(0.5):(0.5):5 with boxxyerror fs solid 1 border lc rgb '#ffffff' fc palette";
     if (map.numbers && font >= 7)
       script << ", $cells using 1:2:3:4 with labels font '," << font << "' textcolor rgb variable";

@@ -22,8 +22,8 @@ struct Curve {
   std::vector<double> x, y;
   std::vector<double> error{};  // ± std; may be empty
 
-  /// A point at the mean of some seeds, as many as at every other point, with their deviation as its bar. One seed has
-  /// none, and its point no bar.
+  /// Adds a point at the mean over seeds, with their deviation as its bar. Each point needs the same number of seeds.
+  /// With one seed there is no bar.
   void add(double at, const std::vector<double>& of_seeds) {
     x.push_back(at);
     y.push_back(mean(of_seeds));
@@ -31,30 +31,31 @@ struct Curve {
   }
 };
 
-/// Curves: with markers where points are few, their errors as bars there and as bands elsewhere.
+/// Curves. With few points they have markers, and errors are bars; otherwise errors are bands.
 struct Lines {
   std::string title, x_label, y_label;
   bool log_x = false, log_y = false;
   std::vector<Curve> curves{};
   std::vector<double> marks{};  // a vertical dashed line at each
-  bool from_zero = false;       // the y axis begins there, as for shares
-  // What y can be at all: a bar of mean ± std ends there.
+  bool from_zero = false;       // the y axis begins at 0, as for shares
+  // The range of possible y. A bar of mean ± std is cut there.
   double least = -std::numeric_limits<double>::infinity(), most = std::numeric_limits<double>::infinity();
 };
 
 namespace pictures {
 
-inline constexpr std::size_t kFewPoints = 12;  // that deserve markers
+inline constexpr std::size_t kFewPoints = 12;  // at most this many points get markers
 inline constexpr std::size_t kLegendRows = 8;  // more would leave no room for the curves
 
-/// Okabe and Ito's colours, which the colour-blind tell apart, without their yellow, which paper does not show.
+/// The colours of Okabe and Ito, which colour-blind people can distinguish, without yellow, which is invisible on
+/// paper.
 inline std::string colour(std::size_t curve) {
   constexpr std::array colours{"#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#404040"};
   return "lc rgb '" + std::string(colours[curve % colours.size()]) + "' dt " +
          std::to_string(1 + curve / colours.size());
 }
 
-/// Legend above the plot, centred; in as many columns as fit.
+/// A legend above the plot, centred, in as many columns as fit.
 struct Legend {
   std::size_t rows = 0;
   Legend(const std::vector<Curve>& curves, double width) {
@@ -83,7 +84,7 @@ inline std::vector<Point> points(const Curve& c, const Lines& panel) {
   return all;
 }
 
-/// What can be seen: one point per pixel, and no error below the end of a logarithmic axis.
+/// The visible points: one per pixel, and no error below the end of a logarithmic axis.
 inline std::vector<Point> visible(const std::vector<Point>& all, const Range& x, const Range& y, double pixels) {
   std::vector<Point> seen;
   double last = -1;

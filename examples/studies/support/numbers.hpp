@@ -12,10 +12,10 @@
 
 #include "run.hpp"
 
-/// The numbers of runs, and what several seeds say together.
+/// Numbers of runs, and statistics over several seeds.
 namespace studies {
 
-/// A number of a run's result; NaN, which JSON does not hold, stands there as null.
+/// A number of a run's result. JSON has no NaN, so null is NaN.
 inline double number(const Json& value) {
   return value.is_null() ? std::numeric_limits<double>::quiet_NaN() : value.get<double>();
 }
@@ -40,7 +40,7 @@ inline double mean(const std::vector<double>& values) {
   return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
 }
 
-/// With n − 1: of the seeds one could have drawn. None from one value.
+/// The sample deviation, with n − 1. Empty for one value.
 inline std::optional<double> deviation(const std::vector<double>& values) {
   if (values.size() < 2) return {};
   const double center = mean(values);
@@ -49,7 +49,7 @@ inline std::optional<double> deviation(const std::vector<double>& values) {
   return std::sqrt(sum / static_cast<double>(values.size() - 1));
 }
 
-/// A number as a part of a name, and of a file's: in the fewest digits, six or more, that no other number has.
+/// A number as a part of a name or a file name, with the fewest digits (at least six) that identify it.
 inline std::string digits(double value) {
   char text[32];
   for (int count = 6; count <= 17; ++count) {

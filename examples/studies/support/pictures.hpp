@@ -31,8 +31,8 @@ inline std::string script(const std::vector<Panel>& panels, std::size_t across) 
 
 }  // namespace pictures
 
-/// Draw one SVG: the panels in rows of `across`. Without gnuplot, say so once and go on.
-/// @throws gatefold::FileError when the picture cannot be written
+/// Draws one SVG with the panels in rows of `across`. Without gnuplot it prints one line, once.
+/// @throws gatefold::FileError if the picture cannot be written
 inline void draw(const std::filesystem::path& svg, const std::vector<Panel>& panels, int across) {
   if (panels.empty()) return;
   const std::size_t columns = std::min(static_cast<std::size_t>(std::max(across, 1)), panels.size());

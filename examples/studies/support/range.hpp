@@ -11,7 +11,7 @@
 
 namespace studies::pictures {
 
-/// From the smallest to the largest of some numbers, along an axis that is linear or logarithmic.
+/// The range of some numbers along an axis that is linear or logarithmic.
 struct Range {
   double low = std::numeric_limits<double>::infinity(), high = -low;
   bool log = false;
@@ -25,7 +25,7 @@ struct Range {
   }
   bool empty() const { return low > high; }
 
-  /// A little more on both sides, but not across zero; never of no length.
+  /// Extends both ends a little, but not across zero. The length is never 0 afterwards.
   void widen(double share) {
     if (empty()) low = high = 1;
     if (log) {
@@ -39,12 +39,12 @@ struct Range {
     }
   }
 
-  /// Where a number lies, from 0 to 1.
+  /// The place of a number on the axis, from 0 to 1.
   double share(double value) const {
     return log ? std::log(value / low) / std::log(high / low) : (value - low) / (high - low);
   }
-  /// The tics of the axis, in gnuplot's words. On a short logarithmic axis gnuplot itself would set one or none, on a
-  /// long one 100000 beside 1e+06.
+  /// The tics of the axis as a gnuplot command. On a short logarithmic axis gnuplot itself would set at most one, on a
+  /// long one 100000 next to 1e+06.
   std::string tics() const {
     if (!log) return "autofreq";
     if (high / low >= 1000) return powers();
@@ -67,7 +67,7 @@ struct Range {
     for (const double place : places) text += (text.empty() ? "" : ", ") + gnuplot::number(place);
     return '(' + text + ')';
   }
-  /// Powers of ten, every one or some way apart.
+  /// Powers of ten, every one or every few.
   std::string powers() const {
     const int first = static_cast<int>(std::ceil(std::log10(low))),
               last = static_cast<int>(std::floor(std::log10(high)));

@@ -20,15 +20,15 @@ namespace studies {
 struct Result {
   std::string name;
   std::vector<double> values;                          // one per seed
-  std::optional<double> published{}, published_std{};  // what the literature has
+  std::optional<double> published{}, published_std{};  // values in the literature
   Index published_runs = 10;
 };
 
-/// Whether the mean is the published one up to chance:
+/// Whether the mean agrees with the published one up to chance:
 ///
 ///     |mean − published| ≤ 2 sqrt(std² / n + published_std² / published_runs)
 ///
-/// None without a published number or from one seed; a published number without deviation is taken as exact.
+/// Empty without a published number, or with one seed. A published number without deviation is taken as exact.
 inline std::optional<bool> agrees(const Result& r) {
   const std::optional<double> std = deviation(r.values);
   if (!r.published || !std) return {};
@@ -48,7 +48,7 @@ inline std::string cell(const std::string& text) {
   return quoted + '"';
 }
 
-/// The shortest text that reads back as the same number, in any locale; nothing for what is no number.
+/// The shortest text that reads back as the same number, in any locale. Empty for NaN and infinity.
 inline std::string number(const std::optional<double>& value) {
   return value && std::isfinite(*value) ? Json(*value).dump() : "";
 }
@@ -67,11 +67,11 @@ inline Json json(const Result& r) {
 
 }  // namespace results
 
-/// Write out/results.json and out/results.csv.
+/// Writes out/results.json and out/results.csv.
 ///
-/// @param options  of the whole study, without what must not matter: threads, folders, the clock
-/// @param curves   whatever belongs to the pictures
-/// @throws gatefold::FileError when they cannot be written
+/// @param options  of the whole study, without values that must not matter: threads, folders, the clock
+/// @param curves   the data of the pictures
+/// @throws gatefold::FileError if they cannot be written
 inline void write_results(const Common& common, const std::string& program, const Json& options,
                           const std::vector<Result>& all, const Json& curves) {
   Json report{{"program", program}, {"options", options}, {"results", Json::array()}, {"curves", curves}};
@@ -112,7 +112,7 @@ inline void print_results(const std::vector<Result>& all) {
   std::fflush(stdout);
 }
 
-/// The last line on stdout: how long it took, and where everything lies.
+/// The last line on stdout: the time it took, and the folder of the results.
 inline void print_end(const Common& common, std::chrono::steady_clock::time_point start) {
   std::printf("%.1f s; results and pictures: %s\n",
               std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(), common.out.c_str());

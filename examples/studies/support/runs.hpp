@@ -26,7 +26,7 @@ namespace studies {
 
 namespace runs {
 
-struct Stopped {};  // thrown through a run: another one failed
+struct Stopped {};  // thrown through a run after another one failed
 
 inline void check(const std::vector<Run>& runs) {
   std::set<std::string> names;
@@ -40,15 +40,15 @@ inline void check(const std::vector<Run>& runs) {
   }
 }
 
-/// Tells a result that was changed from the one that was stored.
+/// A checksum that detects changes of a stored result.
 inline std::uint64_t digest(const Json& result) {
   std::uint64_t hash = 14695981039346656037u;  // FNV-1a
   for (const char c : result.dump()) hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211u;
   return hash;
 }
 
-/// A result from before: nothing where the file is missing, damaged, changed or of other options. Files of before there
-/// were digests are as they are.
+/// Reads a stored result. Empty if the file is missing, damaged, changed or has other options. Older files without a
+/// digest are accepted.
 inline std::optional<Json> stored(const std::filesystem::path& file, const Json& options) {
   std::ifstream in(file);
   if (!in) return {};
@@ -59,7 +59,7 @@ inline std::optional<Json> stored(const std::filesystem::path& file, const Json&
   return std::move(run["result"]);
 }
 
-/// @return the result as one that is read from the file: what JSON does not hold (NaN) is lost with and without a kill
+/// @return the result as read from the file, so that values that JSON cannot store (NaN) do not depend on a restart
 inline Json store(const std::filesystem::path& file, const Json& options, const Json& result) {
   Json run = Json::object();
   run["options"] = options;
@@ -71,12 +71,13 @@ inline Json store(const std::filesystem::path& file, const Json& options, const 
 
 }  // namespace runs
 
-/// Results in the order of `runs`, the same bits on any number of threads and after any number of kills.
+/// Returns results in the order of `runs`. They have the same bits on any number of threads and after any number of
+/// restarts.
 ///
-/// Runs that lie whole in out/runs/ with the same options are taken from there; the others are computed, `threads` at
-/// once, and written as soon as each is done. An exception in a run stops the rest and is rethrown.
+/// Complete runs in out/runs/ with the same options are read from there. The others are computed, `threads` at once,
+/// and each is written as soon as it is done. An exception in a run stops the others and is rethrown.
 ///
-/// @throws gatefold::FileError before the first run where the folder cannot be written
+/// @throws gatefold::FileError before the first run if the folder cannot be written
 inline std::vector<Json> compute(const Common& common, const std::vector<Run>& runs) {
   runs::check(runs);
   const std::filesystem::path folder = common.out / "runs";

@@ -15,7 +15,8 @@
 
 namespace studies {
 
-/// @throws ArgumentError where a list has a number, or a word, twice: its runs and results would have one name
+/// @throws ArgumentError if a list has a number or a word twice, because their runs and results would have the same
+///   name
 inline void refuse_twice(const CLI::App& app) {
   for (const CLI::Option* option : app.get_options(nullptr)) {
     if (option->get_multi_option_policy() != CLI::MultiOptionPolicy::TakeAll) continue;
@@ -29,9 +30,9 @@ inline void refuse_twice(const CLI::App& app) {
   }
 }
 
-/// Parse and run the body of main.
+/// Parses the command line and runs the body of main.
 ///
-/// @return 0: done; 2: an option or file does not fit (one line on stderr says which); 1: anything else
+/// @return 0: done; 2: an option or file does not fit (one line on stderr says which); 1: any other error
 inline int study_main(const char* program, CLI::App& app, int argc, char** argv, const std::function<void()>& body) {
   return command_line::run(program, app, argc, argv, [&] {
     command_line::limit_memory();

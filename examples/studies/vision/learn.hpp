@@ -10,7 +10,7 @@
 
 namespace studies::vision {
 
-/// Train a case and evaluate it. No step is chosen by validation: all cases have the same.
+/// Trains a case and evaluates it. Validation does not choose a step: all cases train for the same number of steps.
 inline Json learn(const Case& c, images::Options o, const images::Images& of, std::uint64_t seed,
                   const Report& report) {
   o.seed = seed;

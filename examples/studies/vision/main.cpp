@@ -1,8 +1,9 @@
-// Papers 001 and 002 on images, scaled to Fashion-MNIST: V-MoE plain, with heavy ball, with robust momentum, with the
-// routers of paper 002, Soft MoE without and with momentum; clean, corrupted, and attacked by FGSM and PGD.
+// Papers 001 and 002 on images, scaled to Fashion-MNIST: V-MoE plain, with heavy ball, with robust momentum and with
+// the routers of paper 002; Soft MoE without and with momentum. Images are clean, corrupted, or attacked by FGSM and
+// PGD.
 //
 //   vision [--quick] [--seeds 3] [--steps 2500] [--dim 48] [--patch 7] …
-//   vision --costs      time and memory of each over V-MoE, of Soft MoE with momentum over Soft MoE
+//   vision --costs      time and memory of each relative to V-MoE; Soft MoE with momentum relative to Soft MoE
 
 #include <chrono>
 
@@ -11,8 +12,8 @@
 
 namespace studies::vision {
 
-/// So that 24 runs take less than two hours on two cores: 17 tokens of 48 values, 8 layers as V-MoE S/32 has, every
-/// second of them with a mixture; 160,000 images seen.
+/// Defaults with which 24 runs take less than two hours on two cores: 17 tokens of 48 values, 8 layers as V-MoE S/32
+/// has, every second of them with a mixture; 160,000 images seen.
 inline images::Options defaults() {
   images::Options o;
   o.patch = 7;
@@ -23,7 +24,7 @@ inline images::Options defaults() {
   o.steps = 2500;
   o.warmup = 150;
   o.threads = 1;
-  o.valid_images = 0;  // nothing is chosen by validation
+  o.valid_images = 0;  // validation chooses no step
   o.test_images = 2000;
   return o;
 }
@@ -35,7 +36,7 @@ inline images::Options of_case(images::Options o, const Case& c) {
   return o;
 }
 
-/// A batch of training images in turn through every case.
+/// Runs every case in turn on one batch of training images.
 inline void costs(const images::Options& o) {
   const images::Images of = images::read_images(o);
   const auto x = of.train.rows(0, o.batch);

@@ -13,7 +13,7 @@ namespace studies::vision {
 /// The runs of the cases, one per seed.
 using Done = std::map<std::string, std::vector<Json>>;
 
-/// Errors of a run under corruption, as metric::corruption_error takes them.
+/// Errors of a run under corruption, in the form of metric::corruption_error.
 inline std::vector<double> errors(const Json& run) {
   std::vector<double> all;
   for (const auto& kind : run["corrupted"])
@@ -21,7 +21,7 @@ inline std::vector<double> errors(const Json& run) {
   return all;
 }
 
-/// What a table shows of the runs of a case, one number per seed: shares in %, and the mean corruption error.
+/// A column of a table, one number per seed: shares in %, and the mean corruption error.
 struct Measure {
   std::string name, label;
   std::vector<double> (*of)(const std::vector<Json>& runs, const std::vector<Json>& linear);
@@ -55,7 +55,7 @@ inline const std::vector<Measure>& measures() {
   return all;
 }
 
-/// Of each seed the difference from the baseline of the same seed.
+/// The differences from the baseline with the same seed.
 inline std::vector<double> paired(std::vector<double> values, const std::vector<double>& baseline) {
   for (std::size_t i = 0; i < values.size(); ++i) values[i] -= baseline[i];
   return values;
