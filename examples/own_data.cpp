@@ -1,6 +1,6 @@
 // Your own memory in, numbers out: std::vector and Eigen matrices, batches of any size, who went where.
 #include <cstdio>
-#include <gatefold/gatefold.hpp>  // brings Eigen/Core, without g++ 12's false warnings about AVX-512
+#include <gatefold/gatefold.hpp>  // brings Eigen/Core
 #include <vector>
 using namespace gatefold;
 
