@@ -20,7 +20,8 @@ platform() {
   mkdir -p "$work/$name"
   for program in "${programs[@]}"; do
     out=$work/$name/$program
-    if [[ -e $out.done && -z $(find "$root/include" "$root/examples/$program.cpp" -newer "$out.done" -print -quit) ]]; then
+    if [[ -e $out.done &&
+      -z $(find "$root/include" "$root/examples/$program.cpp" -newer "$out.done" -print -quit) ]]; then
       ((++count))
     elif ! "$@" -std=c++20 -O1 -Wall -Wextra -Werror -I"$root/include" -isystem /usr/include/eigen3 -isystem "$work" \
       "$root/examples/$program.cpp" -o "$out" 2>"$out.log"; then
@@ -64,7 +65,8 @@ system() {
   if ! cmake -S "$root" -B "$build" --preset platform -DCMAKE_SYSTEM_NAME="$name" \
     -DCMAKE_SYSTEM_PROCESSOR="${target%%-*}" -DCMAKE_CXX_COMPILER="$work/bin/$target-c++" -DCMAKE_AR="$work/bin/ar" \
     -DCMAKE_RANLIB="$work/bin/ranlib" -DCMAKE_RC_COMPILER=x86_64-w64-mingw32-windres \
-    -DCMAKE_PREFIX_PATH="$work/prefix/usr" -DCMAKE_CROSSCOMPILING_EMULATOR="$emulator" "$@" >"$work/$target.log" 2>&1; then
+    -DCMAKE_PREFIX_PATH="$work/prefix/usr" -DCMAKE_CROSSCOMPILING_EMULATOR="$emulator" "$@" \
+    >"$work/$target.log" 2>&1; then
     echo "$target: configure FAILED"; tail -n 20 "$work/$target.log"; failed=1
     return
   fi

@@ -28,7 +28,8 @@ cat >"$work/unity.cpp" <<END
 END
 for compiler; do
   if "$compiler" --version | grep -q clang; then
-    own=() link=(-fuse-ld=lld) header=(-x c++-header -o "$work/umbrellas.pch") precompiled=(-include-pch "$work/umbrellas.pch")
+    own=() link=(-fuse-ld=lld)
+    header=(-x c++-header -o "$work/umbrellas.pch") precompiled=(-include-pch "$work/umbrellas.pch")
   else
     own=(-Wuseless-cast -ffat-lto-objects) link=()
     header=(-x c++-header -o "$work/umbrellas.hpp.gch") precompiled=(-include "$work/umbrellas.hpp" -Winvalid-pch)
