@@ -1,6 +1,6 @@
 // The program of docs/tutorials/first_training.md: train on std::vector and Eigen matrices, and look at the routing.
 #include <cstdio>
-#include <gatefold/gatefold.hpp>  // includes Eigen/Core, without g++ 12's false warnings about AVX-512
+#include <gatefold/gatefold.hpp>  // includes Eigen/Core
 #include <vector>
 using namespace gatefold;
 

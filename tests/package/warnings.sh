@@ -9,7 +9,7 @@ read -ra folders <<<"$3"
 shift 3
 rm -rf "$work"
 mkdir -p "$work"
-flags=(-std=c++20 -O2 -march=native -pthread -flto -Wall -Wextra -Wpedantic -Werror -Wshadow -Wconversion
+flags=(-std=c++20 -O1 -march=native -pthread -flto=auto -Wall -Wextra -Wpedantic -Werror -Wshadow -Wconversion
   -Wsign-conversion -Wold-style-cast -Wcast-qual -Wcast-align -Wdouble-promotion -Wextra-semi -Wformat=2
   -Wnon-virtual-dtor -Woverloaded-virtual -Wundef "-I$source/include" -isystem /usr/include/eigen3)
 for folder in "${folders[@]}"; do flags+=(-isystem "$folder"); done
@@ -28,12 +28,13 @@ cat >"$work/unity.cpp" <<END
 END
 for compiler; do
   if "$compiler" --version | grep -q clang; then
-    own=(-fuse-ld=lld) header=(-x c++-header -o "$work/umbrellas.pch") precompiled=(-include-pch "$work/umbrellas.pch")
+    own=() link=(-fuse-ld=lld)
+    header=(-x c++-header -o "$work/umbrellas.pch") precompiled=(-include-pch "$work/umbrellas.pch")
   else
-    own=(-Wuseless-cast -ffat-lto-objects)
+    own=(-Wuseless-cast -ffat-lto-objects) link=()
     header=(-x c++-header -o "$work/umbrellas.hpp.gch") precompiled=(-include "$work/umbrellas.hpp" -Winvalid-pch)
   fi
   "$compiler" "${flags[@]}" "${own[@]}" "${header[@]}" "$work/umbrellas.hpp"
   "$compiler" "${flags[@]}" "${own[@]}" "${precompiled[@]}" -c "$work/unity.cpp" -o "$work/unity.o"
-  "$compiler" "${flags[@]}" "${own[@]}" "$work/unity.o" -lz -o "$work/unity"
+  "$compiler" "${flags[@]}" "${own[@]}" "${link[@]}" "$work/unity.o" -lz -o "$work/unity"
 done
