@@ -165,7 +165,8 @@ class Network final : public Model {
   PlaceT place_;
   typename B::Context ctx_;
   Trained trainer_;
-  Layer shown_;  // the trainer's layer, with blocks that keep the state of their mixtures even if training recomputes them
+  Layer
+      shown_;  // the trainer's layer, with blocks that keep the state of their mixtures even if training recomputes them
   SegmentMemory<float, B> memory_;
   Index vocabulary_;
   decltype(std::declval<const PlaceT&>().checkpoint()) checkpoint_;
