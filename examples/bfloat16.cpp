@@ -21,9 +21,8 @@ int main() {
     if (step % 50 == 0) std::printf("step %3d  loss %.4f\n", step, loss);
   }
 
-  const auto frozen =
-      freeze(ctx, std::move(trainer.params));    // no rounding that the products would not do: the same bits,
-  Carry<decltype(model), float, CpuBf16> carry;  // half the bytes to read
+  const auto frozen = freeze(ctx, std::move(trainer.params));  // rounds as the products do: the same bits,
+  Carry<decltype(model), float, CpuBf16> carry;                // half the bytes to read
   Tensor<float, 2, CpuBf16> y(256, 32);
   model.begin(ctx, frozen.params, x.extent(0), carry);
   infer(model, ctx, frozen, x, carry, y);

@@ -165,8 +165,7 @@ class Network final : public Model {
   PlaceT place_;
   typename B::Context ctx_;
   Trained trainer_;
-  Layer
-      shown_;  // the trainer's layer, with blocks that keep the state of their mixtures even if training recomputes them
+  Layer shown_;  // as the layer of the trainer, but mixtures keep their state even if training recomputes them
   SegmentMemory<float, B> memory_;
   Index vocabulary_;
   decltype(std::declval<const PlaceT&>().checkpoint()) checkpoint_;

@@ -14,7 +14,7 @@ struct ReferenceRun {
   bool linear = false;  // no cube
   Index train = 16000, test = 16000, epochs = 501;
   std::uint64_t seed = 1;
-  std::uint64_t data = 0, start = 0, noise = 0;  // seeds of the items, the initial weights and the noise; 0: the seed of the run
+  std::uint64_t data = 0, start = 0, noise = 0;  // seeds; 0: the seed of the run
 
   Json json(const std::string& model) const {
     Json j{{"model", model}, {"setting", setting}, {"linear", linear}, {"train", train},

@@ -157,7 +157,7 @@ inline void report_sets(const Jobs& jobs, const Case& c, const std::string& name
   summary.add(name + ".non_empty_sets", non_empty);  // |{k : M_k is not empty}|, M_k of definition 2
   summary.add(name + ".kept", kept);                 // experts with the same cluster at the end
   summary.add(name + ".routed_to_own", to_own);      // items that go to an expert of their cluster's M_k
-  summary.add(name + ".routed_to_best", to_best);    // the same, with each expert in the set of its best cluster at the end
+  summary.add(name + ".routed_to_best", to_best);    // the same for the best cluster of each expert
 }
 
 inline void report(const Options& o, const Jobs& jobs, Summary& summary) {
