@@ -79,7 +79,7 @@ std::vector<double> mask_of(Index items) {
 
 }  // namespace
 
-TEST_CASE("attend (1): equals loops, any heads, causal or not, padded or not, in and across blocks") {
+TEST_CASE("attend (1): equals loops for any heads, masks and blocks") {
   for (const bool causal : {false, true})
     for (const Index heads : {1, 2, 5})
       for (const Index length : {1, 3, 16, 300})
@@ -97,7 +97,7 @@ TEST_CASE("attend (1): equals loops, any heads, causal or not, padded or not, in
         }
 }
 
-TEST_CASE("attend: a later NaN, one of another sequence and one of padding reach nobody, in no bit") {
+TEST_CASE("attend: NaN in later, other or padded items reaches nothing") {
   const float nan = std::numeric_limits<float>::quiet_NaN();
   for (const Index heads : {1, 2})
     for (const Index length : {8, 300}) {
@@ -120,7 +120,7 @@ TEST_CASE("attend: a later NaN, one of another sequence and one of padding reach
     }
 }
 
-TEST_CASE("attend: a sequence alone has the bits it has among others, on 1, 2, 3, 8 threads") {
+TEST_CASE("attend: other sequences and threads change no bit") {
   for (const Index length : {4, 140})
     for (const bool causal : {false, true}) {
       const detail_::attending::Form<float, Cpu> form{.length = length, .heads = 2, .scale = 1, .causal = causal};
@@ -150,8 +150,7 @@ TEST_CASE("attend: a sequence alone has the bits it has among others, on 1, 2, 3
     }
 }
 
-TEST_CASE(
-    "attend: slots that no expert has are neither read nor written; those in use have the bits of a call with all") {
+TEST_CASE("attend: unused slots stay untouched; used slots keep their bits") {
   for (const Index heads : {1, 3})
     for (const Index length : {2, 130})
       for (const auto& offsets : std::vector<std::vector<Index>>{{1, 1, 3}, {0, 2}, {2, 2}, {4, 4}, {0, 4}}) {
@@ -180,7 +179,7 @@ TEST_CASE(
       }
 }
 
-TEST_CASE("attend: adds the gradients of finite differences to what was there, the log-sum-exp's too") {
+TEST_CASE("attend: gradients are added and equal finite differences") {
   for (const bool causal : {false, true})
     for (const Index heads : {1, 2})
       for (const bool padded : {false, true}) {
@@ -211,7 +210,7 @@ TEST_CASE("attend: adds the gradients of finite differences to what was there, t
       }
 }
 
-TEST_CASE("attend: without the entropy nothing else changes; no items, nothing to do") {
+TEST_CASE("attend: works without entropy and without items") {
   Attended<float> with(12, {.length = 4, .heads = 2, .scale = 1, .causal = true}), without(12, with.form),
       none(0, with.form);
   with.forward();

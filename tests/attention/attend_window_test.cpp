@@ -102,9 +102,7 @@ const Noise noise{Random{Seed{9}, 4}};
 
 }  // namespace
 
-TEST_CASE(
-    "window attention (1), (2): equals loops, any heads, with and without places and dropout, in and across "
-    "blocks") {
+TEST_CASE("window attention (1), (2): equals loops, with positions and dropout") {
   for (const auto* windows : {&small, &large})
     for (const Window& window : *windows)
       for (const Index heads : {1, 2, 5})
@@ -122,7 +120,7 @@ TEST_CASE(
           }
 }
 
-TEST_CASE("window attention: adds the gradients of finite differences to what was there, with and without dropout") {
+TEST_CASE("window attention: gradients are added and equal finite differences") {
   for (const Window& window : {Window{4, 0, 3}, Window{4, 0, 9, false}, Window{3, 5, 4}, Window{5, 2, 4, false}})
     for (const Index heads : {1, 2})
       for (const double rate : {0.0, 0.4}) {
@@ -155,8 +153,7 @@ TEST_CASE("window attention: adds the gradients of finite differences to what wa
       }
 }
 
-TEST_CASE("window attention: gradients across blocks agree with those in one, block by block of rows" *
-          doctest::skip(support::slow_build)) {
+TEST_CASE("window attention: gradients across blocks equal those in one block" * doctest::skip(support::slow_build)) {
   // A directional derivative of everything at once: every block's gradient is in it.
   for (const Window& window : large)
     for (const double rate : {0.0, 0.4}) {
@@ -188,7 +185,7 @@ TEST_CASE("window attention: gradients across blocks agree with those in one, bl
     }
 }
 
-TEST_CASE("window attention: a sequence alone has the bits it has among others, on 1, 2, 3, 8 threads") {
+TEST_CASE("window attention: other sequences and threads change no bit") {
   // With more keys than a product sums in one chain, too: of a segment that is one block, and of one that is two.
   for (const Window& window : {Window{4, 3, 6}, Window{140, 30, 100}, Window{1, 40, 41}, Window{3, 0, 8, false},
                                Window{100, 180, 200}, Window{200, 100, 150}}) {
@@ -221,7 +218,7 @@ TEST_CASE("window attention: a sequence alone has the bits it has among others, 
   }
 }
 
-TEST_CASE("window attention: a NaN key reaches those that see it and nobody else, in no bit") {
+TEST_CASE("window attention: a NaN key reaches only visible rows") {
   const float nan = std::numeric_limits<float>::quiet_NaN();
   for (const bool itself : {true, false})
     for (const Index length : {8, 300}) {
@@ -244,7 +241,7 @@ TEST_CASE("window attention: a NaN key reaches those that see it and nobody else
     }
 }
 
-TEST_CASE("window attention: padding gives 0, and what its keys and values hold reaches nobody, in no bit") {
+TEST_CASE("window attention: padding gives 0 and reaches nothing") {
   const float nan = std::numeric_limits<float>::quiet_NaN();
   for (const Index length : {8, 300}) {
     Attended<float> clean(2, {length, 3, 5}, 2), changed(2, {length, 3, 5}, 2);
@@ -262,7 +259,7 @@ TEST_CASE("window attention: padding gives 0, and what its keys and values hold 
   }
 }
 
-TEST_CASE("window attention: no items, nothing to do; keys of places without a gradient are none") {
+TEST_CASE("window attention: works without items and without position gradient") {
   Attended<float> none(0, {1, 0, 3}, 2);
   none.form.window.length = 0;
   none.forward();
@@ -278,7 +275,7 @@ TEST_CASE("window attention: no items, nothing to do; keys of places without a g
   CHECK(values(without.drelative) == std::vector<double>(9, 0));
 }
 
-TEST_CASE("window attention: entropies that nobody asks for change no bit of the rest") {
+TEST_CASE("window attention: computing entropies changes no other bit") {
   Attended<float> with(3, {140, 2, 30}, 2), without(3, {140, 2, 30}, 2);
   with.forward();
   detail_::attending::forward(without.ctx, without.form, without.q, without.k, without.v, without.context,

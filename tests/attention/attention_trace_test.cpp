@@ -47,7 +47,7 @@ struct Adjoint {
 
 }  // namespace
 
-TEST_CASE("equation (1): q, k and log-sum-exp give back rows that sum to 1") {
+TEST_CASE("AttentionTrace (1): q, k and log-sum-exp give probability rows") {
   const Index N = 6, D = 8, H = 2, L = 3;
   const auto q = random_vector<double>(N * D, 1), k = random_vector<double>(N * D, 2),
              v = random_vector<double>(N * D, 3);
@@ -87,7 +87,7 @@ TEST_CASE("equation (1): q, k and log-sum-exp give back rows that sum to 1") {
   }
 }
 
-TEST_CASE("a new trace is causal, unscaled and has no items") {
+TEST_CASE("AttentionTrace: a new trace is causal, unscaled and empty") {
   const Trace t{};
   CHECK(t.heads() == 0);
   CHECK(t.q.empty());
@@ -95,7 +95,7 @@ TEST_CASE("a new trace is causal, unscaled and has no items") {
   CHECK(t.causal);
 }
 
-TEST_CASE("extra inputs that need a trace get it, others stay as they are") {
+TEST_CASE("with_trace: only extra inputs that need a trace receive it") {
   static_assert(std::is_same_v<WithoutTrace<NeedsTrace>, NeedsTrace::WithoutTrace>);
   static_assert(std::is_same_v<WithoutTrace<NeedsNone>, NeedsNone>);
   const Trace t{};
@@ -105,7 +105,7 @@ TEST_CASE("extra inputs that need a trace get it, others stay as they are") {
   CHECK(with_trace<NeedsNone>(NeedsNone{6}, t).own == 6);
 }
 
-TEST_CASE("the adjoint of extra inputs is told where the adjoint of the trace goes") {
+TEST_CASE("set_trace: only adjoints that need a trace receive it") {
   TraceGrad t{};
   t.log_sum_exp = {nullptr, 0, 4};
   Adjoint adjoint;

@@ -14,7 +14,7 @@ constexpr Index lengths[] = {1, 2, 5, 127, 128, 129, 255, 256, 257, 300, 513, 60
 
 }  // namespace
 
-TEST_CASE("blocks cover each pair of a row and a key it may see once, keys in ascending order") {
+TEST_CASE("for_each_block: covers each visible pair once, in key order") {
   Cpu::Context ctx(1);
   for (const detail_::attending::BlockSize size :
        {detail_::attending::BlockSize{}, detail_::attending::BlockSize{256, 256},
@@ -44,7 +44,7 @@ TEST_CASE("blocks cover each pair of a row and a key it may see once, keys in as
       }
 }
 
-TEST_CASE("ranges of sequences cover all items once, on one thread and on several") {
+TEST_CASE("sequence ranges: cover all items once, on any threads") {
   for (const int threads : {1, 2, 3})
     for (const Index length : lengths)
       for (const Index sequences : {0, 1, 2, 6, 1000}) {
@@ -62,9 +62,7 @@ TEST_CASE("ranges of sequences cover all items once, on one thread and on severa
       }
 }
 
-TEST_CASE(
-    "blocks of whole rows: every row meets all keys of its sequence in one block, scores no more than those of a "
-    "block") {
+TEST_CASE("whole-row blocks: each row has all keys in one block") {
   Cpu::Context ctx(1);
   const Index most = detail_::attending::BlockSize{}.rows * detail_::attending::BlockSize{}.keys;
   for (const Index length : lengths)
@@ -84,8 +82,7 @@ TEST_CASE(
   CHECK(detail_::attending::BlockSize::whole_rows(most + 1).rows == 1);
 }
 
-TEST_CASE(
-    "rows in use: those of the slots that experts have, from any row on, several rows to a slot; without offsets all") {
+TEST_CASE("InUse: contains the rows of used slots, or all rows") {
   const std::vector<Index> offsets{2, 2, 5};  // slots 2, 3, 4
   const detail_::attending::InUse<Cpu> slots{offsets, 3}, part = slots.from(7), heads = slots.times(2), all{};
   for (Index row = -10; row < 50; ++row) {

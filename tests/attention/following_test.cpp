@@ -16,7 +16,7 @@ constexpr Index lengths[] = {1, 2, 5, 127, 128, 129, 255, 256, 257, 300, 513, 60
 
 }  // namespace
 
-TEST_CASE("rows by head are a permutation within each block, and keys stand without gaps") {
+TEST_CASE("Following: sorts a block's rows by head; keys are contiguous") {
   for (const Index length : lengths) {
     CAPTURE(length);
     const Index items = 3 * length;
@@ -38,7 +38,7 @@ TEST_CASE("rows by head are a permutation within each block, and keys stand with
   }
 }
 
-TEST_CASE("of one head, a row is an item and its key stands where it does") {
+TEST_CASE("Following: with one head nothing is reordered") {
   const Followed f(1, 12, 4);
   for (Index n = 0; n < 12; ++n) {
     CHECK(f.following.item(n) == n);

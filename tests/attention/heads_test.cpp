@@ -12,7 +12,7 @@
 using namespace gatefold;
 using namespace gatefold::support;
 
-TEST_CASE("rows of heads: each head of each sequence is a sequence; item and head are found again") {
+TEST_CASE("HeadRows: each head of each sequence is a sequence") {
   for (const Index heads : {1, 3})
     for (const Index length : {1, 4, 12}) {
       const detail_::attending::HeadRows rows{heads, length};
@@ -31,7 +31,7 @@ TEST_CASE("rows of heads: each head of each sequence is a sequence; item and hea
     }
 }
 
-TEST_CASE("split heads: columns of a head side by side; rows not in use are neither read nor written; and added back") {
+TEST_CASE("split_heads: moves columns per head; unused rows stay untouched") {
   Cpu::Context ctx(2);
   constexpr Index items = 12, length = 3, heads = 2, width = 5;
   const detail_::attending::HeadRows rows{heads, length};
@@ -53,7 +53,7 @@ TEST_CASE("split heads: columns of a head side by side; rows not in use are neit
     for (Index h = 0; h < heads; ++h) REQUIRE(part(rows.row(n, h), 0) == x(n, h * width));
 }
 
-TEST_CASE("split heads: one head is what it was, and not copied") {
+TEST_CASE("split_heads: one head is not copied") {
   Cpu::Context ctx(1);
   const auto x = uniform_tensor<double>(ctx, Seed{1}, 1, 4, 6);
   CHECK(detail_::attending::split_heads(ctx, {1, 2}, x.view()).data() == x.data());

@@ -19,7 +19,7 @@ constexpr double hidden = -std::numeric_limits<double>::infinity();
 
 }  // namespace
 
-TEST_CASE("a mask shows a row the keys of its sequence, causal those up to itself, in every block") {
+TEST_CASE("Mask: a row sees its sequence, causal up to itself") {
   const std::vector<double> keys(24, 1.0);
   Cpu::Context ctx(1);
   for (const bool causal : {false, true})
@@ -44,7 +44,7 @@ TEST_CASE("a mask shows a row the keys of its sequence, causal those up to itsel
     }
 }
 
-TEST_CASE("a mask with a window shows a row the earlier keys that it reaches, in every block") {
+TEST_CASE("Mask: with a window a row sees the earlier keys") {
   const std::vector<double> keys(24, 1.0);
   Cpu::Context ctx(1);
   for (const bool itself : {false, true})
@@ -68,8 +68,7 @@ TEST_CASE("a mask with a window shows a row the earlier keys that it reaches, in
       }
 }
 
-TEST_CASE(
-    "a mask replaces the score of what is no key; a row that sees nobody has no keys; entropy hides the less sure") {
+TEST_CASE("Mask: hides keys that are padding or have less certainty") {
   const std::vector<double> keys{1, hidden, quiet_nan, 1}, rows{1, 0, 1, 1}, entropy{0.5, 0.1, 0.2, 0.7};
   detail_::attending::Mask<double, Cpu> mask{4, false, keys, rows};
   const detail_::attending::Block block{0, 4, 0, 4, 1};
@@ -86,7 +85,7 @@ TEST_CASE(
   CHECK(mask.seen(at, 3, 0, 3.0) == 3);
 }
 
-TEST_CASE("keys: values that are not finite become 0 and their key NaN; padding is hidden, for every head") {
+TEST_CASE("Keys: nonfinite keys become 0 and NaN; padding is hidden") {
   Cpu::Context ctx(2);
   constexpr Index items = 6, heads = 2, length = 3;
   const detail_::attending::HeadRows rows{heads, length};

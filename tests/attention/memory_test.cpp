@@ -21,7 +21,7 @@ Tensor<double, 2, Cpu> counted(Index rows, Index columns, double from) {
 
 }  // namespace
 
-TEST_CASE("memory: rows remembered and rows of now stand together, sequence by sequence, and come apart again") {
+TEST_CASE("memory: remembered and current rows are joined and split again") {
   Cpu::Context ctx(2);
   const Window window{3, 2, 9};
   const auto past = counted(4, 5, 1000), now = counted(6, 2, 0);
@@ -50,7 +50,7 @@ TEST_CASE("memory: rows remembered and rows of now stand together, sequence by s
   CHECK(detail_::attending::without_past(ctx, alone, now.view()).data() == now.data());
 }
 
-TEST_CASE("memory: the next segment has the last rows of this one, as many as a window needs") {
+TEST_CASE("memory: the next segment gets the last rows, up to window") {
   Cpu::Context ctx(2);
   const auto keys = counted(10, 2, 0);  // two sequences of five
   for (const Index width : {1, 3, 5, 6, 9}) {
@@ -69,7 +69,7 @@ TEST_CASE("memory: the next segment has the last rows of this one, as many as a 
   }
 }
 
-TEST_CASE("SegmentMemory: grows to what is worth remembering, begins anew, and stays where it is in memory") {
+TEST_CASE("SegmentMemory: grows, restarts, and keeps its address") {
   Cpu::Context ctx(1);
   SegmentMemory<float, Cpu> memory(ctx, {.layers = 2, .sequences = 3, .width = 4, .most = 5});
   CHECK(memory.items() == 0);
@@ -101,7 +101,7 @@ TEST_CASE("SegmentMemory: grows to what is worth remembering, begins anew, and s
   for (Index i = 0; i < valid.size(); ++i) CHECK(valid(i) == 1);  // the zeros are keys
 }
 
-TEST_CASE("memory: which keys are items, and which of those that the next segment has; all of them without a mask") {
+TEST_CASE("memory: masks mark the keys of current and next segment") {
   Cpu::Context ctx(2);
   const std::vector<double> past{1, 0, 0, 1}, now{1, 1, 0, 0, 1, 1}, none;
   const auto view = [](const std::vector<double>& mask) {
@@ -135,7 +135,7 @@ TEST_CASE("memory: which keys are items, and which of those that the next segmen
         now.data());
 }
 
-TEST_CASE("memory: what does not fit says so") {
+TEST_CASE("memory: wrong shapes and options throw") {
   Cpu::Context ctx(1);
   using Memory = SegmentMemory<float, Cpu>;
   CHECK(message_of([&] { Memory(ctx, {.width = 0}); }) == "SegmentMemory: width: expected at least 1, got 0");

@@ -40,7 +40,7 @@ struct Scored {
 
 }  // namespace
 
-TEST_CASE("places (1): each key that a row sees gets the score of its place; hidden ones keep what they had") {
+TEST_CASE("positions (1): visible keys get their position's score") {
   for (const bool itself : {true, false}) {
     Scored s;
     s.window.itself = itself;
@@ -67,7 +67,7 @@ TEST_CASE("places (1): each key that a row sees gets the score of its place; hid
   }
 }
 
-TEST_CASE("places: the adjoint of their scores, and what queries have of it") {
+TEST_CASE("positions: gradients of scores reach positions and queries") {
   Scored s;
   Tensor<double, 2, Cpu> dqueries = constant_tensor<double>(s.ctx, 1, 15, 3), expected(10, 4);
   fill(s.ctx, expected.view(), 0);

@@ -12,7 +12,7 @@
 using namespace gatefold;
 using namespace gatefold::support;
 
-TEST_CASE("products of a block: each row with the keys of the head that its item follows") {
+TEST_CASE("block products: each row uses the keys of its head") {
   for (const Index length : {5, 256, 300}) {
     CAPTURE(length);
     const Index items = 2 * length, heads = 3, dim = 2;
@@ -34,7 +34,7 @@ TEST_CASE("products of a block: each row with the keys of the head that its item
   }
 }
 
-TEST_CASE("products of a block: sums of loops over its sequences; rows of slots that are not in use are left alone") {
+TEST_CASE("block products: equal loops; unused rows stay untouched") {
   constexpr Index length = 5, slots = 6, items = length * slots, dim = 3;
   Cpu::Context ctx(1);
   const auto q = uniform_tensor<double>(ctx, Seed{1}, 1, items, dim),
@@ -74,7 +74,7 @@ TEST_CASE("products of a block: sums of loops over its sequences; rows of slots 
     }
 }
 
-TEST_CASE("products of a block: several keys to an item") {
+TEST_CASE("block products: an item may have several keys") {
   constexpr Index length = 4, items = 12, dim = 3, wide = 2;
   Cpu::Context ctx(1);
   const auto q = uniform_tensor<double>(ctx, Seed{1}, 1, items, dim),
@@ -96,7 +96,7 @@ TEST_CASE("products of a block: several keys to an item") {
   CHECK(pairs == 2 * items * length * wide);
 }
 
-TEST_CASE("even groups: as many slots each") {
+TEST_CASE("even_groups: gives every group the same number of slots") {
   Cpu::Context ctx(1);
   auto mark = ctx.mark();
   const auto groups = detail_::attending::even_groups(ctx, 3, 4);

@@ -6,7 +6,7 @@
 
 using namespace gatefold;
 
-TEST_CASE("heads divide the width, and projections are as wide as it is") {
+TEST_CASE("projections: heads divide the width; shapes equal the width") {
   CHECK_NOTHROW(detail_::attending::expect_heads("Some", 6, 3));
   CHECK_THROWS_WITH_AS(detail_::attending::expect_heads("Some", 0, 1), "Some: model_dim: expected at least 1, got 0",
                        ArgumentError);
@@ -27,7 +27,7 @@ TEST_CASE("heads divide the width, and projections are as wide as it is") {
                        "Some: params.value: expected [4, 4], got [4, 3]", ArgumentError);
 }
 
-TEST_CASE("a projection is x w; both adjoints are added") {
+TEST_CASE("projections: compute x w; backward adds both gradients") {
   Cpu::Context ctx(2);
   constexpr Index n = 5, width = 3;
   const auto x = uniform_tensor<double>(ctx, Seed{1}, 1, n, width),

@@ -92,8 +92,7 @@ struct Weighted {
 
 }  // namespace
 
-TEST_CASE(
-    "streamed softmax (1), (2): mean of values, log-sum-exp and entropy are those of loops, in and across blocks") {
+TEST_CASE("streamed softmax (1), (2): mean, log-sum-exp and entropy equal loops") {
   for (const Reach& reach :
        {Reach{false}, Reach{true}, Reach{true, 2}, Reach{true, 2, false}, Reach{true, 200}, Reach{true, 700, false}})
     for (const Index length : {1, 3, 40, 128, 129, 600})
@@ -131,7 +130,7 @@ TEST_CASE(
       }
 }
 
-TEST_CASE("streamed softmax: NaN of a key or a value reaches those who see it and nobody else, in no bit") {
+TEST_CASE("streamed softmax: NaN keys or values reach only visible rows") {
   for (const bool causal : {false, true})
     for (const Index length : {6, 300}) {
       Weighted<float> clean(2 * length, length, causal), changed(2 * length, length, causal);
@@ -149,7 +148,7 @@ TEST_CASE("streamed softmax: NaN of a key or a value reaches those who see it an
     }
 }
 
-TEST_CASE("streamed softmax: rows that are not in use are neither read nor written") {
+TEST_CASE("streamed softmax: unused rows stay untouched") {
   Weighted<double> all(30, 5, true), part(30, 5, true);
   part.offsets = {1, 1, 4};
   for (Index i = 0; i < 30; ++i)
@@ -162,7 +161,7 @@ TEST_CASE("streamed softmax: rows that are not in use are neither read nor writt
     for (Index e = 0; e < 3; ++e) CHECK(part.sums(i, e) == (i < 5 || i >= 20 ? 0 : all.sums(i, e)));
 }
 
-TEST_CASE("streamed softmax: the adjoint is that of finite differences, with the same bits on 1, 2, 3 threads") {
+TEST_CASE("streamed softmax: gradients equal finite differences on any threads") {
   for (const Reach& reach : {Reach{false}, Reach{true}, Reach{true, 3}, Reach{true, 140, false}})
     for (const Index length : {4, 150}) {
       CAPTURE(reach.causal);

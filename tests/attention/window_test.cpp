@@ -11,7 +11,7 @@
 using namespace gatefold;
 using namespace gatefold::detail_::attending;
 
-TEST_CASE("window (1): every row meets the keys that it sees in one block, in ascending order, each at its place") {
+TEST_CASE("Window (1): visible keys of a row are in one block") {
   for (const bool itself : {true, false})
     for (const Index length : {1, 2, 5, 128, 129, 300})
       for (const Index past : {0, 1, 7, 200, 600})
@@ -47,7 +47,7 @@ TEST_CASE("window (1): every row meets the keys that it sees in one block, in as
         }
 }
 
-TEST_CASE("window: what a sequence is cut into does not depend on how many there are") {
+TEST_CASE("Window: the cuts of a sequence do not depend on others") {
   for (const auto& window : {Window{3, 2, 4}, Window{40, 60, 100}, Window{1, 1023, 1024}, Window{200, 700, 500},
                              Window{1, 70000, 70001}, Window{300, 0, 900, false}}) {
     std::map<Index, Index> cuts;  // rows and keys of the first sequence's blocks
@@ -76,7 +76,7 @@ std::vector<std::vector<Index>> cuts(const Window& window) {
   return all;
 }
 
-TEST_CASE("window: where sums are cut does not depend on later items, and narrow windows cut none") {
+TEST_CASE("Window: the cuts of sums do not depend on later items") {
   static_assert(keys_of_a_chain == cpu::Tile<float>::depth && keys_of_a_chain == cpu::Tile<double>::depth);
   const Index lengths[] = {1, 2, 50, 102, 103, 128, 129, 150, 200, 255, 256, 257, 300, 500, 900};
   for (const bool itself : {true, false})
@@ -94,12 +94,12 @@ TEST_CASE("window: where sums are cut does not depend on later items, and narrow
       }
 }
 
-TEST_CASE("window: the key of an item itself is among those of its sequence, behind the remembered ones") {
+TEST_CASE("Window: an item's own key comes after the remembered keys") {
   const Window window{4, 3, 6};
   for (Index n = 0; n < 12; ++n) CHECK(window.own(n) == n / 4 * 7 + 3 + n % 4);
 }
 
-TEST_CASE("window: how much is worth remembering, and how much of it there is") {
+TEST_CASE("Window: most() and remembered() count the rows of memory") {
   CHECK(Window{4, 0, 6}.most() == 5);
   CHECK(Window{4, 0, 6, false}.most() == 6);
   CHECK(Window{4, 0, 6}.remembered() == 4);

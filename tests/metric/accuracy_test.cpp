@@ -11,7 +11,7 @@
 using namespace gatefold;
 using namespace gatefold::support;
 
-TEST_CASE("accuracy (1): against a stable sort of the logits") {
+TEST_CASE("accuracy (1): equals a stable sort of the logits") {
   Cpu::Context ctx(2);
   const Index items = 50, classes = 7;
   auto y = uniform_tensor<float>(ctx, Seed{5}, 1, items, classes);
@@ -37,7 +37,7 @@ TEST_CASE("accuracy (1): against a stable sort of the logits") {
   }
 }
 
-TEST_CASE("accuracy: NaN is never right") {
+TEST_CASE("accuracy: NaN is never correct") {
   Cpu::Context ctx(1);
   const auto y = matrix<double>({{quiet_nan, 1, 0}, {quiet_nan, 1, 0}, {quiet_nan, quiet_nan, quiet_nan}});
   const std::vector<Index> labels{0, 1, 0};
@@ -46,7 +46,7 @@ TEST_CASE("accuracy: NaN is never right") {
   CHECK(metric::accuracy(ctx, y.view(), labels, 3) == rounded(1.0 / 3));
 }
 
-TEST_CASE("accuracy: no items, and what does not fit") {
+TEST_CASE("accuracy: works without items; wrong arguments throw") {
   Cpu::Context ctx(1);
   const auto y = matrix<float>({{1, 2}});
   CHECK(metric::accuracy(ctx, y.view().rows(0, 0), {}) == 0);

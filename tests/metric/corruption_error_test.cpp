@@ -9,7 +9,7 @@
 using namespace gatefold;
 using gatefold::support::message_of;
 
-TEST_CASE("corruption_error (1): numbers worked out by hand") {
+TEST_CASE("corruption_error (1): equals numbers calculated by hand") {
   // Sums over severities: 1.5 and 0.6 against 2.0 and 0.5; a mean of all errors over all of the baseline would be 0.84.
   const std::vector<double> error{0.1, 0.2, 0.3, 0.4, 0.5, 0.0, 0.1, 0.1, 0.2, 0.2};
   const std::vector<double> baseline{0.2, 0.3, 0.4, 0.5, 0.6, 0.1, 0.1, 0.1, 0.1, 0.1};
@@ -24,7 +24,7 @@ TEST_CASE("corruption_error (1): numbers worked out by hand") {
   CHECK(two.mean == 1);
 }
 
-TEST_CASE("corruption_error: what does not fit") {
+TEST_CASE("corruption_error: wrong arguments throw") {
   const std::vector<double> five(5, 0.5), ten(10, 0.5), four(4, 0.5), none;
   std::vector<double> perfect(10, 0.5);
   for (std::size_t i = 5; i < 10; ++i) perfect[i] = 0;

@@ -10,7 +10,7 @@
 using namespace gatefold;
 using namespace gatefold::support;
 
-TEST_CASE("dispatch_entropy (1): against the sum over experts and clusters") {
+TEST_CASE("dispatch_entropy (1): equals the sum over experts and clusters") {
   Cpu::Context ctx(2);
   const Index items = 40, experts = 5, clusters = 3;
   for (const Index k : {1, 2}) {
@@ -38,7 +38,7 @@ TEST_CASE("dispatch_entropy (1): against the sum over experts and clusters") {
   }
 }
 
-TEST_CASE("dispatch_entropy: 0 where every expert serves one cluster, ln K where all are mixed") {
+TEST_CASE("dispatch_entropy: 0 for one cluster per expert, ln K mixed") {
   Cpu::Context ctx(1);
   const std::vector<Index> labels{0, 1, 2, 3};
   const auto entropy = [&](const std::vector<Pick>& picks) {

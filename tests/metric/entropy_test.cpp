@@ -20,7 +20,7 @@ TEST_CASE("entropy (1): -sum q ln q of every item") {
   CHECK(h[3] == doctest::Approx(-0.7 * std::log(0.7) - 0.3 * std::log(0.1)).epsilon(1e-15));
 }
 
-TEST_CASE("entropy (2): the mean over items, padding left out") {
+TEST_CASE("entropy (2): the mean over items excludes padding") {
   Cpu::Context ctx(2);
   auto q = matrix<float>({{0.5, 0.5}, {1, 0}, {quiet_nan, 0}});
   const std::vector<float> valid{1, 1, 0}, one{1};

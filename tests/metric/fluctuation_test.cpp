@@ -16,7 +16,7 @@ std::vector<Index> numbers(const Tensor<Index, 2, Cpu>& t) { return {t.data(), t
 
 }  // namespace
 
-TEST_CASE("fluctuation (1), (2), (3): sets, orders and best experts that differ") {
+TEST_CASE("fluctuation (1), (2), (3): differences in sets, orders, best experts") {
   Cpu::Context ctx(2);
   // in turn: same, swapped, first kept, all new, one lost, one gained, another one dropped
   const auto before = matrix<Index>({{0, 1}, {0, 1}, {2, 3}, {0, 1}, {4, 2}, {4, -1}, {3, -1}});
@@ -32,7 +32,7 @@ TEST_CASE("fluctuation (1), (2), (3): sets, orders and best experts that differ"
   CHECK(g.first == 0.5);
 }
 
-TEST_CASE("fluctuation: another K, no items, other items") {
+TEST_CASE("fluctuation: works for another K and without items") {
   Cpu::Context ctx(1);
   const auto two = matrix<Index>({{1, 0}, {2, 1}}), one = matrix<Index>({{1}, {1}}),
              same = matrix<Index>({{1, -1}, {1, 1}});
@@ -46,7 +46,7 @@ TEST_CASE("fluctuation: another K, no items, other items") {
         "fluctuation: after: expected [2, ?], got [1, 2]");
 }
 
-TEST_CASE("picks: the experts of an item by falling weight, in whatever order a gate wrote them") {
+TEST_CASE("picks: sorts an item's experts by falling weight") {
   Cpu::Context ctx(2);
   const auto plan = plan_of<float>(ctx, 5, 4,
                                    {{2, 3, 0.5},

@@ -15,7 +15,7 @@
 using namespace gatefold;
 using namespace gatefold::support;
 
-TEST_CASE("load (1): picks of every expert and dropped picks, padding left out") {
+TEST_CASE("load (1): counts picks and dropped picks, without padding") {
   Cpu::Context ctx(2);
   const std::vector<Pick> picks{{0, 2}, {0, 0}, {1, 2}, {1, -1}, {2, 2}, {2, 1}, {3, -1}, {3, 0}};
   const auto plan = plan_of<float>(ctx, 4, 4, picks);
@@ -33,7 +33,7 @@ TEST_CASE("load (1): picks of every expert and dropped picks, padding left out")
   CHECK(message_of([&] { (void)metric::load(ctx, plan, one); }) == "load: valid: expected [4], got [1]");
 }
 
-TEST_CASE("of a plan that no forward has built metrics see no items and no experts") {
+TEST_CASE("metrics: a new plan has no items and no experts") {
   Cpu::Context ctx(1);
   const SparsePlan<float, Cpu> plan;
   CHECK(plan.items() == 0);
@@ -70,7 +70,7 @@ TEST_CASE("load (3), (4): shares and overflow") {
   CHECK(metric::Load{{1, 3}, 0}.smallest_share() == 0.25);
 }
 
-TEST_CASE("load: nothing picked, no items") {
+TEST_CASE("load: works without picks and without items") {
   Cpu::Context ctx(1);
   const auto none = metric::load(ctx, plan_of<double>(ctx, 0, 3, {}));
   CHECK(none.counts == std::vector<Index>{0, 0, 0});

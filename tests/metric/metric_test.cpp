@@ -23,7 +23,7 @@ struct Key {
 
 }  // namespace
 
-TEST_CASE("metric: a mean leaves padding out of the sum and of the count") {
+TEST_CASE("metric: a mean excludes padding from sum and count") {
   Cpu::Context ctx(2);
   const std::vector<double> x{1, quiet_nan, 4, 7};
   const std::vector<double> valid{1, 0, 1, 1}, none{0, 0, 0, 0};
@@ -38,7 +38,7 @@ TEST_CASE("metric: a mean leaves padding out of the sum and of the count") {
         "metric: valid: expected [3], got [4]");
 }
 
-TEST_CASE("metric: an empty mask is empty whatever memory it owns") {
+TEST_CASE("metric: an empty mask is empty, even with memory") {
   Cpu::Context ctx(1);
   const std::vector<double> x{1, 4};
   std::vector<double> valid;
@@ -49,7 +49,7 @@ TEST_CASE("metric: an empty mask is empty whatever memory it owns") {
   metric::expect_labels<double, Cpu>("metric", 2, 2, labels, valid);
 }
 
-TEST_CASE("metric: a histogram counts keys and leaves negative ones out") {
+TEST_CASE("metric: a histogram counts keys and ignores negative keys") {
   Cpu::Context ctx(1);
   const std::vector<Index> keys{2, -1, 0, 2, 2, -7};
   CHECK(metric::histogram<Cpu>(ctx, 6, Key{keys}, 4) == std::vector<Index>{1, 0, 3, 0});
@@ -57,7 +57,7 @@ TEST_CASE("metric: a histogram counts keys and leaves negative ones out") {
   CHECK(metric::histogram<Cpu>(ctx, 0, Key{keys}, 0).empty());
 }
 
-TEST_CASE("metric: the same bits for any number of threads") {
+TEST_CASE("metric: the number of threads changes no bit") {
   Cpu::Context one(1);
   const auto x = uniform_tensor<double>(one, Seed{3}, 1, 50000);
   const double expected = metric::mean<double, Cpu>(one, x.size(), Value{x}, {});
@@ -68,7 +68,7 @@ TEST_CASE("metric: the same bits for any number of threads") {
   }
 }
 
-TEST_CASE("metric: labels of items must be in range, those of padding need not") {
+TEST_CASE("metric: labels must be in range, except those of padding") {
   const std::vector<Index> labels{0, 9, 2};
   const std::vector<float> valid{1, 0, 1};
   const auto message = [&](Index items, Index classes, View<const float, 1, Cpu> mask) {
@@ -81,7 +81,7 @@ TEST_CASE("metric: labels of items must be in range, those of padding need not")
   CHECK(message(3, 3, {valid.data(), 2}) == "metric: valid: expected [3], got [2]");
 }
 
-TEST_CASE("metric: elements of a view on the host") {
+TEST_CASE("metric: elements of a view are copied to the host") {
   Cpu::Context ctx(1);
   const auto m = matrix<float>({{1, 2}, {3, 4}});
   CHECK(metric::to_vector(ctx, m.view()) == std::vector<float>{1, 2, 3, 4});

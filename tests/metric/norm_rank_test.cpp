@@ -13,7 +13,7 @@
 using namespace gatefold;
 using namespace gatefold::support;
 
-TEST_CASE("norm_rank (1), (2): the shares of picks by the place of their expert's norm") {
+TEST_CASE("norm_rank (1), (2): shares of picks by norm rank") {
   Cpu::Context ctx(2);
   const Index items = 13, experts = 4, dim = 3;
   auto u = uniform_tensor<double>(ctx, Seed{4}, 1, items, experts, dim);
@@ -55,7 +55,7 @@ TEST_CASE("norm_rank: ties go to the lower expert index") {
   CHECK(share[2] == rounded(2.0 / 3));
 }
 
-TEST_CASE("norm_rank, experts_by_norm: NaN comes after all numbers, ties by expert") {
+TEST_CASE("norm_rank, experts_by_norm: NaN is last; ties go by index") {
   Cpu::Context ctx(1);
   auto u = constant_tensor<double>(ctx, 1, 1, 4, 1);  // norms 1, NaN, 2, NaN
   u(0, 1, 0) = u(0, 3, 0) = quiet_nan;
@@ -78,7 +78,7 @@ TEST_CASE("norm_rank, experts_by_norm: NaN comes after all numbers, ties by expe
   }
 }
 
-TEST_CASE("experts_by_norm (3): mean norms of the picked slots, largest first") {
+TEST_CASE("experts_by_norm (3): mean norms of picked slots, largest first") {
   Cpu::Context ctx(2);
   // slots: expert 0 of items 1 and 2; expert 2 of items 0 and 1; one pick dropped
   const auto plan = plan_of<float>(ctx, 3, 3, {{0, 2}, {1, 0}, {1, 2}, {2, 0}, {2, -1}});

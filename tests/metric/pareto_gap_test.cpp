@@ -42,7 +42,7 @@ std::vector<Vector> normalised(std::vector<Vector> u) {
 
 }  // namespace
 
-TEST_CASE("pareto_gap (1), (3): two experts, where the least-norm combination is the bisector") {
+TEST_CASE("pareto_gap (1), (3): with two experts it finds the bisector") {
   Cpu::Context ctx(2);
   const auto u = uniform_tensor<double>(ctx, Seed{7}, 1, 20, 2, 3);
   const auto w = uniform_tensor<double>(ctx, Seed{8}, 1, 20, 2);
@@ -60,7 +60,7 @@ TEST_CASE("pareto_gap (1), (3): two experts, where the least-norm combination is
   }
 }
 
-TEST_CASE("pareto_gap (1): three experts against a grid on the simplex, inside and on the border") {
+TEST_CASE("pareto_gap (1): with three experts it equals a grid search") {
   Cpu::Context ctx(1);
   const auto u = uniform_tensor<double>(ctx, Seed{9}, 1, 12, 3, 2);
   const auto even = constant_tensor<double>(ctx, 1.0 / 3, 12, 3);
@@ -88,7 +88,7 @@ TEST_CASE("pareto_gap (1): three experts against a grid on the simplex, inside a
   CHECK(borders > 0);
 }
 
-TEST_CASE("pareto_gap (2): the gap bounds what a better search could gain, and shrinks with it") {
+TEST_CASE("pareto_gap (2): the gap bounds any possible improvement") {
   Cpu::Context ctx(2);
   const Index items = 8, experts = 9;
   const auto u = uniform_tensor<double>(ctx, Seed{10}, 1, items, experts, 20);
@@ -110,7 +110,7 @@ TEST_CASE("pareto_gap (2): the gap bounds what a better search could gain, and s
   CHECK(best.mean.gap <= 1e-12);
 }
 
-TEST_CASE("pareto_gap: one step goes from the worst to the best output, as far as it pays") {
+TEST_CASE("pareto_gap: one step moves toward the best output") {
   Cpu::Context ctx(1);
   const auto u = uniform_tensor<double>(ctx, Seed{13}, 1, 10, 3, 4);
   const auto w = constant_tensor<double>(ctx, 1.0 / 3, 10, 3);
@@ -166,7 +166,7 @@ TEST_CASE("pareto_gap: equal, opposite and zero outputs, one expert, padding") {
   CHECK(metric::pareto_gap(ctx, u.view().rows(0, 0), w.view().rows(0, 0)).items.empty());
 }
 
-TEST_CASE("pareto_gap: where v vanishes, to what the search finds, there is no angle to it") {
+TEST_CASE("pareto_gap: a vanishing combination has no angle") {
   Cpu::Context ctx(1);
   // The hull of the first holds 0; one output of the second is 0.
   const std::vector<double> around{3, 3, 1, 3, -3, -1, -3, -3}, dead{1, 2, 0, 3, 1, 0, 0, 0};
@@ -189,7 +189,7 @@ TEST_CASE("pareto_gap: where v vanishes, to what the search finds, there is no a
   CHECK(stationary > 100);  // four directions in a plane surround 0 half of the time
 }
 
-TEST_CASE("pareto_gap: the same bits for any number of threads") {
+TEST_CASE("pareto_gap: the number of threads changes no bit") {
   Cpu::Context one(1), many(8);
   const auto u = uniform_tensor<float>(one, Seed{11}, 1, 100, 5, 4);
   const auto w = constant_tensor<float>(one, 0.2, 100, 5);
@@ -197,14 +197,14 @@ TEST_CASE("pareto_gap: the same bits for any number of threads") {
   CHECK(std::memcmp(a.items.data(), b.items.data(), a.items.size() * sizeof(metric::Pareto)) == 0);
 }
 
-TEST_CASE("gate_weights: a plan as a table") {
+TEST_CASE("gate_weights: converts a plan to a table") {
   Cpu::Context ctx(1);
   const auto plan = plan_of<float>(ctx, 3, 3, {{1, 2, 0.25}, {0, 1, 0.5}, {1, 0, 0.75}, {2, -1, 1.0}});
   const auto w = metric::gate_weights(ctx, plan);
   CHECK(values(w) == std::vector<double>{0, 0.5, 0, 0.75, 0, 0.25, 0, 0, 0});
 }
 
-TEST_CASE("pareto_gap: what does not fit") {
+TEST_CASE("pareto_gap: wrong arguments throw") {
   Cpu::Context ctx(1);
   const Tensor<double, 3, Cpu> u(4, 2, 1), none(4, 0, 1);
   const Tensor<double, 2, Cpu> w(4, 3), v(4, 2), nothing(4, 0);

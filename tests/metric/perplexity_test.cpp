@@ -9,7 +9,7 @@
 using namespace gatefold;
 using namespace gatefold::support;
 
-TEST_CASE("perplexity (1), (2), (3): the mean of log-sum-exp minus the label's logit") {
+TEST_CASE("perplexity (1), (2), (3): mean log-sum-exp minus the label's logit") {
   Cpu::Context ctx(2);
   const Index items = 30, classes = 6;
   const auto y = uniform_tensor<double>(ctx, Seed{6}, 4, items, classes);

@@ -16,7 +16,7 @@
 using namespace gatefold;
 using namespace gatefold::support;
 
-TEST_CASE("routing_table (1): counts of picks by class and expert, dropped picks and padding left out") {
+TEST_CASE("routing_table (1): counts picks by class and expert") {
   Cpu::Context ctx(2);
   const std::vector<Pick> picks{{3, 0}, {0, 2}, {0, 1}, {1, 2}, {2, -1}, {2, 2}, {4, 0}, {1, 1}};
   const auto plan = plan_of<float>(ctx, 5, 3, picks);
@@ -37,7 +37,7 @@ TEST_CASE("routing_table (1): counts of picks by class and expert, dropped picks
   CHECK(table.share_of_class(2, 0) == 0);  // a class without picks
 }
 
-TEST_CASE("routing_table: no items, and what does not fit") {
+TEST_CASE("routing_table: works without items; wrong arguments throw") {
   Cpu::Context ctx(1);
   const auto none = plan_of<double>(ctx, 0, 2, {});
   const std::vector<Index> labels{5};
@@ -54,7 +54,7 @@ TEST_CASE("routing_table: no items, and what does not fit") {
 }
 
 #if defined(__unix__) && !defined(NDEBUG)
-TEST_CASE("routing_table: debug builds check the labels where the host does not see them") {
+TEST_CASE("routing_table: debug builds check labels on the device") {
   const std::vector<Index> item{0}, expert{1}, labels{5};
   const functor::ClassAndExpert<double, Cpu> key{item, expert, labels, 5, 2, {}};
   const pid_t child = fork();

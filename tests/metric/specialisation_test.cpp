@@ -9,7 +9,7 @@
 using namespace gatefold;
 using namespace gatefold::support;
 
-TEST_CASE("specialisation (1): the signal every expert answers most, and the experts of every signal") {
+TEST_CASE("specialisation (1): finds each expert's signal, each signal's experts") {
   Cpu::Context ctx(2);
   const auto v = matrix<float>({{1, 0, 0}, {0, 1, 0}, {0, 0, 1}});
   const auto w = matrix<float>({{0.1, 2, 0}, {-3, 0.5, 0.4}, {1, 1, 0}, {-1, -2, -0.5}});
@@ -21,7 +21,7 @@ TEST_CASE("specialisation (1): the signal every expert answers most, and the exp
   CHECK(m.signal == std::vector<Index>{1, 0, 0, 1});
 }
 
-TEST_CASE("specialisation: several neurons show their largest product") {
+TEST_CASE("specialisation: several neurons use their largest product") {
   Cpu::Context ctx(1);
   const auto v = matrix<double>({{1, 1}, {2, -1}});
   const auto w = matrix<double>({{1, 0}, {0, -3}, {-4, 0}, {0, 2}});  // two experts of two neurons
@@ -40,7 +40,7 @@ TEST_CASE("specialisation: NaN is less than any number") {
   CHECK(std::isnan(metric::specialisation(ctx, w.view().as(1, 2, 2), v).product(0, 1)));
 }
 
-TEST_CASE("specialisation: what does not fit") {
+TEST_CASE("specialisation: wrong arguments throw") {
   Cpu::Context ctx(1);
   const Tensor<double, 3, Cpu> w(2, 1, 3), empty(2, 0, 3);
   const Tensor<double, 2, Cpu> v(4, 2), none(0, 3);

@@ -36,7 +36,7 @@ double growth(Complex sigma, double mu, double gamma) {
 
 }  // namespace
 
-TEST_CASE("stability (1): the radius is the growth per layer of the recursion") {
+TEST_CASE("stability (1): the radius is the growth per layer") {
   for (const double mu : {-0.5, 0.0, 0.3, 0.7, 0.95})
     for (const double gamma : {0.3, 1.0})
       for (const Complex sigma :
@@ -49,7 +49,7 @@ TEST_CASE("stability (1): the radius is the growth per layer of the recursion") 
       }
 }
 
-TEST_CASE("stability (2), (3): Lemma 1, at and beyond its borders") {
+TEST_CASE("stability (2), (3): Lemma 1, inside and outside its limits") {
   const auto stable = [](Complex sigma, double mu, double gamma) {
     const auto s = metric::stability(std::array{sigma}, mu, gamma);
     if (std::abs(s.radius - 1) > 1e-9) CHECK(s.stable == (s.radius < 1));  // both say the same
@@ -97,7 +97,7 @@ TEST_CASE("stability: the worst eigenvalue decides") {
   CHECK(message_of([] { (void)metric::stability({}, 0.5, 0); }) == "stability: gamma: expected above 0, got 0");
 }
 
-TEST_CASE("stability: a deep stack of heavy balls around a linear branch does what it says") {
+TEST_CASE("stability: predicts a deep heavy-ball stack with linear branches") {
   Cpu::Context ctx(1);
   const double mu = 0.5;  // 2 + 2 mu = 3
   for (const double sigma : {0.4, 2.9, 3.1, -0.1}) {

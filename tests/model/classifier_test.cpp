@@ -14,14 +14,14 @@
 using namespace gatefold;
 using namespace gatefold::support;
 
-TEST_CASE("labels_of_last (2): the last item of each sequence has the label, the others are ignored") {
+TEST_CASE("labels_of_last (2): only the last item has the label") {
   CHECK(labels_of_last({4, 0}, 3) == std::vector<Index>{-1, -1, 4, -1, -1, 0});
   CHECK(labels_of_last({4, 0}, 1, -7) == std::vector<Index>{4, 0});
   CHECK(labels_of_last({}, 3).empty());
   CHECK_THROWS_AS(labels_of_last({1}, 0), ArgumentError);
 }
 
-TEST_CASE("classifier (1): the layers written out") {
+TEST_CASE("classifier (1): equals the layers written out") {
   Cpu::Context ctx(1);
   auto p = pass<double>(ctx, classifier(Linear{.model_dim = 3, .output_dim = 2}, 4), 5);
   p.forward();
@@ -44,7 +44,7 @@ TEST_CASE("classifier (1): the layers written out") {
   }
 }
 
-TEST_CASE("a classifier learns its labels; with a softmax too many its loss stays above the floor of two classes") {
+TEST_CASE("classifier: learns labels; an additional softmax keeps the loss high") {
   for (const bool twice : {false, true}) {
     CAPTURE(twice);
     Cpu::Context ctx(1);
@@ -59,7 +59,7 @@ TEST_CASE("a classifier learns its labels; with a softmax too many its loss stay
   }
 }
 
-TEST_CASE("classifier: a class at least") {
+TEST_CASE("classifier: needs at least one class") {
   CHECK(message_of([] { (void)classifier(Linear{.model_dim = 3}, 0); }) ==
         "classifier: classes: expected at least 1, got 0");
 }

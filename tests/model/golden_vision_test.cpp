@@ -75,8 +75,7 @@ void check_case(Golden& g, const ModelT& model) {
 
 }  // namespace
 
-TEST_CASE(
-    "golden: vision transformers, V-MoE and Soft MoE, plain, with momentum, in the form of the code; and their bits") {
+TEST_CASE("golden: vision transformers, V-MoE and Soft MoE, in all forms") {
   for (Golden& g : Golden::read_all("model/vision")) {
     CAPTURE(g.name);
     // Plain is heavy ball without momentum, to the bit (tests/update), and compiles once with it.

@@ -45,7 +45,7 @@ struct Terms {
 
 }  // namespace
 
-TEST_CASE("language models have as many parameters as those of papers 001 and 002") {
+TEST_CASE("language models: parameter counts equal those of papers 001, 002") {
   const auto count = [](const LanguageSizes& s, const auto& model) { return count_parameters(model, s.loss()); };
   const update::HeavyBall subtracted{.mu = 0.7, .gamma = -1};
   const auto switched = [&](const LanguageSizes& s) {
@@ -143,7 +143,7 @@ void check_case(Golden& g, const ModelT& model, Index zeros = 0) {
 
 }  // namespace
 
-TEST_CASE("golden: language models of both layouts, plain and with momentum, and in the form of the code") {
+TEST_CASE("golden: language models of both layouts, in all forms") {
   for (Golden& g : Golden::read_all("model/language")) {
     // Plain is heavy ball without momentum, to the bit (tests/update), and compiles once with it.
     const double sign = g.name == "glam_heavy_ball_reference" ? -1 : 1;
@@ -158,7 +158,7 @@ TEST_CASE("golden: language models of both layouts, plain and with momentum, and
   }
 }
 
-TEST_CASE("gradients of a model whose gates look at the attention, Adam in its first mixture, with dropout") {
+TEST_CASE("language models: gradients with attention-aware gates, Adam and dropout") {
   LanguageSizes dropped = sizes;
   dropped.dropout = 0.2;
   const auto model = switch_model<language::Traced>(
@@ -171,7 +171,7 @@ TEST_CASE("gradients of a model whose gates look at the attention, Adam in its f
   CHECK_MESSAGE(report, report.str());
 }
 
-TEST_CASE("places of a model that shows its attention begin anew in each sequence, however short") {
+TEST_CASE("language models: traced attention restarts positions in each sequence") {
   const auto model = switch_model<language::Traced>(
       sizes, update::HeavyBall{.mu = 0.6},
       Mixture{AttentionAware<SoftmaxTopK>{.scores = {.experts = 3}, .selection = {.k = 2}}, expert});
@@ -192,7 +192,7 @@ TEST_CASE("places of a model that shows its attention begin anew in each sequenc
   CHECK(message_of([&] { read({5, 2, 5, 2}, 4); }) == "Embedding: sequence.length: expected at most places = 3, got 4");
 }
 
-TEST_CASE("gradients of models whose gates look at attention to a window, both forms, both layouts, after a segment") {
+TEST_CASE("language models: gradients with windowed attention-aware gates, after a segment") {
   LanguageSizes dropped = sizes;
   dropped.dropout = 0.2;
   const Mixture attending{AttentionAware<SoftmaxTopK>{.scores = {.experts = 3}, .selection = {.k = 2}}, expert};
@@ -216,14 +216,14 @@ TEST_CASE("gradients of models whose gates look at attention to a window, both f
       2);
 }
 
-TEST_CASE("language models whose gates look at attention to a window have the parameters of the others") {
+TEST_CASE("language models: windowed attention-aware gates add no parameters") {
   const LanguageSizes s = LanguageSizes::medium();
   const update::HeavyBall rule{.mu = 0.7, .gamma = -1};
   CHECK(count_parameters(switch_model<language::WithTrace<language::Reference>>(s, rule, mixture_of(352, 16)),
                          s.loss()) == 215'675'639);
 }
 
-TEST_CASE("options that do not fit are said") {
+TEST_CASE("language models: wrong options throw") {
   LanguageSizes none = sizes;
   none.heads = 0;
   CHECK(message_of([&] { switch_model(none, update::Plain{}, mixture_of(4, 3)); }) ==

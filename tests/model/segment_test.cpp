@@ -26,7 +26,7 @@ bool same(const Noise& a, const Noise& b) { return a.random->seed.value == b.ran
 
 }  // namespace
 
-TEST_CASE("a segment is made known to attention, dropout, mixing and selection of each layer of a pair") {
+TEST_CASE("extra_of: a segment reaches every layer's parts") {
   const auto model = glam_model(sizes, update::Plain{},
                                 Mixture{SimilarityAware<SoftmaxNoisyTop1>{.scores = {.experts = 3}}, expert}, expert);
   Cpu::Context ctx(1);
@@ -65,7 +65,7 @@ TEST_CASE("a segment is made known to attention, dropout, mixing and selection o
   }
 }
 
-TEST_CASE("an empty segment gives nothing, and a memory that is not shared evenly is said") {
+TEST_CASE("extra_of: an empty segment gives nothing; uneven memory throws") {
   const auto model = glam_model(sizes, update::Plain{}, Mixture{SoftmaxTopK{.scores = {.experts = 3}}, expert}, expert);
   const auto none = extra_of<ExtraOf<decltype(model)>>(Segment<double, Cpu>{});
   const auto& [attention, mixture] = std::get<0>(std::get<1>(none.layers).layers).layers;
@@ -82,7 +82,7 @@ TEST_CASE("an empty segment gives nothing, and a memory that is not shared evenl
         "extra_of: segment.memory: expected layers of 2 attentions, got 5");
 }
 
-TEST_CASE("a memory for a model whose attention remembers nothing is said") {
+TEST_CASE("extra_of: a memory without remembering attention throws") {
   const auto model = switch_model<language::Traced>(
       sizes, update::Plain{}, Mixture{AttentionAware<SoftmaxTopK>{.scores = {.experts = 3}}, expert});
   Cpu::Context ctx(1);

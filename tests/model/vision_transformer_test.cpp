@@ -36,7 +36,7 @@ Index tenths_of_million(Index count) { return (count + 50'000) / 100'000; }
 
 }  // namespace
 
-TEST_CASE("vision transformers have as many parameters as those of the papers") {
+TEST_CASE("vision transformers: parameter counts equal those of the papers") {
   // Soft MoE tiny of paper 001: DeiT tiny whose last six networks are mixtures of 128 experts of one slot.
   const Terms tiny{224, 16, 192, 768, 12};
   const Index slots = 128 * tiny.d + 1;  // a vector of each, and the scale of all
@@ -72,7 +72,7 @@ TEST_CASE("vision transformers have as many parameters as those of the papers") 
   CHECK(count_parameters(vmoe_every_2(mean, rule, sparse, of_small)) == small.dense() + 4 * mixture - 2 * small.d);
 }
 
-TEST_CASE("gradients of a model whose gates look at the attention, with dropout") {
+TEST_CASE("vision transformers: gradients with attention-aware gates and dropout") {
   VisionSizes dropped = tiny_images(true);
   dropped.depth = 2;
   dropped.dropout = 0.2;
@@ -86,7 +86,7 @@ TEST_CASE("gradients of a model whose gates look at the attention, with dropout"
   CHECK_MESSAGE(report, report.str());
 }
 
-TEST_CASE("options that do not fit are said") {
+TEST_CASE("vision transformers: wrong options throw") {
   const auto says = [](auto&& make) { return message_of([&] { (void)make(); }); };
   VisionSizes odd = tiny_images(true);
   odd.depth = 3;
