@@ -16,11 +16,12 @@ namespace {
 
 #define GATEFOLD_TEXT(name) #name
 #define GATEFOLD_NAME(name) GATEFOLD_TEXT(name)
-const std::string tag = "on_" GATEFOLD_NAME(GATEFOLD_CPU_ABI);
+const std::string tag = GATEFOLD_NAME(GATEFOLD_CPU_ABI);
 
 template <class T>
 bool is_tagged() {
-  return std::string(typeid(T).name()).find(std::to_string(tag.size()) + tag) != std::string::npos;
+  const std::string space = "on_" + tag;  // GATEFOLD_CPU_NAMESPACE
+  return std::string(typeid(T).name()).find(std::to_string(space.size()) + space) != std::string::npos;
 }
 
 }  // namespace
