@@ -47,21 +47,21 @@ struct Summary {
   friend std::ostream& operator<<(std::ostream& stream, const Summary& summary) {
     Row total{"total", {}, summary.values, summary.active, summary.bytes, true};
     std::ostringstream text = message_stream();
-    std::size_t name = 0, shape = 0, values = 0, active = 0, bytes = 0;
+    std::size_t of_name = 0, of_field[4]{};  // widths of the columns
     for (const bool write : {false, true}) {
       const auto line = [&](const Row& row) {
         const std::string fields[]{shape_text(row), std::to_string(row.values), std::to_string(row.active),
                                    std::to_string(row.bytes)};
         if (!write) {
-          name = std::max(name, row.name.size()), shape = std::max(shape, fields[0].size());
-          values = std::max(values, fields[1].size()), active = std::max(active, fields[2].size());
-          bytes = std::max(bytes, fields[3].size());
+          of_name = std::max(of_name, row.name.size());
+          for (std::size_t i = 0; i < 4; ++i) of_field[i] = std::max(of_field[i], fields[i].size());
           return;
         }
         const auto width = [](std::size_t n) { return std::setw(static_cast<int>(n)); };
-        text << std::left << width(name) << row.name << "   " << width(shape) << fields[0] << std::right << "   "
-             << width(values) << fields[1] << " values   " << width(active) << fields[2] << " active   " << width(bytes)
-             << fields[3] << " bytes" << (row.learned ? "" : "   not learned") << '\n';
+        text << std::left << width(of_name) << row.name << "   " << width(of_field[0]) << fields[0] << std::right
+             << "   " << width(of_field[1]) << fields[1] << " values   " << width(of_field[2]) << fields[2]
+             << " active   " << width(of_field[3]) << fields[3] << " bytes" << (row.learned ? "" : "   not learned")
+             << '\n';
       };
       for (const Row& row : summary.rows)
         if (row.values > 0) line(row);
