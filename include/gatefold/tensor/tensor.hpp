@@ -52,13 +52,11 @@ class Tensor {
   Tensor(Tensor&& other) noexcept
       : view_(std::exchange(other.view_, {})),
         capacity_(std::exchange(other.capacity_, 0)),
-        skipped_(std::exchange(other.skipped_, false)),
         zeros_(std::move(other.zeros_)),
         copied_(std::move(other.copied_)) {}
   Tensor& operator=(Tensor&& other) noexcept {
     std::swap(view_, other.view_);
     std::swap(capacity_, other.capacity_);
-    std::swap(skipped_, other.skipped_);
     zeros_ = std::move(other.zeros_);
     copied_ = std::move(other.copied_);
     return *this;
@@ -83,9 +81,9 @@ class Tensor {
     zeros_.take();
     copied_.forget();
     outgrow();
-    skipped_ = true;
+    capacity_ = kSkipped;
   }
-  bool is_skipped() const { return skipped_; }
+  bool is_skipped() const { return capacity_ == kSkipped; }
 
   View<T, Rank, B> view() { return to_write(); }
   View<const T, Rank, B> view() const { return elements(); }
@@ -145,6 +143,7 @@ class Tensor {
                      "gatefold: copy tensors and packs with clone: auto best = clone(ctx, trainer.params)");
   }
   using Extents = std::array<Index, std::size_t{Rank}>;
+  static constexpr Index kSkipped = -1;
 
   void take(const Extents& extents);
   void release();
@@ -164,8 +163,7 @@ class Tensor {
   const View<T, Rank, B>& to_write() { return copied_.forget(), elements(); }
 
   View<T, Rank, B> view_;
-  Index capacity_ = 0;
-  bool skipped_ = false;
+  Index capacity_ = 0;  // elements, or kSkipped
   [[no_unique_address]] std::conditional_t<Rank == 3, DeferredZeros<B>, NoDeferredZeros> zeros_;
   [[no_unique_address]] std::conditional_t<Rank == 3, CopyStamp, NoCopyStamp> copied_;
 };
@@ -188,7 +186,7 @@ void Tensor<T, Rank, B>::take(const Extents& extents) {
   const std::size_t bytes = static_cast<std::size_t>(count) * sizeof(T);
   zeros_.take();
   copied_.forget();
-  skipped_ = false;
+  if (is_skipped()) capacity_ = 0;
   T* data = view_.data();
   if (count > capacity_) {
     outgrow();

@@ -82,6 +82,7 @@ struct InGroups {
       f("of_first", s.of_first...);
       f("of_rest", s.of_rest...);
     }
+    void lie_as(const State& other) { belongs = other.belongs; }
   };
 
   void validate() const {

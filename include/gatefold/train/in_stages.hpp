@@ -63,6 +63,7 @@ struct InStages {
       f("of_attention", s.of_attention...);
       f("of_rest", s.rest...);
     }
+    void lie_as(const State& other) { attends = other.attends; }
     static void counters(auto&& f, auto&... s) {
       f("step", s.step...);
       f("epoch", s.epoch...);
