@@ -24,7 +24,7 @@ G with_picks(G gate, Index k) {
     gate.selection.selection.k = k;
   } else if constexpr (requires { gate.selection.k; }) {
     gate.selection.k = k;
-  } else if constexpr (requires { gate.k; }) {
+  } else if constexpr (requires { gate.k = k; }) {
     gate.k = k;
   }
   return gate;

@@ -4,8 +4,14 @@
 
 namespace gatefold::detail_ {
 
+#if defined(__CUDACC__)  // nvcc refuses the attribute if T has no external linkage
+#define GATEFOLD_UNIQUE_MARK
+#else
+#define GATEFOLD_UNIQUE_MARK GATEFOLD_UNIQUE
+#endif
 template <class T>
-GATEFOLD_UNIQUE inline char type_mark = 0;  // never const: see type_id
+GATEFOLD_UNIQUE_MARK inline char type_mark = 0;  // never const: see type_id
+#undef GATEFOLD_UNIQUE_MARK
 
 /// Returns the identity of a type at run time, without RTTI: two identities are equal if and only if their types are.
 ///
