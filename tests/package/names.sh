@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # names.sh SOURCE EIGEN COMPILER...: names that many programs declare do not collide with names of the library under
-# `using namespace gatefold;`. The last compiler tries all kinds of names, the others only functions, because name lookup
-# is the same in all compilers.
+# `using namespace gatefold;`. The last compiler tries all kinds of names, the others only functions, because all
+# compilers look names up in the same way.
 set -uo pipefail
 source=$1 eigen=$2
 shift 2

@@ -23,6 +23,12 @@
 #else
 #define GATEFOLD_UNIQUE
 #endif
+/// The same for a variable of a type. nvcc refuses the attribute if the type has no external linkage.
+#if defined(__CUDACC__)
+#define GATEFOLD_UNIQUE_OF_TYPE
+#else
+#define GATEFOLD_UNIQUE_OF_TYPE GATEFOLD_UNIQUE
+#endif
 
 /// O(n) checks of data (index in range, finite): on unless NDEBUG is defined.
 #define GATEFOLD_ASSERT(condition, sentence) assert((condition) && sentence)

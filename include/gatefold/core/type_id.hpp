@@ -4,14 +4,8 @@
 
 namespace gatefold::detail_ {
 
-#if defined(__CUDACC__)  // nvcc refuses the attribute if T has no external linkage
-#define GATEFOLD_UNIQUE_MARK
-#else
-#define GATEFOLD_UNIQUE_MARK GATEFOLD_UNIQUE
-#endif
 template <class T>
-GATEFOLD_UNIQUE_MARK inline char type_mark = 0;  // never const: see type_id
-#undef GATEFOLD_UNIQUE_MARK
+GATEFOLD_UNIQUE_OF_TYPE inline char type_mark = 0;  // never const: see type_id
 
 /// Returns the identity of a type at run time, without RTTI: two identities are equal if and only if their types are.
 ///
