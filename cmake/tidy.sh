@@ -19,7 +19,9 @@ case ${1:-} in
     install_packages clang-tidy libeigen3-dev nlohmann-json3-dev zlib1g-dev
     mkdir -p build
     # One file includes all headers, so that clang-tidy reads each of them once. WarningsAsErrors is set in .clang-tidy.
-    for header in gatefold io data dist check analysis; do echo "#include <gatefold/$header.hpp>"; done >build/lint.cpp
+    for header in gatefold io data distributed check papers; do
+      echo "#include <gatefold/$header.hpp>"
+    done >build/lint.cpp
     clang-tidy --quiet build/lint.cpp -- -std=c++20 -Iinclude -isystem /usr/include/eigen3
     ;;
   *)

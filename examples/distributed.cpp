@@ -1,7 +1,7 @@
 // Training with the batch and the experts spread over several shards: threads of this process, or of several processes
 // with dist::Mpi.
 #include <cstdio>
-#include <gatefold/dist.hpp>
+#include <gatefold/distributed.hpp>
 #include <gatefold/gatefold.hpp>
 using namespace gatefold;
 

@@ -1,8 +1,8 @@
 // Measures a trained mixture, layer by layer: which experts the items use, how decided the routing is, how stable it
 // is.
 #include <cstdio>
-#include <gatefold/analysis.hpp>
 #include <gatefold/gatefold.hpp>
+#include <gatefold/papers.hpp>
 #include <vector>
 using namespace gatefold;
 

@@ -31,7 +31,7 @@ platform() {
       echo "$name: $program fails: $(tail -n 1 "$out.log")"; failed=1
     else
       touch "$out.done"
-      rm "$out"
+      rm -f "$out" "$out.exe"
       ((++count))
     fi
   done

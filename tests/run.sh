@@ -53,6 +53,7 @@ else
     doctest-dev libeigen3-dev nlohmann-json3-dev zlib1g-dev libcli11-dev librapidcheck-dev libopenmpi-dev openmpi-bin \
     clang-format python3-pip || exit 1
 fi
+export GATEFOLD_CI=1  # CMakePresets.json shows the presets of this script only with it
 if [[ -n $platforms ]]; then
   install_packages clang-22 clang-19 libc++-19-dev libc++abi-19-dev g++-mingw-w64-x86-64-posix libeigen3-dev \
     nlohmann-json3-dev python3-venv qemu-user wine64 || exit 1
@@ -62,7 +63,6 @@ command -v ccache >/dev/null && export CMAKE_CXX_COMPILER_LAUNCHER=ccache CMAKE_
   CCACHE_SLOPPINESS=pch_defines,time_macros  # for precompiled headers
 cd "$root" || exit 1
 jobs=$(nproc)
-export GATEFOLD_CI=1  # CMakePresets.json shows the presets of this script only with it
 # Unity builds for full runs (three times faster); one file at a time with --only.
 unity=-DGATEFOLD_UNITY_BYTES=200000
 passed=0 failed=0

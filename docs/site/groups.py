@@ -14,7 +14,7 @@ FAMILIES = [
     ("loss", "Losses", None),
     ("optim", "Optimizers and schedules", None),
     ("train", "Training", "quickstart.cpp"),
-    ("dist", "Training on several processes", "distributed.cpp"),
+    ("distributed", "Training on several processes", "distributed.cpp"),
     ("metric", "Metrics", None),
     ("check", "Checks for policies of your own", None),
     ("io", "Files of tensors", "load_checkpoint/main.cpp"),

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <gatefold/check.hpp>
+#include <gatefold/papers/corruption.hpp>
 #include <string>
 #include <vector>
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <exception>
-#include <gatefold/dist.hpp>
+#include <gatefold/distributed.hpp>
 #include <thread>
 #if defined(GATEFOLD_EXAMPLES_MPI)
 #include <gatefold/mpi.hpp>

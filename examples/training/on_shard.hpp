@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <gatefold/dist.hpp>
+#include <gatefold/distributed.hpp>
 #include <gatefold/gatefold.hpp>
 #include <gatefold/io.hpp>
 #include <memory>

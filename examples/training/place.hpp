@@ -1,7 +1,7 @@
 #pragma once
 
 #include <filesystem>
-#include <gatefold/dist/shards.hpp>
+#include <gatefold/distributed/shards.hpp>
 #include <gatefold/io.hpp>
 #include <gatefold/policies.hpp>
 #include <memory>

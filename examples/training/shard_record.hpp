@@ -2,7 +2,7 @@
 
 #include <chrono>
 #include <cstddef>
-#include <gatefold/dist.hpp>
+#include <gatefold/distributed.hpp>
 #include <nlohmann/json.hpp>
 #include <vector>
 

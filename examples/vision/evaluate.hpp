@@ -5,6 +5,9 @@
 #include <cmath>
 #include <cstddef>
 #include <gatefold/gatefold.hpp>
+#include <gatefold/papers/corruption.hpp>
+#include <gatefold/papers/corruption_error.hpp>
+#include <gatefold/papers/pgd.hpp>
 #include <iterator>
 #include <vector>
 

@@ -1,8 +1,8 @@
 #pragma once
 
 #include <filesystem>
-#include <gatefold/data/pgd.hpp>
 #include <gatefold/layer/summary.hpp>
+#include <gatefold/papers/pgd.hpp>
 #include <gatefold/policy/noise.hpp>
 #include <map>
 #include <memory>

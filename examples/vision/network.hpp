@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <gatefold/io.hpp>
+#include <gatefold/papers/pgd.hpp>
 #include <gatefold/policies.hpp>
 #include <iterator>
 #include <memory>

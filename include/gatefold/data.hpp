@@ -6,11 +6,9 @@
 #include "gatefold/core/regular_file.hpp"
 #include "gatefold/data/idx.hpp"
 #include "gatefold/data/split.hpp"
-#include "gatefold/data/stop_words.hpp"
 #include "gatefold/data/utf8.hpp"
 #include "gatefold/data/text_reader.hpp"
 #include "gatefold/data/tokens.hpp"
 #include "gatefold/data/vocabulary.hpp"
 #include "gatefold/data/corpus.hpp"
-#include "gatefold/data/word_swap.hpp"
 // clang-format on

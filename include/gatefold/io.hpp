@@ -22,7 +22,7 @@
 #include "gatefold/train/checkpoint.hpp"
 #include "gatefold/train/async_checkpoint.hpp"
 #include "gatefold/train/load_parameters.hpp"
-#include "gatefold/dist/tensors_here.hpp"
-#include "gatefold/dist/checkpoint.hpp"
-#include "gatefold/dist/async_checkpoint.hpp"
+#include "gatefold/distributed/tensors_here.hpp"
+#include "gatefold/distributed/checkpoint.hpp"
+#include "gatefold/distributed/async_checkpoint.hpp"
 // clang-format on

@@ -4,9 +4,9 @@
 /// gatefold::mpi).
 // Each header comes after the headers that it includes (tests/structure/order.sh).
 // clang-format off
-#include "gatefold/dist/mpi_status.hpp"
-#include "gatefold/dist/mpi_notices.hpp"
-#include "gatefold/dist/mpi_transfers.hpp"
-#include "gatefold/dist/mpi_progress.hpp"
-#include "gatefold/dist/mpi.hpp"
+#include "gatefold/distributed/mpi_status.hpp"
+#include "gatefold/distributed/mpi_notices.hpp"
+#include "gatefold/distributed/mpi_transfers.hpp"
+#include "gatefold/distributed/mpi_progress.hpp"
+#include "gatefold/distributed/mpi.hpp"
 // clang-format on

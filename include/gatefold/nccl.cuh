@@ -3,4 +3,4 @@
 /// Communication of devices of several processes through NCCL. Not part of gatefold.cuh, because it needs NCCL (target
 /// gatefold::nccl).
 #include "gatefold/backend/cuda/nccl.cuh"
-#include "gatefold/dist/nccl.hpp"
+#include "gatefold/distributed/nccl.hpp"

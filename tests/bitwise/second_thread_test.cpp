@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "gatefold/gatefold.hpp"
+#include "gatefold/papers/three_stage.hpp"
 #include "support/pass.hpp"
 #include "support/second_thread.hpp"
 

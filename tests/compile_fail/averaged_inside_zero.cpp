@@ -1,7 +1,7 @@
 // expect: gatefold: Zero steps the rows of a tensor that belong to one shard, so optim::Averaged goes around it, Averaged\{Zero\{optimizer, &shard\}\}, and optim::ExpertRates does not go with it; see docs/how-to/distributed\.md
 #include <gatefold/gatefold.hpp>
 
-#include "gatefold/dist.hpp"
+#include "gatefold/distributed.hpp"
 
 using namespace gatefold;
 

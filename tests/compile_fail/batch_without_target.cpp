@@ -6,6 +6,7 @@
 // expect: gatefold: evaluate takes items and their target, trainer\.evaluate\(x, target\)
 // expect: gatefold: step takes items and their target, run\.step\(x, target\)
 #include <gatefold/gatefold.hpp>
+#include <gatefold/papers/three_stage.hpp>
 
 using namespace gatefold;
 

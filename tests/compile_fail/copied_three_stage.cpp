@@ -1,5 +1,6 @@
 // expect: gatefold: a run \(Trainer\) is not copied: construct a second one from the same parts
 #include <gatefold/gatefold.hpp>
+#include <gatefold/papers/three_stage.hpp>
 
 using namespace gatefold;
 

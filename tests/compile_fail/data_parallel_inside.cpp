@@ -1,7 +1,7 @@
 // expect: gatefold: what adds up the gradients of several processes is the outermost optimizer
 #include <gatefold/gatefold.hpp>
 
-#include "gatefold/dist.hpp"
+#include "gatefold/distributed.hpp"
 
 using namespace gatefold;
 

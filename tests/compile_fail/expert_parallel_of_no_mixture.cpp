@@ -1,7 +1,7 @@
 // expect: gatefold: an ExpertParallel is of a Mixture and the address of a shard, ExpertParallel\{mixture, &shard\}; what is around a mixture goes around that, WithShared\{ExpertParallel\{\.\.\.\}, \.\.\.\}; see docs/how-to/distributed\.md
 #include <gatefold/gatefold.hpp>
 
-#include "gatefold/dist.hpp"
+#include "gatefold/distributed.hpp"
 
 using namespace gatefold;
 

@@ -1,5 +1,6 @@
 // expect: gatefold: this wrapper is around an optimizer \(gatefold::optim\), which comes first
 #include <gatefold/gatefold.hpp>
+#include <gatefold/papers/in_stages.hpp>
 
 using namespace gatefold;
 

@@ -1,7 +1,7 @@
 // expect: gatefold: on shards a Trainer takes both, dist::LossOfShards\{loss, &shard\} and dist::DataParallel
 #include <gatefold/gatefold.hpp>
 
-#include "gatefold/dist.hpp"
+#include "gatefold/distributed.hpp"
 
 using namespace gatefold;
 

@@ -1,7 +1,7 @@
 // expect: gatefold: DataParallel gives the norm of all gradients to the Clipped right inside it
 #include <gatefold/gatefold.hpp>
 
-#include "gatefold/dist.hpp"
+#include "gatefold/distributed.hpp"
 
 using namespace gatefold;
 

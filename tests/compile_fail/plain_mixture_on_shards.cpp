@@ -1,7 +1,7 @@
 // expect: gatefold: on shards the gate of this Mixture would see the items of its shard alone, where auxiliary losses, mixing, capacity, choices of experts and noise are those of the whole batch: ExpertParallel\{mixture, &shard\}; see docs/how-to/distributed\.md#gates-on-shards
 #include <gatefold/gatefold.hpp>
 
-#include "gatefold/dist.hpp"
+#include "gatefold/distributed.hpp"
 
 using namespace gatefold;
 

@@ -1,5 +1,6 @@
 // expect: gatefold: a RoutedTrainer or ThreeStage takes a gate that picks experts for each item
 #include <gatefold/gatefold.hpp>
+#include <gatefold/papers/routed_trainer.hpp>
 
 using namespace gatefold;
 

@@ -1,7 +1,8 @@
 // expect: gatefold: a RoutedTrainer or ThreeStage takes a Mixture\{gate, expert\}, in one process
 #include <gatefold/gatefold.hpp>
 
-#include "gatefold/dist.hpp"
+#include <gatefold/papers/routed_trainer.hpp>
+#include "gatefold/distributed.hpp"
 
 using namespace gatefold;
 

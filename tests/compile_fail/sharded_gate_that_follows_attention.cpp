@@ -1,7 +1,7 @@
 // expect: gatefold: a gate that follows an attention \(AttentionAware\) in an ExpertParallel needs scores without extra
 #include <gatefold/gatefold.hpp>
 
-#include "gatefold/dist/expert_parallel.hpp"
+#include "gatefold/distributed/expert_parallel.hpp"
 
 using namespace gatefold;
 

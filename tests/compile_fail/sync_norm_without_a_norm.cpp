@@ -1,7 +1,7 @@
 // expect: gatefold: SyncNorm is for what takes a norm over a batch
 #include <gatefold/gatefold.hpp>
 
-#include "gatefold/dist.hpp"
+#include "gatefold/distributed.hpp"
 
 using namespace gatefold;
 

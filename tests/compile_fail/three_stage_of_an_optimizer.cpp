@@ -1,5 +1,6 @@
 // expect: gatefold: a ThreeStage takes Stages, its epochs and optimizers
 #include <gatefold/gatefold.hpp>
+#include <gatefold/papers/three_stage.hpp>
 
 using namespace gatefold;
 

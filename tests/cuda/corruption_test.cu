@@ -3,6 +3,8 @@
 #include <doctest/doctest.h>
 
 #include "gatefold/gatefold.cuh"
+#include "gatefold/papers/corruption.hpp"
+#include "gatefold/papers/corruption_error.hpp"
 #include "support/parity.hpp"
 
 using namespace gatefold;

@@ -8,6 +8,11 @@
 #include <vector>
 
 #include "gatefold/gatefold.cuh"
+#include "gatefold/papers/dispatch_entropy.hpp"
+#include "gatefold/papers/expert_outputs.hpp"
+#include "gatefold/papers/norm_rank.hpp"
+#include "gatefold/papers/pareto_gap.hpp"
+#include "gatefold/papers/specialisation.hpp"
 #include "support/larger.hpp"
 #include "support/parity.hpp"
 

@@ -7,7 +7,8 @@
 #include <utility>
 
 #include "gatefold/gatefold.cuh"
-#include "gatefold/layer/jacobian.hpp"
+#include "gatefold/papers/expert_outputs.hpp"
+#include "gatefold/papers/jacobian.hpp"
 #include "support/parity.hpp"
 
 using namespace gatefold;

@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include "gatefold/gatefold.cuh"
+#include "gatefold/papers/merged_transformer.hpp"
 #include "support/parity_layers.hpp"
 
 using namespace gatefold;

@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "gatefold/dist.hpp"
+#include "gatefold/distributed.hpp"
 #include "gatefold/gatefold.cuh"
 #include "support/larger.hpp"
 #include "support/processes.hpp"

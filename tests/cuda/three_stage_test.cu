@@ -7,6 +7,8 @@
 #include <utility>
 
 #include "gatefold/gatefold.cuh"
+#include "gatefold/papers/signal_mixture.hpp"
+#include "gatefold/papers/three_stage.hpp"
 #include "support/parity.hpp"
 
 using namespace gatefold;

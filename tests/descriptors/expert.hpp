@@ -1,6 +1,7 @@
 #pragma once
 
 #include "descriptors/row.hpp"
+#include "gatefold/papers/merged_transformer.hpp"
 #include "gatefold/policies.hpp"
 
 namespace gatefold::rows {

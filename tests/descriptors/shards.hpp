@@ -10,7 +10,7 @@
 
 #include "bitwise/bitwise.hpp"
 #include "descriptors/row.hpp"
-#include "gatefold/dist/expert_parallel.hpp"
+#include "gatefold/distributed/expert_parallel.hpp"
 #include "gatefold/gatefold.hpp"
 #include "support/larger.hpp"
 

@@ -4,10 +4,10 @@
 
 #include "gatefold/expert/attention_expert.hpp"
 #include "gatefold/expert/layer_norm.hpp"
-#include "gatefold/expert/merged_transformer.hpp"
 #include "gatefold/expert/multi_head_expert.hpp"
 #include "gatefold/expert/rms_norm.hpp"
 #include "gatefold/expert/transformer_expert.hpp"
+#include "gatefold/papers/merged_transformer.hpp"
 #include "support/golden_experts.hpp"
 
 using namespace gatefold;

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "fuzz/fuzz.hpp"
-#include "gatefold/data/word_swap.hpp"
 #include "gatefold/io/strings.hpp"
+#include "gatefold/papers/word_swap.hpp"
 
 using namespace gatefold;
 

@@ -5,9 +5,9 @@
 #include <vector>
 
 #include "gatefold/metric/fluctuation.hpp"
-#include "gatefold/metric/norm_rank.hpp"
-#include "gatefold/metric/pareto_gap.hpp"
 #include "gatefold/metric/routing_table.hpp"
+#include "gatefold/papers/norm_rank.hpp"
+#include "gatefold/papers/pareto_gap.hpp"
 #include "support/pass.hpp"
 #include "support/plans.hpp"
 #include "support/rounded.hpp"

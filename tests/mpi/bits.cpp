@@ -15,7 +15,7 @@
 
 #include "descriptors/composition.hpp"
 #include "descriptors/extras.hpp"
-#include "gatefold/dist.hpp"
+#include "gatefold/distributed.hpp"
 #include "gatefold/gatefold.hpp"
 #include "gatefold/io.hpp"
 #include "gatefold/mpi.hpp"

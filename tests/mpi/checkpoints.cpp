@@ -11,7 +11,7 @@
 #include <filesystem>
 #include <iostream>
 
-#include "gatefold/dist.hpp"
+#include "gatefold/distributed.hpp"
 #include "gatefold/gatefold.hpp"
 #include "gatefold/io.hpp"
 #include "gatefold/mpi.hpp"

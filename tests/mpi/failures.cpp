@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "../support/forked.hpp"
-#include "gatefold/dist/mpi.hpp"
+#include "gatefold/distributed/mpi.hpp"
 
 namespace {
 

@@ -8,7 +8,7 @@
 #include <string>
 #include <thread>
 
-#include "gatefold/dist.hpp"
+#include "gatefold/distributed.hpp"
 #include "gatefold/gatefold.cuh"
 #include "gatefold/mpi.hpp"
 #include "gatefold/nccl.cuh"

@@ -1,20 +1,20 @@
-# What takes several processes: the tests of dist/mpi* under 1 to 4 of them, runs of which one fails, the bits of
+# What takes several processes: the tests of distributed/mpi* under 1 to 4 of them, runs of which one fails, the bits of
 # training, and checkpoints of a run of which one is killed.
-target_link_libraries(test_dist PRIVATE gatefold::mpi)
+target_link_libraries(test_distributed PRIVATE gatefold::mpi)
 set(runs)
 foreach(processes RANGE 1 4)
-  add_test(NAME dist/mpi_${processes} COMMAND ${MPIEXEC_EXECUTABLE} ${MPIEXEC_NUMPROC_FLAG} ${processes}
-                                              $<TARGET_FILE:test_dist> --source-file=*/tests/dist/mpi*_test.cpp)
-  set_tests_properties(dist/mpi_${processes} PROPERTIES LABELS unit FAIL_REGULAR_EXPRESSION
+  add_test(NAME distributed/mpi_${processes} COMMAND ${MPIEXEC_EXECUTABLE} ${MPIEXEC_NUMPROC_FLAG} ${processes}
+                                              $<TARGET_FILE:test_distributed> --source-file=*/distributed/mpi*_test.cpp)
+  set_tests_properties(distributed/mpi_${processes} PROPERTIES LABELS unit FAIL_REGULAR_EXPRESSION
                        "test cases: *0 \\|;assertions: *0 \\|")
-  list(APPEND runs dist/mpi_${processes})
+  list(APPEND runs distributed/mpi_${processes})
 endforeach()
 
-# Sanitizers take their time, and see the same code in dist/expert_parallel, dist/checkpoint and others.
+# Sanitizers take their time, and see the same code in distributed/expert_parallel, distributed/checkpoint and others.
 if(NOT CMAKE_CXX_FLAGS_DEBUG MATCHES "-fsanitize" OR GATEFOLD_SLOW_TESTS)
   add_executable(mpi_failures mpi/failures.cpp)
   target_link_libraries(mpi_failures PRIVATE gatefold::mpi gatefold_warnings)
-  add_test(NAME dist/failures
+  add_test(NAME distributed/failures
            COMMAND ${GATEFOLD_BASH} ${CMAKE_CURRENT_SOURCE_DIR}/mpi/failures.sh $<TARGET_FILE:mpi_failures>
            ${MPIEXEC_EXECUTABLE} ${MPIEXEC_NUMPROC_FLAG} 3)
   set(bits_of 1.1 2.2 3.1 4.2)  # processes, and threads of each
@@ -23,19 +23,19 @@ if(NOT CMAKE_CXX_FLAGS_DEBUG MATCHES "-fsanitize" OR GATEFOLD_SLOW_TESTS)
   endif()
   add_executable(mpi_bits mpi/bits.cpp)
   target_link_libraries(mpi_bits PRIVATE gatefold_test_base ${kernels} gatefold::mpi)
-  add_test(NAME dist/bits
+  add_test(NAME distributed/bits
            COMMAND ${GATEFOLD_BASH} ${CMAKE_CURRENT_SOURCE_DIR}/mpi/bits.sh $<TARGET_FILE:mpi_bits>
            ${MPIEXEC_EXECUTABLE} ${MPIEXEC_NUMPROC_FLAG} ${bits_of})
   add_executable(mpi_checkpoints mpi/checkpoints.cpp)
   target_link_libraries(mpi_checkpoints PRIVATE gatefold_test_base ${kernels} gatefold::mpi)
-  add_test(NAME dist/checkpoints
+  add_test(NAME distributed/checkpoints
            COMMAND ${GATEFOLD_BASH} ${CMAKE_CURRENT_SOURCE_DIR}/mpi/checkpoints.sh $<TARGET_FILE:mpi_checkpoints>
            ${MPIEXEC_EXECUTABLE} ${MPIEXEC_NUMPROC_FLAG})
   if("mpi" IN_LIST by_clang)
     compile_by_clang(mpi_bits)
     compile_by_clang(mpi_checkpoints)
   endif()
-  list(APPEND runs dist/failures dist/bits dist/checkpoints)
+  list(APPEND runs distributed/failures distributed/bits distributed/checkpoints)
 endif()
 set_tests_properties(${runs} PROPERTIES PROCESSORS 2 TIMEOUT 300)
 

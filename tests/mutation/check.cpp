@@ -4,6 +4,8 @@
 #include <cstdio>
 #include <gatefold/check.hpp>
 #include <gatefold/gatefold.hpp>
+#include <gatefold/papers/signal_mixture.hpp>
+#include <gatefold/papers/three_stage.hpp>
 #include <utility>
 
 #include "support/seam_policies.hpp"

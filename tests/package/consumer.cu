@@ -4,7 +4,7 @@
 #include <cstring>
 #include <gatefold/gatefold.cuh>
 #if __has_include(<nccl.h>)
-#include <gatefold/dist.hpp>
+#include <gatefold/distributed.hpp>
 #include <gatefold/nccl.cuh>
 static_assert(gatefold::dist::DeviceWorld<gatefold::dist::Nccl<gatefold::dist::Alone>>);
 #endif

@@ -1,6 +1,6 @@
 // A program of a user that declares common words as KIND (functions, variables, namespaces or types) next to
 // `using namespace gatefold;` and uses them.
-#include <gatefold/dist.hpp>
+#include <gatefold/distributed.hpp>
 #include <gatefold/gatefold.hpp>
 #include <gatefold/io.hpp>
 

@@ -1,10 +1,10 @@
 // Uses of all umbrella headers, which warnings.sh compiles together with examples/papers.cpp. Nothing here is run.
 #include <gatefold/gatefold.hpp>
 // After the backend.
-#include <gatefold/analysis.hpp>
 #include <gatefold/check.hpp>
-#include <gatefold/dist.hpp>
+#include <gatefold/distributed.hpp>
 #include <gatefold/kernels.hpp>
+#include <gatefold/papers.hpp>
 #if __has_include(<nlohmann/json.hpp>)
 #include <gatefold/io.hpp>
 #endif

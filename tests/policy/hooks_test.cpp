@@ -2,7 +2,7 @@
 
 #include <doctest/doctest.h>
 
-#include <gatefold/dist.hpp>
+#include <gatefold/distributed.hpp>
 #include <gatefold/gatefold.hpp>
 
 using namespace gatefold;

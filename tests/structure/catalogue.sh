@@ -11,7 +11,8 @@ if [[ ${2:-} == check ]]; then
   echo "docs/reference/catalogue.md has drifted: bash tests/structure/catalogue.sh . >docs/reference/catalogue.md"
   exit 1
 fi
-mapfile -t files < <(find include/gatefold/{gate,update,expert,loss,layer} -name '*.hpp' 2>/dev/null | sort)
+mapfile -t files < <(find include/gatefold/{gate,update,expert,loss,layer,papers/merged_transformer.hpp} -name '*.hpp' \
+  2>/dev/null | sort)
 ((${#files[@]})) || { echo "no headers"; exit 2; }
 
 exec awk '
@@ -132,7 +133,7 @@ function first_sentence(text,  kept, rest) {
 }
 function section(folder) {
   if (folder == "update") return 6
-  if (folder == "expert") return 7
+  if (folder == "expert" || folder == "papers") return 7
   if (folder == "loss") return 8
   if (folder == "layer") return 9
   if (body ~ /GateOutcome</) return 5

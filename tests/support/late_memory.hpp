@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "gatefold/core/types.hpp"
-#include "gatefold/dist/shards.hpp"
+#include "gatefold/distributed/shards.hpp"
 
 namespace gatefold::test {
 

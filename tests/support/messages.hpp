@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "gatefold/dist/world.hpp"
+#include "gatefold/distributed/processes.hpp"
 
 namespace gatefold::support {
 

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "gatefold/dist/mpi_status.hpp"
+#include "gatefold/distributed/mpi_status.hpp"
 
 namespace gatefold::support {
 

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "gatefold/dist.hpp"
+#include "gatefold/distributed.hpp"
 #include "gatefold/policies.hpp"
 
 /// A mixture on shards whose rows cross as bfloat16, and the same by loops in double that round what crosses. Values

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "gatefold/core/error.hpp"
-#include "gatefold/dist/world.hpp"
+#include "gatefold/distributed/processes.hpp"
 
 namespace gatefold::support {
 

@@ -6,7 +6,7 @@
 #include <iterator>
 #include <vector>
 
-#include "gatefold/dist.hpp"
+#include "gatefold/distributed.hpp"
 #include "gatefold/policies.hpp"
 
 /// A training on shards, the same program on every backend.

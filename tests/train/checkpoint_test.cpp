@@ -37,8 +37,9 @@
 #include "gatefold/optim/normalized_gd.hpp"
 #include "gatefold/optim/schedule.hpp"
 #include "gatefold/optim/sgd.hpp"
+#include "gatefold/papers/in_stages.hpp"
+#include "gatefold/papers/three_stage.hpp"
 #include "gatefold/train/in_groups.hpp"
-#include "gatefold/train/three_stage.hpp"
 #include "gatefold/train/trainer.hpp"
 #include "gatefold/update/heavy_ball.hpp"
 

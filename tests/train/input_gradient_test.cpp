@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "gatefold/backend/cpu/cpu.hpp"
-#include "gatefold/data/pgd.hpp"
 #include "gatefold/expert/linear.hpp"
 #include "gatefold/expert/mlp.hpp"
 #include "gatefold/gate/gates.hpp"
@@ -16,6 +15,7 @@
 #include "gatefold/loss/cross_entropy.hpp"
 #include "gatefold/loss/streamed_cross_entropy.hpp"
 #include "gatefold/optim/sgd.hpp"
+#include "gatefold/papers/pgd.hpp"
 #include "gatefold/train/trainer.hpp"
 #include "gatefold/update/heavy_ball.hpp"
 #include "support/allocations.hpp"

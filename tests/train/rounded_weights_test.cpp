@@ -5,9 +5,9 @@
 #include <type_traits>
 #include <vector>
 
+#include "gatefold/papers/routed_trainer.hpp"
 #include "gatefold/train/checkpoint.hpp"
 #include "gatefold/train/input_gradient.hpp"
-#include "gatefold/train/routed_trainer.hpp"
 #include "support/keeping.hpp"
 #include "support/rounded_training.hpp"
 #include "support/temp_directory.hpp"

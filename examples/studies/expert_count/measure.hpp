@@ -4,6 +4,9 @@
 #include <cmath>
 #include <cstddef>
 #include <gatefold/gatefold.hpp>
+#include <gatefold/papers/expert_outputs.hpp>
+#include <gatefold/papers/signal_mixture.hpp>
+#include <gatefold/papers/specialisation.hpp>
 #include <vector>
 
 #include "setting.hpp"

@@ -1,3 +1,6 @@
+#include <gatefold/papers/routed_trainer.hpp>
+#include <gatefold/papers/signal_mixture.hpp>
+
 #include "streamed.hpp"
 
 #include <doctest/doctest.h>

@@ -4,10 +4,10 @@
 #include <cmath>
 #include <complex>
 #include <cstddef>
-#include <gatefold/analysis.hpp>
 #include <gatefold/data/corpus.hpp>
 #include <gatefold/gatefold.hpp>
 #include <gatefold/metric/load.hpp>
+#include <gatefold/papers.hpp>
 #include <span>
 #include <utility>
 #include <vector>

@@ -5,7 +5,7 @@
 #include <filesystem>
 #include <gatefold/data/text_reader.hpp>
 #include <gatefold/data/vocabulary.hpp>
-#include <gatefold/data/word_swap.hpp>
+#include <gatefold/papers/word_swap.hpp>
 #include <string>
 #include <vector>
 

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <gatefold/layer/jacobian.hpp>
+#include <gatefold/papers/expert_outputs.hpp>
+#include <gatefold/papers/jacobian.hpp>
+#include <gatefold/papers/norm_rank.hpp>
 #include <memory>
 #include <utility>
 #include <vector>

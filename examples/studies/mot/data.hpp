@@ -1,6 +1,7 @@
 #pragma once
 
 #include <gatefold/gatefold.hpp>
+#include <gatefold/papers/signal_mixture.hpp>
 
 #include "options.hpp"
 

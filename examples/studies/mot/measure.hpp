@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstddef>
 #include <gatefold/gatefold.hpp>
+#include <gatefold/papers/specialisation.hpp>
 #include <utility>
 #include <vector>
 

@@ -1,3 +1,6 @@
+#include <gatefold/papers/routed_trainer.hpp>
+#include <gatefold/papers/specialisation.hpp>
+
 #include "measure.hpp"
 
 #include <doctest/doctest.h>

@@ -3,6 +3,9 @@
 #include <cmath>
 #include <cstdint>
 #include <gatefold/gatefold.hpp>
+#include <gatefold/papers/merged_transformer.hpp>
+#include <gatefold/papers/specialisation.hpp>
+#include <gatefold/papers/three_stage.hpp>
 #include <string>
 #include <utility>
 

@@ -6,6 +6,7 @@
 #include <functional>
 #include <gatefold/core/error.hpp>
 #include <gatefold/core/philox.hpp>
+#include <gatefold/papers/corruption.hpp>
 #include <numeric>
 #include <span>
 #include <utility>

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <gatefold/papers/corruption_error.hpp>
+
 #include <cstdio>
 #include <map>
 #include <string>

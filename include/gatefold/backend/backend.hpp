@@ -113,8 +113,8 @@ concept Products = requires(typename B::Context& ctx, Groups<B> g, View<const do
 ///     write_zeros(ctx, p, bytes)         writes zeros; any thread of the host can call it
 ///     to_host / from_host(ctx, n, from, to)                   explicit copies, finished on return
 ///     copy_bytes(ctx, bytes, from, to), ctx.synchronize()     only for devices whose contexts are shards
-///                                        (dist/memory.hpp): a copy in the order of ctx, between memory of any contexts
-///                                        or the host, and a wait until all work of ctx is finished
+///                                        (distributed/memory.hpp): a copy in the order of ctx, between memory of any
+///                                        contexts or the host, and a wait until all work of ctx is finished
 ///     ctx.here()                         while the returned object lives, other threads get an ArgumentError, and
 ///                                        `allocate` takes memory of the device of ctx. Layers, trainers and zeros_like
 ///                                        hold it from their first line on

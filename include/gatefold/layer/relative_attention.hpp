@@ -4,7 +4,7 @@
 
 #include "gatefold/attention/attend_window.hpp"
 #include "gatefold/attention/attention_trace.hpp"
-#include "gatefold/attention/memory.hpp"
+#include "gatefold/attention/kv_cache.hpp"
 #include "gatefold/attention/projections.hpp"
 #include "gatefold/backend/elementwise.hpp"
 #include "gatefold/backend/epilogue.hpp"

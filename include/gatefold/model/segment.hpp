@@ -2,7 +2,7 @@
 
 #include <type_traits>
 
-#include "gatefold/attention/memory.hpp"
+#include "gatefold/attention/kv_cache.hpp"
 #include "gatefold/core/error.hpp"
 #include "gatefold/core/types.hpp"
 #include "gatefold/policy/extra_parts.hpp"

@@ -12,12 +12,12 @@
 #include "gatefold/layer/normed_point.hpp"
 #include "gatefold/layer/one_expert.hpp"
 #include "gatefold/layer/per_token.hpp"
+#include "gatefold/layer/position_embedding.hpp"
 #include "gatefold/layer/post_norm.hpp"
 #include "gatefold/layer/pre_norm.hpp"
 #include "gatefold/layer/residual.hpp"
 #include "gatefold/layer/stack.hpp"
 #include "gatefold/layer/token_mean.hpp"
-#include "gatefold/layer/token_places.hpp"
 #include "gatefold/update/plain.hpp"
 #include "gatefold/update/plain_ahead.hpp"
 #include "gatefold/update/robust.hpp"
@@ -55,7 +55,7 @@ struct VisionSizes {
     p.expect_options();
     return p;
   }
-  TokenPlaces places() const { return {patches().patches(), model_dim, class_token}; }
+  PositionEmbedding places() const { return {patches().patches(), model_dim, class_token}; }
   Attention attention() const { return {.model_dim = model_dim, .heads = heads, .causal = false}; }
   LayerNorm norm() const { return {model_dim, epsilon}; }
 };
@@ -130,7 +130,7 @@ template <class LayersT>
 auto vision_transformer(const VisionSizes& s, const LayersT& layers) {
   expect(s.classes >= 1, "vision_transformer", "classes", "at least 1", s.classes);
   const ImagePatches patches = s.patches();
-  const TokenPlaces places = s.places();
+  const PositionEmbedding places = s.places();
   return Chain{patches,
                PerToken{places.tokens, Linear{.model_dim = patches.patch_dim(), .output_dim = s.model_dim}},
                places,

@@ -81,8 +81,8 @@ inline constexpr bool is_tuple = false;
 template <class... T>
 inline constexpr bool is_tuple<std::tuple<T...>> = true;
 
-/// A pack of which each of several processes holds a part (dist/sharded.hpp). `to.lie_as(from)` gives `to` the same
-/// part.
+/// A pack of which each of several processes holds a part (distributed/sharded.hpp). `to.lie_as(from)` gives `to` the
+/// same part.
 template <class P>
 inline constexpr bool is_sharded = requires {
   requires P::sharded;

@@ -10,7 +10,7 @@
 #include <thread>
 #include <vector>
 
-#include "gatefold/backend/cpu/workers.hpp"
+#include "gatefold/backend/cpu/thread_pool.hpp"
 
 using namespace gatefold;
 using cpu::SleepingThread;

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "gatefold/backend/cpu/workers.hpp"
+#include "gatefold/backend/cpu/thread_pool.hpp"
 
 using namespace gatefold;
 

@@ -6,7 +6,7 @@
 #include <atomic>
 #include <vector>
 
-#include "gatefold/backend/cpu/workers.hpp"
+#include "gatefold/backend/cpu/thread_pool.hpp"
 
 using namespace gatefold;
 using cpu::RowBlock;

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "gatefold/dist.hpp"
+#include "gatefold/distributed.hpp"
 #include "gatefold/gatefold.cuh"
 #include "gatefold/nccl.cuh"
 #include "support/processes.hpp"

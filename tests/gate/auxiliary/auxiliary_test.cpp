@@ -2,18 +2,19 @@
 
 #include <doctest/doctest.h>
 
-#include <cmath>
-#include <memory>
 #include <utility>
 #include <vector>
 
 #include "gatefold/check/gradient.hpp"
 #include "gatefold/expert/linear.hpp"
+#include "gatefold/gate/auxiliary/balance_loss.hpp"
+#include "gatefold/gate/auxiliary/z_loss.hpp"
 #include "gatefold/gate/composed_gate.hpp"
 #include "gatefold/layer/mixture.hpp"
 #include "gatefold/layer/residual.hpp"
 #include "gatefold/layer/stack.hpp"
 #include "gatefold/update/plain.hpp"
+#include "support/gate_outcome.hpp"
 #include "support/pass.hpp"
 #include "support/rounded.hpp"
 
@@ -21,89 +22,6 @@ using namespace gatefold;
 using namespace gatefold::support;
 
 namespace {
-
-/// What a gate shows its losses, made by hand.
-struct Outcome {
-  std::unique_ptr<Cpu::Context> ctx = std::make_unique<Cpu::Context>(1);
-  Tensor<double, 2, Cpu> logits, q;
-  SparsePlan<double, Cpu> plan;
-  std::vector<double> valid;
-
-  /// @param picks  expert of pick p, `per_item` picks for each item
-  Outcome(Tensor<double, 2, Cpu> probabilities, const std::vector<Index>& picks, std::vector<double> mask = {})
-      : q(std::move(probabilities)), valid(std::move(mask)) {
-    const Index items = q.extent(0), count = static_cast<Index>(picks.size());
-    logits = uniform_tensor<double>(*ctx, Seed{8}, 2, items, q.extent(1));
-    plan.resize(items, q.extent(1), count);
-    for (Index p = 0; p < count; ++p) {
-      plan.item(p) = p / (count / items);
-      plan.expert(p) = picks[static_cast<std::size_t>(p)];
-      plan.weight(p) = 1;
-    }
-    plan.build(*ctx);
-  }
-  bool is_valid(Index n) const { return valid.empty() || valid[static_cast<std::size_t>(n)] != 0; }
-  GateOutcome<double, Cpu> view() const {
-    GateOutcome<double, Cpu> a{logits, q, plan, {}};
-    if (!valid.empty()) a.valid = valid;
-    return a;
-  }
-  template <class Loss>
-  double value(const Loss& loss) {
-    Tensor<double, 1, Cpu> v(1);
-    v(0) = 99;
-    loss.template forward<double, Cpu>(*ctx, view(), v);
-    return v(0);
-  }
-  /// Gradients of logits and probabilities, added to ones.
-  template <class Loss>
-  std::pair<Tensor<double, 2, Cpu>, Tensor<double, 2, Cpu>> gradients(const Loss& loss) {
-    auto dz = constant_tensor<double>(*ctx, 1, q.extent(0), q.extent(1)),
-         dq = constant_tensor<double>(*ctx, 1, q.extent(0), q.extent(1));
-    loss.template backward<double, Cpu>(*ctx, view(), {dz, dq, {}});
-    return {std::move(dz), std::move(dq)};
-  }
-};
-
-Outcome random_outcome(std::vector<double> mask = {}) {
-  Cpu::Context ctx(1);
-  Tensor<double, 2, Cpu> q(6, 4);
-  fill_uniform(ctx, Seed{4}, 0, 1, q);
-  return {std::move(q), {0, 1, 0, 2, 3, 0, 2, 1, 0, 3, 1, 3}, std::move(mask)};
-}
-
-/// (1) in loops.
-double balance(const Outcome& o, double weight, bool per_pick) {
-  const Index items = o.q.extent(0), experts = o.q.extent(1);
-  double sum = 0;
-  for (Index e = 0; e < experts; ++e) {
-    double mine = 0, picks = 0, probability = 0, real = 0;
-    for (Index p = 0; p < o.plan.expert.size(); ++p)
-      if (o.is_valid(o.plan.item(p))) {
-        picks += 1;
-        mine += o.plan.expert(p) == e ? 1 : 0;
-      }
-    for (Index n = 0; n < items; ++n)
-      if (o.is_valid(n)) {
-        real += 1;
-        probability += o.q(n, e);
-      }
-    sum += mine / picks * (probability / (per_pick ? picks : real));
-  }
-  return weight * double(experts) * sum;
-}
-/// (2) in loops.
-double z_loss(const Outcome& o, double weight) {
-  double sum = 0, real = 0;
-  for (Index n = 0; n < o.logits.extent(0); ++n) {
-    if (!o.is_valid(n)) continue;
-    double total = 0;
-    for (Index e = 0; e < o.logits.extent(1); ++e) total += std::exp(o.logits(n, e));
-    sum += std::log(total) * std::log(total);
-    real += 1;
-  }
-  return weight * sum / real;
-}
 
 /// Heun's rule, y = x + (u(x) + u(x + u(x))) / 2: two evaluations.
 struct Heun {
@@ -158,58 +76,6 @@ auto balanced(Index k = 2, bool per_pick = false) {
 }
 
 }  // namespace
-
-TEST_CASE("Balance (1): equals loops, per item and per pick") {
-  for (const bool per_pick : {false, true})
-    for (const auto& mask : {std::vector<double>{}, std::vector<double>{1, 0, 1, 1, 0, 1}}) {
-      auto o = random_outcome(mask);
-      CHECK(o.value(Balance{.weight = 0.3, .per_pick = per_pick}) ==
-            doctest::Approx(balance(o, 0.3, per_pick)).epsilon(1e-14));
-    }
-}
-
-TEST_CASE("Balance: perfect balance gives the weight, or weight / K") {
-  for (const Index k : {1, 2}) {
-    Cpu::Context ctx(1);
-    std::vector<Index> picks;
-    for (Index p = 0; p < 8 * k; ++p) picks.push_back(p % 4);
-    Outcome o(constant_tensor<double>(ctx, 0.25, 8, 4), picks);
-    CHECK(o.value(Balance{.weight = 0.01}) == doctest::Approx(0.01).epsilon(1e-15));
-    CHECK(o.value(Balance{.weight = 0.01, .per_pick = true}) == doctest::Approx(0.01 / double(k)).epsilon(1e-15));
-    CHECK(o.value(Balance::reference()) == doctest::Approx(0.01 / double(k)).epsilon(1e-15));
-  }
-}
-
-TEST_CASE("Balance: one used expert costs E times perfect balance") {
-  Cpu::Context ctx(1);
-  auto q = constant_tensor<double>(ctx, 0, 6, 4);
-  for (Index n = 0; n < 6; ++n) q(n, 2) = 1;
-  Outcome o(std::move(q), std::vector<Index>(6, 2));
-  CHECK(o.value(Balance{.weight = 1}) == doctest::Approx(4).epsilon(1e-15));
-}
-
-TEST_CASE("ZLoss (2): equals loops, with and without padding") {
-  for (const auto& mask : {std::vector<double>{}, std::vector<double>{1, 0, 1, 1, 0, 1}}) {
-    auto o = random_outcome(mask);
-    CHECK(o.value(ZLoss{.weight = 0.4}) == doctest::Approx(z_loss(o, 0.4)).epsilon(1e-14));
-  }
-}
-
-TEST_CASE("ZLoss: large logits do not overflow") {
-  auto o = random_outcome();
-  for (Index i = 0; i < o.logits.size(); ++i) o.logits.data()[i] = i % 4 == 0 ? 3000 : -3000;
-  CHECK(o.value(ZLoss{.weight = 1}) == rounded(9e6));
-  const auto [dz, dq] = o.gradients(ZLoss{.weight = 1});
-  CHECK(dz(0, 0) == rounded(1 + 2 * 3000.0 / 6));
-  CHECK(dz(0, 1) == 1);
-}
-
-TEST_CASE("ZLoss: logits with a large common part keep their gradient") {
-  auto o = random_outcome();
-  for (Index i = 0; i < o.logits.size(); ++i) o.logits.data()[i] = 1e15;  // beside it log 4 has one digit
-  const auto [dz, dq] = o.gradients(ZLoss{.weight = 1});
-  for (Index i = 0; i < dz.size(); ++i) CHECK(dz.data()[i] == doctest::Approx(2e15 / 6 / 4).epsilon(1e-12));
-}
 
 TEST_CASE("auxiliary losses: gradients equal finite differences and are added") {
   const auto agrees = [](auto loss, bool of_logits) {
@@ -351,17 +217,4 @@ TEST_CASE("auxiliary losses: a stack sums the losses of its layers") {
   CHECK(check::auxiliary_of(p.saved) == doctest::Approx(sum).epsilon(1e-15));
   const auto report = check::gradients(ctx, Stack{Residual{update::Plain{}, balanced()}, 2});
   CHECK_MESSAGE(report, report.str());
-}
-
-TEST_CASE("Balance (1): sums P in double for a million items") {
-  Cpu::Context ctx(1);
-  const Index items = Index(1) << 20;
-  auto q = constant_tensor<float>(ctx, 0.1, items, 2);
-  for (Index n = 0; n < items; ++n) q(n, 1) = 0.9f;
-  SparsePlan<float, Cpu> plan;
-  plan.resize(items, 2, items);
-  for (Index n = 0; n < items; ++n) plan.item(n) = n, plan.expert(n) = n % 4 == 0, plan.weight(n) = 1;
-  Tensor<float, 1, Cpu> value(1);
-  Balance{.weight = 1}.forward<float, Cpu>(ctx, GateOutcome<float, Cpu>{q, q, plan, {}}, value);
-  CHECK(value(0) == rounded<float>(2 * (0.75 * 0.1 + 0.25 * 0.9)));
 }

@@ -10,8 +10,8 @@
 #include "gatefold/backend/cpu/instruction_set.hpp"
 #include "gatefold/backend/cpu/packed_matrix.hpp"
 #include "gatefold/backend/cpu/packed_weights.hpp"
+#include "gatefold/backend/cpu/thread_pool.hpp"
 #include "gatefold/backend/cpu/words.hpp"
-#include "gatefold/backend/cpu/workers.hpp"
 #include "gatefold/backend/object_pool.hpp"
 #include "gatefold/backend/scratch.hpp"
 #include "gatefold/core/error.hpp"
@@ -25,7 +25,7 @@ template <class B>
 class BasicContext : public Scratch<B>, public ObjectPool {
  public:
   using Backend = B;
-  /// @param threads  number of threads of the context (cpu/workers.hpp); 0: available_threads()
+  /// @param threads  number of threads of the context (cpu/thread_pool.hpp); 0: available_threads()
   /// @param eager    share even short loops between threads: slow, for tests that look for races
   /// @throws ArgumentError if `threads` is negative or more than the library's executor supports (32767)
   explicit BasicContext(int threads = 0, bool eager = false);

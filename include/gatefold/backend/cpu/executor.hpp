@@ -5,8 +5,8 @@
 
 #include "gatefold/backend/cpu/instruction_set.hpp"
 
-/// Executors, which provide the threads of the CPU backend: the library's own (workers.hpp), or the thread pool of a
-/// program.
+/// Executors, which provide the threads of the CPU backend: the library's own (thread_pool.hpp), or the thread pool
+/// of a program.
 namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu {
 
 /// The function f(worker) that an executor runs. f must outlive this object and does not throw. The object is two

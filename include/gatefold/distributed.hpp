@@ -1,0 +1,43 @@
+#pragma once
+
+// Training on several processes. Not part of gatefold.hpp, which is enough for one process; include gatefold.hpp first.
+
+// Each header comes after the headers that it includes (tests/structure/order.sh).
+// clang-format off
+#include "gatefold/distributed/collectively.hpp"
+#include "gatefold/distributed/given_scores.hpp"
+#include "gatefold/distributed/loss_of_shards.hpp"
+#include "gatefold/distributed/memory.hpp"
+#include "gatefold/distributed/all_reduce.hpp"
+#include "gatefold/distributed/norm_of_gradients.hpp"
+#include "gatefold/distributed/picks_of_shard.hpp"
+#include "gatefold/distributed/poll.hpp"
+#include "gatefold/distributed/processes.hpp"
+#include "gatefold/distributed/group.hpp"
+#include "gatefold/distributed/hierarchical.hpp"
+#include "gatefold/distributed/host_staging.hpp"
+#include "gatefold/distributed/placement.hpp"
+#include "gatefold/distributed/divided_slots.hpp"
+#include "gatefold/distributed/expect_same.hpp"
+#include "gatefold/distributed/global_gate.hpp"
+#include "gatefold/distributed/hottest_first.hpp"
+#include "gatefold/distributed/imbalance.hpp"
+#include "gatefold/distributed/local_gate.hpp"
+#include "gatefold/distributed/longest_first.hpp"
+#include "gatefold/distributed/row_ranges.hpp"
+#include "gatefold/distributed/row_transfer.hpp"
+#include "gatefold/distributed/sharded.hpp"
+#include "gatefold/distributed/data_parallel.hpp"
+#include "gatefold/distributed/expert_loads.hpp"
+#include "gatefold/distributed/row_counts.hpp"
+#include "gatefold/distributed/move_experts.hpp"
+#include "gatefold/distributed/rebalance.hpp"
+#include "gatefold/distributed/replicate.hpp"
+#include "gatefold/distributed/shards.hpp"
+#include "gatefold/distributed/slot_exchange.hpp"
+#include "gatefold/distributed/expert_parallel.hpp"
+#include "gatefold/distributed/sync_norm.hpp"
+#include "gatefold/distributed/sync_norm_of_gradients.hpp"
+#include "gatefold/distributed/tensors_on_all_shards.hpp"
+#include "gatefold/distributed/zero_optimizer.hpp"
+// clang-format on

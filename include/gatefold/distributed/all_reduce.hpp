@@ -1,0 +1,106 @@
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <numeric>
+#include <utility>
+#include <vector>
+
+#include "gatefold/core/types.hpp"
+#include "gatefold/distributed/memory.hpp"
+#include "gatefold/tensor/pack.hpp"
+#include "gatefold/tensor/table.hpp"
+#include "gatefold/tensor/tensor.hpp"
+
+/// Sums of packs over the shards: gradients of tensors that all shards hold.
+namespace gatefold::dist {
+
+namespace reducing {
+
+/// Touches, on this shard, the rows of a table that any shard touched. Rows that this shard did not write are 0.
+/// Returns the touched rows in ascending order. If a shard has touched all rows, sets `all` and returns an empty list.
+template <class ShardT, class M, class T, class B>
+std::vector<Index> touch_rows_of_all(ShardT& shard, const M& memory, Table<T, B>& table, bool& all) {
+  const auto rows = table.rows();
+  auto marks = memory.read(rows.marks, rows.all ? 0 : table.extent(0));
+  std::vector<Index> mine;
+  for (std::size_t v = 0; v < marks.size(); ++v)
+    if (marks[v] != 0) mine.push_back(static_cast<Index>(v));
+  const Index told[] = {rows.all ? -1 : static_cast<Index>(mine.size())};
+  std::vector<Index> counts(static_cast<std::size_t>(shard.count()));
+  shard.all_gather(told, Index(1), counts.data());
+  all = std::find(counts.begin(), counts.end(), Index(-1)) != counts.end();
+  if (all) {
+    table.touch_all();
+    return {};
+  }
+  std::vector<Index> touched(static_cast<std::size_t>(std::accumulate(counts.begin(), counts.end(), Index(0))));
+  shard.template all_gather<Index>(mine.data(), counts, touched.data());
+  std::sort(touched.begin(), touched.end());
+  touched.erase(std::unique(touched.begin(), touched.end()), touched.end());
+  for (const Index v : touched) marks[static_cast<std::size_t>(v)] = 1;
+  memory.write(marks, rows.marks);
+  return touched;
+}
+
+/// Collects every run of values that is summed, in the order of the pack.
+template <class T, class ShardT, class M>
+struct Runs {
+  ShardT& shard;
+  const M& memory;
+  std::vector<std::pair<T*, Index>> found{};
+
+  template <int Rank, class B>
+  void operator()(const Name&, Tensor<T, Rank, B>& t) {
+    if (t.size() > 0) found.emplace_back(t.data(), t.size());
+  }
+  template <class B>
+  void operator()(const Name&, Table<T, B>& t) {
+    bool all = false;
+    const std::vector<Index> touched = touch_rows_of_all(shard, memory, t, all);
+    T* const data = t.rows().data;
+    if (all) found.emplace_back(data, t.size());
+    for (const Index v : touched) found.emplace_back(data + v * t.extent(1), t.extent(1));
+  }
+  void operator()(const Name&, auto&) {}  // another element type
+  void sharded(const Name&, auto&) {}
+};
+
+template <class T, class ShardT, class C, class P>
+void sum_elements(ShardT& shard, C& ctx, P& pack) {
+  const auto memory = memory_of(ctx);
+  Runs<T, ShardT, decltype(memory_of(ctx))> runs{shard, memory};
+  for_each_tensor(runs, pack);
+  Index size = 0;
+  for (const auto& [data, n] : runs.found) size += n;
+  if (size == 0) return;
+  auto mark = ctx.mark();
+  T* const together = ctx.template scratch<T>(size).data();
+  T* to = together;
+  for (const auto& [data, n] : runs.found) {
+    memory.copy(data, n, to);
+    to += n;
+  }
+  shard.sum(ctx, together, size);
+  const T* from = together;
+  for (const auto& [data, n] : runs.found) {
+    memory.copy(from, n, data);
+    from += n;
+  }
+}
+
+}  // namespace reducing
+
+/// pack ← Σ over the shards, on all shards. Tensors of a Sharded pack stay as they are. Of a Table, only the rows
+/// that any shard touched are summed.
+/// @cost   one Shard::sum of all values together, and a copy of them
+/// @order  that of Shard::sum
+template <class ShardT, class C, class P>
+void all_reduce(ShardT& shard, C& ctx, P& pack) {
+  const auto here = ctx.here();
+  if (shard.count() == 1) return;
+  reducing::sum_elements<float>(shard, ctx, pack);
+  reducing::sum_elements<double>(shard, ctx, pack);
+}
+
+}  // namespace gatefold::dist

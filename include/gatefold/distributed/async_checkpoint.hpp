@@ -1,0 +1,89 @@
+#pragma once
+
+#include <chrono>
+#include <exception>
+#include <filesystem>
+#include <future>
+#include <memory>
+#include <utility>
+
+#include "gatefold/backend/one_thread.hpp"
+#include "gatefold/distributed/checkpoint.hpp"
+#include "gatefold/io/snapshot.hpp"
+
+namespace gatefold::dist {
+
+/// gatefold::AsyncCheckpoint for a run on shards: every shard writes its part on a thread.
+///
+///     dist::AsyncCheckpoint checkpoint(shard);
+///     checkpoint.save("run.safetensors", trainer);   // returns when the state is copied
+///     ... steps ...
+///     checkpoint.poll();                             // now and then: if all have written, the files are there
+///     checkpoint.wait();                             // now they are there
+///
+/// All shards make these calls together and in the same order. Shards communicate only inside them. The files are
+/// renamed into place in the first call after the last shard has written. An error on the thread of a shard is thrown
+/// on all shards by the next call that waits; a program that catches it can continue training. The destructor also
+/// waits and throws. During stack unwinding it does neither, and the files do not appear.
+template <class ShardT>
+class AsyncCheckpoint {
+ public:
+  explicit AsyncCheckpoint(ShardT& shard) : shard_(shard) {}
+  AsyncCheckpoint(const AsyncCheckpoint&) = delete;
+  AsyncCheckpoint& operator=(const AsyncCheckpoint&) = delete;
+  ~AsyncCheckpoint() noexcept(false) {
+    if (std::uncaught_exceptions() == exceptions_) wait();
+  }
+
+  /// Starts a checkpoint, after the previous one has finished.
+  /// @throws the errors of wait() for the previous checkpoint, without starting a new one; the errors of
+  ///         dist::save_checkpoint
+  /// @cost   that of dist::save_checkpoint without the writing, and a copy of this shard's part in host memory, which
+  ///         stays allocated for the next call
+  template <class R>
+  void save(const std::filesystem::path& path, const R& run, const io::Metadata& metadata = {},
+            const io::SaveOptions& options = {}) {
+    const OneThread::Scope alone(alone_);
+    static_assert(gatefold::detail_::checkpoint::check_run<R>());
+    using C = std::remove_cvref_t<decltype(run.context())>;
+    const auto device = run.context().here();
+    wait();
+    expect_same(shard_, memory_of(run.context()), "AsyncCheckpoint.save", run);
+    saving::expect_same_options(shard_, "AsyncCheckpoint.save", options);
+    TensorsHere<C> here(shard_, "AsyncCheckpoint.save", run, TensorsHere<C>::Takes::part);
+    snapshot_.take(&run.context(), here.sources);
+    auto begun = saving::begin(shard_, path, run, metadata, std::move(here.list), options);
+    writing_ =
+        std::async(std::launch::async, [this, save = begun.save.get()] { save->write(nullptr, snapshot_.sources()); });
+    begun_ = std::move(begun);
+  }
+  /// Returns whether the last checkpoint has finished on all shards.
+  bool poll() {
+    const OneThread::Scope alone(alone_);
+    if (!begun_.save) return true;
+    const bool written = writing_.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
+    if (shard_.sum(Index(written)) < shard_.count()) return false;
+    wait();
+    return true;
+  }
+  /// Waits until the checkpoint has finished.
+  /// @throws the errors of dist::save_checkpoint; ArgumentError if a shard waits for another checkpoint. The old files
+  ///         are unchanged then
+  void wait() {
+    const OneThread::Scope alone(alone_);
+    if (!begun_.save) return;
+    const auto begun = std::move(begun_);  // it counts as finished, also if commit throws
+    writing_.wait();                       // the thread uses the files
+    saving::commit(shard_, begun, [&] { writing_.get(); });
+  }
+
+ private:
+  OneThread alone_{"AsyncCheckpoint", "one"};
+  int exceptions_ = std::uncaught_exceptions();
+  ShardT& shard_;
+  io::safetensors::Snapshot snapshot_{};
+  saving::Begun begun_{};
+  std::future<void> writing_{};  // last member, because its thread uses the others
+};
+
+}  // namespace gatefold::dist

@@ -1,0 +1,141 @@
+#pragma once
+
+#include <cstddef>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "gatefold/distributed/collectively.hpp"
+#include "gatefold/distributed/expect_same.hpp"
+#include "gatefold/distributed/memory.hpp"
+#include "gatefold/distributed/tensors_here.hpp"
+#include "gatefold/io/safetensors.hpp"
+#include "gatefold/train/checkpoint.hpp"
+
+/// Checkpoints of a run on shards: the files of train/checkpoint.hpp, independent of the number of shards. This header
+/// is not in the umbrella header, because it needs nlohmann-json (gatefold::io).
+namespace gatefold::dist {
+
+namespace saving {
+
+/// The files of an unfinished save, and a hash of the name that shard 0 has given them.
+struct Begun {
+  std::unique_ptr<io::safetensors::Save> save{};
+  std::uint64_t number = 0;
+};
+/// Creates the files on shard 0 and opens them on the other shards. All shards call it together.
+/// @param list  the tensors of this shard
+template <class ShardT, class R>
+Begun begin(ShardT& shard, const std::filesystem::path& path, const R& run, const io::Metadata& metadata,
+            std::vector<io::safetensors::Entry> list, const io::SaveOptions& options) {
+  io::safetensors::Layout layout;
+  std::unique_ptr<io::safetensors::Save> save;
+  collectively(shard, [&] {
+    layout = io::safetensors::layout_of(gatefold::detail_::checkpoint::with_counters(metadata, run), std::move(list),
+                                        options);
+    if (shard.index() == 0) save = std::make_unique<io::safetensors::Save>(path, layout);
+  });
+  std::string begun = save ? save->begun() : "";
+  std::vector<Index> counts(static_cast<std::size_t>(shard.count()));
+  const auto length = static_cast<Index>(begun.size());
+  shard.all_gather(&length, Index(1), counts.data());
+  std::string told(static_cast<std::size_t>(counts[0]), '\0');
+  shard.template all_gather<char>(begun.data(), counts, told.data());
+  collectively(shard, [&] {
+    if (!save) save = std::make_unique<io::safetensors::Save>(path, std::move(layout), told);
+  });
+  return {std::move(save), same::hash(0, told.data(), told.size())};
+}
+/// Renames the files into place after all shards have written. write() writes this shard's part, or waits until it is
+/// written. All shards call it together.
+/// @throws ArgumentError on all shards if they do not finish the same files, for example if two checkpoints are
+///         unfinished
+template <class ShardT, class WriteF>
+void commit(ShardT& shard, const Begun& begun, const WriteF& write) {
+  same::Numbers files;
+  files.add(Name{nullptr, "files that are waited for"}, begun.number);
+  same::expect_numbers(shard, "checkpoint", files);
+  collectively(shard, write);
+  const std::uint64_t content = shard.sum(begun.save->content());
+  collectively(shard, [&] {
+    if (shard.index() == 0) begun.save->commit(content);
+  });
+}
+/// @throws ArgumentError on all shards unless all have read the same counters of a run and the same other metadata
+template <class ShardT>
+void expect_same_metadata(ShardT& shard, const char* where, const io::Metadata& metadata) {
+  same::Numbers numbers;
+  std::uint64_t texts = 0;
+  for (const auto& [key, value] : metadata) {
+    const std::uint64_t number =
+        same::hash(same::hash(value.size(), value.data(), value.size()), key.data(), key.size());
+    if (key.starts_with(gatefold::detail_::checkpoint::prefix))
+      numbers.add(Name{nullptr, std::string_view(key).substr(gatefold::detail_::checkpoint::prefix.size())}, number);
+    else
+      texts = same::hash(texts, &number, sizeof number);
+  }
+  numbers.add(Name{nullptr, "metadata"}, texts);
+  same::expect_numbers(shard, where, numbers);
+}
+/// @throws ArgumentError on all shards unless they write files of the same maximum size
+template <class ShardT>
+void expect_same_options(ShardT& shard, const char* where, const io::SaveOptions& options) {
+  expect_same(shard, where, "max_file_bytes", static_cast<double>(options.max_file_bytes));
+}
+
+}  // namespace saving
+
+/// gatefold::save_checkpoint for a run on shards: writes the files of a single process with all experts. Shard 0
+/// creates the files, every shard writes the rows of its own experts and a part of the tensors that all shards hold,
+/// and shard 0 renames the files into place. The files are complete when the call returns on any shard.
+/// @param metadata  only that of shard 0 is written
+/// @throws ArgumentError if the shards hold different values of a tensor that all of them hold, for example because
+///         only one shard has changed it
+/// @throws FileError if a process does not see the file that shard 0 has created, because the path must be on a file
+///         system that all processes share
+/// @throws the errors of gatefold::save_checkpoint. An error on one shard is thrown on all shards, so that they stay in
+///         step. The old files are unchanged then, and a program that catches the error can continue training
+/// @cost   that of gatefold::save_checkpoint for the part of this shard. No expert is transferred, and no shard holds
+///         the experts of another
+template <class ShardT, class R>
+void save_checkpoint(ShardT& shard, const std::filesystem::path& path, const R& run, const io::Metadata& metadata = {},
+                     const io::SaveOptions& options = {}) {
+  static_assert(gatefold::detail_::checkpoint::check_run<R>());
+  using C = std::remove_cvref_t<decltype(run.context())>;
+  const auto device = run.context().here();
+  expect_same(shard, memory_of(run.context()), "save_checkpoint", run);
+  saving::expect_same_options(shard, "save_checkpoint", options);
+  TensorsHere<C> here(shard, "save_checkpoint", run, TensorsHere<C>::Takes::part);
+  const auto begun = saving::begin(shard, path, run, metadata, std::move(here.list), options);
+  saving::commit(shard, begun, [&] { begun.save->write(&run.context(), here.sources); });
+}
+
+/// gatefold::load_checkpoint for a run on shards. The files can be written by any number of shards, or by one process.
+/// @throws the errors of gatefold::load_checkpoint. An error on one shard is thrown on all shards; nothing has changed
+///         then on any shard, and the shards stay in step
+/// @throws ArgumentError if processes have read different files: different metadata are found before anything is
+///         written, different tensors that all shards hold afterwards
+/// @cost   every shard reads its own experts and the tensors that all shards hold, and has them in host memory
+///         meanwhile
+template <class ShardT, class R>
+io::Metadata load_checkpoint(ShardT& shard, const std::filesystem::path& path, R& run) {
+  static_assert(gatefold::detail_::checkpoint::check_run<R>());
+  using C = std::remove_cvref_t<decltype(run.context())>;
+  const auto device = run.context().here();
+  const TensorsHere<C> here(shard, "load_checkpoint", run, TensorsHere<C>::Takes::all);
+  io::safetensors::Data data;
+  collectively(shard, [&] {
+    gatefold::detail_::checkpoint::expect_counters(path, run);
+    data = io::safetensors::read_entries(path, true, here.list);
+  });
+  saving::expect_same_metadata(shard, "load_checkpoint", data.metadata);
+  here.fill(run.context(), data);
+  io::Metadata metadata = gatefold::detail_::checkpoint::take_counters(path, std::move(data.metadata), run);
+  expect_same(shard, memory_of(run.context()), "load_checkpoint", run);
+  return metadata;
+}
+
+}  // namespace gatefold::dist

@@ -1,0 +1,135 @@
+#pragma once
+
+#include <utility>
+
+#include "gatefold/backend/elementwise.hpp"
+#include "gatefold/backend/touched_rows.hpp"
+#include "gatefold/core/config.hpp"
+#include "gatefold/core/error.hpp"
+#include "gatefold/core/types.hpp"
+#include "gatefold/distributed/all_reduce.hpp"
+#include "gatefold/distributed/expect_same.hpp"
+#include "gatefold/distributed/local_gate.hpp"
+#include "gatefold/distributed/memory.hpp"
+#include "gatefold/distributed/norm_of_gradients.hpp"
+#include "gatefold/distributed/row_ranges.hpp"
+#include "gatefold/distributed/sharded.hpp"
+#include "gatefold/optim/clip.hpp"
+#include "gatefold/optim/optimizer.hpp"
+#include "gatefold/policy/policy.hpp"
+#include "gatefold/tensor/pack.hpp"
+
+namespace gatefold {
+
+namespace functor {
+
+/// total += terms[0], then terms[1], …
+struct AddInOrder {
+  const double* terms;
+  Index count;
+  double* total;
+  GATEFOLD_HD void operator()(Index) const {
+    for (Index i = 0; i < count; ++i) *total += terms[i];
+  }
+};
+
+}  // namespace functor
+
+namespace dist {
+
+namespace squares {
+
+/// Counts the experts of all Sharded packs together.
+struct CountExperts {
+  Index& n;
+  void operator()(const Name&, const auto&) const {}
+  void sharded(const Name&, const auto& g) const { n += g.deal->placement.experts(); }
+};
+/// Computes Σ g² of the tensors that all shards hold, and of each expert that this shard holds.
+template <class C>
+struct OfPack {
+  C& ctx;
+  double *whole, *experts;  // experts: of all packs, one pack after the other
+  Index shard;
+  void operator()(const Name&, const auto& g) const { optim::add_squares(ctx, FlatTensor(g), whole); }
+  void sharded(const Name& at, const auto& g) {
+    const auto one = [&](const Name&, const auto& t, const DealtRows& rows) {
+      if (t.extent(0) == 0) return;
+      const Index width = rows::width(t);
+      const auto* row = t.data();
+      for (const Index e : rows.of(shard)) {
+        optim::add_squares(ctx, Parts{width, optim::summed_at_once}, row, experts + rows.experts.first + e);
+        row += width;
+      }
+    };
+    sharded::Visitor<true, decltype(one)>{one}.sharded(at, g);
+    experts += g.deal->placement.experts();
+  }
+};
+
+}  // namespace squares
+
+/// The outermost optimizer on a shard: it adds the gradients of all shards, so that a step uses the whole batch.
+///
+///     g ← Σ_j g_j over the shards,   ‖g‖² = Σ g² of unsharded tensors + Σ_e Σ g² of expert e of each mixture   (1)
+///
+/// Every shard takes the same step on the tensors that all shards hold, and steps its own experts. A norm for clipping
+/// is the norm of all gradients; its bits do not depend on the placement of the experts. The loss must be scaled by
+/// LossOfShards.
+/// @throws ArgumentError from begin if shards begin with different parameters (for example because of another seed) or
+///         with different rates; DeviceError if another shard has failed
+/// @cost   all_reduce of the gradients that are not sharded, and of a number for each expert
+template <optim::Optimizer OptimizerT, class ShardT>
+struct DataParallel {
+  using IsOptimizer = void;
+  GATEFOLD_REQUIRE(
+      norms::Of<OptimizerT>::given,
+      "gatefold: DataParallel gives the norm of all gradients to the Clipped right inside it (Scheduled may "
+      "stand between); an optimizer further inside would take that of one shard, and so would NormalizedGd "
+      "unless it is SyncNorm{NormalizedGd{...}, &shard}; see docs/how-to/distributed.md");
+  static_assert(optim::check_inside<OptimizerT>());
+  OptimizerT optimizer;
+  ShardT* shard;
+
+  template <class Pack>
+  using State = typename OptimizerT::template State<Pack>;
+  void validate() const {
+    expect(shard != nullptr, "DataParallel", "shard", "one of dist::run", "null");
+    optim::validate_options(optimizer);
+  }
+  template <class C, class Pack>
+  auto begin(C& ctx, const Pack& params) const {
+    validate();
+    local::check_gates<typename C::Backend>(params);
+    expect_same(*shard, memory_of(ctx), "DataParallel", params);
+    expect_same(*shard, "DataParallel", "lr", optim::rate_of(optimizer));
+    return optimizer.begin(ctx, params);
+  }
+  /// Adds the gradients over the shards (1), before they are measured or used in a step.
+  template <class C, class Pack>
+  void reduce(C& ctx, Pack& grads) const {
+    all_reduce(*shard, ctx, grads);
+  }
+  /// Returns Σ g² of all gradients.
+  template <class C, class Pack>
+  optim::Measured measure(C& ctx, const Pack& grads) const {
+    Index experts = 0;
+    for_each_learned(squares::CountExperts{experts}, grads);
+    const auto all = ctx.template scratch<double>(1 + experts);
+    double* const sums = all.data();
+    fill(ctx, all, 0);
+    for_each_learned(squares::OfPack<C>{ctx, sums, sums + 1, shard->index()}, grads);
+    shard->sum(ctx, sums + 1, experts);  // 0 on shards without the expert
+    C::Backend::for_each(ctx, 1, functor::AddInOrder{sums + 1, experts, sums});
+    return {sums};
+  }
+  template <class C, class Pack, class StateT>
+  void step(C& ctx, Pack& params, Pack& grads, StateT& state, const optim::Measured& measured) const {
+    optim::measured_step(optimizer, ctx, params, grads, state, measured);
+  }
+};
+template <class O, class S>
+DataParallel(O, S*) -> DataParallel<O, S>;
+
+}  // namespace dist
+}  // namespace gatefold

@@ -1,0 +1,170 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+#include "gatefold/core/error.hpp"
+#include "gatefold/core/philox.hpp"
+#include "gatefold/core/types.hpp"
+#include "gatefold/distributed/memory.hpp"
+#include "gatefold/distributed/placement.hpp"
+#include "gatefold/optim/counters.hpp"
+#include "gatefold/tensor/pack.hpp"
+
+/// Checks that all shards hold the same values of the tensors that they all hold. If they differ, a run is wrong
+/// without any error.
+namespace gatefold::dist {
+
+namespace same {
+
+inline std::uint64_t hash(std::uint64_t h, const void* from, std::size_t bytes) {
+  const auto* p = static_cast<const unsigned char*>(from);
+  for (std::size_t i = 0; i < bytes; i += sizeof h) {
+    std::uint64_t word = 0;
+    std::memcpy(&word, p + i, bytes - i < sizeof word ? bytes - i : sizeof word);
+    h = mix64(h ^ word);
+  }
+  return h;
+}
+inline std::uint64_t hash(const std::vector<Index>& list) {
+  return hash(list.size(), list.data(), list.size() * sizeof(Index));
+}
+inline std::uint64_t hash(const Placement& p) {
+  return hash(hash(p.shard_of), p.copies.data(), p.copies.size() * sizeof(Copy));
+}
+/// Returns a hash of the extra inputs of a gate that concern the whole batch: noise, k, the length of sequences, tau.
+template <class E>
+std::uint64_t number_of_extra(const E& extra) {
+  std::uint64_t number = 0;
+  const auto add = [&number](auto value) {
+    if constexpr (std::is_arithmetic_v<decltype(value)>) number = hash(number, &value, sizeof value);
+  };
+  const auto one = [&add](const auto& of) {
+    if constexpr (requires { of.random->seed; }) {
+      add(of.random.has_value());
+      add(of.random.value_or(Random{}).seed.value);
+      add(of.random.value_or(Random{}).step);
+    }
+    if constexpr (requires { of.k; }) add(of.k);
+    if constexpr (requires { of.length; }) add(of.length);
+    if constexpr (requires { of.tau.value_or(0.0); }) add(of.tau.value_or(0.0));
+  };
+  one(extra);
+  if constexpr (requires { extra.scores, extra.mixing, extra.selection; }) {
+    one(extra.scores);
+    one(extra.mixing);
+    one(extra.selection);
+  }
+  return number;
+}
+struct Numbers {
+  std::vector<std::uint64_t> found{};
+  std::vector<std::string> names{};
+
+  void add(const Name& at, std::uint64_t h) {
+    found.push_back(h);
+    names.push_back(at.str());
+  }
+};
+/// Computes a hash of every tensor: extents and values of a tensor that all shards hold, and the extents after the
+/// first of a tensor of a Sharded pack. Adds a hash of the placement of the experts.
+template <class M>
+struct NumbersOfPack : Numbers {
+  const M& memory;
+  explicit NumbersOfPack(const M& of) : memory(of) {}
+
+  template <class P>
+  std::uint64_t extents(const P& t, int from) const {
+    std::uint64_t h = 0;
+    for (int d = from; d < P::rank; ++d) h = mix64(h ^ static_cast<std::uint64_t>(t.extent(d)));
+    return h;
+  }
+  void operator()(const Name& at, const auto& t) {
+    const auto values = memory.read(t.data(), t.size());
+    add(at, hash(extents(t, 0), values.data(), values.size() * sizeof(*t.data())));
+  }
+  void sharded(const Name& at, const auto& p) {
+    if (p.deal) add(Name{&at, "placement"}, hash(p.deal->placement));
+    auto one = [&](const Name& name, const auto& t) { add(name, extents(t, 1)); };
+    detail_::pack::visit<false>(one, at, p.part);
+  }
+};
+
+/// How many numbers a shard compares, and in which call. It has more bytes than other exchanges of one number, so that
+/// a shard that makes another call is detected.
+struct Call {
+  std::uint64_t count, where, mark[5];
+  static Call of(std::size_t numbers, const char* where) { return {numbers, hash(0, where, std::strlen(where)), {}}; }
+  friend bool operator==(const Call&, const Call&) = default;
+};
+
+/// @throws ArgumentError on all shards unless all make the same call, with equally many numbers that are equal
+template <class ShardT>
+void expect_numbers(ShardT& shard, const char* where, const Numbers& mine) {
+  const Call call = Call::of(mine.found.size(), where);
+  std::vector<Call> calls(static_cast<std::size_t>(shard.count()), call);
+  shard.all_gather(&call, Index(1), calls.data());
+  const auto throw_other = [&](const std::string& name, std::size_t other) {
+    expect(false, where, name, "the same on all shards", Joined{"another on shard ", other, " than on shard 0"});
+  };
+  for (std::size_t j = 0; j < calls.size(); ++j) {
+    expect(calls[j].where == calls[0].where, where, "call", "the same of all shards",
+           Joined{"another from shard ", j, " than from shard 0: they do not run the same program"});
+    if (calls[j].count != calls[0].count) throw_other(mine.names.empty() ? "tensors" : mine.names[0], j);
+  }
+  std::vector<std::uint64_t> all(mine.found.size() * calls.size());
+  shard.all_gather(mine.found.data(), static_cast<Index>(mine.found.size()), all.data());
+  for (std::size_t i = 0; i < mine.found.size(); ++i)
+    for (std::size_t j = 0; j < calls.size(); ++j)
+      if (all[j * mine.found.size() + i] != all[i]) throw_other(mine.names[i], j);
+}
+
+}  // namespace same
+
+/// Checks that all shards hold the same pack: values of tensors that all hold, shapes of sharded tensors, and numbers
+/// outside tensors (optim/counters.hpp), for example the seed of a Trainer and its counts of steps and skipped steps.
+/// @throws ArgumentError on all shards, naming the first tensor or number that differs
+/// @param memory  the memory of its tensors
+/// @cost   a reading of the pack, and two small exchanges
+template <class ShardT, class M, class P>
+void expect_same(ShardT& shard, const M& memory, const char* where, const P& pack) {
+  if (shard.count() == 1) return;
+  same::NumbersOfPack<M> numbers(memory);
+  for_each_tensor(numbers, pack);
+  optim::for_each_counter(
+      [&numbers](const Name& at, const auto& number) {
+        const auto kept = optim::kept(number);
+        numbers.add(at, same::hash(0, &kept, sizeof kept));
+      },
+      Name{}, pack);
+  same::expect_numbers(shard, where, numbers);
+}
+/// Checks that all shards have the same list, of elements that same::hash() takes. The error names the first element
+/// that differs.
+template <class ShardT, class V>
+void expect_same(ShardT& shard, const char* where, const char* name, const std::vector<V>& list) {
+  same::Numbers numbers;
+  const Name all{nullptr, name};
+  const std::size_t count = list.size();
+  numbers.add(all, same::hash(0, &count, sizeof count));
+  for (std::size_t i = 0; i < count; ++i) numbers.add(Name{&all, {}, static_cast<Index>(i)}, same::hash(list[i]));
+  same::expect_numbers(shard, where, numbers);
+}
+/// Checks that all shards have the same number.
+template <class ShardT, class V>
+requires std::is_arithmetic_v<V>
+void expect_same(ShardT& shard, const char* where, const char* name, V value) {
+  if constexpr (std::is_same_v<V, long double>) {  // some of its bytes are padding
+    expect_same(shard, where, name, static_cast<double>(value));
+  } else {
+    same::Numbers numbers;
+    numbers.add(Name{nullptr, name}, same::hash(0, &value, sizeof value));
+    same::expect_numbers(shard, where, numbers);
+  }
+}
+
+}  // namespace gatefold::dist

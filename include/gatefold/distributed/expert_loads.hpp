@@ -1,0 +1,65 @@
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <utility>
+#include <vector>
+
+#include "gatefold/core/types.hpp"
+#include "gatefold/distributed/placement.hpp"
+#include "gatefold/distributed/sharded.hpp"
+#include "gatefold/layer/layer.hpp"
+#include "gatefold/tensor/pack.hpp"
+
+namespace gatefold::dist {
+
+/// Counts the slots of each expert of a run, step by step. Slots measure the work of a shard.
+///
+///     dist::ExpertLoads loads;
+///     trainer.step(x, target);
+///     loads.add(shard, trainer);                    // after each step, or after some
+///     const auto moved = dist::rebalance(shard, trainer, loads);
+///
+/// @cost   add: O(E) for each ExpertParallel, without transfers; of_all: an exchange of Σ E numbers
+struct ExpertLoads {
+  std::vector<std::vector<Index>> slots{};  // [branches][E], of the experts on this shard
+
+  /// Adds the slots of the last step, or of a part of a batch, once. A batch without items adds nothing. Layers inside
+  /// a Recompute are not counted, because it keeps no plan.
+  /// @param run  a Trainer, or another object with the `params` of a model and the `saved` of a forward
+  template <class ShardT, class R>
+  void add(const ShardT& shard, const R& run) {
+    const auto deals = deals_of(run.params);
+    slots.resize(deals.size());
+    counted.resize(deals.size());
+    for (std::size_t i = 0; i < deals.size(); ++i)
+      slots[i].resize(static_cast<std::size_t>(deals[i]->placement.experts()));
+    for_each_mixture(run.saved, [&](const auto& saved) {
+      if constexpr (requires { saved.slots.counts(); }) {
+        const auto of = std::find(deals.begin(), deals.end(), saved.deal);
+        if (of == deals.end()) return;  // no batch since the run began or experts moved
+        const auto branch = static_cast<std::size_t>(of - deals.begin());
+        const Pass pass{&saved, saved.passes};
+        if (std::exchange(counted[branch], pass) == pass) return;
+        auto& counts = slots[branch];
+        std::size_t here = 0;
+        for (const Index e : saved.deal->placement.experts_of(shard.index()))
+          counts[static_cast<std::size_t>(e)] += saved.slots.counts()[here++];
+      }
+    });
+  }
+  /// Returns the slots of the experts of all shards, on each shard.
+  template <class ShardT>
+  std::vector<std::vector<Index>> of_all(ShardT& shard) const {
+    std::vector<std::vector<Index>> all = slots;
+    for (auto& counts : all) shard.sum(counts.data(), static_cast<Index>(counts.size()));
+    return all;
+  }
+  void clear() { slots.clear(); }
+
+ private:
+  using Pass = std::pair<const void*, Index>;
+  std::vector<Pass> counted{};  // [branches] the last counted pass
+};
+
+}  // namespace gatefold::dist

@@ -1,0 +1,406 @@
+#pragma once
+
+#include <array>
+#include <concepts>
+#include <cstddef>
+#include <numeric>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "gatefold/attention/attention_trace.hpp"
+#include "gatefold/backend/elementwise.hpp"
+#include "gatefold/core/config.hpp"
+#include "gatefold/core/error.hpp"
+#include "gatefold/core/types.hpp"
+#include "gatefold/distributed/expect_same.hpp"
+#include "gatefold/distributed/given_scores.hpp"
+#include "gatefold/distributed/memory.hpp"
+#include "gatefold/distributed/picks_of_shard.hpp"
+#include "gatefold/gate/composed_gate.hpp"
+#include "gatefold/gate/hash_gate.hpp"
+#include "gatefold/gate/mixing/attention_posterior.hpp"
+#include "gatefold/gate/mixing/token_similarity.hpp"
+#include "gatefold/gate/scores/count_experts.hpp"
+#include "gatefold/gate/selection/capacity.hpp"
+#include "gatefold/gate/selection/dense.hpp"
+#include "gatefold/gate/selection/expert_choice.hpp"
+#include "gatefold/gate/selection/noisy_top_1.hpp"
+#include "gatefold/gate/selection/scheduled_top_k.hpp"
+#include "gatefold/gate/selection/top_k.hpp"
+#include "gatefold/policy/policy.hpp"
+#include "gatefold/routing/sequence.hpp"
+#include "gatefold/routing/sparse_plan.hpp"
+#include "gatefold/tensor/tensor.hpp"
+
+/// A gate that routes the batch of all shards as one batch.
+namespace gatefold {
+
+namespace functor {
+
+/// A row functor that does nothing.
+struct NoRow {
+  template <class Lanes, class T>
+  GATEFOLD_HD void operator()(const Lanes&, Index, T*) const {}
+};
+
+}  // namespace functor
+
+namespace dist {
+
+/// Whether a selection reads only logits and probabilities of the candidates, never the items, and learns nothing.
+/// Specialise it for your own selection.
+template <class SelectionT>
+inline constexpr bool reads_logits_alone = false;
+template <>
+inline constexpr bool reads_logits_alone<TopK> = true;
+template <>
+inline constexpr bool reads_logits_alone<Dense> = true;
+template <>
+inline constexpr bool reads_logits_alone<ExpertChoice> = true;
+template <>
+inline constexpr bool reads_logits_alone<ScheduledTopK> = true;
+template <class LawT>
+inline constexpr bool reads_logits_alone<NoisyTop1<LawT>> = true;
+template <class SelectionT>
+inline constexpr bool reads_logits_alone<Capacity<SelectionT>> = reads_logits_alone<SelectionT>;
+
+/// Whether a mixing never mixes items of different sequences, so that it can stay with its items. Specialise it for
+/// your own mixing.
+template <class MixingT>
+inline constexpr bool mixes_within_sequences =
+    std::same_as<MixingT, TokenSimilarity> || std::same_as<MixingT, AttentionPosterior>;
+
+/// Whether a gate routes each item independently of the others, so that it stays with its items.
+template <class GateT>
+inline constexpr bool routes_alone = std::same_as<GateT, HashGate>;
+
+namespace global {
+
+/// How much of a gate needs the items of other shards.
+enum class Sees {
+  own,     // no part: items, or sequences of them (Soft MoE), are independent
+  logits,  // selection and losses: items are scored on their shard, and their logits gathered
+  mixed,   // selection and losses: sequences are scored and mixed on their shard, and the results gathered
+  items    // all parts: the items are gathered, and every shard routes all of them
+};
+
+template <class GateT>
+struct Parts {
+  static constexpr bool composed = false;
+};
+template <class S, class M, class Sel, class... A>
+struct Parts<ComposedGate<S, M, Sel, A...>> {
+  static constexpr bool composed = true;
+  /// Whether, on a device, the gate of one process computes its rows in the product of its scores.
+  template <class T, class B>
+  static constexpr bool scores_rows = !B::is_host && detail_::hook::scores::forward_rows<S, T, B>();
+  template <class T, class B>
+  using OfLogits = ComposedGate<std::conditional_t<scores_rows<T, B>, GivenRows, GivenScores>, M, Sel, A...>;
+  using OfMixed = ComposedGate<MixedScores, GivenMixing, Sel, A...>;
+  /// The scores have no extra inputs that depend on the number of an item, and the selection does not read items.
+  static constexpr bool selects_by_logits = !detail_::named::Extra<S>() && reads_logits_alone<Sel>;
+  /// In addition, the mixing works on rows of logits only.
+  template <class T, class B>
+  static constexpr bool by_logits =
+      selects_by_logits&& detail_::hook::mixing::rows<M, T, B>() && std::same_as<Params<M, T, B>, Nothing<T, B>>;
+  static constexpr bool by_mixed = selects_by_logits && mixes_within_sequences<M>;
+};
+
+template <class GateT, class T, class B>
+constexpr Sees sees() {
+  if constexpr (routes_alone<GateT> || !std::same_as<Plan<GateT, T, B>, SparsePlan<T, B>>) {
+    return Sees::own;
+  } else if constexpr (Parts<GateT>::composed) {
+    return Parts<GateT>::template by_logits<T, B> ? Sees::logits : Parts<GateT>::by_mixed ? Sees::mixed : Sees::items;
+  } else {
+    return Sees::items;
+  }
+}
+/// The gate that routes the items of all shards, and the saved values of a mixing that stays with its items.
+template <class GateT, class T, class B, Sees = sees<GateT, T, B>()>
+struct Inner {
+  using Type = GateT;
+  using Mixed = Nothing<T, B>;
+};
+template <class GateT, class T, class B>
+struct Inner<GateT, T, B, Sees::logits> {
+  using Type = typename Parts<GateT>::template OfLogits<T, B>;
+  using Mixed = Nothing<T, B>;
+};
+template <class GateT, class T, class B>
+struct Inner<GateT, T, B, Sees::mixed> {
+  using Type = typename Parts<GateT>::OfMixed;
+  struct Mixed {
+    Tensor<T, 2, B> logits, probabilities;  // [N_i, E] of this shard's items
+    gatefold::Saved<typename GateT::Mixing, T, B> mixing;
+  };
+};
+
+}  // namespace global
+
+/// The gate of a mixture whose items are on several shards, in order: item n of shard i is item n + Σ_{j<i} N_j of the
+/// batch.
+///
+/// Where the gate is computed depends on its parts:
+/// - Linear scores, or others without extra inputs, before a selection that reads only logits (TopK, ExpertChoice,
+///   Capacity, …) are computed on the shards of the items. Their logits [N, E] are gathered.
+/// - A mixing with mixes_within_sequences (similarity- and attention-aware gates) after these scores also stays with
+///   its items. Each sequence must be on one shard. Logits, ranks and probabilities are gathered.
+/// - A gate with another plan type (SoftMoe), and one with routes_alone, stays on its shard. Each sequence must be on
+///   one shard.
+/// - For any other gate the items of all shards are gathered, and every shard routes all of them.
+///
+/// Plan and auxiliary losses are those of one process. Padding is `extra.valid` of the gate; otherwise `extra` is the
+/// same on all shards.
+/// @cost   logits: N·E values gathered, mixed: 3·N·E, and the selection of N items; items: N·D values, and the gate
+///         for N items
+template <class GateT, class T, class B>
+struct GlobalGate {
+  static constexpr global::Sees sees = global::sees<GateT, T, B>();
+  GATEFOLD_REQUIRE(
+      (sees == global::Sees::mixed || sees == global::Sees::own ||
+       std::same_as<gatefold::WithoutTrace<Extra<GateT, T, B>>, Extra<GateT, T, B>>),
+      "gatefold: a gate that follows an attention (AttentionAware) in an ExpertParallel needs scores without extra "
+      "inputs (no Jitter) and a selection that reads logits alone (TopK); see docs/how-to/distributed.md");
+  using Inner = typename global::Inner<GateT, T, B>::Type;
+
+  struct Saved {
+    Plan<GateT, T, B> plan;  // of all shards' items, or of this shard's if they are independent
+    gatefold::Saved<Inner, T, B> gate;
+    std::vector<Index> items{};  // of each shard
+    typename global::Inner<GateT, T, B>::Mixed mixed;
+    Tensor<T, 2, B> seen;                  // [N, E] logits, [N, 3 E] MixedRows, or [N, D] items of all shards
+    std::array<Tensor<T, 1, B>, 3> masks;  // [N] or empty: padding of the gate, mixing, selection
+    SparsePlan<T, B> own_part;             // this shard's picks
+    Tensor<Index, 1, B> picks;             // their positions in `plan`
+
+    /// Returns the plan of this shard's items.
+    auto& own() {
+      if constexpr (sees == global::Sees::own) {
+        return plan;
+      } else {
+        return own_part;
+      }
+    }
+    const auto& own() const { return const_cast<Saved&>(*this).own(); }
+  };
+
+  template <class ShardT>
+  static void forward(const GateT& gate, ShardT& shard, typename B::Context& ctx, const Params<GateT, T, B>& p,
+                      In<T, 2, B> x, Saved& saved, const Extra<GateT, T, B>& extra) {
+    if constexpr (sees == global::Sees::own) {
+      if constexpr (!routes_alone<GateT>) expect_lengths(shard, extra);
+      gate.forward(ctx, p, x, saved.plan, saved.gate, extra);
+    } else {
+      count_items(shard, ctx, x.extent(0), extra, saved);
+      if constexpr (sees == global::Sees::logits) {
+        auto mark = ctx.mark();
+        auto z = ctx.template scratch<T>(x.extent(0), count_experts(gate));
+        score(gate.scores, ctx, p.scores, without_padding<T, B>(ctx, x, extra.valid), z);
+        gather(shard, ctx, z, saved);
+      } else if constexpr (sees == global::Sees::mixed) {
+        auto mark = ctx.mark();
+        gather(shard, ctx, mix(gate, shard, ctx, p, without_padding<T, B>(ctx, x, extra.valid), saved.mixed, extra),
+               saved);
+      } else {
+        gather(shard, ctx, x, saved);
+      }
+      with_inner(gate, p, saved, extra, [&](const auto& inner, const auto& params, const auto& all) {
+        if constexpr (detail_::hook::gate::validate<Inner, T, B>()) inner.validate(params, saved.seen.extent(0), all);
+        inner.forward(ctx, params, saved.seen, saved.plan, saved.gate, all);
+      });
+      take_picks<T, B>(ctx, saved.plan, first_item(shard, saved), x.extent(0), saved.picks, saved.own_part);
+    }
+  }
+
+  /// Adds to dx, and adds this shard's part of the gradient to grads.
+  /// @param dplan  the gradient of saved.own()
+  template <class ShardT>
+  static void backward(const GateT& gate, ShardT& shard, typename B::Context& ctx, const Params<GateT, T, B>& p,
+                       In<T, 2, B> x, const Saved& saved, const typename Plan<GateT, T, B>::Grad& dplan,
+                       Out<T, 2, B> dx, Params<GateT, T, B>& grads, const Extra<GateT, T, B>& extra,
+                       ExtraGrad<GateT, T, B>& dextra) {
+    if constexpr (sees == global::Sees::own) {
+      gate.backward(ctx, p, x, saved.plan, saved.gate, dplan, dx, grads, extra, dextra);
+    } else {
+      auto mark = ctx.mark();
+      auto dall = saved.plan.grad(ctx);
+      give_picks<T, B>(ctx, saved.picks, dplan.weight, dall.weight);
+      auto dseen = ctx.template scratch<T>(saved.seen.extent(0), saved.seen.extent(1));
+      fill(ctx, dseen, 0);
+      with_inner(gate, p, saved, extra, [&](const auto& inner, const auto& params, const auto& all) {
+        gatefold::ExtraGrad<Inner, T, B> unused{};
+        if constexpr (sees != global::Sees::items) {  // a row's gradient depends only on the weights of that item
+          gatefold::Params<Inner, T, B> none{};
+          inner.backward(ctx, params, saved.seen, saved.plan, saved.gate, dall, dseen, none, all, unused);
+          const View<const T, 2, B> clean = without_padding<T, B>(ctx, x, extra.valid);
+          View<T, 2, B> dz = dseen.rows(first_item(shard, saved), x.extent(0));
+          if constexpr (sees == global::Sees::mixed)
+            dz = mix_backward(gate, ctx, p, clean, saved.mixed, dz, dx, grads, extra, dextra);
+          gate.scores.backward(ctx, p.scores, clean, dz, dx, grads.scores);
+        } else {
+          shard.sum(ctx, dall.weight.data(), dall.weight.size());
+          // Every shard computes the gradient of the whole batch; only shard 0 keeps it.
+          auto others = ctx.template acquire<gatefold::Params<GateT, T, B>>();
+          if (shard.index() > 0) {
+            shape_like(*others, grads);
+            set_zero(ctx, *others);
+          }
+          const View<T, 2, B> own = dseen.rows(first_item(shard, saved), dx.extent(0));
+          copy(ctx, dx, own);  // the order of one process: the gate adds to the gradient of the experts
+          inner.backward(ctx, params, saved.seen, saved.plan, saved.gate, dall, dseen,
+                         shard.index() == 0 ? grads : *others, all, unused);
+          copy(ctx, own, dx);
+        }
+      });
+    }
+  }
+
+ private:
+  template <class ShardT, class E>
+  static void expect_length(const ShardT& shard, const char* name, const E& of) {
+    if constexpr (requires { of.length; })
+      expect(of.length > 0 || shard.count() == 1, "ExpertParallel.forward", name,
+             "that of a sequence, for none lies on two shards", of.length);
+  }
+  template <class ShardT, class E>
+  static void expect_lengths(const ShardT& shard, const E& extra) {
+    expect_length(shard, "extra.length", extra);
+    if constexpr (requires { extra.scores; }) expect_length(shard, "extra.scores.length", extra.scores);
+    if constexpr (requires { extra.mixing; }) expect_length(shard, "extra.mixing.length", extra.mixing);
+    if constexpr (requires { extra.selection; }) expect_length(shard, "extra.selection.length", extra.selection);
+  }
+  template <class ShardT>
+  static Index first_item(const ShardT& shard, const Saved& saved) {
+    Index first = 0;
+    for (Index j = 0; j < shard.index(); ++j) first += saved.items[static_cast<std::size_t>(j)];
+    return first;
+  }
+  /// Returns the mixing; if its width is 0, with the width of the items.
+  static auto mixing_of(const GateT& gate) {
+    const Index width = item_width(gate.scores);
+    return width > 0 ? with_model_dim(gate.mixing, width) : gate.mixing;
+  }
+  /// Returns the MixedRows of this shard's items, in scratch.
+  template <class ShardT, class MixedT>
+  static View<const T, 2, B> mix(const GateT& gate, const ShardT& shard, typename B::Context& ctx,
+                                 const Params<GateT, T, B>& p, In<T, 2, B> clean, MixedT& mixed,
+                                 const Extra<GateT, T, B>& extra) {
+    using Rows = MixedRows<T, B>;
+    const Index items = clean.extent(0), experts = count_experts(gate);
+    const auto mixing = mixing_of(gate);
+    const auto own = with_valid(extra.mixing, extra.valid);
+    expect_length(shard, "extra.mixing.length", own);
+    if constexpr (detail_::hook::mixing::validate<typename GateT::Mixing, T, B>())
+      mixing.validate(p.mixing, items, own);
+    mixed.logits.resize(items, experts);
+    mixed.probabilities.resize(items, experts);
+    gate.scores.forward(ctx, p.scores, clean, mixed.logits);
+    mixing.forward(ctx, p.mixing, clean, mixed.logits, mixed.probabilities, mixed.mixing, own);
+    auto rows = ctx.template scratch<T>(items, Rows::parts * experts);
+    Rows::put(ctx, mixed.logits, Rows::logits, rows, false);
+    Rows::put(ctx, mixing.rank(std::as_const(mixed.logits).view(), mixed.mixing), Rows::rank, rows, false);
+    Rows::put(ctx, mixed.probabilities, Rows::probabilities, rows, false);
+    return rows;
+  }
+  /// Returns the gradient of the logits, in scratch; adds to dx, grads and dextra.
+  /// @param drows  gradient of the MixedRows
+  template <class MixedT>
+  static View<T, 2, B> mix_backward(const GateT& gate, typename B::Context& ctx, const Params<GateT, T, B>& p,
+                                    In<T, 2, B> clean, const MixedT& mixed, View<const T, 2, B> drows, Out<T, 2, B> dx,
+                                    Params<GateT, T, B>& grads, const Extra<GateT, T, B>& extra,
+                                    ExtraGrad<GateT, T, B>& dextra) {
+    using Rows = MixedRows<T, B>;
+    const auto array = [&] { return ctx.template scratch<T>(clean.extent(0), count_experts(gate)); };
+    const View<T, 2, B> dgiven = array(), drank = array(), dq = array(), dz = array();
+    Rows::take(ctx, drows, Rows::logits, dgiven);
+    Rows::take(ctx, drows, Rows::rank, drank);
+    Rows::take(ctx, drows, Rows::probabilities, dq);
+    mixing_of(gate).backward(ctx, p.mixing, clean, mixed.logits, mixed.probabilities, mixed.mixing, drank, dq, dz, dx,
+                             grads.mixing, with_valid(extra.mixing, extra.valid), dextra.mixing);
+    add(ctx, dgiven, dz);
+    return dz;
+  }
+  /// Computes the logits. On a device, uses the product with a row functor if the scores have it, as the gate of one
+  /// process does, because its rows do not depend on the number of rows.
+  static void score(const auto& scores, typename B::Context& ctx, const auto& p, In<T, 2, B> x, Out<T, 2, B> z) {
+    if constexpr (global::Parts<GateT>::template scores_rows<T, B>) {
+      scores.forward_rows(ctx, p, x, z, functor::NoRow{});
+    } else {
+      scores.forward(ctx, p, x, z);
+    }
+  }
+  /// Calls f(gate, parameters, extra) for the gate of all items.
+  template <class F>
+  static void with_inner(const GateT& gate, const Params<GateT, T, B>& p, const Saved& saved,
+                         const Extra<GateT, T, B>& extra, const F& f) {
+    auto all = extra;
+    each_mask(all, [&](View<const T, 1, B>& mask, std::size_t i) { mask = saved.masks[i]; });
+    if constexpr (sees == global::Sees::logits) {
+      const Inner inner{{count_experts(gate)}, gate.mixing, gate.selection, gate.auxiliary};
+      f(inner, Params<Inner, T, B>{},
+        gatefold::Extra<Inner, T, B>{{}, all.mixing, all.selection, all.valid, all.count_auxiliary});
+    } else if constexpr (sees == global::Sees::mixed) {
+      const Inner inner{{count_experts(gate)}, {}, gate.selection, gate.auxiliary};
+      f(inner, Params<Inner, T, B>{},
+        gatefold::Extra<Inner, T, B>{{}, {}, all.selection, all.valid, all.count_auxiliary});
+    } else {
+      f(gate, p, all);
+    }
+  }
+  /// Calls f(mask, number) for every padding mask of extra inputs.
+  template <class E, class F>
+  static void each_mask(E& extra, const F& f) {
+    const auto one = [&](auto& of, std::size_t i) {
+      if constexpr (requires { of.valid; }) f(of.valid, i);
+    };
+    one(extra, 0);
+    if constexpr (requires { extra.mixing, extra.selection; }) {
+      one(extra.mixing, 1);
+      one(extra.selection, 2);
+    }
+  }
+  /// Gathers the number of items of each shard, and the padding masks.
+  template <class ShardT>
+  static void count_items(ShardT& shard, typename B::Context& ctx, Index items, const Extra<GateT, T, B>& extra,
+                          Saved& saved) {
+    constexpr Index width = 5;
+    Index told[width] = {items, 0, 0, 0, static_cast<Index>(same::number_of_extra(extra))};
+    each_mask(extra, [&](const View<const T, 1, B>& mask, std::size_t i) {
+      told[1 + i] = mask.data() != nullptr;
+      if (mask.data()) expect_shape("ExpertParallel.forward", "extra.valid", mask, {items});
+    });
+    std::vector<Index> heard(static_cast<std::size_t>(width * shard.count()));
+    shard.all_gather(told, width, heard.data());
+    saved.items.clear();
+    for (std::size_t j = 0; j < heard.size(); j += width) {
+      expect(heard[j + 4] == heard[4], "ExpertParallel.forward", "extra", "the same noise, k and length on all shards",
+             Joined{"others on shard ", j / width, " than on shard 0"});
+      saved.items.push_back(heard[j]);
+    }
+    const Index total = std::accumulate(saved.items.begin(), saved.items.end(), Index(0));
+    each_mask(extra, [&](const View<const T, 1, B>& mask, std::size_t i) {
+      Index with_items = 0, masks = 0;
+      for (std::size_t j = 0; j < heard.size(); j += width) {
+        with_items += heard[j] > 0;
+        masks += heard[j] > 0 && heard[j + 1 + i];
+      }
+      expect(masks == 0 || masks == with_items, "ExpertParallel.forward", "extra.valid",
+             "a mask on all shards that have items, or on none", Joined{"one on ", masks});
+      saved.masks[i].resize(masks > 0 ? total : 0);
+      if (masks > 0) shard.all_gather(memory_of(ctx), mask.data(), saved.items, saved.masks[i].data());
+    });
+    saved.seen.resize(total, 0);
+  }
+  template <class ShardT>
+  static void gather(ShardT& shard, typename B::Context& ctx, View<const T, 2, B> mine, Saved& saved) {
+    saved.seen.resize(saved.seen.extent(0), mine.extent(1));
+    std::vector<Index> counts = saved.items;
+    for (Index& n : counts) n *= mine.extent(1);
+    shard.all_gather(memory_of(ctx), mine.data(), counts, saved.seen.data());
+  }
+};
+
+}  // namespace dist
+}  // namespace gatefold

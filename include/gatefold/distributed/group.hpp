@@ -1,0 +1,319 @@
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <mutex>
+#include <span>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "gatefold/core/error.hpp"
+#include "gatefold/core/types.hpp"
+#include "gatefold/distributed/processes.hpp"
+
+/// The threads of a process that exchange bytes with each other. One of them exchanges with the other processes for
+/// all.
+namespace gatefold::dist {
+
+/// The range [first, first + count) of `things` things for place `index` of `places`: as even as possible, in order.
+struct Range {
+  Index first = 0, count = 0;
+  static Range of(Index things, Index index, Index places) {
+    const Index first = things * index / places;
+    return {first, things * (index + 1) / places - first};
+  }
+  bool has(Index thing) const { return first <= thing && thing < first + count; }
+};
+
+/// Bytes that a shard sends to another, or memory where it receives them.
+using Bytes = std::span<const std::byte>;
+using Room = std::span<std::byte>;
+
+/// Counts the exchanges of a shard.
+struct Traffic {
+  Index exchanges = 0;
+  std::uint64_t given = 0;  // bytes, to other shards
+  std::uint64_t sent = 0;   // of these, to other processes
+  double seconds = 0;       // in exchanges: waiting for later shards and moving bytes, without the time of work()
+  double waiting = 0;       // of these, until all shards have come; other processes only if measured
+};
+
+/// No work during an exchange.
+struct NoWork {
+  void operator()() const {}
+};
+
+namespace group {
+
+/// Returns the message of an exception.
+inline std::string sentence_of(const std::exception_ptr& failure) {
+  try {
+    std::rethrow_exception(failure);
+  } catch (const std::exception& e) {
+    return e.what();
+  } catch (...) {
+    return "an exception that is no std::exception";
+  }
+}
+
+/// Thrown on shards that wait for a failed shard; run() throws the exception of the first failed shard.
+struct GATEFOLD_UNIQUE Stopped : Error {
+  Stopped() : Error("dist: another shard has failed") {}
+};
+
+/// The shards that are threads of this process. They meet here to exchange bytes.
+template <World W>
+class Group {
+ public:
+  /// @param meets  whether processes meet before each exchange, so that waiting is measured separately from moving
+  ///               bytes
+  Group(W& world, Index shards, bool meets = false)
+      : world_(world),
+        shards_(shards),
+        here_(Range::of(shards, world.rank(), world.size())),
+        meets_(meets && world.size() > 1),
+        calls_(static_cast<std::size_t>(here_.count)) {}
+
+  int rank() const { return world_.rank(); }
+  Index shards() const { return shards_; }
+  const Range& here() const { return here_; }
+
+  /// Sends bytes out[j] to each shard j and receives in[j] from it. All shards of all processes call it in the same
+  /// order. work() runs meanwhile; it must not exchange and must not touch these bytes. If W is a StartingWorld, it
+  /// runs while the bytes for other processes are transferred.
+  /// @param memory  the memory of the bytes. Bytes for other processes are on the host, unless W is a DeviceWorld
+  template <class M, class Work = NoWork>
+  void exchange(const M& memory, Index shard, std::span<const Bytes> out, std::span<const Room> in, Traffic& traffic,
+                const Work& work = {}) {
+    const auto begin = Clock::now();
+    memory.finish();  // others read these bytes
+    start(shard, {out, in, M::is_host, true}, !std::is_same_v<Work, NoWork>);
+    const auto started = Clock::now();
+    run(work);
+    const auto back = Clock::now();
+    meet([&] {
+      if (meets_) meet_other_processes();
+      all_came_ = Clock::now();
+      finish_with_other_processes();
+    });
+    const auto waited = all_came_ - back;  // read before the next exchange can begin
+    auto computed = back - started;
+    std::exception_ptr failure;
+    try {
+      if constexpr (!std::is_same_v<Work, NoWork>) {  // wait for the device work that it has started
+        const auto met = Clock::now();
+        memory.finish();
+        computed += Clock::now() - met;
+      }
+      for (Index j = here_.first; j < here_.first + here_.count; ++j) {
+        const Bytes from = call(j).out[static_cast<std::size_t>(shard)];
+        memory.copy(from.data(), static_cast<Index>(from.size()), in[static_cast<std::size_t>(j)].data());
+      }
+      memory.finish();
+    } catch (...) {  // a device error: thrown below, when no shard reads this shard's bytes any more
+      failure = std::current_exception();
+    }
+    meet([] {});
+    if (failure) std::rethrow_exception(failure);
+    call(shard).under_way = false;
+    ++traffic.exchanges;
+    for (Index j = 0; j < shards_; ++j) {
+      const std::size_t bytes = out[static_cast<std::size_t>(j)].size();
+      if (j != shard) traffic.given += bytes;
+      if (!here_.has(j)) traffic.sent += bytes;
+    }
+    traffic.seconds += std::chrono::duration<double>(Clock::now() - begin - computed).count();
+    traffic.waiting += std::chrono::duration<double>(waited).count();
+  }
+
+  /// Marks a shard as returned. If other shards wait for it, stops the run, because they would wait forever.
+  void leave(Index shard) {
+    const std::lock_guard lock(mutex_);
+    ++left_;
+    if (arrived_ > 0)
+      stop(std::make_exception_ptr(DeviceError("dist: shard " + std::to_string(shard) +
+                                               " has returned, and others wait for it: they do not run the same "
+                                               "program")));
+  }
+  /// Stops the run because a shard has thrown.
+  void fail(std::exception_ptr failure) {
+    const std::lock_guard lock(mutex_);
+    stop(failure);
+  }
+  std::exception_ptr failure() const { return failure_; }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  struct Call {
+    std::span<const Bytes> out{};
+    std::span<const Room> in{};
+    bool on_host = true, under_way = false;
+  };
+  Call& call(Index shard) { return calls_[static_cast<std::size_t>(shard - here_.first)]; }
+
+  /// Records the bytes of this shard. The last shard checks all sizes and, if shards compute meanwhile, starts the
+  /// transfer to other processes.
+  void start(Index shard, const Call& given, bool works) {
+    if (call(shard).under_way)
+      throw DeviceError("dist: what a shard computes while it exchanges may not exchange: it is under way already");
+    call(shard) = given;
+    const std::lock_guard lock(mutex_);
+    expect_all_here();
+    if (++started_ < here_.count) return;
+    started_ = 0;
+    or_stop([&] {
+      expect_sizes();
+      if (works) begin_with_other_processes();
+    });
+  }
+  template <class F>
+  void run(const F& work) {
+    try {
+      work();
+    } catch (...) {  // the others wait for this shard, and read its bytes
+      const std::lock_guard lock(mutex_);
+      stop(std::current_exception());
+      if (std::exchange(begun_, false)) world_.fail(sentence_of(failure_));
+      throw;
+    }
+  }
+
+  /// Waits for all shards of this process. The last one to arrive runs the function before the others continue.
+  template <class F>
+  void meet(const F& alone) {
+    std::unique_lock lock(mutex_);
+    expect_all_here();
+    if (++arrived_ < here_.count) {
+      const Index now = generation_;
+      changed_.wait(lock, [&] { return generation_ != now || failure_; });
+      if (generation_ == now) throw Stopped();
+      return;
+    }
+    or_stop(alone);
+    arrived_ = 0;
+    ++generation_;
+    changed_.notify_all();
+  }
+  void expect_all_here() const {
+    if (failure_) throw Stopped();
+    if (left_ > 0)
+      throw DeviceError("dist: a shard waits for others that have returned: they do not run the same program");
+  }
+  template <class F>
+  void or_stop(const F& f) {
+    try {
+      f();
+    } catch (...) {
+      stop(std::current_exception());
+      throw;
+    }
+  }
+  void stop(const std::exception_ptr& failure) {
+    if (!failure_) failure_ = failure;
+    changed_.notify_all();
+  }
+
+  /// Checks the sizes before any shard reads, because a shard that throws frees its bytes.
+  void expect_sizes() {
+    for (Index i = here_.first; i < here_.first + here_.count; ++i)
+      for (Index j = here_.first; j < here_.first + here_.count; ++j) {
+        const std::size_t given = call(i).out[static_cast<std::size_t>(j)].size();
+        const std::size_t expected = call(j).in[static_cast<std::size_t>(i)].size();
+        if (given != expected)
+          throw DeviceError("dist: shard " + std::to_string(i) + " gives shard " + std::to_string(j) + " " +
+                            std::to_string(given) + " bytes, which expects " + std::to_string(expected) +
+                            ": they do not run the same program");
+      }
+  }
+  /// Sends a byte to each other process and receives one from it.
+  void meet_other_processes() {
+    static constexpr std::byte here{};
+    outgoing_.clear();
+    incoming_.clear();
+    others_.resize(static_cast<std::size_t>(world_.size()));
+    for (int rank = 0; rank < world_.size(); ++rank) {
+      if (rank == world_.rank()) continue;
+      outgoing_.push_back({rank, &here, 1});
+      incoming_.push_back({rank, &others_[static_cast<std::size_t>(rank)], 1});
+    }
+    world_.exchange(outgoing_, incoming_);
+  }
+  /// Starts the transfer, if the world supports it and processes do not meet before.
+  void begin_with_other_processes() {
+    if constexpr (StartingWorld<W>) {
+      if (meets_ || world_.size() == 1 || on_devices()) return;
+      list_messages();
+      world_.begin(outgoing_, incoming_);
+      begun_ = true;
+    }
+  }
+  void finish_with_other_processes() {
+    if constexpr (StartingWorld<W>)
+      if (std::exchange(begun_, false)) return world_.finish();
+    if (world_.size() == 1) return;
+    list_messages();
+    if constexpr (DeviceWorld<W>)
+      if (on_devices()) return world_.exchange_on_device(outgoing_, incoming_);
+    world_.exchange(outgoing_, incoming_);
+  }
+  bool on_devices() { return DeviceWorld<W> && !call(here_.first).on_host; }
+  /// Lists the messages of two processes by sender, then by receiver, on both sides.
+  void list_messages() {
+    outgoing_.clear();
+    incoming_.clear();
+    for (int rank = 0; rank < world_.size(); ++rank) {
+      if (rank == world_.rank()) continue;
+      const Range there = Range::of(shards_, rank, world_.size());
+      for (Index i = here_.first; i < here_.first + here_.count; ++i)
+        for (Index j = there.first; j < there.first + there.count; ++j) {
+          const Bytes bytes = call(i).out[static_cast<std::size_t>(j)];
+          if (!bytes.empty()) outgoing_.push_back({rank, bytes.data(), bytes.size()});
+        }
+      for (Index j = there.first; j < there.first + there.count; ++j)
+        for (Index i = here_.first; i < here_.first + here_.count; ++i) {
+          const Room room = call(i).in[static_cast<std::size_t>(j)];
+          if (!room.empty()) incoming_.push_back({rank, room.data(), room.size()});
+        }
+    }
+  }
+
+  W& world_;
+  const Index shards_;
+  const Range here_;
+  const bool meets_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<Call> calls_;
+  Index started_ = 0, arrived_ = 0, generation_ = 0, left_ = 0;
+  bool begun_ = false;  // an exchange of the world has begun
+  std::exception_ptr failure_;
+  std::vector<Outgoing> outgoing_;
+  std::vector<Incoming> incoming_;
+  std::vector<std::byte> others_;
+  Clock::time_point all_came_{};
+};
+
+/// @throws ArgumentError unless all processes divide the batch into the same number of shards
+template <World W>
+void expect_same_shards(W& world, Index shards) {
+  std::vector<Index> theirs(static_cast<std::size_t>(world.size()), shards);
+  std::vector<Outgoing> outgoing;
+  std::vector<Incoming> incoming;
+  for (int rank = 0; rank < world.size(); ++rank) {
+    if (rank == world.rank()) continue;
+    outgoing.push_back({rank, reinterpret_cast<const std::byte*>(&shards), sizeof shards});
+    incoming.push_back({rank, reinterpret_cast<std::byte*>(&theirs[static_cast<std::size_t>(rank)]), sizeof shards});
+  }
+  if (world.size() > 1) world.exchange(outgoing, incoming);
+  for (std::size_t rank = 0; rank < theirs.size(); ++rank)
+    expect(theirs[rank] == shards, "dist::run", "shards", Joined{theirs[rank], " (as rank ", rank, ")"}, shards);
+}
+
+}  // namespace group
+
+}  // namespace gatefold::dist

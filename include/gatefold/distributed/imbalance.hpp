@@ -1,0 +1,46 @@
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <numeric>
+#include <vector>
+
+#include "gatefold/core/error.hpp"
+#include "gatefold/core/types.hpp"
+#include "gatefold/distributed/group.hpp"
+#include "gatefold/distributed/placement.hpp"
+
+namespace gatefold::dist {
+
+/// Returns the load of every shard.
+///
+///     L_j = Σ_{e on j} l_e;   the load of an expert on several shards is divided as evenly as possible  (1)
+///
+/// @param loads  [E], for example slots
+inline std::vector<Index> loads_of_shards(const std::vector<Index>& loads, const Placement& placement, Index shards) {
+  expect(static_cast<Index>(loads.size()) == placement.experts(), "loads_of_shards", "loads",
+         Joined{"those of ", placement.experts(), " experts"}, loads.size());
+  std::vector<Index> of(static_cast<std::size_t>(shards));
+  for (std::size_t e = 0; e < loads.size(); ++e) {
+    const std::vector<Index> on = placement.shards_of(static_cast<Index>(e));
+    for (std::size_t i = 0; i < on.size(); ++i)
+      of[static_cast<std::size_t>(on[i])] +=
+          Range::of(loads[e], static_cast<Index>(i), static_cast<Index>(on.size())).count;
+  }
+  return of;
+}
+/// Returns the load of the busiest shard over the mean: the factor by which the experts of a step take longer than with
+/// an even load.
+///
+///     max_j L_j / (Σ_j L_j / C)                                                                         (2)
+///
+/// @return 1: even, C: one shard has all; 1 if there is no load
+inline double imbalance(const std::vector<Index>& loads, const Placement& placement, Index shards) {
+  const std::vector<Index> of = loads_of_shards(loads, placement, shards);
+  const Index total = std::accumulate(of.begin(), of.end(), Index(0));
+  if (total == 0) return 1;
+  return static_cast<double>(*std::max_element(of.begin(), of.end())) * static_cast<double>(shards) /
+         static_cast<double>(total);
+}
+
+}  // namespace gatefold::dist

@@ -1,0 +1,241 @@
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "gatefold/backend/elementwise.hpp"
+#include "gatefold/core/error.hpp"
+#include "gatefold/core/types.hpp"
+#include "gatefold/distributed/expect_same.hpp"
+#include "gatefold/distributed/memory.hpp"
+#include "gatefold/distributed/placement.hpp"
+#include "gatefold/distributed/row_counts.hpp"
+#include "gatefold/distributed/row_ranges.hpp"
+#include "gatefold/distributed/sharded.hpp"
+#include "gatefold/tensor/pack.hpp"
+#include "gatefold/tensor/table.hpp"
+#include "gatefold/tensor/tensor.hpp"
+
+/// Experts that move between the steps of a run.
+namespace gatefold::dist {
+
+namespace moving {
+
+/// A deal and its replacement.
+struct Change {
+  std::shared_ptr<const Deal> from, to;
+  bool moves() const { return from->placement != to->placement; }
+};
+
+/// Calls f(name, pack, change) for every Sharded pack of experts that move.
+/// @throws ArgumentError if a pack was not made like the parameters
+template <class F>
+struct EachPack {
+  const std::vector<Change>& changes;
+  F& f;
+  void operator()(const Name&, auto&) const {}
+  void sharded(const Name& at, auto& pack) {
+    if (!pack.deal)
+      return detail_::pack::visit<false>(*this, at, pack.part);  // a pack of Zero, which has packs of experts inside
+    const auto change =
+        std::find_if(changes.begin(), changes.end(), [&](const Change& c) { return c.from == pack.deal; });
+    expect(change != changes.end(), "move_experts", at, "a pack that is made like the parameters", "another");
+    if (change->moves()) f(at, pack, *change);
+  }
+};
+template <class P, class F>
+void each_pack(const std::vector<Change>& changes, P& run, const F& f) {
+  EachPack<const F> visitor{changes, f};
+  for_each_tensor(visitor, run);
+}
+
+/// Returns for every tensor of experts that move, in order, whether any shard holds rows of it. A group of the
+/// parameters is a pack with some empty tensors.
+/// @throws ArgumentError on all shards if a shard holds other rows than its deal assigns
+template <class ShardT, class R>
+std::vector<bool> held(ShardT& shard, const std::vector<Change>& changes, R& run) {
+  std::vector<Index> mine;
+  std::vector<DealtRows> rows;
+  std::vector<std::string> names;
+  each_pack(changes, run, [&](const Name& at, auto& pack, const Change&) {
+    const auto one = [&](const Name& name, const auto& t, const DealtRows& of) {
+      mine.push_back(t.extent(0));
+      rows.push_back(of);
+      names.push_back(name.str());
+    };
+    sharded::Visitor<false, decltype(one)>{one}.sharded(at, pack);
+  });
+  const HeldRows all(shard, mine);
+  std::vector<bool> found(mine.size());
+  for (std::size_t i = 0; i < mine.size(); ++i) {
+    all.expect_dealt("move_experts", names[i], i, rows[i]);
+    found[i] = all.count(i) > 0;
+  }
+  return found;
+}
+
+/// Builds the new tensors of a shard next to the old ones; commit() replaces all of them together.
+template <class ShardT, class C>
+class Move {
+ public:
+  Move(ShardT& shard, C& ctx) : shard_(shard), ctx_(ctx) {}
+
+  /// Sends the rows that leave this shard and receives those that arrive.
+  template <class P>
+  void bring(const std::vector<Change>& changes, P& run, const std::vector<bool>& held) {
+    std::size_t next = 0;
+    each_pack(changes, run, [&](const Name& at, auto& pack, const Change& change) {
+      prepare(at, pack, change, [&](const auto& from, const Range& experts, auto& to) {
+        if (!held[next++]) return to.resize_like(from);  // empty on all shards: no expert, or another group
+        resize(from, experts, change, to);
+        exchange(from, experts, change, to);
+      });
+    });
+  }
+  /// Makes zeros of the new shapes, for packs whose values are not kept.
+  template <class P>
+  void shape(const std::vector<Change>& changes, P& pack) {
+    each_pack(changes, pack, [&](const Name& at, auto& one, const Change& change) {
+      prepare(at, one, change, [&](const auto& from, const Range& experts, auto& to) {
+        resize(from, experts, change, to);
+        zero(ctx_, to);
+        if (from.is_skipped()) to.skip();
+      });
+    });
+  }
+  void commit() {
+    for (const auto& replace : ready_) replace();
+  }
+
+ private:
+  /// Prepares to replace each tensor by the one that make(tensor, its experts, new tensor) fills.
+  template <class F>
+  struct Prepare {
+    Move& move;
+    const F& make;
+    template <class T, int Rank, class B>
+    void operator()(const Name&, Tensor<T, Rank, B>& t, const DealtRows& rows) const {
+      auto next = std::make_shared<Tensor<T, Rank, B>>();
+      make(std::as_const(t), rows.experts, *next);
+      move.ready_.push_back([&t, next] { std::swap(t, *next); });
+    }
+    template <class T, class B>
+    void operator()(const Name&, Table<T, B>&, const DealtRows&) const {}  // experts have no tables
+  };
+  template <class P, class F>
+  void prepare(const Name& at, Sharded<P>& pack, const Change& change, const F& make) {
+    const Prepare<F> one{*this, make};
+    sharded::Visitor<false, const Prepare<F>>{one}.sharded(at, pack);
+    ready_.push_back([&pack, deal = change.to] { pack.deal = deal; });
+  }
+  template <class T, int Rank, class B>
+  void resize(const Tensor<T, Rank, B>& from, const Range& experts, const Change& change,
+              Tensor<T, Rank, B>& to) const {
+    rows::resize(to, from, change.to->placement.count(shard_.index(), experts));
+  }
+  template <class T, int Rank, class B>
+  void exchange(const Tensor<T, Rank, B>& from, const Range& experts, const Change& change, Tensor<T, Rank, B>& to) {
+    const auto memory = memory_of(ctx_);
+    const auto count = static_cast<std::size_t>(shard_.count());
+    const Index me = shard_.index(), width = rows::width(from);
+    std::vector<std::vector<Index>> leave(count), come(count);  // by shard; rows that stay are under this one
+    Index before = 0, after = 0;
+    for (Index e = experts.first; e < experts.first + experts.count; ++e) {
+      const Placement &from_here = change.from->placement, &to_there = change.to->placement;
+      const Index was = from_here.shard_of[static_cast<std::size_t>(e)];
+      if (was == me)
+        for (const Index j : to_there.shards_of(e)) leave[static_cast<std::size_t>(j)].push_back(before);
+      before += from_here.on(me, e);
+      if (to_there.on(me, e)) come[static_cast<std::size_t>(was)].push_back(after++);
+    }
+    std::vector<std::vector<T>> out(count), in(count);  // on the host, because few rows move
+    std::vector<Bytes> give;
+    std::vector<Room> take;
+    for (std::size_t j = 0; j < count; ++j) {
+      out[j].resize(leave[j].size() * static_cast<std::size_t>(width));
+      in[j].resize(come[j].size() * static_cast<std::size_t>(width));
+      rows::pick(memory, from.data(), leave[j], width, out[j].data());
+      give.push_back(ShardT::bytes(out[j].data(), static_cast<Index>(out[j].size())));
+      take.push_back(ShardT::room(in[j].data(), static_cast<Index>(in[j].size())));
+    }
+    memory.finish();
+    shard_.exchange(give, take);
+    for (std::size_t j = 0; j < count; ++j) rows::place(memory, std::as_const(in[j]).data(), come[j], width, to.data());
+    memory.finish();
+  }
+
+  ShardT& shard_;
+  C& ctx_;
+  std::vector<std::function<void()>> ready_;
+};
+
+/// Returns the changes of the deals of all ExpertParallel of a model.
+/// @throws ArgumentError on all shards if the placements do not fit or differ between shards
+template <class ShardT>
+std::vector<Change> changes_of(ShardT& shard, const char* where, const std::vector<std::shared_ptr<const Deal>>& deals,
+                               const std::vector<Placement>& to) {
+  expect_same(shard, where, "placements", to);
+  expect(to.size() == deals.size(), where, "placements", Joined{"one for each of ", deals.size(), " ExpertParallel"},
+         to.size());
+  std::vector<Change> changes;
+  for (std::size_t i = 0; i < to.size(); ++i) {
+    Deal next = *deals[i];
+    next.placement = to[i].filled(where, next.placement.experts(), shard.count());
+    changes.push_back({deals[i], std::make_shared<const Deal>(std::move(next))});
+  }
+  return changes;
+}
+
+}  // namespace moving
+
+/// Returns the placement of each ExpertParallel of a run's model, in order.
+template <class R>
+std::vector<Placement> placements(const R& run) {
+  std::vector<Placement> all;
+  for (const auto& deal : deals_of(run.params)) all.push_back(deal->placement);
+  return all;
+}
+
+/// Moves the experts of a run to given placements: parameters and their optimizer state go from shard to shard. All
+/// shards call it together, between two steps. The run and its checkpoints keep the bits of a run whose experts stay.
+/// @param run  a Trainer, or another owner: `each` lists the packs that move, `params` are those of the model, and
+///             `context()` returns its context. Its packs must be made like the parameters (zeros_like, the optimizers'
+///             begin). Gradients of experts are zeros afterwards. Packs outside `run` do not move, and are refused from
+///             then on
+/// @param to  of each ExpertParallel, in the order of placements(run); a placement without entries is even
+/// @return the number of experts that have moved
+/// @throws ArgumentError on all shards if the placements do not fit or differ between shards, or if an accumulated part
+///         of a batch waits for a step; DeviceError if another shard has failed. Nothing has moved then, nor after
+///         bad_alloc
+/// @cost   moved rows are transferred once, in an exchange for each tensor. Meanwhile this shard's experts, their
+///         gradients and their optimizer state are in memory twice
+template <class ShardT, class R>
+Index move_experts(ShardT& shard, R& run, const std::vector<Placement>& to) {
+  auto& ctx = run.context();
+  const auto here = ctx.here();
+  const auto changes = moving::changes_of(shard, "move_experts", deals_of(run.params), to);
+  if constexpr (requires { run.waiting(); })
+    expect(run.waiting() == 0, "move_experts", "run", "no part of a batch that waits for a step", run.waiting());
+  Index moved = 0;
+  for (const auto& [from, next] : changes) {
+    const auto &was = from->placement.without_copies("move_experts").shard_of,
+               &is = next->placement.without_copies("move_experts").shard_of;
+    for (std::size_t e = 0; e < was.size(); ++e) moved += was[e] != is[e];
+  }
+  if (moved == 0) return 0;
+  const std::vector<bool> held = moving::held(shard, changes, run);
+  moving::Move<ShardT, std::remove_reference_t<decltype(ctx)>> move(shard, ctx);
+  move.bring(changes, run, held);
+  if constexpr (requires { run.grads; }) move.shape(changes, run.grads);
+  shard.barrier();  // all shards have received their rows
+  move.commit();
+  return moved;
+}
+
+}  // namespace gatefold::dist

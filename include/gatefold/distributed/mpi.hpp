@@ -1,0 +1,218 @@
+#pragma once
+
+#include <exception>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <sstream>
+#include <string>
+
+#include "gatefold/core/error.hpp"
+#include "gatefold/distributed/mpi_notices.hpp"
+#include "gatefold/distributed/mpi_progress.hpp"
+#include "gatefold/distributed/mpi_status.hpp"
+#include "gatefold/distributed/mpi_transfers.hpp"
+#include "gatefold/distributed/poll.hpp"
+#include "gatefold/distributed/processes.hpp"
+
+namespace gatefold::dist {
+
+/// How a world of MPI processes waits.
+struct MpiOptions {
+  double timeout = 300;   // seconds without any message, after which exchange throws
+  bool progress = false;  // a thread calls MPI every 50 µs between begin and finish; needs a free processor
+};
+
+/// The world of the processes that mpirun (or srun) has started.
+///
+///     dist::Mpi world;
+///     try {
+///       ...                            // dist::run(world, shards, program)
+///     } catch (const std::exception& error) {
+///       world.fail(error.what());      // the others stop waiting
+///       std::cerr << error.what();     // while the world exists: the launcher ends the rest when one rank returns
+///       return 1;
+///     }
+///
+/// All processes construct it together. It starts and ends MPI, unless the program does so. It uses a separate
+/// communicator, so its messages never mix with those of the program. Any thread can call it, but only one at a time.
+///
+/// A rank that fails tells the others, which throw `DeviceError{"rank 2: its sentence"}` from their exchange. If a rank
+/// is killed, the launcher finds out and ends the others. If a rank hangs or has left early, exchange throws after the
+/// timeout and names the rank. After a failure of any rank, the world refuses further exchanges.
+///
+/// The destructor waits for the destructors of the other ranks: 5 seconds after a failure, so that they can report it,
+/// otherwise 5 seconds more than the timeout. If a rank is still missing then, it ends all processes (MPI_Abort). If an
+/// exception destroys the world, this rank counts as failed.
+class Mpi {
+ public:
+  /// @throws ArgumentError unless timeout > 0
+  /// @throws DeviceError if MPI has ended before, or does not support calls from several threads in turn
+  ///         (MPI_THREAD_SERIALIZED)
+  explicit Mpi(MpiOptions options = {})
+      : timeout_(checked(options.timeout)), started_(start()), comm_(duplicate()), notices_(comm_), transfers_(comm_) {
+    mpi::expect_success(MPI_Comm_rank(comm_, &rank_), "MPI_Comm_rank");
+    mpi::expect_success(MPI_Comm_size(comm_, &size_), "MPI_Comm_size");
+    if (options.progress && size_ > 1) progress_.emplace(transfers_);
+  }
+  Mpi(const Mpi&) = delete;
+  Mpi& operator=(const Mpi&) = delete;
+
+  ~Mpi() {
+    int ended = 0;
+    MPI_Finalized(&ended);
+    if (ended) return;
+    if (progress_) progress_->stop();
+    if (std::uncaught_exceptions() > exceptions_) fail("ended by an exception");
+    if (!all_leave()) MPI_Abort(comm_, 1);
+    if (!failed_) MPI_Comm_free(&comm_);
+    if (started_) MPI_Finalize();
+  }
+
+  int rank() const { return rank_; }
+  int size() const { return size_; }
+
+  /// Delivers messages between processes. No MPI call blocks: messages and failures are polled in turn.
+  ///
+  /// @param outgoing  in   to other ranks; the messages from one rank to another in the order in which they are listed
+  /// @param incoming  out  from other ranks, of the sizes that they send
+  /// @throws ArgumentError if a rank is not one of the others; no message is sent then
+  /// @throws DeviceError if a rank has failed, has sent another size than expected, or has sent no message for longer
+  ///         than the timeout; the other ranks are told. The contents of `incoming` are unspecified then, and are not
+  ///         written later
+  /// @cost   no allocation after a first call with as many messages, except by MPI
+  void exchange(std::span<const Outgoing> outgoing, std::span<const Incoming> incoming) {
+    begin(outgoing, incoming);
+    finish();
+  }
+  /// Starts an exchange; this process can compute meanwhile. The messages are delivered when finish() returns. Until
+  /// then no other exchange can start, and the memory of the messages must stay valid. If an exception is thrown, it
+  /// must stay valid until fail() or the destructor has given the messages up. With the option `progress`, another
+  /// thread calls MPI meanwhile, so a program that calls MPI itself then needs MPI_THREAD_MULTIPLE.
+  /// @throws the errors of exchange; ArgumentError if another exchange has not finished
+  void begin(std::span<const Outgoing> outgoing, std::span<const Incoming> incoming) {
+    for (const Outgoing& message : outgoing) expect_other(message.rank, "outgoing");
+    for (const Incoming& message : incoming) expect_other(message.rank, "incoming");
+    if (failed_) throw DeviceError(sentence_);
+    expect(!begun_, "Mpi.begin", "exchange", "the one before finished", "one under way");
+    or_fail(*this, [&] {
+      look_for_failures();  // before receiving from a rank that has freed what it sent
+      transfers_.begin(outgoing, incoming);
+      begun_ = true;
+      if (progress_) progress_->start();
+    });
+  }
+  void finish() {
+    if (failed_) throw DeviceError(sentence_);
+    or_fail(*this, [&] {
+      if (progress_)
+        if (const auto failure = progress_->stop()) std::rethrow_exception(failure);
+      while (!transfers_.complete()) {
+        const bool moved = wait_until(timeout_, [&] {
+          look_for_failures();
+          return transfers_.take();
+        });
+        if (!moved) throw_late();
+      }
+      begun_ = false;
+      look_for_failures();
+    });
+  }
+
+  /// Throws DeviceError if another rank is known to have failed. Does not wait.
+  void listen() {
+    if (failed_) throw DeviceError(sentence_);
+    const auto alone = pause_progress();
+    look_for_failures();
+  }
+
+  /// Tells the other ranks that this one has failed, and why. Does so only once, and does not send back a failure that
+  /// they have reported. Does not wait for them, except up to half a second for the messages of an exchange that has
+  /// begun, which is given up.
+  /// @param sentence  up to 1000 bytes of it are sent
+  void fail(const std::string& sentence) noexcept {
+    if (progress_) progress_->stop();
+    if (!failed_) {
+      failed_ = true;
+      try {
+        sentence_ = sentence;
+        notices_.send(sentence);
+      } catch (...) {  // the others notice by the timeout
+      }
+    }
+    if (!transfers_.complete()) settled_ = transfers_.abandon(Seconds(0.5));
+  }
+
+ private:
+  static Seconds checked(double timeout) {
+    expect(timeout > 0, "Mpi", "timeout", "more than 0 seconds", timeout);
+    return Seconds(timeout);
+  }
+  // Returns whether this class has started MPI.
+  static bool start() {
+    int begun = 0, ended = 0, threads = MPI_THREAD_SINGLE;
+    mpi::expect_success(MPI_Initialized(&begun), "MPI_Initialized");
+    mpi::expect_success(MPI_Finalized(&ended), "MPI_Finalized");
+    if (ended) throw DeviceError("Mpi: MPI_Finalize was called before, and MPI starts once in a process");
+    if (begun)
+      mpi::expect_success(MPI_Query_thread(&threads), "MPI_Query_thread");
+    else
+      threads = mpi::start();
+    if (threads < MPI_THREAD_SERIALIZED)
+      throw DeviceError("Mpi: MPI_Init_thread: MPI_THREAD_SERIALIZED is needed, but was not asked for or is not there");
+    return !begun;
+  }
+  static MPI_Comm duplicate() {
+    MPI_Comm comm = MPI_COMM_NULL;
+    mpi::expect_success(MPI_Comm_dup(MPI_COMM_WORLD, &comm), "MPI_Comm_dup");
+    mpi::expect_success(MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+    return comm;
+  }
+
+  std::unique_lock<std::mutex> pause_progress() {
+    return progress_ ? progress_->pause() : std::unique_lock<std::mutex>{};
+  }
+  void expect_other(int rank, const char* list) const {
+    expect(rank >= 0 && rank < size_ && rank != rank_, "Mpi.exchange", list,
+           Joined{"another rank below ", size_, " than ", rank_}, rank);
+  }
+  void look_for_failures() {
+    if (auto sentence = notices_.received()) {
+      failed_ = true;
+      sentence_ = *sentence;
+      throw DeviceError(sentence_);
+    }
+  }
+  [[noreturn]] void throw_late() const {
+    std::ostringstream sentence = message_stream();
+    sentence << "Mpi.exchange: " << transfers_.missing() << " within " << timeout_.count() << " s (it may wait itself)";
+    throw DeviceError(sentence.str());
+  }
+  // Returns whether all ranks have reached their destructor. Calls MPI only if it cannot write into messages any more.
+  bool all_leave() {
+    MPI_Request request = MPI_REQUEST_NULL;
+    bool possible = settled_ && MPI_Ibarrier(comm_, &request) == MPI_SUCCESS;
+    return wait_until(failed_ ? to_report : timeout_ + to_report, [&] {
+      int all = 0;
+      if (possible) possible = MPI_Test(&request, &all, MPI_STATUS_IGNORE) == MPI_SUCCESS;
+      return possible && all;
+    });
+  }
+
+  static constexpr Seconds to_report{5};  // for a rank to report, after another has failed
+
+  Seconds timeout_;
+  bool started_;
+  MPI_Comm comm_;
+  int rank_ = 0, size_ = 1;
+  bool begun_ = false;    // an exchange has begun and is not finished
+  bool failed_ = false;   // this rank or another
+  std::string sentence_;  // why
+  bool settled_ = true;   // no transfer can still write into memory of callers
+  int exceptions_ = std::uncaught_exceptions();
+  mpi::Notices notices_;
+  mpi::Transfers transfers_;
+  std::optional<mpi::Progress> progress_;
+};
+
+}  // namespace gatefold::dist

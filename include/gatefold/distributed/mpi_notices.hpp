@@ -1,0 +1,54 @@
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <string>
+
+#include "gatefold/distributed/mpi_status.hpp"
+
+namespace gatefold::dist::mpi {
+
+/// Short texts by which processes report failures to each other, under a separate tag. They are so short that MPI sends
+/// them completely, whether or not the other side receives.
+class Notices {
+ public:
+  static constexpr int tag = 1;
+  static constexpr std::size_t longest = 1000;  // bytes
+
+  explicit Notices(MPI_Comm comm) : comm_(comm) {}
+
+  /// Sends a text to all other processes, without waiting for them. Call it once, because the text is kept while it is
+  /// sent.
+  /// @throws DeviceError if MPI refuses it
+  void send(const std::string& sentence) {
+    text_ = sentence.substr(0, longest);
+    int size = 0, self = 0;
+    expect_success(MPI_Comm_size(comm_, &size), "MPI_Comm_size");
+    expect_success(MPI_Comm_rank(comm_, &self), "MPI_Comm_rank");
+    for (int rank = 0; rank < size; ++rank) {
+      if (rank == self) continue;
+      MPI_Request request;
+      expect_success(MPI_Isend(text_.data(), int(text_.size()), MPI_CHAR, rank, tag, comm_, &request), "MPI_Isend");
+      expect_success(MPI_Request_free(&request), "MPI_Request_free");
+    }
+  }
+
+  /// Returns the report of another process, if there is one: `rank 2: its sentence`.
+  std::optional<std::string> received() {
+    int there = 0, length = 0;
+    MPI_Status status;
+    expect_success(MPI_Iprobe(MPI_ANY_SOURCE, tag, comm_, &there, &status), "MPI_Iprobe");
+    if (!there) return std::nullopt;
+    expect_success(MPI_Get_count(&status, MPI_CHAR, &length), "MPI_Get_count");
+    std::string text(std::size_t(length), ' ');
+    expect_success(MPI_Recv(text.data(), length, MPI_CHAR, status.MPI_SOURCE, tag, comm_, MPI_STATUS_IGNORE),
+                   "MPI_Recv");  // has arrived, so this does not block
+    return "rank " + std::to_string(status.MPI_SOURCE) + ": " + text;
+  }
+
+ private:
+  MPI_Comm comm_;
+  std::string text_;
+};
+
+}  // namespace gatefold::dist::mpi

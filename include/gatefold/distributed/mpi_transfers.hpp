@@ -1,0 +1,145 @@
+#pragma once
+
+#include <cstddef>
+#include <set>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "gatefold/distributed/mpi_status.hpp"
+#include "gatefold/distributed/poll.hpp"
+#include "gatefold/distributed/processes.hpp"
+
+namespace gatefold::dist::mpi {
+
+/// The messages of one exchange while they are transferred. MPI counts in int, so long messages are sent in pieces. The
+/// last piece is shorter than the others, possibly 0 bytes, to mark the end of a message.
+class Transfers {
+ public:
+  static constexpr int tag = 0;
+
+  explicit Transfers(MPI_Comm comm, std::size_t piece = std::size_t{1} << 30) : comm_(comm), piece_(piece) {}
+
+  /// Starts an exchange. Earlier ones must be complete or abandoned. Receives are posted first, so that messages find
+  /// them.
+  void begin(std::span<const Outgoing> outgoing, std::span<const Incoming> incoming) {
+    complete_ = false;
+    pieces_.clear();
+    indices_.clear();
+    statuses_.clear();
+    requests_.clear();
+    for (const Incoming& message : incoming)
+      for_each_piece(message, [&](std::byte* data, int bytes) {
+        pieces_.push_back({message.rank, bytes, true});
+        expect_success(MPI_Irecv(data, bytes, MPI_BYTE, message.rank, tag, comm_, next()), "MPI_Irecv");
+      });
+    for (const Outgoing& message : outgoing)
+      for_each_piece(message, [&](const std::byte* data, int bytes) {
+        pieces_.push_back({message.rank, bytes, false});
+        expect_success(MPI_Isend(data, bytes, MPI_BYTE, message.rank, tag, comm_, next()), "MPI_Isend");
+      });
+    complete_ = requests_.empty();
+  }
+
+  /// Takes the pieces that have arrived or left.
+  /// @return whether there were any
+  /// @throws DeviceError if a rank has sent another size than expected
+  bool take() {
+    int taken = 0;
+    const int result = MPI_Testsome(int(requests_.size()), requests_.data(), &taken, indices_.data(), statuses_.data());
+    if (result != MPI_ERR_IN_STATUS) expect_success(result, "MPI_Testsome");
+    if (taken == MPI_UNDEFINED) return complete_ = true;
+    for (std::size_t i = 0; i < static_cast<std::size_t>(taken); ++i) {
+      const auto& piece = pieces_[static_cast<std::size_t>(indices_[i])];
+      if (result == MPI_ERR_IN_STATUS) expect_received(piece, statuses_[i].MPI_ERROR);
+      expect_size(piece, statuses_[i]);
+    }
+    return taken > 0;
+  }
+
+  /// Returns whether all messages are delivered or given up.
+  bool complete() const { return complete_; }
+
+  /// Returns the ranks that this exchange waits for: `nothing from rank 1, 3`, or, if everything has arrived, `nothing
+  /// taken by rank 2`.
+  std::string missing() const {
+    std::set<int> from, to;
+    for (std::size_t i = 0; i < requests_.size(); ++i)
+      if (requests_[i] != MPI_REQUEST_NULL) (pieces_[i].incoming ? from : to).insert(pieces_[i].rank);
+    std::string text = from.empty() ? "nothing taken by rank " : "nothing from rank ", comma;
+    for (const int rank : from.empty() ? to : from) {
+      text += comma + std::to_string(rank);
+      comma = ", ";
+    }
+    return text;
+  }
+
+  /// Gives up the messages. Waits up to `limit` for transfers that both sides have started. Other transfers never touch
+  /// the messages again, once all ranks have given up.
+  /// @return whether MPI will not write into the memory of the messages any more
+  bool abandon(Seconds limit) noexcept {
+    for (std::size_t i = 0; i < requests_.size(); ++i)
+      if (pieces_[i].incoming && requests_[i] != MPI_REQUEST_NULL) MPI_Cancel(&requests_[i]);
+    wait_until(limit, [&] {
+      int taken = 0;
+      MPI_Testsome(int(requests_.size()), requests_.data(), &taken, indices_.data(), MPI_STATUSES_IGNORE);
+      return taken == MPI_UNDEFINED;
+    });
+    bool settled = true;
+    for (std::size_t i = 0; i < requests_.size(); ++i) {
+      if (requests_[i] == MPI_REQUEST_NULL) continue;
+      settled = settled && !pieces_[i].incoming;
+      MPI_Request_free(&requests_[i]);
+    }
+    complete_ = true;
+    return settled;
+  }
+
+ private:
+  struct Piece {
+    int rank;
+    int bytes;
+    bool incoming;
+  };
+
+  template <class Message, class F>
+  void for_each_piece(const Message& message, F f) const {
+    std::size_t at = 0;
+    for (; message.bytes - at >= piece_; at += piece_) f(message.data + at, int(piece_));
+    f(message.data + at, int(message.bytes - at));
+  }
+
+  MPI_Request* next() {
+    indices_.emplace_back();
+    statuses_.emplace_back();
+    requests_.push_back(MPI_REQUEST_NULL);  // last, so that the other lists are never shorter
+    return &requests_.back();
+  }
+
+  [[noreturn]] static void throw_other_size(const Piece& piece, const std::string& sent) {
+    throw DeviceError("Mpi.exchange: rank " + std::to_string(piece.rank) + " sent " + sent + " where " +
+                      std::to_string(piece.bytes) + " bytes are expected: the ranks do not run the same program");
+  }
+  static void expect_received(const Piece& piece, int error) {
+    int kind = MPI_SUCCESS;
+    if (error != MPI_SUCCESS) MPI_Error_class(error, &kind);
+    if (kind == MPI_ERR_TRUNCATE) throw_other_size(piece, "more");  // MPI does not report how many
+    expect_success(error, piece.incoming ? "MPI_Irecv" : "MPI_Isend");
+  }
+  static void expect_size(const Piece& piece, const MPI_Status& status) {
+    if (!piece.incoming) return;
+    int bytes = 0;
+    expect_success(MPI_Get_count(&status, MPI_BYTE, &bytes), "MPI_Get_count");
+    if (bytes != piece.bytes) throw_other_size(piece, std::to_string(bytes) + " bytes");
+  }
+
+  MPI_Comm comm_;
+  std::size_t piece_;
+  bool complete_ = true;
+  std::vector<MPI_Request> requests_;
+  std::vector<Piece> pieces_;         // of requests_
+  std::vector<int> indices_;          // results of MPI_Testsome
+  std::vector<MPI_Status> statuses_;  // results of MPI_Testsome
+};
+
+}  // namespace gatefold::dist::mpi

@@ -1,0 +1,114 @@
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <vector>
+
+#include "gatefold/core/error.hpp"
+#include "gatefold/core/types.hpp"
+#include "gatefold/distributed/group.hpp"
+
+namespace gatefold::dist {
+
+/// A further shard that holds an expert.
+struct Copy {
+  Index expert, shard;
+  friend bool operator==(const Copy&, const Copy&) = default;
+};
+
+/// The assignment of a mixture's experts to shards. A shard can hold any number of experts, also none. Without entries,
+/// experts are distributed evenly and in order. A placement determines the work of each shard and the transfers, but
+/// changes no bit of the results.
+struct Placement {
+  std::vector<Index> shard_of{};  // [E] or empty
+  std::vector<Copy> copies{};     // only for inference (replicate.hpp); an expert that learns is on one shard
+
+  /// Returns the even placement: shard j has the experts Range::of(experts, j, shards).
+  static Placement even(Index experts, Index shards) {
+    Placement p;
+    for (Index j = 0; j < shards; ++j)
+      p.shard_of.insert(p.shard_of.end(), static_cast<std::size_t>(Range::of(experts, j, shards).count), j);
+    return p;
+  }
+  Index experts() const { return static_cast<Index>(shard_of.size()); }
+  bool on(Index shard, Index expert) const {
+    return shard_of[static_cast<std::size_t>(expert)] == shard ||
+           std::find(copies.begin(), copies.end(), Copy{expert, shard}) != copies.end();
+  }
+  /// Returns the shards that hold an expert, ascending.
+  std::vector<Index> shards_of(Index expert) const {
+    std::vector<Index> found{shard_of[static_cast<std::size_t>(expert)]};
+    for (const Copy& c : copies)
+      if (c.expert == expert) found.push_back(c.shard);
+    std::sort(found.begin(), found.end());
+    return found;
+  }
+
+  /// Returns the experts of a shard within `among`, ascending and relative to among.first. They are the rows of the
+  /// tensors of `among` that the shard holds.
+  std::vector<Index> experts_of(Index shard, const Range& among) const {
+    std::vector<Index> found;
+    for (Index e = 0; e < among.count; ++e)
+      if (on(shard, among.first + e)) found.push_back(e);
+    return found;
+  }
+  std::vector<Index> experts_of(Index shard) const { return experts_of(shard, {0, experts()}); }
+  /// Returns experts_of for every shard.
+  std::vector<std::vector<Index>> by_shard(Index shards, const Range& among) const {
+    std::vector<std::vector<Index>> found(static_cast<std::size_t>(shards));
+    for (Index e = 0; e < among.count; ++e)
+      found[static_cast<std::size_t>(shard_of[static_cast<std::size_t>(among.first + e)])].push_back(e);
+    if (copies.empty()) return found;
+    for (const Copy& c : copies)
+      if (among.has(c.expert)) found[static_cast<std::size_t>(c.shard)].push_back(c.expert - among.first);
+    for (auto& experts : found) std::sort(experts.begin(), experts.end());
+    return found;
+  }
+  Index count(Index shard, const Range& among) const {
+    const auto first = shard_of.begin() + among.first;
+    return std::count(first, first + among.count, shard) +
+           std::count_if(copies.begin(), copies.end(),
+                         [&](const Copy& c) { return c.shard == shard && among.has(c.expert); });
+  }
+  Index count(Index shard) const { return count(shard, {0, experts()}); }
+  /// Returns whether the experts are in order if they are listed shard by shard. Only for experts without copies.
+  bool in_order(const Range& among) const {
+    const auto first = shard_of.begin() + among.first;
+    return std::is_sorted(first, first + among.count);
+  }
+
+  /// Returns this placement, or the even one if it has no entries.
+  /// @throws ArgumentError unless there is a shard in [0, shards) for each expert and each copy, and no shard holds an
+  ///         expert twice
+  Placement filled(const char* where, Index of_experts, Index shards) const {
+    Placement p = *this;
+    if (shard_of.empty()) p.shard_of = even(of_experts, shards).shard_of;
+    expect(p.experts() == of_experts, where, "placement", Joined{"a shard for each of ", of_experts, " experts"},
+           p.experts());
+    const auto expect_shard = [&](const char* list, Index i, Index j) {
+      expect(j >= 0 && j < shards, where, Joined{"placement", list, "[", i, "]"},
+             Joined{"a shard in [0, ", shards, ")"}, j);
+    };
+    for (Index e = 0; e < of_experts; ++e) expect_shard("", e, p.shard_of[static_cast<std::size_t>(e)]);
+    p.copies.clear();
+    for (const Copy& c : copies) {
+      const Index i = static_cast<Index>(p.copies.size());
+      expect(c.expert >= 0 && c.expert < of_experts, where, Joined{"placement.copies[", i, "]"},
+             Joined{"an expert in [0, ", of_experts, ")"}, c.expert);
+      expect_shard(".copies", i, c.shard);
+      expect(!p.on(c.shard, c.expert), where, Joined{"placement.copies[", i, "]"},
+             Joined{"a shard that does not hold expert ", c.expert, " yet"}, c.shard);
+      p.copies.push_back(c);
+    }
+    return p;
+  }
+  /// @throws ArgumentError if experts have copies
+  const Placement& without_copies(const char* where) const {
+    expect(copies.empty(), where, "placement.copies", "none: copies serve (dist::replicate), and do not learn",
+           copies.size());
+    return *this;
+  }
+  friend bool operator==(const Placement&, const Placement&) = default;
+};
+
+}  // namespace gatefold::dist

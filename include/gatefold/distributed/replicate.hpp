@@ -1,0 +1,84 @@
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include "gatefold/core/error.hpp"
+#include "gatefold/core/types.hpp"
+#include "gatefold/distributed/expect_same.hpp"
+#include "gatefold/distributed/hottest_first.hpp"
+#include "gatefold/distributed/imbalance.hpp"
+#include "gatefold/distributed/move_experts.hpp"
+#include "gatefold/distributed/placement.hpp"
+#include "gatefold/distributed/sharded.hpp"
+
+/// Experts with copies on several shards, for inference.
+namespace gatefold::dist {
+
+/// Moves the experts of parameters for inference to given placements, some of them to several shards. The shards that
+/// hold an expert divide its slots (DividedSlots). All shards call it together. Results have the bits of parameters
+/// without copies, because they do not depend on the shard that computes a slot.
+///
+/// The parameters work in forward and infer. Backward refuses them, because an expert's gradient is a sum over all its
+/// slots in fixed blocks. Checkpoints refuse them too.
+/// @param params  of a model on shards, but not a Trainer's: a copy (zeros_like, copy_pack) or read from a checkpoint;
+///                not frozen yet
+/// @param to  of each ExpertParallel, in the order of the parameters
+/// @return the number of copies
+/// @throws ArgumentError on all shards if placements do not fit or differ; DeviceError if another shard has failed.
+///         Nothing has changed then, nor after bad_alloc
+/// @cost   rows that arrive are transferred once, in an exchange for each tensor; meanwhile this shard's experts are in
+///         memory twice. Afterwards each forward has one more exchange, of E numbers
+template <class ShardT, class C, class P>
+Index replicate_experts(ShardT& shard, C& ctx, P& params, const std::vector<Placement>& to) {
+  const auto here = ctx.here();
+  const auto changes = moving::changes_of(shard, "replicate_experts", deals_of(params), to);
+  moving::Move<ShardT, C> move(shard, ctx);
+  move.bring(changes, params, moving::held(shard, changes, params));
+  shard.barrier();  // all shards have received their rows
+  move.commit();
+  Index copies = 0;
+  for (const auto& change : changes) copies += static_cast<Index>(change.to->placement.copies.size());
+  return copies;
+}
+
+/// The result of replicate, for each ExpertParallel in the order of the parameters.
+struct Replicated {
+  std::vector<double> before, after;  // imbalance of the loads with the old and the new placement
+  Index copies = 0;                   // of experts
+};
+
+/// Copies hot experts of parameters for inference, so that loads are as even as a planner can make them
+/// (replicate_experts).
+///
+///     auto params = zeros_like(ctx, trainer.params);
+///     copy_pack(ctx, trainer.params, params);
+///     const auto replicated = dist::replicate(shard, ctx, params, loads.of_all(shard));
+///     infer(model, ctx, params, x, carry, y);                                 // the same bits
+///
+/// @param loads  of each expert of each ExpertParallel, the same on all shards, as from ExpertLoads.of_all
+/// @param planner  place(loads [E], shards, now) returns a Placement, the same on all shards
+/// @return the imbalance of each ExpertParallel, and the number of copies
+/// @throws the errors of replicate_experts; ArgumentError on all shards unless `loads` fit the experts of each
+///         ExpertParallel, are at least 0, and are the same on all shards
+template <class ShardT, class C, class P, class PlannerT = HottestFirst>
+Replicated replicate(ShardT& shard, C& ctx, P& params, const std::vector<std::vector<Index>>& loads,
+                     const PlannerT& planner = {}) {
+  const auto deals = deals_of(params);
+  expect_same(shard, "replicate", "loads", loads);
+  expect(loads.size() == deals.size(), "replicate", "loads", Joined{"those of ", deals.size(), " ExpertParallel"},
+         loads.size());
+  Replicated result;
+  std::vector<Placement> next;
+  for (std::size_t i = 0; i < loads.size(); ++i) {
+    for (const Index slots : loads[i]) expect(slots >= 0, "replicate", "loads", "at least 0 slots", slots);
+    const Placement& now = deals[i]->placement;
+    next.push_back(planner.place(loads[i], shard.count(), now).filled("replicate", now.experts(), shard.count()));
+    result.before.push_back(imbalance(loads[i], now, shard.count()));
+    result.after.push_back(imbalance(loads[i], next.back(), shard.count()));
+  }
+  result.copies = replicate_experts(shard, ctx, params, next);
+  return result;
+}
+
+}  // namespace gatefold::dist

@@ -1,0 +1,96 @@
+#pragma once
+
+#include <type_traits>
+#include <vector>
+
+#include "gatefold/backend/carry_rows.hpp"
+#include "gatefold/core/bfloat16.hpp"
+#include "gatefold/core/types.hpp"
+#include "gatefold/distributed/group.hpp"
+#include "gatefold/distributed/memory.hpp"
+#include "gatefold/tensor/view.hpp"
+
+/// Rows of T (a floating-point type or Bfloat16) that are transferred between shards as V: T itself, or Bfloat16.
+namespace gatefold {
+
+namespace dist {
+
+/// The rows of a tensor in the order of their transfer, and the range of them for each shard.
+template <class B>
+struct PackedRows {
+  View<const Index, 1, B> rows;  // empty: the first rows, in place
+  Index count;
+  std::vector<Range> of_shard;
+
+  /// Calls f(rows, of, of_packed) for each run of adjacent ranges, with the list, the tensor and the packed rows of the
+  /// run.
+  template <class A, class P, class F>
+  void each_run(const A& of, const P& packed, const F& f) const {
+    Range run;
+    const auto flush = [&] {
+      if (run.count == 0) return;
+      const auto in_packed = packed.rows(run.first, run.count);
+      if (rows.empty())
+        f(rows, of.rows(run.first, run.count), in_packed);
+      else
+        f(rows.rows(run.first, run.count), of, in_packed);
+    };
+    for (const Range& r : of_shard) {
+      if (r.first == run.first + run.count) {
+        run.count += r.count;
+      } else {
+        flush();
+        run = r;
+      }
+    }
+    flush();
+  }
+};
+
+namespace rows {
+
+template <class V, class T, class B, class ShardT, class Work>
+void carry_as(ShardT& shard, typename B::Context& ctx, const PackedRows<B>& gives, View<const T, 2, B> from,
+              const PackedRows<B>& takes, View<T, 2, B> to, const Work& work) {
+  const Index width = from.extent(1);
+  using Element = std::conditional_t<std::is_same_v<T, Bfloat16>, float, T>;  // in registers
+  // Rows that need no gathering and no rounding are transferred from and to their place.
+  const bool packs = !std::is_same_v<V, T> || !gives.rows.empty(),
+             unpacks = !std::is_same_v<V, T> || !takes.rows.empty();
+  auto mark = ctx.mark();
+  const View<V, 2, B> out = ctx.template scratch<V>(packs ? gives.count : 0, width),
+                      in = ctx.template scratch<V>(unpacks ? takes.count : 0, width);
+  if (packs)
+    gives.each_run(from, out, [&](const auto& list, const auto& of, const auto& packed) {
+      B::for_rows(ctx, packed.extent(0), functor::CarryRows<Element, T, V, B>{list, of, {}, packed});
+    });
+  const V* const give = packs ? out.data() : reinterpret_cast<const V*>(from.data());
+  V* const take = unpacks ? in.data() : reinterpret_cast<V*>(to.data());
+  std::vector<Bytes> bytes;
+  std::vector<Room> room;
+  for (std::size_t j = 0; j < gives.of_shard.size(); ++j) {
+    const Range g = gives.of_shard[j], t = takes.of_shard[j];
+    bytes.push_back(ShardT::bytes(give + g.first * width, g.count * width));
+    room.push_back(ShardT::room(take + t.first * width, t.count * width));
+  }
+  shard.exchange(memory_of(ctx), bytes, room, work);
+  if (unpacks)
+    takes.each_run(to, in, [&](const auto& list, const auto& of, const auto& packed) {
+      B::for_rows(ctx, packed.extent(0), functor::CarryRows<Element, V, T, B>{{}, packed, list, of});
+    });
+}
+
+}  // namespace rows
+
+/// Transfers rows `gives` of `from` to rows `takes` of `to` on their shards. work() runs meanwhile.
+/// @param bfloat16  whether to round floats to bfloat16, also rows that stay on this shard
+template <class T, class B, class ShardT, class Work>
+void carry_rows(ShardT& shard, typename B::Context& ctx, bool bfloat16, const PackedRows<B>& gives, In<T, 2, B> from,
+                const PackedRows<B>& takes, Out<T, 2, B> to, const Work& work) {
+  if constexpr (std::is_same_v<T, float>)
+    if (bfloat16) return rows::carry_as<Bfloat16, T, B>(shard, ctx, gives, from, takes, to, work);
+  rows::carry_as<T, T, B>(shard, ctx, gives, from, takes, to, work);
+}
+
+}  // namespace dist
+}  // namespace gatefold

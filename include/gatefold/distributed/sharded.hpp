@@ -1,0 +1,188 @@
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "gatefold/core/error.hpp"
+#include "gatefold/core/types.hpp"
+#include "gatefold/distributed/group.hpp"
+#include "gatefold/distributed/memory.hpp"
+#include "gatefold/distributed/placement.hpp"
+#include "gatefold/distributed/row_ranges.hpp"
+#include "gatefold/expert/experts.hpp"
+#include "gatefold/tensor/pack.hpp"
+#include "gatefold/tensor/tensor.hpp"
+
+/// Experts that are distributed over the shards.
+namespace gatefold::dist {
+
+/// A deal: how the experts of a pack are distributed over the shards.
+struct Deal {
+  Placement placement;
+  Index shards;
+  std::vector<Range> experts{};  // of each tensor, in the order of each(): Experts has several kinds
+};
+
+/// A pack of which every shard holds a part. Its tensors have the names of the whole pack, and functions of packs work
+/// on the part. A visitor of for_each_tensor with a member `sharded(name, pack...)` gets the pack instead.
+template <class P>
+struct Sharded {
+  static constexpr bool sharded = true, gradient_is_optional = gatefold::gradient_is_optional<P>;
+  P part;
+  std::shared_ptr<const Deal> deal{};  // of the pack that it is made like; null: rows in the order of the shards
+  void lie_as(const Sharded& other) { deal = other.deal; }
+  bool lies_as(const Sharded& other) const { return !deal || !other.deal || deal->placement == other.deal->placement; }
+  void expect_lies_as(const Sharded& other) const {
+    if (lies_as(other)) return;
+    const bool copies = !deal->placement.copies.empty() || !other.deal->placement.copies.empty();
+    expect(false, "Sharded", "packs", "of experts that lie on the same shards",
+           copies ? "one with copies of experts (dist::replicate), which serve and do not learn: take them away first"
+                  : "one whose experts lie elsewhere (experts have moved: move_experts moves those of the run alone)");
+  }
+  /// @throws ArgumentError if packs that are visited together have experts on different shards, for example because one
+  ///         was made before experts moved
+  static void each(auto&& f, auto& first, auto&... more) {
+    (more.expect_lies_as(first), ...);
+    if constexpr (detail_::pack::check<P>()) P::each(f, first.part, more.part...);
+  }
+};
+
+namespace sharded {
+
+/// A visitor that collects the deal of each Sharded pack.
+struct Deals {
+  std::vector<std::shared_ptr<const Deal>> found{};
+  void operator()(const Name&, const auto&) const {}
+  void sharded(const Name&, const auto& pack) { found.push_back(pack.deal); }
+};
+
+}  // namespace sharded
+
+/// Returns the deals of a model's parameters: one for each ExpertParallel, in order.
+template <class P>
+std::vector<std::shared_ptr<const Deal>> deals_of(const P& params) {
+  sharded::Deals deals;
+  for_each_tensor(deals, params);
+  return std::move(deals.found);
+}
+
+/// The rows that shards hold of a tensor of a Sharded pack.
+struct DealtRows {
+  const Deal* deal = nullptr;
+  Range experts{};
+  bool in_order() const { return !deal || deal->placement.in_order(experts); }
+  /// @throws ArgumentError if an expert is on several shards
+  void expect_once(const char* where) const {
+    if (deal) deal->placement.without_copies(where);
+  }
+  /// Returns the rows of a shard, in their order on that shard.
+  std::vector<Index> of(Index shard) const { return deal->placement.experts_of(shard, experts); }
+  std::vector<std::vector<Index>> by_shard() const { return deal->placement.by_shard(deal->shards, experts); }
+};
+
+namespace sharded {
+
+/// Calls f(name, tensor, its DealtRows) for every tensor of a Sharded pack, also of packs within. If several packs are
+/// visited together, the tensors of the other packs follow.
+template <bool OnlyLearned, class F>
+struct Visitor {
+  F& f;
+  const Deal* deal = nullptr;
+  std::size_t next = 0;
+  void operator()(const Name& at, auto& t, auto&... more) {
+    f(at, t, deal ? DealtRows{deal, deal->experts[next++]} : DealtRows{}, more...);
+  }
+  void sharded(const Name& at, auto& pack, auto&... more) {
+    Visitor within{f, pack.deal.get()};
+    detail_::pack::visit<OnlyLearned>(within, at, pack.part, more.part...);
+  }
+};
+
+/// Copies the rows of one shard from the tensors of some experts.
+template <class M>
+struct TakeExperts {
+  const M& memory;
+  Deal& deal;
+  Index shard;
+  Range experts;
+  template <class T, int Rank, class B>
+  void operator()(Tensor<T, Rank, B>& part, const Tensor<T, Rank, B>& all) const {
+    deal.experts.push_back(experts);
+    const std::vector<Index> mine = deal.placement.experts_of(shard, experts);
+    rows::resize(part, all, static_cast<Index>(mine.size()));
+    if (all.data() != nullptr)  // count_parameters has only shapes
+      rows::pick(memory, all.data(), mine, rows::width(all), part.data());
+  }
+};
+
+/// Calls f(kind, its experts) for every kind; `experts` are those of all kinds.
+template <class F, class... K>
+void each_kind(const Experts<K...>& of, const Range& experts, const F& f) {
+  Index first = experts.first;
+  const auto one = [&]<std::size_t At>() {
+    f.template operator()<At>(Range{first, of.counts[At]});
+    first += of.counts[At];
+  };
+  const auto kinds = [&]<std::size_t... At>(std::index_sequence<At...>) { (one.template operator()<At>(), ...); };
+  kinds(std::index_sequence_for<K...>{});
+}
+
+/// Checks that the rows of tensors are experts.
+struct ExpectExperts {
+  Index experts;
+  void operator()(const Name& at, const auto& t) const {
+    expect(t.extent(0) == experts, "ExpertParallel", at, Joined{"a first extent of ", experts, ", the experts"},
+           t.extent(0));
+  }
+};
+template <class E, class M, class P>
+void take_experts(const E&, const TakeExperts<M>& take, const Name& at, P& part, const P& all) {
+  ExpectExperts expected{take.experts.count};
+  detail_::pack::visit<false>(expected, at, all);
+  detail_::pack::structure_like(part, all, take);
+}
+template <class... K, class M, class P>
+void take_experts(const Experts<K...>& of, const TakeExperts<M>& take, const Name& at, P& part, const P& all) {
+  const Name kinds{&at, "kinds"};
+  each_kind(of, take.experts, [&]<std::size_t At>(const Range& kind) {
+    take_experts(std::get<At>(of.kinds), TakeExperts<M>{take.memory, take.deal, take.shard, kind},
+                 Name{&kinds, {}, static_cast<Index>(At)}, std::get<At>(part.kinds), std::get<At>(all.kinds));
+  });
+}
+
+}  // namespace sharded
+
+/// Returns the policy of the experts of one shard, from the policy of `experts`.
+template <class E>
+E some_experts(const E& expert, const Placement&, Index, const Range&) {
+  return expert;
+}
+template <class... K>
+Experts<K...> some_experts(const Experts<K...>& of, const Placement& placement, Index shard, const Range& experts) {
+  Experts<K...> some = of;
+  sharded::each_kind(of, experts, [&]<std::size_t At>(const Range& kind) {
+    std::get<At>(some.kinds) = some_experts(std::get<At>(of.kinds), placement, shard, kind);
+    some.counts[At] = placement.count(shard, kind);
+  });
+  return some;
+}
+
+/// Takes the parameters of one shard's experts from the parameters of all experts.
+/// @param placement  with an entry for each expert
+/// @throws ArgumentError if the first extent of a tensor is not the number of experts, naming the tensor
+template <class C, class E, class P>
+void take_experts(C& ctx, const E& expert, const Placement& placement, Index shard, Index shards, Sharded<P>& mine,
+                  const P& all) {
+  const auto here = ctx.here();
+  const auto memory = memory_of(ctx);
+  auto deal = std::make_shared<Deal>(Deal{placement, shards, {}});
+  const sharded::TakeExperts<decltype(memory_of(ctx))> take{memory, *deal, shard, {0, placement.experts()}};
+  sharded::take_experts(expert, take, Name{}, mine.part, all);
+  memory.finish();
+  mine.deal = std::move(deal);
+}
+
+}  // namespace gatefold::dist

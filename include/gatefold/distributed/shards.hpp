@@ -1,0 +1,230 @@
+#pragma once
+
+#include <cstddef>
+#include <exception>
+#include <span>
+#include <string>
+#include <system_error>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "gatefold/backend/one_thread.hpp"
+#include "gatefold/core/error.hpp"
+#include "gatefold/core/types.hpp"
+#include "gatefold/distributed/group.hpp"
+#include "gatefold/distributed/host_staging.hpp"
+#include "gatefold/distributed/memory.hpp"
+#include "gatefold/distributed/processes.hpp"
+
+/// A batch is divided into shards. Each shard runs the same program on its part, as a thread of one of the processes.
+/// Results depend on the number of shards, but never on the number of processes.
+namespace gatefold::dist {
+
+/// One shard of a run; the program of the shard gets it as its communicator.
+///
+/// All shards call each function below, in the same order and with sizes that agree.
+/// @throws ArgumentError if another thread is in a function of this shard; DeviceError if another shard or process has
+///         failed, hangs or runs another program
+template <World W>
+class Shard {
+ public:
+  Shard(group::Group<W>& group, Index index)
+      : group_(group), index_(index), out_(static_cast<std::size_t>(count())), in_(static_cast<std::size_t>(count())) {}
+
+  Index index() const { return index_; }
+  Index count() const { return group_.shards(); }
+  /// Returns the rank of the process that runs this shard.
+  int rank() const { return group_.rank(); }
+  /// Returns the number of shards in this process, for example to divide its processors.
+  Index in_this_process() const { return group_.here().count; }
+  /// Returns this shard's range of things that are distributed in order: items, experts.
+  Range part_of(Index things) const { return Range::of(things, index(), count()); }
+
+  /// Returns the exchanges, bytes and seconds of this shard so far.
+  const Traffic& traffic() const { return traffic_; }
+
+  /// Sends out[j] to shard j and receives in[j] from it.
+  void exchange(std::span<const Bytes> out, std::span<const Room> in) { exchange(HostMemory{}, out, in); }
+  /// Exchanges bytes in given memory, for example memory_of(ctx) of every shard. work() runs while they are
+  /// transferred; it must not exchange and must not touch the bytes.
+  /// @cost   on a device the host waits for the context twice, with work three times, and once more if bytes go through
+  ///         the host
+  template <class M, class Work = NoWork>
+  void exchange(const M& memory, std::span<const Bytes> out, std::span<const Room> in, const Work& work = {}) {
+    const OneThread::Scope alone(alone_);
+    if constexpr (M::is_host || DeviceWorld<W>) {
+      group_.exchange(memory, index_, out, in, traffic_, work);
+    } else {
+      staged_.begin(memory, out, in, group_.here());
+      group_.exchange(memory, index_, staged_.out(), staged_.in(), traffic_, work);
+      staged_.end(memory, in, group_.here());
+    }
+  }
+  void barrier() {
+    const OneThread::Scope alone(alone_);
+    clear();
+    exchange(out_, in_);
+  }
+
+  /// all = the values of all shards, one shard after the other; counts[j] values from shard j.
+  template <class T>
+  void all_gather(const T* mine, std::span<const Index> counts, T* all) {
+    all_gather(HostMemory{}, mine, counts, all);
+  }
+  template <class M, class T>
+  void all_gather(const M& memory, const T* mine, std::span<const Index> counts, T* all) {
+    const OneThread::Scope alone(alone_);
+    for (std::size_t j = 0; j < counts.size(); ++j) {
+      out_[j] = bytes(mine, counts[static_cast<std::size_t>(index_)]);
+      in_[j] = room(all, counts[j]);
+      all += counts[j];
+    }
+    exchange(memory, out_, in_);
+  }
+  /// all_gather of the same number of values from each shard.
+  template <class T>
+  void all_gather(const T* mine, Index each, T* all) {
+    std::vector<Index> counts(static_cast<std::size_t>(count()), each);
+    all_gather<T>(mine, counts, all);
+  }
+
+  /// all_gather that writes only on shard 0.
+  template <class M, class T>
+  void gather(const M& memory, const T* mine, std::span<const Index> counts, T* all) {
+    const OneThread::Scope alone(alone_);
+    clear();
+    out_[0] = bytes(mine, counts[static_cast<std::size_t>(index_)]);
+    if (index_ == 0)
+      for (std::size_t j = 0; j < counts.size(); ++j) {
+        in_[j] = room(all, counts[j]);
+        all += counts[j];
+      }
+    exchange(memory, out_, in_);
+  }
+
+  /// values ← Σ over the shards, on all shards.
+  /// @cost   each shard sends and receives 2 (C − 1)/C of the values, and adds C parts of 1/C of them
+  /// @order  ((0 + 1) + (2 + 3)) + …: a binary tree over the shards, whichever processes run them
+  template <class T>
+  void sum(T* values, Index n) {
+    const OneThread::Scope alone(alone_);
+    parts_.resize(static_cast<std::size_t>(part_of(n).count * count()) * sizeof(T));
+    sum(HostMemory{}, values, n, reinterpret_cast<T*>(parts_.data()));
+  }
+  /// Sums values on the backend of a context.
+  template <class C, class T>
+  void sum(C& ctx, T* values, Index n) {
+    auto mark = ctx.mark();
+    sum(memory_of(ctx), values, n, ctx.template scratch<T>(part_of(n).count * count()).data());
+  }
+  template <class T>
+  T sum(T value) {  // in one exchange
+    std::vector<T> parts(static_cast<std::size_t>(count()));
+    all_gather(&value, Index(1), parts.data());
+    add_up(HostMemory{}, parts.data(), 1);
+    return parts[0];
+  }
+
+  template <class T>
+  static Bytes bytes(const T* from, Index n) {
+    return std::as_bytes(std::span<const T>(from, static_cast<std::size_t>(n)));
+  }
+  template <class T>
+  static Room room(T* to, Index n) {
+    return std::as_writable_bytes(std::span<T>(to, static_cast<std::size_t>(n)));
+  }
+
+ private:
+  /// values ← Σ over the shards; `parts` has room for count() parts.
+  template <class M, class T>
+  void sum(const M& memory, T* values, Index n, T* parts) {
+    const OneThread::Scope alone(alone_);
+    if (count() == 1) return;
+    const Range mine = part_of(n);
+    for (Index j = 0; j < count(); ++j) {
+      const Range theirs = Range::of(n, j, count());
+      out_[static_cast<std::size_t>(j)] = bytes(values + theirs.first, theirs.count);
+      in_[static_cast<std::size_t>(j)] = room(parts + j * mine.count, mine.count);
+    }
+    exchange(memory, out_, in_);
+    add_up(memory, parts, mine.count);
+    for (Index j = 0; j < count(); ++j) {
+      const Range theirs = Range::of(n, j, count());
+      out_[static_cast<std::size_t>(j)] = bytes(parts, mine.count);
+      in_[static_cast<std::size_t>(j)] = room(values + theirs.first, theirs.count);
+    }
+    exchange(memory, out_, in_);
+  }
+  /// Adds count() parts of n values; the first part becomes the sum.
+  template <class M, class T>
+  void add_up(const M& memory, T* parts, Index n) const {
+    for (Index step = 1; step < count(); step *= 2)
+      for (Index j = 0; j + step < count(); j += 2 * step) memory.add(parts + (j + step) * n, n, parts + j * n);
+  }
+  void clear() {
+    for (std::size_t j = 0; j < out_.size(); ++j) {
+      out_[j] = {};
+      in_[j] = {};
+    }
+  }
+
+  OneThread alone_{"Shard", "a shard"};
+  group::Group<W>& group_;
+  const Index index_;
+  Traffic traffic_{};
+  std::vector<Bytes> out_;
+  std::vector<Room> in_;
+  std::vector<std::byte> parts_;
+  Staged staged_;
+};
+
+/// Options of run.
+struct RunOptions {
+  /// Whether processes meet before each exchange, to measure Traffic.waiting. It costs a short message each, and no
+  /// bytes go to other processes while a shard computes.
+  bool measure_waiting = false;
+};
+
+/// Runs program(shard) for every shard, on a thread each of the processes of `world`. The shards of a process are
+/// neighbours.
+///
+///     dist::Mpi world;
+///     dist::run(world, 4, [&](auto& shard) { … });       // mpirun -n 1, 2, 3 or 4: the same bits
+///
+/// @param shards  at least as many as processes; their number is part of the computation
+/// @throws ArgumentError unless there are at least as many shards as processes; the first exception of a shard of this
+///         process, after all shards have ended; DeviceError if another process has failed
+template <World W, class F>
+void run(W& world, Index shards, const F& program, const RunOptions& options = {}) {
+  expect(shards >= world.size(), "dist::run", "shards", Joined{"at least ", world.size(), " (the processes)"}, shards);
+  group::expect_same_shards(world, shards);
+  group::Group<W> all(world, shards, options.measure_waiting);
+  const auto one = [&](Index index) {
+    try {
+      Shard<W> shard(all, index);
+      program(shard);
+      all.leave(index);
+    } catch (...) {
+      all.fail(std::current_exception());
+    }
+  };
+  const Range here = all.here();
+  std::vector<std::thread> others;
+  Index next = here.first + 1;
+  try {
+    for (; next < here.first + here.count; ++next) others.emplace_back(one, next);
+  } catch (const std::system_error& e) {
+    all.fail(std::make_exception_ptr(
+        DeviceError("dist::run: no thread for shard " + std::to_string(next) + ": " + e.what())));
+  } catch (...) {
+    all.fail(std::current_exception());
+  }
+  one(here.first);
+  for (std::thread& thread : others) thread.join();
+  if (!all.failure()) return;
+  world.fail(group::sentence_of(all.failure()));
+  std::rethrow_exception(all.failure());
+}
+
+}  // namespace gatefold::dist

@@ -1,0 +1,343 @@
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <numeric>
+#include <vector>
+
+#include "gatefold/backend/transfer.hpp"
+#include "gatefold/core/types.hpp"
+#include "gatefold/distributed/divided_slots.hpp"
+#include "gatefold/distributed/memory.hpp"
+#include "gatefold/distributed/placement.hpp"
+#include "gatefold/distributed/row_transfer.hpp"
+#include "gatefold/distributed/shards.hpp"
+#include "gatefold/routing/sparse_plan.hpp"
+#include "gatefold/tensor/tensor.hpp"
+
+namespace gatefold::dist {
+
+/// How rows are transferred between shards: items, results of slots, and their gradients.
+struct ExchangeOptions {
+  bool bfloat16 = false;  // rounds floats to bfloat16, half the bytes; not doubles, as in Stored
+  Index chunks = 1;       // parts of each shard's experts: one part is transferred while another computes
+};
+
+/// The slots of all shards' items, on the shards of their experts.
+///
+/// A shard's own slots are sorted by expert (Groups). They are sent sorted by receiving shard, then by expert. On the
+/// receiving shard they are sorted by expert, then by sending shard, which is the order of the whole batch. A row that
+/// several slots of a shard read is transferred only once to each shard that needs it. The host computes the lists of
+/// the transfers, because it must know the length of messages; the rows are on the backend.
+/// @cost   begin: two small exchanges, and on a device a transfer of the lists of slots to the host and back. Every
+///         other function: one exchange, in which a shard sends or receives at most a row for each of its slots; if
+///         experts are not placed in order, also a copy of its own slots
+template <class T, class B>
+class SlotExchange {
+ public:
+  static constexpr Index all = -1;  // chunks
+
+  /// Exchanges the number of rows and slots between all shards.
+  /// @param own  the slots of this shard's items, of all experts
+  /// @param rows  number of rows that they read from
+  /// @param placement  of all experts
+  /// @param chunks  number of chunks into which the experts of a shard are divided, in order
+  template <class ShardT>
+  void begin(ShardT& shard, typename B::Context& ctx, const Groups<B>& own, Index rows, const Placement& placement,
+             Index chunks = 1) {
+    const auto memory = memory_of(ctx);
+    const Index shards = shard.count();
+    chunks_ = chunks;
+    experts_ = placement.count(shard.index());
+    give_.assign(static_cast<std::size_t>(shards), {});
+    take_.assign(static_cast<std::size_t>(shards), {});
+
+    // From each shard to each: the number of rows, then the number of slots of each expert.
+    std::vector<Index> told, heard(static_cast<std::size_t>(shards * (1 + experts_)));
+    std::vector<Range> told_to;
+    find_rows(shard, memory, own, rows, placement, told, told_to);
+    exchange(
+        shard, told.data(), [&](Index j) { return told_to[at(j)]; }, heard.data(),
+        [&](Index j) {
+          return Range{j * (1 + experts_), 1 + experts_};
+        });
+    count_slots(heard, shards);
+    numbers_.resize(0);
+
+    // Which row each slot reads.
+    std::vector<Index> numbers(static_cast<std::size_t>(slots_));
+    exchange(
+        shard, row_of_slot_.data(), [&](Index j) { return give_[at(j)].slots; }, numbers.data(),
+        [&](Index j) { return take_[at(j)].slots; });
+    place_slots(memory, heard, numbers, shards);
+  }
+
+  /// Gives the received slots the numbers that they have in one process with all items. Experts use them to draw noise.
+  /// @param items  whether slots of any shard read rows of items, in any order
+  /// @param first  number of this shard's first row among the rows of all shards
+  template <class ShardT>
+  void number(ShardT& shard, typename B::Context& ctx, const Groups<B>& own, bool items, Index first,
+              const Placement& placement) {
+    const auto memory = memory_of(ctx);
+    const auto read = [&](const auto& list) { return memory.read(list.data(), list.size()); };
+    const Index experts = own.experts();
+    const std::vector<Index> mine = placement.experts_of(shard.index());
+    std::vector<Index> of_rows(at(rows_here_)), before(at(experts + 1));
+    if (items) {
+      std::vector<Index> sent;
+      for (const Index row : read(sent_rows_)) sent.push_back(first + row);
+      exchange(
+          shard, sent.data(), [&](Index j) { return give_[at(j)].rows; }, of_rows.data(),
+          [&](Index j) { return take_[at(j)].rows; });
+    } else {  // slot s reads row s: in one process all slots of an expert are adjacent
+      const auto offsets = read(own.offsets);
+      for (Index e = 0; e < experts; ++e) before[at(e + 1)] = offsets[at(e + 1)] - offsets[at(e)];
+      shard.sum(before.data(), experts + 1);
+      std::partial_sum(before.begin(), before.end(), before.begin());
+    }
+    numbers_.resize(slots_);
+    auto of_slots = memory.room(numbers_.data(), slots_);
+    const auto rows = read(rows_);
+    Index s = 0;
+    for (Index e = 0; e < experts_; ++e)
+      for (Index i = 0; i < counts_[at(e)]; ++i, ++s) {
+        const Index expert = mine[at(e)];
+        const Index row = items ? of_rows[at(rows[at(s)])] : before[at(expert)] + before_here_[at(e)] + i;
+        of_slots[at(s)] = row * experts + expert;
+      }
+    memory.write(of_slots, numbers_.data());
+  }
+
+  /// Returns the received slots, for the rows of `bring_rows`.
+  Groups<B> groups() const { return {View<const Index, 1, B>(offsets_.data(), experts_ + 1), rows_, slots_, numbers_}; }
+  /// Returns groups() restricted to the experts of one chunk; all other experts have no slots. They are the slots
+  /// `slots_of(chunk)` of groups().
+  Groups<B> groups(Index chunk) const {
+    const Range s = slots_of(chunk);
+    const auto some = [&](const Tensor<Index, 1, B>& of) {
+      return of.size() == 0 ? of.view() : of.view().rows(s.first, s.count);
+    };
+    return {View<const Index, 1, B>(offsets_.data() + (chunk + 1) * (experts_ + 1), experts_ + 1), some(rows_), s.count,
+            some(numbers_)};
+  }
+  Range slots_of(Index chunk) const { return slots_of_[at(chunk)]; }
+  Index chunks() const { return chunks_; }
+  Index experts() const { return experts_; }
+  /// Returns the number of slots of each expert on this shard, on the host.
+  const std::vector<Index>& counts() const { return counts_; }
+  Index rows() const { return rows_here_; }
+
+  /// to [rows(), W] = the rows that this shard's slots read, from [N, W] of each shard. work() runs meanwhile.
+  /// @param chunk  transfers only the rows of this chunk that no earlier chunk reads
+  template <class ShardT, class Work = NoWork>
+  void bring_rows(ShardT& shard, typename B::Context& ctx, In<T, 2, B> from, Out<T, 2, B> to, bool bfloat16,
+                  Index chunk = all, const Work& work = {}) const {
+    carry_rows<T, B>(shard, ctx, bfloat16, {sent_rows_, sent_rows_.size(), rows_of(give_, chunk)}, from,
+                     {{}, rows_here_, rows_of(take_, chunk)}, to, work);
+  }
+  /// to [groups().slots, W] = values of the slots, from [own slots, W] of each shard. work() runs meanwhile.
+  template <class ShardT, class Work = NoWork>
+  void bring_slots(ShardT& shard, typename B::Context& ctx, In<T, 2, B> from, Out<T, 2, B> to, bool bfloat16,
+                   Index chunk = all, const Work& work = {}) const {
+    carry_rows<T, B>(shard, ctx, bfloat16, own_slots(chunk), from, slots_here(chunk), to, work);
+  }
+  /// Inverse of bring_slots: to [own slots, W] of each shard, from [groups().slots, W]. work() runs meanwhile.
+  /// @tparam Z  type of the slots' values: T, or SlotValue<T, B>
+  template <class Z = T, class ShardT, class Work = NoWork>
+  void return_slots(ShardT& shard, typename B::Context& ctx, In<Z, 2, B> from, Out<Z, 2, B> to, bool bfloat16,
+                    Index chunk = all, const Work& work = {}) const {
+    carry_rows<Z, B>(shard, ctx, bfloat16, slots_here(chunk), from, own_slots(chunk), to, work);
+  }
+
+ private:
+  /// Ranges of rows and slots that are sent to a shard or received from it, in packed order: in total and for each
+  /// chunk.
+  struct Part {
+    Range rows, slots;
+    std::vector<Range> rows_of{}, slots_of{};
+  };
+  /// For the experts of a part, in order: the number of rows that they and earlier experts read, and the number of
+  /// slots so far.
+  struct Ends {
+    std::vector<Index> rows{0}, slots{0};
+  };
+  static std::size_t at(Index i) { return static_cast<std::size_t>(i); }
+
+  void deal_chunks(const Ends& ends, Part& part) const {
+    for (Index c = 0; c < chunks_; ++c) {
+      const Range e = Range::of(static_cast<Index>(ends.rows.size()) - 1, c, chunks_);
+      const auto range = [&](const Range& of, const std::vector<Index>& until) {
+        const Index first = until[at(e.first)];
+        return Range{of.first + first, until[at(e.first + e.count)] - first};
+      };
+      part.rows_of.push_back(range(part.rows, ends.rows));
+      part.slots_of.push_back(range(part.slots, ends.slots));
+    }
+  }
+  static std::vector<Range> rows_of(const std::vector<Part>& parts, Index chunk) {
+    std::vector<Range> found;
+    for (const Part& part : parts) found.push_back(chunk == all ? part.rows : part.rows_of[at(chunk)]);
+    return found;
+  }
+  static std::vector<Range> slots_of(const std::vector<Part>& parts, Index chunk) {
+    std::vector<Range> found;
+    for (const Part& part : parts) found.push_back(chunk == all ? part.slots : part.slots_of[at(chunk)]);
+    return found;
+  }
+  PackedRows<B> own_slots(Index chunk) const {
+    const Range& last = give_.back().slots;
+    return {sent_slots_, last.first + last.count, slots_of(give_, chunk)};
+  }
+  PackedRows<B> slots_here(Index chunk) const { return {place_of_slot_, slots_, slots_of(take_, chunk)}; }
+
+  /// Exchanges lists on the host; give(j) and take(j) are the ranges for shard j.
+  template <class ShardT, class GiveF, class TakeF>
+  static void exchange(ShardT& shard, const Index* from, const GiveF& give, Index* to, const TakeF& take) {
+    std::vector<Bytes> out;
+    std::vector<Room> in;
+    for (Index j = 0; j < shard.count(); ++j) {
+      out.push_back(ShardT::bytes(from + give(j).first, give(j).count));
+      in.push_back(ShardT::room(to + take(j).first, take(j).count));
+    }
+    shard.exchange(out, in);
+  }
+
+  /// Finds, for each shard, the rows that slots of its experts read, in the order of first use, and these slots. Fills
+  /// `told` with the numbers of rows and slots for each shard.
+  template <class ShardT, class M>
+  void find_rows(ShardT& shard, const M& memory, const Groups<B>& on_backend, Index rows, const Placement& placement,
+                 std::vector<Index>& told, std::vector<Range>& told_to) {
+    const auto offsets = memory.read(on_backend.offsets.data(), on_backend.offsets.size());
+    const auto row_of = memory.read(on_backend.rows.data(), on_backend.rows.size());
+    const Groups<Host> own{{offsets.data(), offsets.size()}, {row_of.data(), row_of.size()}, on_backend.slots};
+    std::vector<Index> own_counts;
+    for (Index e = 0; e < own.experts(); ++e) own_counts.push_back(own.offsets(e + 1) - own.offsets(e));
+    const DividedSlots divided(shard, own_counts, placement);
+    before_here_.clear();
+    std::vector<Index> number(at(rows)), seen_by(at(rows), -1);
+    std::vector<Index> sent, slots;
+    const auto experts_of = placement.by_shard(static_cast<Index>(give_.size()), {0, own.experts()});
+    row_of_slot_.clear();
+    for (Index j = 0; j < static_cast<Index>(give_.size()); ++j) {
+      Part& part = give_[at(j)];
+      part.rows.first = static_cast<Index>(sent.size());
+      part.slots.first = static_cast<Index>(slots.size());
+      told_to.push_back({static_cast<Index>(told.size()), 1});
+      told.push_back(0);
+      Ends ends;
+      for (const Index e : experts_of[at(j)]) {
+        const Range of_shard = divided.own(e, j);
+        if (j == shard.index()) before_here_.push_back(divided.before(e, j));
+        for (Index s = own.offsets(e) + of_shard.first, left = of_shard.count; left > 0; ++s, --left) {
+          const Index row = own.row(s);
+          if (seen_by[at(row)] != j) {
+            seen_by[at(row)] = j;
+            number[at(row)] = static_cast<Index>(sent.size()) - part.rows.first;
+            sent.push_back(row);
+          }
+          row_of_slot_.push_back(number[at(row)]);
+          slots.push_back(s);
+        }
+        told.push_back(of_shard.count);
+        ++told_to.back().count;
+        ends.rows.push_back(static_cast<Index>(sent.size()) - part.rows.first);
+        ends.slots.push_back(static_cast<Index>(slots.size()) - part.slots.first);
+      }
+      part.rows.count = told[at(told_to.back().first)] = static_cast<Index>(sent.size()) - part.rows.first;
+      part.slots.count = static_cast<Index>(slots.size()) - part.slots.first;
+      deal_chunks(ends, part);
+    }
+    keep(memory, sent, sent_rows_);
+    in_order_ = std::is_sorted(slots.begin(), slots.end());
+    if (in_order_) slots.clear();  // they can be sent in place
+    keep(memory, slots, sent_slots_);
+    memory.finish();
+  }
+  template <class M>
+  static void keep(const M& memory, const std::vector<Index>& from, Tensor<Index, 1, B>& to) {
+    to.resize(from.size());
+    memory.copy(from.data(), to.size(), to.data());
+  }
+  void count_slots(const std::vector<Index>& heard, Index shards) {
+    rows_here_ = slots_ = 0;
+    counts_.assign(at(experts_), 0);
+    for (Index j = 0; j < shards; ++j) {
+      const Index* from = heard.data() + j * (1 + experts_);
+      Part& part = take_[at(j)];
+      part.rows = {rows_here_, from[0]};
+      part.slots.first = slots_;
+      for (Index e = 0; e < experts_; ++e) {
+        part.slots.count += from[1 + e];
+        counts_[at(e)] += from[1 + e];
+      }
+      rows_here_ += part.rows.count;
+      slots_ += part.slots.count;
+    }
+  }
+  /// Sorts the slots, which arrive by shard and then by expert, by expert and then by shard.
+  template <class M>
+  void place_slots(const M& memory, const std::vector<Index>& heard, const std::vector<Index>& numbers, Index shards) {
+    offsets_.resize((1 + chunks_) * (experts_ + 1));
+    rows_.resize(slots_);
+    place_of_slot_.resize(slots_);
+    auto offsets = memory.room(offsets_.data(), offsets_.size()), rows = memory.room(rows_.data(), slots_),
+         place_of = memory.room(place_of_slot_.data(), slots_);
+    std::vector<Index> next(at(shards));
+    for (Index j = 0; j < shards; ++j) next[at(j)] = take_[at(j)].slots.first;
+    Index place = 0;
+    for (Index e = 0; e < experts_; ++e) {
+      offsets[at(e)] = place;
+      for (Index j = 0; j < shards; ++j)
+        for (Index n = heard[at(j * (1 + experts_) + 1 + e)]; n > 0; --n, ++place) {
+          const Index arrived = next[at(j)]++;
+          place_of[at(arrived)] = place;
+          rows[at(place)] = take_[at(j)].rows.first + numbers[at(arrived)];
+        }
+    }
+    offsets[at(experts_)] = place;
+    find_chunks(heard, numbers, shards, offsets);
+    memory.write(offsets, offsets_.data());
+    memory.write(rows, rows_.data());
+    memory.write(place_of, place_of_slot_.data());
+  }
+
+  /// Divides the received slots into chunks as the sending shards have divided theirs. The extents of offsets are [1 +
+  /// chunks, experts + 1].
+  void find_chunks(const std::vector<Index>& heard, const std::vector<Index>& numbers, Index shards, auto& offsets) {
+    for (Index j = 0; j < shards; ++j) {
+      Part& part = take_[at(j)];
+      Ends ends;
+      Index s = part.slots.first;
+      for (Index e = 0; e < experts_; ++e) {
+        ends.rows.push_back(ends.rows.back());
+        for (Index n = heard[at(j * (1 + experts_) + 1 + e)]; n > 0; --n, ++s)
+          ends.rows.back() = std::max(ends.rows.back(), numbers[at(s)] + 1);
+        ends.slots.push_back(s - part.slots.first);
+      }
+      deal_chunks(ends, part);
+    }
+    slots_of_.clear();
+    for (Index c = 0; c < chunks_; ++c) {
+      const Range e = Range::of(experts_, c, chunks_);
+      const Index first = offsets[at(e.first)], end = offsets[at(e.first + e.count)];
+      slots_of_.push_back({first, end - first});
+      for (Index i = 0; i <= experts_; ++i)
+        offsets[at((c + 1) * (experts_ + 1) + i)] = std::clamp(offsets[at(i)], first, end) - first;
+    }
+  }
+
+  Index experts_ = 0;  // of this shard
+  Index chunks_ = 1;
+  std::vector<Range> slots_of_{};      // [chunks] of the received slots, in their order here
+  std::vector<Index> counts_{};        // [experts] slots
+  std::vector<Index> before_here_{};   // [experts] earlier slots of the expert on other shards, if it has copies
+  std::vector<Part> give_{}, take_{};  // by shard
+  Index rows_here_ = 0, slots_ = 0;
+  bool in_order_ = true;                                // own slots are sent in place
+  std::vector<Index> row_of_slot_{};                    // [own slots] its row among the sent rows, in sending order
+  Tensor<Index, 1, B> sent_rows_, sent_slots_;          // the sent rows and, unless in_order_, the sent slots, by shard
+  Tensor<Index, 1, B> offsets_, rows_, place_of_slot_;  // of all and of each chunk; [slots]; [slots] arrival → place
+  Tensor<Index, 1, B> numbers_;                         // [slots] or empty
+};
+
+}  // namespace gatefold::dist

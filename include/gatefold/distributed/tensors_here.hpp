@@ -1,0 +1,127 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "gatefold/core/types.hpp"
+#include "gatefold/distributed/row_counts.hpp"
+#include "gatefold/distributed/sharded.hpp"
+#include "gatefold/io/safetensors.hpp"
+#include "gatefold/tensor/flat_tensor.hpp"
+#include "gatefold/tensor/pack.hpp"
+
+/// The part of a file's tensors that a shard has. Not in the umbrella header, like io. Only for host backends.
+namespace gatefold::dist {
+
+/// The tensors of a pack as a file has them, whole, and the rows of them that this shard has.
+template <class C>
+class TensorsHere {
+ public:
+  /// Of a tensor that all shards hold, a shard takes all rows (to read) or its part of them (to write).
+  enum class Takes { all, part };
+
+  /// @throws ArgumentError on all shards, naming the tensor, if a shard has other rows than its deal assigns
+  /// @cost   an exchange of a number for each distributed tensor
+  template <class ShardT, class P>
+  TensorsHere(ShardT& shard, const char* where, P& pack, Takes takes) {
+    for_each_tensor(Visitor{found_}, pack);
+    std::vector<Index> mine;
+    for (const Found& t : found_)
+      if (t.dealt) mine.push_back(t.tensor.extents[0]);
+    const HeldRows held(shard, mine);
+
+    io::safetensors::Entries entries(where);
+    std::size_t next = 0;
+    for (const Found& t : found_) {
+      auto rows = static_cast<std::uint64_t>(t.tensor.extents[0]);
+      std::vector<Range> here;
+      if (t.dealt) {
+        held.expect_dealt(where, t.name, next, t.rows);
+        t.rows.expect_once(where);
+        rows = static_cast<std::uint64_t>(held.count(next));
+        if (rows > 0) here = rows_of(shard.index(), t, held, next);
+        ++next;
+      } else {
+        const Index all = t.tensor.extents[0];  // (nvcc 13.0 fails on an initialiser list here)
+        here.push_back(takes == Takes::all ? Range{0, all} : Range::of(all, shard.index(), shard.count()));
+      }
+      io::safetensors::with_element(t.tensor, [&](auto element) { add(element, t, rows, here, entries); });
+    }
+    list = std::move(entries.list);
+  }
+
+  /// Copies data that was read into the tensors.
+  void fill(C& ctx, const io::safetensors::Data& data) const {
+    const io::safetensors::Fill<C> fill{ctx, data.bytes.data(), data.begins.data()};
+    for (const Found& t : found_) fill(Name{}, &t.tensor);
+  }
+
+  std::vector<io::safetensors::Entry> list{};
+  std::vector<io::safetensors::Source> sources{};  // by entry
+
+ private:
+  struct Found {
+    std::string name;
+    AnyTensor tensor;
+    bool dealt;
+    DealtRows rows;
+  };
+  struct Visitor {
+    std::vector<Found>& found;
+    template <class P>
+    void operator()(const Name& at, P& t) const {
+      add(at, t, false, {});
+    }
+    void sharded(const Name& at, auto& pack) const {
+      const auto one = [&](const Name& name, auto& t, const DealtRows& rows) { add(name, t, true, rows); };
+      dist::sharded::Visitor<false, decltype(one)>{one}.sharded(at, pack);
+    }
+    template <class P>
+    void add(const Name& at, P& t, bool dealt, const DealtRows& rows) const {
+      using TensorT = std::remove_const_t<P>;
+      io::safetensors::Storable<typename C::Backend>::template tensor<TensorT>();
+      found.push_back({at.str(), AnyTensor(const_cast<TensorT&>(t)), dealt, rows});
+    }
+  };
+  /// @param rows  of the whole tensor
+  /// @param here  rows of this shard
+  template <class T>
+  void add(T, const Found& t, std::uint64_t rows, const std::vector<Range>& here, io::safetensors::Entries& entries) {
+    std::vector<std::uint64_t> shape(t.tensor.extents, t.tensor.extents + t.tensor.rank);
+    shape[0] = rows;
+    std::uint64_t width = 1;  // of a row
+    for (std::size_t d = 1; d < shape.size(); ++d) width *= shape[d];
+    entries.add(Name{nullptr, t.name}, io::safetensors::dtype<T>(), rows * width * sizeof(T), shape);
+    auto& slices = entries.list.back().here;
+    slices.clear();
+    Index count = 0;
+    for (const Range& r : here) {
+      slices.push_back({static_cast<std::uint64_t>(r.first) * width * sizeof(T),
+                        static_cast<std::uint64_t>(r.count) * width * sizeof(T)});
+      count += r.count;
+    }
+    // Rows of a distributed tensor are adjacent here. Rows of another tensor have the same position as in the file.
+    const std::size_t first = t.dealt || here.empty() ? 0 : static_cast<std::size_t>(here[0].first) * width;
+    sources.push_back(io::safetensors::source_of<C>(static_cast<const T*>(t.tensor.elements) + first,
+                                                    count * static_cast<Index>(width)));
+  }
+  /// Returns the rows of this shard in their order here, with adjacent ones joined.
+  static std::vector<Range> rows_of(Index shard, const Found& t, const HeldRows& held, std::size_t tensor) {
+    if (!t.rows.deal) return {{held.before(tensor, shard), t.tensor.extents[0]}};
+    std::vector<Range> ranges;
+    for (const Index row : t.rows.of(shard)) {
+      if (!ranges.empty() && ranges.back().first + ranges.back().count == row)
+        ++ranges.back().count;
+      else
+        ranges.push_back({row, 1});
+    }
+    return ranges;
+  }
+
+  std::vector<Found> found_{};
+};
+
+}  // namespace gatefold::dist

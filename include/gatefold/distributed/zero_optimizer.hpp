@@ -1,0 +1,209 @@
+#pragma once
+
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "gatefold/core/config.hpp"
+#include "gatefold/core/error.hpp"
+#include "gatefold/core/types.hpp"
+#include "gatefold/distributed/memory.hpp"
+#include "gatefold/distributed/norm_of_gradients.hpp"
+#include "gatefold/distributed/row_ranges.hpp"
+#include "gatefold/distributed/sharded.hpp"
+#include "gatefold/distributed/shards.hpp"
+#include "gatefold/optim/optimizer.hpp"
+#include "gatefold/tensor/pack.hpp"
+#include "gatefold/tensor/table.hpp"
+#include "gatefold/tensor/tensor.hpp"
+
+namespace gatefold::dist {
+
+namespace rows_of_shard {
+
+/// Swaps a Sharded pack with `part`, and leaves other tensors.
+struct Swap {
+  void operator()(const Name&, auto&, auto&) const {}
+  void sharded(const Name&, auto& all, auto& part) const {
+    part.lie_as(all);
+    for_each_tensor([](const Name&, auto& a, auto& b) { std::swap(a, b); }, all, part);
+  }
+};
+/// Swaps a Sharded pack with `part`. Of a tensor that all shards hold, copies the rows of one shard to `part`.
+template <class M>
+struct Take : Swap {
+  M memory;
+  Index shard, shards;
+  Take(const M& where, Index of, Index among) : memory(where), shard(of), shards(among) {}
+
+  template <class T, int Rank, class B>
+  void operator()(const Name&, Tensor<T, Rank, B>& all, Tensor<T, Rank, B>& part) const {
+    const Range mine = of(all);
+    rows::resize(part, all, mine.count);
+    rows::copy(memory, std::as_const(all).data(), mine, rows::width(all), part.data());
+  }
+  template <class T, class B>
+  void operator()(const Name&, Table<T, B>& all, Table<T, B>& part) const {
+    const Range mine = of(all);
+    part.resize(mine.count, all.extent(1));
+    const auto from = std::as_const(all).rows();
+    const auto to = part.rows();
+    rows::copy(memory, from.data, mine, from.columns, to.data);
+    if (from.all) return;
+    rows::copy(memory, from.marks, mine, 1, to.marks);
+    part.count_marks();
+  }
+
+  template <class P>
+  Range of(const P& all) const {
+    return Range::of(all.extent(0), shard, shards);
+  }
+};
+/// Makes the shapes of Take without values, because `begin` must not change the parameters. Of a Sharded pack, the
+/// whole shape.
+template <class M>
+struct Shape : Take<M> {
+  void operator()(const Name&, const auto& all, auto& part) const { rows::resize(part, all, this->of(all).count); }
+  void sharded(const Name&, const auto& all, auto& part) const { shape_like(part, all); }
+};
+/// Collects the rows of all shards in memory.
+template <class T>
+struct Places {
+  struct Place {
+    T* data;
+    Index rows, width;
+  };
+  std::vector<Place> found{};
+  template <int Rank, class B>
+  void operator()(const Name&, Tensor<T, Rank, B>& t) {
+    found.push_back({t.data(), t.extent(0), rows::width(t)});
+  }
+  template <class B>
+  void operator()(const Name&, Table<T, B>& t) {
+    found.push_back({t.rows().data, t.extent(0), t.extent(1)});
+  }
+  void operator()(const Name&, auto&) {}  // another element type
+  void sharded(const Name&, auto&) {}
+
+  /// Calls f(data, values) for the rows of shard j in every tensor, one after the other.
+  template <class F>
+  void each(Index j, Index shards, const F& f) const {
+    for (const Place& p : found) {
+      const Range rows = Range::of(p.rows, j, shards);
+      f(p.data + rows.first * p.width, rows.count * p.width);
+    }
+  }
+};
+
+}  // namespace rows_of_shard
+
+/// An optimizer whose state is distributed over the shards. Each shard keeps the state of some rows of every tensor
+/// that all shards hold, steps these rows, and receives the other new rows from their shards.
+///
+///     DataParallel{Clipped{Zero{AdamW{…}, &shard}}, &shard}
+///
+/// Source: ZeRO stage 1, Rajbhandari et al. 2019, arXiv:1910.02054, sec. 5.1. The optimizer inside must work element by
+/// element (Sgd, AdamW, InGroups of them). The bits are then the same as without Zero, and so are checkpoints.
+/// @cost   memory: 1/C of the state, and 1/C of a copy of parameters and gradients that all shards hold; one exchange,
+///         in which a shard receives (C − 1)/C of these parameters
+template <class OptimizerT, class ShardT>
+struct Zero {
+  using IsOptimizer = void;
+  GATEFOLD_REQUIRE(
+      norms::Of<OptimizerT>::by_element,
+      "gatefold: Zero goes inside what takes a norm of all gradients: Clipped{Zero{optimizer, &shard}}; see "
+      "docs/how-to/distributed.md");
+  GATEFOLD_REQUIRE(norms::Of<OptimizerT>::in_rows,
+                   "gatefold: Zero steps the rows of a tensor that belong to one shard, so optim::Averaged goes around "
+                   "it, Averaged{Zero{optimizer, &shard}}, and optim::ExpertRates does not go with it; see "
+                   "docs/how-to/distributed.md");
+  static_assert(optim::check_inside<OptimizerT>());
+  OptimizerT optimizer;
+  ShardT* shard;
+
+  /// The state of the optimizer inside for this shard's rows, and packs in which these rows are stepped.
+  template <class Pack>
+  struct State {
+    Sharded<typename OptimizerT::template State<Pack>> of_shard;
+    Pack params, grads;
+    Index step = 0;
+    static void each(auto&& f, auto&... s) { f("", s.of_shard...); }
+    void lie_as(const State& other) {
+      const auto parts_alone = [](auto&, const auto&) {};
+      detail_::pack::structure_like(params, other.params, parts_alone);
+      detail_::pack::structure_like(grads, other.grads, parts_alone);
+    }
+  };
+  void validate() const {
+    expect(shard != nullptr, "Zero", "shard", "one of dist::run", "null");
+    optim::validate_options(optimizer);
+  }
+  template <class C, class Pack>
+  State<Pack> begin(C& ctx, const Pack& params) const {
+    validate();
+    const auto here = ctx.here();
+    const auto parts_alone = [](auto&, const auto&) {};
+    Pack mine;
+    detail_::pack::structure_like(mine, params, parts_alone);
+    const auto take = take_on(ctx);
+    for_each_tensor(rows_of_shard::Shape<decltype(take.memory)>{take}, params, mine);
+    State<Pack> state{{optimizer.begin(ctx, mine)}, {}, {}};
+    for (Pack* p : {&state.params, &state.grads}) detail_::pack::structure_like(*p, params, parts_alone);
+    return state;
+  }
+  template <class C, class Pack>
+  void step(C& ctx, Pack& params, Pack& grads, State<Pack>& state) const {
+    const auto here = ctx.here();
+    expect_like("Zero.step", "grads", params, grads);
+    for_each_tensor(take_on(ctx), params, state.params);
+    for_each_tensor(take_on(ctx), grads, state.grads);
+    state.of_shard.part.step = state.step;
+    optimizer.step(ctx, state.params, state.grads, state.of_shard.part);
+    ++state.step;
+    for_each_tensor(rows_of_shard::Swap{}, params, state.params);
+    for_each_tensor(rows_of_shard::Swap{}, grads, state.grads);
+    gather<float>(ctx, params, state.params);
+    gather<double>(ctx, params, state.params);
+  }
+
+ private:
+  template <class C>
+  auto take_on(C& ctx) const {
+    return rows_of_shard::Take{memory_of(ctx), shard->index(), shard->count()};
+  }
+  /// Gathers the new rows of all shards.
+  template <class T, class C, class Pack>
+  void gather(C& ctx, Pack& params, Pack& mine) const {
+    rows_of_shard::Places<T> all, own;
+    for_each_tensor(all, params);
+    for_each_tensor(own, mine);
+    std::vector<Index> counts;
+    Index total = 0;
+    for (Index j = 0; j < shard->count(); ++j) {
+      counts.push_back(0);
+      all.each(j, shard->count(), [&](T*, Index n) { counts.back() += n; });
+      total += counts.back();
+    }
+    if (total == 0) return;
+    const auto memory = memory_of(ctx);
+    auto mark = ctx.mark();
+    T* const packed = ctx.template scratch<T>(counts[static_cast<std::size_t>(shard->index())]).data();
+    T* const everything = ctx.template scratch<T>(total).data();
+    T* next = packed;
+    own.each(0, 1, [&](const T* from, Index n) {
+      memory.copy(from, n, next);
+      next += n;
+    });
+    shard->all_gather(memory, packed, counts, everything);
+    const T* from = everything;
+    for (Index j = 0; j < shard->count(); ++j)
+      all.each(j, shard->count(), [&](T* to, Index n) {
+        memory.copy(from, n, to);
+        from += n;
+      });
+  }
+};
+template <class O, class S>
+Zero(O, S*) -> Zero<O, S>;
+
+}  // namespace gatefold::dist

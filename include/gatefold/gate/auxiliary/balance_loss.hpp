@@ -1,0 +1,159 @@
+#pragma once
+
+#include "gatefold/backend/elementwise.hpp"
+#include "gatefold/backend/lanes.hpp"
+#include "gatefold/core/config.hpp"
+#include "gatefold/core/types.hpp"
+#include "gatefold/gate/auxiliary/auxiliary.hpp"
+#include "gatefold/policy/options.hpp"
+
+namespace gatefold {
+
+namespace functor {
+
+template <class T, class B>
+struct TotalBackward;
+template <class C, class T, class B>
+View<T, 1, B> balance(C& ctx, const GateOutcome<T, B>& a, Index stride, NonDeduced<T> weight, bool per_pick,
+                      Out<T, 1, B> value);
+
+}  // namespace functor
+
+/// A loss for an even load of the experts.
+///
+///     loss = weight · E · Σ_e f_e P_e,   f_e = share of the picks,   P_e = (1/N) Σ_n q[n,e]              (1)
+///
+/// The loss is 1 · weight at perfect balance. f is a count, which includes dropped picks, so the gradient flows only
+/// through P.
+/// Source: Fedus et al. 2021, arXiv:2101.03961, eq. (4)-(6), which has K = 1; here for K picks. With per_pick, P_e is
+/// divided by N·K as in the reference code of papers 001 and 002, so the loss is weight / K at balance.
+/// @throws ArgumentError unless weight is finite
+/// @cost  N·(E + K) reads and a counting sort of the picks
+/// @order picks are counted in integers, P is summed in double in the order of the items
+struct Balance {
+  double weight = 0.01;
+  bool per_pick = false;
+
+  static Balance reference() { return reference({}); }
+  static Balance reference(Balance options) {
+    options.per_pick = true;
+    return options;
+  }
+
+  void validate(Index) const { expect_finite("Balance", "weight", weight); }
+  template <class T, class B>
+  void forward(typename B::Context& ctx, const GateOutcome<T, B>& a, Out<T, 1, B> value) const {
+    auto mark = ctx.mark();
+    functor::balance(ctx, a, 1, T(weight), per_pick, value);
+  }
+  template <class T, class B>
+  void backward(typename B::Context& ctx, const GateOutcome<T, B>& a, const GateOutcomeGrad<T, B>& d) const {
+    auto mark = ctx.mark();
+    auto slope = functor::balance(ctx, a, 1, T(weight), per_pick, {});
+    B::for_rows(ctx, d.probabilities.extent(0), functor::TotalBackward<T, B>{slope, {a.valid}, d.probabilities});
+  }
+};
+
+namespace functor {
+
+/// total[e] = Σ_n q[n,e] over the valid items, for one strip of adjacent experts
+template <class T, class B>
+struct TotalOfExperts {
+  static constexpr Index width = 8;
+  View<const T, 2, B> q;
+  Valid<T, B> valid;
+  View<T, 1, B> total;
+
+  template <class Lanes>
+  GATEFOLD_HD void operator()(const Lanes& lanes, Index strip) const {
+    const Index first = strip * width, left = q.extent(1) - first;
+    double sum[width] = {};  // in double, because a float sum over all items would lose small terms
+    for (Index n = lanes.lane; n < q.extent(0); n += lanes.size) {
+      if (valid(n) == 0) continue;  // padding can hold NaN
+      const T* row = q.data() + n * q.extent(1) + first;
+      if (left >= width) {
+        for (Index i = 0; i < width; ++i) sum[i] += static_cast<double>(row[i]);
+      } else {
+        for (Index i = 0; i < left; ++i) sum[i] += static_cast<double>(row[i]);
+      }
+    }
+    for (Index i = 0; i < width && i < left; ++i) {
+      const double all = lanes.sum(sum[i]);
+      if (lanes.lane == 0) total(first + i) = static_cast<T>(all);
+    }
+  }
+};
+/// key[i] = the expert of pick i · stride, dropped or not; -1 for padding and for places without a pick
+template <class T, class B>
+struct LoadKey {
+  View<const Index, 1, B> item, expert;
+  Index stride;
+  Valid<T, B> valid;
+  View<Index, 1, B> key;
+  GATEFOLD_HD void operator()(Index i) const {
+    const Index p = i * stride;
+    key(i) = expert(p) == no_pick || valid(item(p)) == 0 ? Index(-1) : chosen(expert(p));
+  }
+};
+/// value = weight · E · Σ_e f_e P_e, and slope[e] = f_e · weight · E / (normaliser of P_e) for backward
+template <class T, class B>
+struct BalanceValue {
+  View<const Index, 1, B> offsets;  // [E + 1] of the picks, grouped by expert
+  View<const T, 1, B> total, items;
+  T weight;
+  bool per_pick;
+  View<T, 1, B> value, slope;
+  GATEFOLD_HD void operator()(Index) const {
+    const Index experts = total.size(), count = offsets(experts);
+    T sum = 0;
+    const T normaliser = per_pick ? static_cast<T>(count) : items(0);
+    for (Index e = 0; e < experts; ++e) {
+      const T f = count > 0 ? static_cast<T>(offsets(e + 1) - offsets(e)) / static_cast<T>(count) : T(0);
+      slope(e) = normaliser > 0 ? weight * T(experts) * f / normaliser : T(0);
+      sum += slope(e) * total(e);
+    }
+    if (value.data()) value(0) = sum;
+  }
+};
+/// dq[n,e] += slope[e] for valid items: the gradient of a loss that depends on q only through TotalOfExperts
+template <class T, class B>
+struct TotalBackward {
+  View<const T, 1, B> slope;
+  Valid<T, B> valid;
+  View<T, 2, B> dq;
+  template <class Lanes>
+  GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
+    const T scale = valid(n);
+    T* to = &dq(n, 0);
+    each_column<T>(lanes, dq.extent(1),
+                   [&](auto at, Index e) { at.store(to + e, at.load(to + e) + scale * at.load(slope.data() + e)); });
+  }
+};
+
+/// Writes Σ_n q[n,:] over the valid items.
+template <class C, class T, class B>
+void expert_totals(C& ctx, const GateOutcome<T, B>& a, View<T, 1, B> total) {
+  const TotalOfExperts<T, B> strips{a.probabilities, {a.valid}, total};
+  B::for_rows(ctx, divide_up(total.size(), strips.width), strips);
+}
+
+/// Computes value and slopes of E Σ_e f_e P_e, with f_e the share of e in every `stride`-th pick. The slopes are in
+/// scratch memory, so take a mark first.
+template <class C, class T, class B>
+View<T, 1, B> balance(C& ctx, const GateOutcome<T, B>& a, Index stride, NonDeduced<T> weight, bool per_pick,
+                      Out<T, 1, B> value) {
+  const Index experts = a.probabilities.extent(1), picks = divide_up(a.plan.expert.size(), stride);
+  auto key = ctx.template scratch<Index>(picks), order = ctx.template scratch<Index>(picks);
+  auto offsets = ctx.template scratch<Index>(experts + 1);
+  auto total = ctx.template scratch<T>(experts), slope = ctx.template scratch<T>(experts);
+  auto items = count_valid(ctx, a);
+  B::for_each(ctx, picks, LoadKey<T, B>{a.plan.item, a.plan.expert, stride, {a.valid}, key});
+  B::group_by(ctx, key, offsets, order);
+  expert_totals(ctx, a, total);
+  B::for_each(ctx, 1, BalanceValue<T, B>{offsets, total, items, weight, per_pick, value, slope});
+  return slope;
+}
+
+}  // namespace functor
+
+}  // namespace gatefold

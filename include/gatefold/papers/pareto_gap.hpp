@@ -1,0 +1,211 @@
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <vector>
+
+#include "gatefold/metric/metric.hpp"
+#include "gatefold/routing/sparse_plan.hpp"
+
+namespace gatefold {
+
+namespace metric {
+
+/// The numbers of one item, or their means over all items.
+struct Pareto {
+  double least = 0;       // ‖v‖; 0 if the item is Pareto-stationary
+  double normalised = 0;  // ‖Σ_e w_e ũ_e‖, ≥ ‖v‖ if the weights of the gate sum to 1
+  double mixture = 0;     // ‖m‖ of the output m = Σ_e w_e u_e
+  double cosine = 0;      // of m and v; 0 if m = 0 or ‖v‖² ≤ 2 max(gap, tolerance)
+  double gap = 0;         // duality gap; ‖v‖² is at most twice this above the minimum
+};
+
+}  // namespace metric
+
+namespace functor {
+
+/// gram[n,e,f] = ⟨u[n,e], u[n,f]⟩; i = (n · E + e) · E + f
+template <class T, class B>
+struct Gram {
+  View<const T, 3, B> u;
+  GATEFOLD_HD double operator()(Index i) const {
+    const Index experts = u.extent(1), f = i % experts, e = i / experts % experts, n = i / experts / experts;
+    double sum = 0;
+    for (Index d = 0; d < u.extent(2); ++d) sum += static_cast<double>(u(n, e, d)) * static_cast<double>(u(n, f, d));
+    return sum;
+  }
+};
+
+/// Finds the point of least norm in the convex hull of unit vectors, from their inner products, with pairwise steps.
+/// Each step moves weight from the vertex that raises the norm most to the vertex that lowers it most. An exact line
+/// search sets its length.
+template <class T, class B>
+struct LeastNorm {
+  View<const T, 2, B> weights;
+  View<double, 3, B> gram;                // [N, E, E] in: inner products of the outputs
+  View<double, 2, B> norm, alpha, slope;  // [N, E] ‖u_e‖, the combination, ⟨ũ_e, v⟩
+  View<metric::Pareto, 1, B> results;
+  Index iterations;
+  double tolerance;
+
+  /// Changes inner products of outputs to inner products of unit vectors. A zero output stays zero.
+  GATEFOLD_HD void normalise(Index n) const {
+    const Index experts = norm.extent(1);
+    for (Index e = 0; e < experts; ++e) norm(n, e) = std::sqrt(gram(n, e, e));
+    for (Index e = 0; e < experts; ++e)
+      for (Index f = 0; f < experts; ++f) {
+        const double norms = norm(n, e) * norm(n, f);
+        gram(n, e, f) = norms > 0 ? gram(n, e, f) / norms : 0 * gram(n, e, f);  // NaN stays
+      }
+  }
+  GATEFOLD_HD void slopes(Index n) const {
+    for (Index e = 0; e < alpha.extent(1); ++e) {
+      slope(n, e) = 0;
+      for (Index f = 0; f < alpha.extent(1); ++f) slope(n, e) += alpha(n, f) * gram(n, e, f);
+    }
+  }
+  /// Returns the square root of a sum of squares that can be negative by rounding. NaN stays.
+  GATEFOLD_HD static double root(double v) { return v <= 0 ? 0 : std::sqrt(v); }
+  GATEFOLD_HD double squared(Index n) const {
+    double sum = 0;
+    for (Index e = 0; e < alpha.extent(1); ++e) sum += alpha(n, e) * slope(n, e);
+    return sum;
+  }
+  GATEFOLD_HD double solve(Index n) const {
+    const Index experts = alpha.extent(1);
+    for (Index e = 0; e < experts; ++e) alpha(n, e) = 1 / static_cast<double>(experts);
+    slopes(n);
+    for (Index i = 0;; ++i) {
+      Index to = 0, from = -1;
+      for (Index e = 0; e < experts; ++e) {
+        if (slope(n, e) < slope(n, to)) to = e;
+        if (alpha(n, e) > 0 && (from < 0 || slope(n, e) > slope(n, from))) from = e;
+      }
+      const double left = squared(n) - slope(n, to);
+      if (!(left > tolerance) || i == iterations) return left <= 0 ? 0 : left;
+      const double fall = slope(n, from) - slope(n, to);
+      const double length = gram(n, to, to) - 2 * gram(n, to, from) + gram(n, from, from);
+      const double step = fall < alpha(n, from) * length ? fall / length : alpha(n, from);
+      alpha(n, to) += step;
+      alpha(n, from) = step < alpha(n, from) ? alpha(n, from) - step : 0;
+      slopes(n);
+    }
+  }
+
+  template <class Lanes>
+  GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
+    if (lanes.lane != 0) return;
+    const Index experts = alpha.extent(1);
+    normalise(n);
+    const double gap = solve(n), square = squared(n), least = root(square);
+    const bool vanishes = square <= 2 * (gap > tolerance ? gap : tolerance);  // within the accuracy of the search
+    double of_units = 0, of_outputs = 0, product = 0;
+    for (Index e = 0; e < experts; ++e) {
+      const double w = static_cast<double>(weights(n, e));
+      product += w * norm(n, e) * slope(n, e);
+      for (Index f = 0; f < experts; ++f) {
+        const double units = w * static_cast<double>(weights(n, f)) * gram(n, e, f);
+        of_units += units;
+        of_outputs += units * norm(n, e) * norm(n, f);
+      }
+    }
+    const double mixture = root(of_outputs), norms = mixture * least;
+    const double cosine = norms == 0 || vanishes ? 0 : product / norms;  // NaN stays
+    results(n) = {least, root(of_units), mixture, cosine > 1 ? 1 : cosine < -1 ? -1 : cosine, gap};
+  }
+};
+
+/// weights[n,e] = the weight of item n's picks of expert e, or 0 without a pick
+template <class T, class B>
+struct WeightsOfItem {
+  View<const Index, 1, B> item_offsets, item_slots, pick, expert;
+  View<const T, 1, B> weight;
+  View<T, 2, B> weights;
+  GATEFOLD_HD void operator()(Index n) const {
+    for (Index e = 0; e < weights.extent(1); ++e) weights(n, e) = 0;
+    for (Index o = item_offsets(n); o < item_offsets(n + 1); ++o) {
+      const Index p = pick(item_slots(o));
+      weights(n, expert(p)) += weight(p);
+    }
+  }
+};
+template <class B>
+struct MemberOf {
+  using Member = double metric::Pareto::*;
+  View<const metric::Pareto, 1, B> results;
+  Member member;
+  GATEFOLD_HD double operator()(Index n) const { return results(n).*member; }
+};
+
+}  // namespace functor
+
+namespace metric {
+
+/// The limits of the search of `pareto_gap`.
+struct ParetoOptions {
+  Index iterations = 1000;
+  double tolerance = 1e-12;  // of the duality gap; therefore 1e-6 for v
+};
+
+/// The gap of every item, and its mean.
+struct ParetoGap {
+  std::vector<Pareto> items;  // [N]
+  Pareto mean;                // of the items that count
+};
+
+/// Returns how far the output of a mixture is from the direction that the multi-objective view of paper 001 would
+/// take.
+///
+///     v = Σ_e α_e ũ_e,   α = argmin over the simplex of ‖Σ_e α_e ũ_e‖,   ũ_e = u_e / ‖u_e‖              (1)
+///     gap = ‖v‖² − min_e ⟨ũ_e, v⟩  ≥ ‖v − v*‖²                                                         (2)
+///     normalised = ‖Σ_e w_e ũ_e‖,   mixture = ‖m‖,   cosine = ⟨m, v⟩ / (‖m‖ ‖v‖),   m = Σ_e w_e u_e     (3)
+///
+/// Source: paper 001 (MomentumSMoE), definition 1 and eq. (4), which regards the mixture as a step along v; Désidéri
+/// 2012. The search is Frank–Wolfe with pairwise steps and exact line search (Mitchell, Demyanov and Malozemov 1974),
+/// from the centre of the simplex. ũ of a zero output is 0.
+/// @param outputs [N, E, D] in  the output of every expert for every item (papers/expert_outputs.hpp)
+/// @param weights [N, E]    in  weights of the gate, 0 if an expert is not picked (`gate_weights`)
+/// @param valid   [N]       in  1 = item, 0 = padding; empty: all are items
+/// @throws ArgumentError unless there is an expert, shapes fit, iterations >= 0 and tolerance >= 0
+/// @cost  N·E²·D for the products, N·E² per iteration; N·E² values of scratch, in double
+/// @order ties go to the lower expert index
+template <class T, class B>
+ParetoGap pareto_gap(typename B::Context& ctx, View<T, 3, B> outputs, In<std::remove_const_t<T>, 2, B> weights,
+                     const ParetoOptions& options = {}, In<std::remove_const_t<T>, 1, B> valid = {}) {
+  using U = std::remove_const_t<T>;
+  const Index items = outputs.extent(0), experts = outputs.extent(1);
+  expect(experts >= 1, "pareto_gap", "outputs.extent(1)", "at least 1", experts);
+  expect_shape("pareto_gap", "weights", weights, {items, experts});
+  expect(options.iterations >= 0, "pareto_gap", "iterations", "at least 0", options.iterations);
+  expect(options.tolerance >= 0, "pareto_gap", "tolerance", "at least 0", options.tolerance);
+  auto mark = ctx.mark();
+  auto gram = ctx.template scratch<double>(items, experts, experts);
+  const auto table = [&] { return ctx.template scratch<double>(items, experts); };
+  auto norm = table(), alpha = table(), slope = table();
+  auto results = ctx.template scratch<Pareto>(items);
+  B::for_each(ctx, gram.size(), functor::Tabulate<functor::Gram<U, B>, double, B>{{outputs}, gram.as(gram.size())});
+  B::for_rows(
+      ctx, items,
+      functor::LeastNorm<U, B>{weights, gram, norm, alpha, slope, results, options.iterations, options.tolerance});
+  const auto at = [&](double Pareto::*member) {
+    return mean<U, B>(ctx, items, functor::MemberOf<B>{results, member}, valid);
+  };
+  return {to_vector(ctx, results),
+          {at(&Pareto::least), at(&Pareto::normalised), at(&Pareto::mixture), at(&Pareto::cosine), at(&Pareto::gap)}};
+}
+
+/// Returns the weights of a plan as a table.
+/// @return [N, E], 0 if an expert is not picked
+template <class T, class B>
+Tensor<T, 2, B> gate_weights(typename B::Context& ctx, const SparsePlan<T, B>& plan) {
+  const auto here = ctx.here();
+  Tensor<T, 2, B> weights(plan.items(), plan.experts());
+  B::for_each(
+      ctx, plan.items(),
+      functor::WeightsOfItem<T, B>{plan.item_offsets, plan.item_slots, plan.pick, plan.expert, plan.weight, weights});
+  return weights;
+}
+
+}  // namespace metric
+}  // namespace gatefold

@@ -1,0 +1,57 @@
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <complex>
+#include <span>
+
+#include "gatefold/core/error.hpp"
+
+namespace gatefold::metric {
+
+/// The result of `stability`: whether heavy-ball momentum over layers converges near a point with u = 0.
+struct Stability {
+  bool stable = true;            // (2) or (3) holds for every σ
+  double radius = 0;             // largest |λ|: the factor of distances from layer to layer
+  double smallest = 0;           // smallest real part of a σ
+  double largest = 0;            // largest real part of a σ
+  double largest_imaginary = 0;  // largest |Im σ|; if it is 0, Lemma 1 applies unchanged
+};
+
+/// Returns the linear stability of MomentumSMoE, x_{t+1} = x_t + γ u(x_t) + μ (x_t − x_{t−1}), near a zero of u.
+///
+///     λ is an eigenvalue of ( 0  1 ; −μ  1 + μ − γσ ):   λ² − (1 + μ − γσ) λ + μ = 0                    (1)
+///     real σ:     stable ⟺ |μ| < 1 and 0 < γσ < 2 + 2μ                                                 (2)
+///     complex σ:  stable ⟺ |λ| < 1 for both λ                                                           (3)
+///
+/// for every eigenvalue σ of −∂u/∂x (in the paper ∂f/∂x, with f = −u). μ = 0 is the plain residual, for which (2) is 0
+/// < γσ < 2.
+///
+/// Source: paper 001 (MomentumSMoE), Lemma 1 and Proposition 1. (3) is the same statement without the paper's
+/// assumption that σ is real.
+/// @param sigma  eigenvalues of −∂u/∂x: the negated eigenvalues of ∂u/∂x from `jacobian` (papers/jacobian.hpp) and
+///               `eigenvalues` (papers/eigenvalues.hpp). If empty, the result is stable
+/// @throws ArgumentError unless γ > 0
+/// @order  a σ that is not finite is unstable, and the radius can be NaN; a NaN part of a σ makes its extreme NaN
+inline Stability stability(std::span<const std::complex<double>> sigma, double mu, double gamma) {
+  expect(gamma > 0, "stability", "gamma", "above 0", gamma);
+  Stability s;
+  const auto extend = [](double& to, double v, int direction = 1) {  // NaN stays
+    if (!(direction * v <= direction * to) && to == to) to = v;
+  };
+  for (const std::complex<double>& v : sigma) {
+    const std::complex<double> half = 0.5 * (1 + mu - gamma * v), root = std::sqrt(half * half - mu);
+    const double radius = std::max(std::abs(half + root), std::abs(half - root));
+    const bool fits =
+        v.imag() == 0 ? std::abs(mu) < 1 && 0 < gamma * v.real() && gamma * v.real() < 2 + 2 * mu : radius < 1;
+    s.stable = s.stable && fits;
+    extend(s.radius, radius);
+    extend(s.largest_imaginary, std::abs(v.imag()));
+    if (&v == sigma.data()) s.smallest = s.largest = v.real();
+    extend(s.smallest, v.real(), -1);
+    extend(s.largest, v.real());
+  }
+  return s;
+}
+
+}  // namespace gatefold::metric

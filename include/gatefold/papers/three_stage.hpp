@@ -1,0 +1,206 @@
+#pragma once
+
+#include <utility>
+
+#include "gatefold/backend/initial_values.hpp"
+#include "gatefold/backend/order.hpp"
+#include "gatefold/core/config.hpp"
+#include "gatefold/core/error.hpp"
+#include "gatefold/optim/normalized_gd.hpp"
+#include "gatefold/optim/optimizer.hpp"
+#include "gatefold/optim/sgd.hpp"
+#include "gatefold/papers/in_stages.hpp"
+#include "gatefold/papers/routed_trainer.hpp"
+#include "gatefold/policy/extra_parts.hpp"
+#include "gatefold/policy/misuse.hpp"
+#include "gatefold/tensor/pack.hpp"
+#include "gatefold/train/not_finite.hpp"
+
+namespace gatefold {
+
+namespace functor {
+
+/// g[e, j] = Σ_e' g[e', j] for all e, summed in ascending order of e'
+template <class T>
+struct SumOverExperts {
+  Index experts, slice;
+  T* g;
+  GATEFOLD_HD void operator()(Index j) const {
+    T sum = 0;
+    for (Index e = 0; e < experts; ++e) sum += g[e * slice + j];
+    for (Index e = 0; e < experts; ++e) g[e * slice + j] = sum;
+  }
+};
+
+}  // namespace functor
+
+/// The epochs and optimizers of a ThreeStage.
+/// @param first, second  T₁ and T₂, the last epochs of stages I and II; equal numbers leave stage II out
+/// @param ffn, attention, fine  the optimizers of stages I, II and III
+/// @param router  the optimizer of the gate, in every stage
+/// @param shared_attention  all experts share one attention and differ only in the rest. This is the baseline of paper
+///                          000's fig. 4, a mixture of feed-forward networks
+/// @param attends  see InStages; names are within the expert's parameters
+template <class FfnT = optim::NormalizedGd, class AttentionT = optim::Sgd, class FineT = optim::Sgd,
+          class RouterT = optim::Sgd>
+struct Stages {
+  Index first = 0, second = 0;
+  FfnT ffn{};
+  AttentionT attention{};
+  FineT fine{};
+  RouterT router{};
+  bool shared_attention = false;
+  bool (*attends)(const Name&) = is_attention;
+
+  InStages<FfnT, AttentionT, FineT> of_experts() const { return {first, second, ffn, attention, fine, attends}; }
+};
+template <class F = optim::NormalizedGd, class A = optim::Sgd, class E = optim::Sgd, class R = optim::Sgd>
+Stages(Index, Index, F = {}, A = {}, E = {}, R = {}, bool = {}, bool (*)(const Name&) = {})
+    -> Stages<optim::OrNoOptimizer<F>, optim::OrNoOptimizer<A>, optim::OrNoOptimizer<E>, optim::OrNoOptimizer<R>>;
+
+/// Trains a mixture of transformers in three stages, and its router in all of them.
+///
+///     I    t ≤ T₁         W ← ffn(W, ∇L_e)            W: outside attention; W_i − η G_i / ‖G_i‖_F            (1)
+///     II   T₁ < t ≤ T₂    W_KQ ← attention(W_KQ, ∇L_e)                                                   (2)
+///     III  T₂ < t         W ← fine(W, ∇L_e)                                                              (3)
+///     always              Θ ← router(Θ, ∇L_r)                                                            (4)
+///
+/// L_e and L_r are the losses of RoutedTrainer. All gradients of a step are computed before any parameter changes.
+/// (The paper's listing changes W before Θ and does not state at which W the gradient of Θ is taken.)
+///
+/// Source: paper 000, algorithm 1, eqs. (6), (8) to (10).
+/// @param stages  see Stages; an epoch is one call of begin_epoch and any number of steps
+/// @throws ArgumentError unless 0 <= first <= second; if a stage has no tensor; in a step before the first epoch; if
+///         `stages.shared_attention` has changed since the constructor, which makes its copies equal; and as an
+///         optimizer, before either has stepped. NotFiniteError if a loss or gradient is not finite (see
+///         `not_finite`); no parameter has changed then
+/// @cost   forward and backward of the mixture, one reading of the gradients and two optimizer steps; no allocation
+///         after the first step of each stage
+template <class T, class C, class MixtureT, class LossT, class StagesT>
+class ThreeStage {
+  GATEFOLD_REQUIRE(
+      requires(const StagesT& of_parts) { of_parts.of_experts(); },
+      "gatefold: a ThreeStage takes Stages, its epochs and optimizers: ThreeStage{ctx, mixture, loss, "
+      "Stages{100, 200, ffn, attention, fine, router}, seed}");
+  using Trainer = RoutedTrainer<T, C, MixtureT, LossT>;
+  using B = typename C::Backend;
+  using Expert = decltype(Trainer::Params::expert);
+  using Gate = decltype(Trainer::Params::gate);
+  using OfExperts = decltype(std::declval<const StagesT&>().of_experts());
+  using OfRouter = decltype(StagesT::router);
+
+ public:
+  using Losses = typename Trainer::Losses;
+  using Target = typename Trainer::Target;
+  using Extra = typename Trainer::Extra;
+  /// The states of the four optimizers. In the state of an optimizer, tensors that it does not step are empty.
+  struct State : OfExperts::template State<Expert> {
+    typename OfRouter::template State<Gate> router;
+    static void each(auto&& f, auto&... s) {
+      OfExperts::template State<Expert>::each(f, s...);
+      f("router", s.router...);
+    }
+  };
+
+  ThreeStage(C& ctx, const MixtureT& mixture, const LossT& loss, const StagesT& of_parts, Seed seed, Element<T> = {})
+      : trainer(ctx, mixture, loss, seed), stages(of_parts), state(begin()), shared_(stages.shared_attention) {
+    if (stages.shared_attention)
+      for_each_attention(trainer.params.expert, [&](auto& t) {
+        if (t.size() > 0) repeat_first(ctx, t.extent(0), t.size() / t.extent(0), t.view());
+      });
+  }
+
+  /// Begins the next epoch. Epochs count from 1.
+  void begin_epoch() {
+    const auto here = context().here();
+    ++state.epoch;
+  }
+  /// Continues after `epoch`, after you have copied trainer.params and state back. The run is then the same as without
+  /// interruption.
+  void resume_after(Index epoch) {
+    const auto here = context().here();
+    state.epoch = epoch;
+  }
+  Index epoch() const {
+    const auto here = context().here();
+    return state.epoch;
+  }
+  /// Returns the current stage: 1, 2 or 3.
+  int stage() const { return stages.of_experts().stage(epoch()); }
+
+  /// Catch-all overload: a batch without its target does not compile.
+  void step(detail_::policy::Misuse<"gatefold: step takes items and their target, run.step(x, target)">);
+  /// Makes one step of the current stage, on all data or a batch. Returns the losses before the step. A batch without
+  /// items is not a step: it returns losses of 0 and has no effect.
+  Losses step(In<T, 2, B> x, Target target, const Extra& extra = {}) {
+    C& ctx = trainer.context();
+    const auto here = ctx.here();
+    expect(epoch() >= 1, "ThreeStage.step", "epoch", "at least 1 (call begin_epoch first)", epoch());
+    expect(stages.shared_attention == shared_, "ThreeStage.step", "stages.shared_attention",
+           Joined{shared_, ", as in the constructor"}, stages.shared_attention);
+    trainer.backward(x, target, for_training(extra));
+    if (x.extent(0) == 0) return {};
+    if (stages.shared_attention)
+      for_each_attention(trainer.grads.expert, [&](auto& t) {
+        if (t.size() > 0)
+          B::for_each(ctx, t.size() / t.extent(0),
+                      functor::SumOverExperts<T>{t.extent(0), t.size() / t.extent(0), t.data()});
+      });
+    auto mark = ctx.mark();
+    bool finite = true;
+    const Losses losses = trainer.losses(target, optim::measure_finite(ctx, trainer.grads).total, &finite);
+    if (!finite || !functor::is_finite(losses.router) || !functor::is_finite(losses.experts)) {
+      if (not_finite == NotFinite::throws)
+        throw_not_finite("ThreeStage.step", ctx, losses.router + losses.experts, trainer.grads);
+      ++skipped;
+      return losses;
+    }
+    const auto of_experts = stages.of_experts();
+    of_experts.expect_step(trainer.params.expert, trainer.grads.expert, state);
+    optim::expect_step(stages.router, trainer.params.gate, trainer.grads.gate, state.router);
+    of_experts.step(ctx, trainer.params.expert, trainer.grads.expert, state);
+    stages.router.step(ctx, trainer.params.gate, trainer.grads.gate, state.router);
+    adapt_params(ctx, trainer.params.gate, trainer.grads.gate);
+    return losses;
+  }
+
+  /// Lists the tensors and numbers of a checkpoint (train/checkpoint.hpp).
+  static void each(auto&& f, auto&... r) {
+    f("params", r.trainer.params...);
+    f("optimizer", r.state...);
+  }
+  static void counters(auto&& f, auto&... r) {
+    f("seed", r.trainer.seed.value...);
+    f("skipped", r.skipped...);
+  }
+  C& context() const { return trainer.context(); }
+
+  Trainer trainer;
+  StagesT stages;
+  State state;
+  NotFinite not_finite = NotFinite::throws;
+  Index skipped = 0;  // skipped steps, because loss or gradient was not finite
+
+ private:
+  const bool shared_;
+
+  State begin() const {
+    stages.of_experts().validate("ThreeStage", "stages.");
+    return {stages.of_experts().begin(trainer.context(), trainer.params.expert),
+            stages.router.begin(trainer.context(), trainer.params.gate)};
+  }
+  template <class F>
+  void for_each_attention(Expert& pack, const F& f) const {
+    for_each_tensor(
+        [&](const Name& name, auto& t) {
+          if (stages.attends(name)) f(t);
+        },
+        pack);
+  }
+};
+template <class C, class M, class L, class S>
+ThreeStage(C&, M, L, S, Seed) -> ThreeStage<float, C, M, L, S>;
+template <class C, class M, class L, class S, class T>
+ThreeStage(C&, M, L, S, Seed, Element<T>) -> ThreeStage<T, C, M, L, S>;
+
+}  // namespace gatefold

@@ -1,0 +1,117 @@
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "gatefold/core/error.hpp"
+#include "gatefold/core/philox.hpp"
+#include "gatefold/core/types.hpp"
+#include "gatefold/data/text_reader.hpp"
+#include "gatefold/data/tokens.hpp"
+#include "gatefold/data/utf8.hpp"
+#include "gatefold/data/vocabulary.hpp"
+#include "gatefold/papers/stop_words.hpp"
+
+namespace gatefold::data {
+
+/// Returns whether a character counts as a letter or digit: an ASCII letter or digit, or anything from U+00C0 on
+/// except × and ÷ and the blocks U+2000 to U+2BFF and U+3000 to U+303F of punctuation and symbols. Some punctuation is
+/// outside these blocks and therefore counts as a letter, for example Arabic or full-width marks.
+constexpr bool is_word_character(char32_t c) {
+  if (c < 0x80) return ('0' <= c && c <= '9') || ('A' <= c && c <= 'Z') || ('a' <= c && c <= 'z');
+  return c >= 0xc0 && c != 0xd7 && c != 0xf7 && !(0x2000 <= c && c <= 0x2bff) && !(0x3000 <= c && c <= 0x303f);
+}
+
+/// Returns the words of a line as the attack splits it, in order.
+///
+/// A word is a run of letters and digits that can also contain ' - _ * @ after the first character. So `don't` is one
+/// word, the word of `<unk>` is `unk`, and `@-@`, `=` and `,` are not words.
+///
+/// Source: the tokeniser of TextAttack (Morris et al. 2020, arXiv:2005.05909).
+/// @return views of the line
+inline std::vector<std::string_view> words_of(std::string_view line) {
+  std::vector<std::string_view> words;
+  std::size_t begin = 0;
+  for (std::size_t at = 0; at <= line.size();) {
+    const CodePoint point = first_code_point(line.substr(at));
+    const bool inside = at > begin;
+    const bool goes_on =
+        point.length > 0 &&
+        (is_word_character(point.value) ||
+         (inside && point.value < 0x80 && std::string_view("'-_*@").find(line[at]) != std::string_view::npos));
+    if (!goes_on && inside) words.push_back(line.substr(begin, at - begin));
+    at += std::max<std::size_t>(point.length, 1);
+    if (!goes_on) begin = at;
+  }
+  return words;
+}
+
+/// The word-swap attack: replaces a few words of every line by a word without meaning.
+///
+///     n = max(⌊share · words⌋, 1)                                                                          (1)
+///     n − 1 times: one of the words that can be swapped and were not, uniformly; then once more, with "no swap" as
+///     likely as each of the c words that are left: P(n − 1 swaps) = 1 / (c + 1)                            (2)
+///
+/// Stop words in lower case are never swapped. If a line has too few words, all of them are swapped. The text between
+/// words stays: `<unk>` becomes `<AAA>`, a word that no vocabulary has.
+///
+/// Source: papers 001 and 002; `share` and `word` from the code of their laboratory; TextAttack's Augmenter with
+/// StopwordModification and fast_augment, whose last step is (2).
+struct WordSwap {
+  double share = 0.025;
+  std::string_view word = "AAA";
+
+  void validate() const { expect(0 <= share && share <= 1, "WordSwap", "share", "0 to 1", share); }
+
+  /// Returns the line after the attack.
+  /// @param at  the seed and the step of the random numbers; use one step per line
+  std::string line(std::string_view text, Random at) const {
+    validate();
+    const std::vector<std::string_view> words = words_of(text);
+    std::vector<std::string_view> left, swapped;
+    for (const std::string_view w : words)
+      if (!is_stop_word(w) && w != word) left.push_back(w);
+    const auto swaps = std::max<Index>(static_cast<Index>(share * static_cast<double>(words.size())), 1);
+    for (Index i = 1; i <= swaps; ++i) {
+      const std::size_t choices = left.size() + (i == swaps ? 1 : 0);
+      const double u = uniform<double>(at.seed, at.step, static_cast<std::uint64_t>(i));
+      const auto pick = static_cast<std::size_t>(u * static_cast<double>(choices));
+      if (pick >= left.size()) break;
+      swapped.push_back(left[pick]);
+      left.erase(left.begin() + static_cast<std::ptrdiff_t>(pick));
+    }
+    std::sort(swapped.begin(), swapped.end(), [](auto a, auto b) { return a.data() < b.data(); });
+    std::string attacked;
+    const char* from = text.data();
+    for (const std::string_view w : swapped) {
+      attacked.append(from, w.data()).append(word);
+      from = w.data() + w.size();
+    }
+    return attacked.append(from, text.data() + text.size());
+  }
+};
+
+/// Returns the tokens of a file after the attack, as numbers. Line n uses step n of the seed. Use the result as input
+/// and as target of the model.
+///
+/// @param vocabulary  the vocabulary of the original files, in which a new word is unknown
+/// @throws FileError as TextReader
+inline std::vector<TokenId> read_swapped_ids(const std::filesystem::path& file, const Vocabulary& vocabulary,
+                                             const WordSwap& swap, Seed seed) {
+  std::vector<TokenId> ids;
+  Tokenizer tokens(vocabulary.unit(), [&](std::string_view token) { ids.push_back(vocabulary.id(token)); });
+  Random at{seed};
+  for_each_line(file, [&](std::string_view line) {
+    tokens(swap.line(line, at));
+    tokens("\n");
+    ++at.step;
+  });
+  return ids;
+}
+
+}  // namespace gatefold::data

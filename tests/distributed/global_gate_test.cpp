@@ -1,0 +1,214 @@
+#include "gatefold/distributed/global_gate.hpp"
+
+#include <doctest/doctest.h>
+
+#include <atomic>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+#include "gatefold/distributed/shards.hpp"
+#include "gatefold/gatefold.hpp"
+
+using namespace gatefold;
+using dist::global::Sees;
+
+template <class G>
+constexpr Sees seen = dist::GlobalGate<G, float, Cpu>::sees;
+using Scores = LinearScores;
+static_assert(seen<SoftmaxTopK> == Sees::logits);
+static_assert(seen<ComposedGate<CosineScores, Independent, ExpertChoice, Balance>> == Sees::logits);
+static_assert(seen<ComposedGate<Scores, Independent, Capacity<TopK>>> == Sees::logits);
+static_assert(seen<ComposedGate<Scores, Independent, NoisyTop1<>>> == Sees::logits);
+static_assert(seen<ComposedGate<Scores, Independent, NoisyTopK<>>> == Sees::items);  // noise scales with x
+static_assert(seen<ComposedGate<Scores, Independent, SigmoidBias>> == Sees::items);  // learns
+static_assert(seen<ComposedGate<Scores, TokenSimilarity, TopK>> == Sees::mixed);
+static_assert(seen<AttentionAware<SoftmaxTopK>> == Sees::mixed);
+static_assert(seen<ComposedGate<Jitter<Scores>, TokenSimilarity, TopK>> == Sees::items);
+static_assert(seen<ComposedGate<Jitter<Scores>, Independent, TopK>> == Sees::items);  // draws by item
+static_assert(seen<HashGate> == Sees::own);
+static_assert(seen<SoftMoe> == Sees::own);
+
+namespace {
+
+/// A gate of one's own whose sequences are told to a part of it.
+struct ComposedSoftMoe {
+  SoftMoe gate;
+  template <class T, class B>
+  using Plan = SoftMoe::Plan<T, B>;
+  template <class T, class B>
+  using Params = SoftMoe::Params<T, B>;
+  template <class T, class B>
+  struct Extra {
+    Sequence<T, B> selection;
+  };
+  Index experts() const { return gate.count; }
+  template <class T, class B>
+  Params<T, B> init(typename B::Context& ctx, Seed seed) const {
+    return gate.init<T, B>(ctx, seed);
+  }
+  template <class T, class B>
+  void forward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Plan<T, B>& plan, Nothing<T, B>& kept,
+               const Extra<T, B>& extra) const {
+    gate.forward(ctx, p, x, plan, kept, extra.selection);
+  }
+};
+
+/// Plan and auxiliary losses of all shards, and of one process.
+/// @param sequence  items that lie on one shard
+template <class G>
+void check_plan(const G& gate, const Extra<G, double, Cpu>& extra = {}, Index sequence = 1) {
+  const Index items = 29 * sequence;
+  Cpu::Context one(1);
+  const auto params = init_params<double, Cpu>(gate, one, Seed{1});
+  const auto x = uniform_tensor<double>(one, Seed{2}, 1, items, gate.scores.model_dim);
+  Plan<G, double, Cpu> expected;
+  Saved<G, double, Cpu> kept;
+  gate.forward(one, params, x, expected, kept, extra);
+  const auto same = [](const auto& a, const auto& b) {
+    return a.size() == b.size() && std::equal(a.data(), a.data() + a.size(), b.data());
+  };
+  for (Index shards : {1, 2, 5, 40}) {  // of forty, some have no items
+    std::atomic<int> wrong = 0;
+    dist::Alone world;
+    dist::run(world, shards, [&](auto& shard) {
+      Cpu::Context ctx(1);
+      const auto sequences = shard.part_of(items / sequence);
+      const dist::Range mine{sequences.first * sequence, sequences.count * sequence};
+      typename dist::GlobalGate<G, double, Cpu>::Saved saved;
+      dist::GlobalGate<G, double, Cpu>::forward(gate, shard, ctx, params, x.view().rows(mine.first, mine.count), saved,
+                                                extra);
+      if (!same(saved.plan.offsets, expected.offsets) || !same(saved.plan.expert, expected.expert) ||
+          !same(saved.plan.weight, expected.weight) || !same(saved.gate.auxiliary, kept.auxiliary))
+        ++wrong;
+      // Its own picks are those of its items, in their order.
+      std::size_t next = 0;
+      for (Index p = 0; p < expected.item.size(); ++p) {
+        if (expected.item(p) < mine.first || expected.item(p) >= mine.first + mine.count) continue;
+        const Index i = static_cast<Index>(next++);
+        if (saved.own().item(i) != expected.item(p) - mine.first || saved.own().expert(i) != expected.expert(p) ||
+            saved.own().weight(i) != expected.weight(p))
+          ++wrong;
+      }
+      if (static_cast<Index>(next) != saved.own().item.size() || saved.own().items() != mine.count) ++wrong;
+    });
+    CAPTURE(shards);
+    CHECK(wrong == 0);
+  }
+}
+
+}  // namespace
+
+TEST_CASE("GlobalGate: plan and losses equal one process's whole batch") {
+  const LinearScores scores{.model_dim = 6, .experts = 5};
+  check_plan(WithAuxiliary<SoftmaxTopK, Balance, ZLoss>{.scores = scores, .selection = {.k = 2}});
+  check_plan(ComposedGate<Scores, Independent, ExpertChoice, Importance>{.scores = scores});
+  check_plan(ComposedGate<Scores, Independent, Capacity<TopK>, Balance>{
+      .scores = scores, .selection = {.selection = {.k = 2}, .factor = 0.5, .multiple_of = 1}});
+  check_plan(ComposedGate<Scores, TokenSimilarity, TopK, Balance, ZLoss>{.scores = scores}, {.mixing = {.length = 4}},
+             4);
+  check_plan(ComposedGate<Scores, TokenSimilarity, Capacity<TopK>>{.scores = scores}, {.mixing = {.length = 3}}, 3);
+  check_plan(ComposedGate<Scores, TokenSimilarity, SigmoidBias>{.scores = scores});  // one sequence on all shards
+  check_plan(ComposedGate<Scores, Independent, NoisyTopK<>, Load>{.scores = scores, .selection = {.model_dim = 6}},
+             {.selection = {Random{Seed{3}, 1}}});
+  check_plan(ComposedGate<Scores, Independent, NoisyTop1<>>{.scores = scores}, {.selection = {Random{Seed{3}, 1}}});
+}
+
+TEST_CASE("GlobalGate: gates of whole sequences need a length on shards") {
+  dist::Alone world;
+  const auto on = [&]<class G>(Index shards, const G& gate, const Extra<G, float, Cpu>& extra) {
+    dist::run(world, shards, [&](auto& shard) {
+      Cpu::Context ctx(1);
+      const auto params = init_params<float, Cpu>(gate, ctx, Seed{1});
+      const auto x = uniform_tensor<float>(ctx, Seed{2}, 1, 3, 4);
+      typename dist::GlobalGate<G, float, Cpu>::Saved saved;
+      dist::GlobalGate<G, float, Cpu>::forward(gate, shard, ctx, params, x, saved, extra);
+    });
+  };
+  const auto refused = [&](const auto& gate, const char* name) {
+    on(1, gate, {});
+    const std::string sentence = std::string("ExpertParallel.forward: ") + name +
+                                 ": expected that of a sequence, for none lies on two shards, got 0";
+    for (const Index shards : {2, 5}) CHECK_THROWS_WITH_AS(on(shards, gate, {}), sentence.c_str(), ArgumentError);
+  };
+  const SimilarityAware<SoftmaxTopK> similar{.scores = {.model_dim = 4, .experts = 3}};
+  refused(similar, "extra.mixing.length");
+  on(2, similar, {.mixing = {.length = 3}});
+  const SoftMoe soft{.model_dim = 4, .count = 3};
+  refused(soft, "extra.length");
+  on(2, soft, {.length = 3});
+  refused(ComposedSoftMoe{{.model_dim = 4, .count = 3}}, "extra.selection.length");
+  // Items of all shards meet in these, whose one sequence is the batch.
+  on(2, ComposedGate<Scores, Independent, ExpertChoice>{.scores = {.model_dim = 4, .experts = 3}}, {});
+  on(2, ComposedGate<Scores, TokenSimilarity, SigmoidBias>{.scores = {.model_dim = 4, .experts = 3}}, {});
+}
+
+TEST_CASE("GlobalGate: throws if only some shards have a mask") {
+  const SoftmaxTopK gate{.scores = {.model_dim = 4, .experts = 3}};
+  using Gate = dist::GlobalGate<SoftmaxTopK, float, Cpu>;
+  dist::Alone world;
+  CHECK_THROWS_WITH_AS(
+      dist::run(world, 2,
+                [&](auto& shard) {
+                  Cpu::Context ctx(1);
+                  const auto params = init_params<float, Cpu>(gate, ctx, Seed{1});
+                  const auto x = uniform_tensor<float>(ctx, Seed{2}, 1, 3, 4);
+                  const std::vector<float> mask(3, 1);
+                  Gate::Saved saved;
+                  Extra<SoftmaxTopK, float, Cpu> extra{};
+                  if (shard.index() == 0) extra.valid = mask;
+                  Gate::forward(gate, shard, ctx, params, x, saved, extra);
+                }),
+      "ExpertParallel.forward: extra.valid: expected a mask on all shards that have items, or on none, got one on 1",
+      ArgumentError);
+}
+
+TEST_CASE("GlobalGate: different noise, k, lengths or tau throw on all") {
+  dist::Alone world;
+  std::atomic<int> passed = 0;
+  const auto run = [&](const auto& gate, const auto& change) {
+    using G = std::remove_cvref_t<decltype(gate)>;
+    using Gate = dist::GlobalGate<G, float, Cpu>;
+    dist::run(world, 3, [&](auto& shard) {
+      Cpu::Context ctx(1);
+      const auto params = init_params<float, Cpu>(gate, ctx, Seed{1});
+      const auto x = uniform_tensor<float>(ctx, Seed{2}, 1, shard.index() == 2 ? 0 : 4, 4);  // none on the last
+      typename Gate::Saved saved;
+      Extra<G, float, Cpu> extra{};
+      change(extra, shard.index());
+      Gate::forward(gate, shard, ctx, params, x, saved, extra);
+      ++passed;
+    });
+  };
+  const auto refused = [&](const auto& gate, const auto& change) {
+    for (const Index other : {1, 2}) {
+      passed = 0;
+      CHECK_THROWS_WITH_AS(
+          run(gate, [&](auto& extra, Index shard) { change(extra, shard == other); }),
+          ("ExpertParallel.forward: extra: expected the same noise, k and length on all shards, got others on shard " +
+           std::to_string(other) + " than on shard 0")
+              .c_str(),
+          ArgumentError);
+      CHECK(passed == 0);
+    }
+    passed = 0;
+    run(gate, [&](auto& extra, Index) { change(extra, true); });
+    CHECK(passed == 3);
+  };
+  const LinearScores scores{.model_dim = 4, .experts = 3};
+  const auto noise = [](bool other) { return Random{Seed{other ? 5u : 3u}, 1}; };
+  const ComposedGate<Scores, Independent, NoisyTop1<>> top_1{.scores = scores};
+  refused(top_1, [&](auto& extra, bool other) { extra.selection = {noise(other)}; });
+  refused(top_1, [&](auto& extra, bool other) {
+    if (!other) extra.selection = {noise(false)};
+  });
+  refused(top_1, [&](auto& extra, bool other) { extra.selection = {Random{Seed{3}, other ? 2u : 1u}}; });
+  refused(ComposedGate<Jitter<Scores>, Independent, TopK>{.scores = {scores}},
+          [&](auto& extra, bool other) { extra.scores = {noise(other)}; });
+  refused(ComposedGate<Scores, Independent, ScheduledTopK>{.scores = scores},
+          [](auto& extra, bool other) { extra.selection.k = other ? 1 : 2; });
+  refused(ComposedGate<Scores, TokenSimilarity, TopK>{.scores = scores},
+          [](auto& extra, bool other) { extra.mixing.length = other ? 4 : 2; });
+  refused(ComposedGate<Scores, TokenSimilarity, TopK>{.scores = scores},
+          [](auto& extra, bool other) { extra.mixing = {.length = 4, .tau = other ? 0.5 : 0.7}; });
+}

@@ -1,0 +1,114 @@
+#include "gatefold/distributed/mpi_transfers.hpp"
+
+#include <doctest/doctest.h>
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "support/messages.hpp"
+#include "support/mpi_started.hpp"
+
+using namespace gatefold;
+using dist::Incoming;
+using dist::Outgoing;
+using dist::Seconds;
+using dist::mpi::Transfers;
+
+namespace {
+
+void finish(Transfers& transfers) {
+  while (!transfers.complete()) {
+    const bool moved = dist::wait_until(Seconds(20), [&] { return transfers.take(); });
+    REQUIRE(moved);
+  }
+}
+std::string sentence_of(Transfers& transfers) {
+  try {
+    finish(transfers);
+  } catch (const DeviceError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+}  // namespace
+
+TEST_CASE("Transfers: messages shorter, equal and longer than whole pieces") {
+  support::Communicator world;
+  Transfers transfers(world.comm, 100);
+  const int next = (world.rank + 1) % world.size, last = (world.rank + world.size - 1) % world.size;
+  std::vector<std::byte> sent(100000), got(100000);
+  for (std::size_t i = 0; i < sent.size(); ++i) sent[i] = support::Letter{world.rank, next, 0, 0}.at(i);
+  for (const std::size_t bytes : {0, 1, 99, 100, 101, 200, 250, 100000}) {
+    transfers.begin({}, {});
+    CHECK(transfers.complete());
+    const Outgoing outgoing[] = {{next, sent.data(), bytes}};
+    const Incoming incoming[] = {{last, got.data(), bytes}};
+    if (world.size == 1) continue;
+    transfers.begin(outgoing, incoming);
+    finish(transfers);
+    bool right = true;
+    for (std::size_t i = 0; i < bytes; ++i) right = right && got[i] == support::Letter{last, world.rank, 0, 0}.at(i);
+    CHECK(right);
+  }
+}
+
+TEST_CASE("Transfers: a wrong size throws on the receiver, also pieces") {
+  support::Communicator world;
+  if (world.size == 1) return;
+  std::vector<std::byte> text(300000);
+  struct Case {
+    std::size_t sent, expected;
+    const char* says;
+  };
+  // Pieces of 100,000 bytes: the last shows the end, also where the others fit.
+  for (const Case& c :
+       {Case{4, 8, "sent 4 bytes where 8 bytes"}, Case{8, 4, "sent more where 4 bytes"},
+        Case{0, 1, "sent 0 bytes where 1 bytes"}, Case{90000, 8, "sent more where 8 bytes"},
+        Case{100000, 200000, "sent 0 bytes where 100000 bytes"}, Case{250000, 200000, "sent more where 0 bytes"}}) {
+    CAPTURE(c.sent);
+    CAPTURE(c.expected);
+    support::Communicator fresh;
+    Transfers transfers(fresh.comm, 100000);
+    if (world.rank == 0) {
+      const Outgoing outgoing[] = {{1, text.data(), c.sent}};
+      transfers.begin(outgoing, {});
+      dist::wait_until(Seconds(0.2), [&] { return transfers.take() && transfers.complete(); });
+    } else if (world.rank == 1) {
+      const Incoming incoming[] = {{0, text.data(), c.expected}};
+      transfers.begin({}, incoming);
+      const std::string sentence = sentence_of(transfers);
+      CAPTURE(sentence);
+      CHECK(sentence.find("rank 0 " + std::string(c.says)) != std::string::npos);
+      CHECK(sentence.find("the ranks do not run the same program") != std::string::npos);
+    }
+    CHECK(transfers.abandon(Seconds(1)));
+  }
+}
+
+TEST_CASE("Transfers: names missing messages, abandoned buffers are not written") {
+  support::Communicator world;
+  if (world.size < 3) return;
+  constexpr std::size_t bytes = 500000;
+  std::vector<std::byte> to(bytes, std::byte(1)), first(bytes), second(bytes);
+  Transfers transfers(world.comm);
+  if (world.rank == 0) {
+    const Incoming incoming[] = {{1, first.data(), bytes}, {2, second.data(), bytes}, {2, first.data(), 0}};
+    transfers.begin({}, incoming);
+    CHECK_FALSE(transfers.take());
+    CHECK(transfers.missing() == "nothing from rank 1, 2");
+    CHECK(transfers.abandon(Seconds(0.1)));
+  }
+  MPI_Barrier(world.comm);
+  if (world.rank == 1) {
+    const Outgoing outgoing[] = {{0, to.data(), bytes}};
+    transfers.begin(outgoing, {});
+    CHECK_FALSE(dist::wait_until(Seconds(0.1), [&] { return transfers.take(); }));
+    CHECK(transfers.missing() == "nothing taken by rank 0");
+    CHECK(transfers.abandon(Seconds(0.1)));
+  }
+  MPI_Barrier(world.comm);
+  CHECK(first == std::vector<std::byte>(bytes));
+  CHECK(second == std::vector<std::byte>(bytes));
+}

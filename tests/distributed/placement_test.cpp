@@ -1,0 +1,81 @@
+#include "gatefold/distributed/placement.hpp"
+
+#include <doctest/doctest.h>
+
+#include <string>
+#include <vector>
+
+using namespace gatefold;
+using dist::Placement;
+using Numbers = std::vector<Index>;
+
+TEST_CASE("Placement::even: equals part_of for any experts and shards") {
+  CHECK(Placement::even(5, 2).shard_of == Numbers{0, 0, 1, 1, 1});
+  CHECK(Placement::even(2, 5).shard_of == Numbers{2, 4});
+  CHECK(Placement::even(0, 3).shard_of.empty());
+  for (Index experts : {1, 4, 9})
+    for (Index shards : {1, 3, 11})
+      for (Index j = 0; j < shards; ++j)
+        CHECK(Placement::even(experts, shards).count(j) == dist::Range::of(experts, j, shards).count);
+}
+
+TEST_CASE("Placement: experts of a shard, all or a range") {
+  const Placement p{{1, 0, 1, 3, 1}};
+  CHECK(p.experts_of(1) == Numbers{0, 2, 4});
+  CHECK(p.experts_of(2).empty());
+  CHECK(p.experts_of(1, {1, 3}) == Numbers{1});  // expert 2 is the second of [1, 4)
+  CHECK(p.by_shard(4, {2, 3}) == std::vector<Numbers>{{}, {0, 2}, {}, {1}});
+  CHECK(p.count(1) == 3);
+  CHECK(p.count(1, {1, 3}) == 1);
+  CHECK(!p.in_order({0, 5}));
+  CHECK(p.in_order({1, 3}));
+}
+
+TEST_CASE("Placement: default is even, an explicit one must be complete") {
+  CHECK(Placement{}.filled("here", 5, 2) == Placement::even(5, 2));
+  CHECK(Placement{{1, 1}}.filled("here", 2, 2) == Placement{{1, 1}});
+  CHECK_THROWS_WITH_AS((Placement{{1}}.filled("here", 2, 2)),
+                       "here: placement: expected a shard for each of 2 experts, got 1", ArgumentError);
+  CHECK_THROWS_WITH_AS((Placement{{1, 2}}.filled("here", 2, 2)),
+                       "here: placement[1]: expected a shard in [0, 2), got 2", ArgumentError);
+  CHECK_THROWS_WITH_AS((Placement{{-1, 2}}.filled("here", 2, 2)),
+                       "here: placement[0]: expected a shard in [0, 2), got -1", ArgumentError);
+}
+
+TEST_CASE("Placement: an expert with copies is on several shards") {
+  const Placement p{{1, 0, 1, 3}, {{3, 1}, {0, 2}, {3, 0}}};
+  CHECK(p.shards_of(0) == Numbers{1, 2});
+  CHECK(p.shards_of(1) == Numbers{0});
+  CHECK(p.shards_of(3) == Numbers{0, 1, 3});
+  CHECK((p.on(1, 3) && p.on(3, 3) && p.on(2, 0) && !p.on(2, 3)));
+  CHECK(p.experts_of(1) == Numbers{0, 2, 3});
+  CHECK(p.experts_of(1, {1, 3}) == Numbers{1, 2});
+  CHECK(p.by_shard(4, {0, 4}) == std::vector<Numbers>{{1, 3}, {0, 2, 3}, {0}, {3}});
+  CHECK(p.by_shard(4, {1, 3}) == std::vector<Numbers>{{0, 2}, {1, 2}, {}, {2}});
+  CHECK(p.count(1) == 3);
+  CHECK(p.count(0, {2, 2}) == 1);
+  CHECK(p.filled("here", 4, 4) == p);
+  CHECK((Placement{{}, {{0, 1}}}.filled("here", 2, 2) == Placement{{0, 1}, {{0, 1}}}));
+}
+
+TEST_CASE("Placement: invalid copies throw, training allows no copies") {
+  const auto message = [](const Placement& p) -> std::string {
+    try {
+      p.filled("here", 3, 2);
+    } catch (const ArgumentError& e) {
+      return e.what();
+    }
+    return "";
+  };
+  CHECK(message({{0, 0, 1}, {{1, 1}, {2, 0}}}) == "");
+  CHECK(message({{0, 0, 1}, {{1, 1}, {3, 0}}}) == "here: placement.copies[1]: expected an expert in [0, 3), got 3");
+  CHECK(message({{0, 0, 1}, {{-1, 1}}}) == "here: placement.copies[0]: expected an expert in [0, 3), got -1");
+  CHECK(message({{0, 0, 1}, {{1, 2}}}) == "here: placement.copies[0]: expected a shard in [0, 2), got 2");
+  CHECK(message({{0, 0, 1}, {{1, 0}}}) ==
+        "here: placement.copies[0]: expected a shard that does not hold expert 1 yet, got 0");
+  CHECK(message({{0, 0, 1}, {{1, 1}, {1, 1}}}) ==
+        "here: placement.copies[1]: expected a shard that does not hold expert 1 yet, got 1");
+  CHECK_THROWS_WITH_AS((Placement{{0, 0}, {{1, 1}}}.without_copies("here")),
+                       "here: placement.copies: expected none: copies serve (dist::replicate), and do not learn, got 1",
+                       ArgumentError);
+}

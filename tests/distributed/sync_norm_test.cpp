@@ -1,0 +1,203 @@
+#include "gatefold/distributed/sync_norm.hpp"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "gatefold/distributed/expert_parallel.hpp"
+#include "gatefold/gatefold.hpp"
+#include "support/larger.hpp"
+#include "support/pass.hpp"
+
+using namespace gatefold;
+using support::values;
+
+namespace {
+
+using Numbers = std::vector<double>;
+constexpr Index dim = 4, experts = 3, layers = 2;
+constexpr double rho = 0.4;
+
+/// Every item goes to every expert, so that the loss is smooth.
+auto mixture() {
+  return Mixture{SoftmaxTopK{.scores = {.experts = experts}, .selection = {.k = experts}},
+                 Mlp<Gelu>{.model_dim = dim, .hidden_dim = 5}};
+}
+auto model_of(const auto& rule, const auto& branch) { return Stack{Residual{rule, branch}, layers}; }
+const update::SharpnessAware of_batch{.rho = rho, .gamma = 0.9, .norm = update::Norm::batch};
+
+/// What the items have, in their order, and the gradients of all parameters.
+struct Found {
+  Numbers y, inferred, dx;
+  std::vector<Numbers> grads;
+};
+void append(Numbers& to, const Numbers& more) { to.insert(to.end(), more.begin(), more.end()); }
+
+/// Of these items, and the adjoint of Σ dy·y.
+template <class L, class V>
+Found pass(const L& model, Cpu::Context& ctx, const V& x, const V& dy) {
+  auto p = support::pass<double>(ctx, model, x.extent(0), Seed{4});
+  copy(ctx, x, p.x.view());
+  copy(ctx, dy, p.dy.view());
+  p.infer();
+  Found found{{}, values(p.y), {}, {}};
+  p.layer.begin(ctx, p.params, x.extent(0), p.carry);
+  p.forward();
+  p.backward();
+  found.y = values(p.y);
+  found.dx = values(p.dx);
+  for_each_tensor([&](const Name&, const auto& g) { found.grads.push_back(values(g)); }, p.grads);
+  return found;
+}
+/// The same of the shards: the items' one after the other, gradients of experts too, others added up.
+Found pass_on_shards(Index shards, int threads, const Tensor<double, 2, Cpu>& x, const Tensor<double, 2, Cpu>& dy,
+                     const update::SharpnessAware& rule = of_batch) {
+  std::vector<Found> parts(static_cast<std::size_t>(shards));
+  dist::Alone world;
+  dist::run(world, shards, [&](auto& shard) {
+    Cpu::Context ctx(threads);
+    const auto mine = shard.part_of(x.extent(0));
+    parts[static_cast<std::size_t>(shard.index())] =
+        pass(model_of(dist::SyncNorm{rule, &shard}, dist::ExpertParallel{mixture(), &shard}), ctx,
+             x.view().rows(mine.first, mine.count), dy.view().rows(mine.first, mine.count));
+  });
+  Cpu::Context ctx(1);
+  std::vector<std::string> names;
+  const auto params = init_params<double, Cpu>(model_of(of_batch, mixture()), ctx, Seed{4});
+  for_each_tensor([&](const Name& at, const auto&) { names.push_back(at.str()); }, params);
+  Found all;
+  all.grads.resize(names.size());
+  for (const Found& part : parts) {
+    append(all.y, part.y), append(all.inferred, part.inferred), append(all.dx, part.dx);
+    for (std::size_t i = 0; i < names.size(); ++i) {
+      Numbers& sum = all.grads[i];
+      if (names[i].find("expert.") != std::string::npos) {
+        append(sum, part.grads[i]);
+      } else {
+        sum.resize(part.grads[i].size());
+        for (std::size_t k = 0; k < sum.size(); ++k) sum[k] += part.grads[i][k];
+      }
+    }
+  }
+  return all;
+}
+double largest(const Numbers& a) {
+  double m = 0;
+  for (const double v : a) m = support::larger(m, std::abs(v));
+  return m;
+}
+/// Relative to the largest.
+double difference(const Numbers& a, const Numbers& b) {
+  REQUIRE(a.size() == b.size());
+  Numbers d(a.size());
+  for (std::size_t i = 0; i < a.size(); ++i) d[i] = a[i] - b[i];
+  return largest(d) / largest(b);
+}
+
+}  // namespace
+
+TEST_CASE("SyncNorm (1): values and gradients match one process within rounding") {
+  constexpr Index items = 6;
+  Cpu::Context ctx(1);
+  const auto x = uniform_tensor<double>(ctx, Seed{1}, 1, items, dim),
+             dy = uniform_tensor<double>(ctx, Seed{2}, 1, items, dim);
+  const Found one = pass(model_of(of_batch, mixture()), ctx, x.view(), dy.view());
+  for (const Index shards : {1, 2, 3, 7}) {  // of seven, one has no items
+    CAPTURE(shards);
+    const Found all = pass_on_shards(shards, 1, x, dy);
+    CHECK(difference(all.y, one.y) <= 1e-14);
+    CHECK(all.inferred == all.y);
+    CHECK(difference(all.dx, one.dx) <= 1e-13);
+    for (std::size_t i = 0; i < one.grads.size(); ++i) CHECK(difference(all.grads[i], one.grads[i]) <= 1e-13);
+    const Found threads = pass_on_shards(shards, 2, x, dy);
+    CHECK(threads.y == all.y);
+    CHECK(threads.dx == all.dx);
+    CHECK(threads.grads == all.grads);
+  }
+}
+
+TEST_CASE("SyncNorm (1): norm over all shards, also without items") {
+  // u(x) = x: z = x − ρ x/‖x‖, y = x + γ z.
+  dist::Alone world;
+  std::vector<Numbers> parts(4);
+  const Numbers x{3, 0, 0, 4, 12, 0};  // ‖x‖ = 13
+  dist::run(world, 4, [&](auto& shard) {
+    Cpu::Context ctx(1);
+    const Index items = shard.index() == 1 ? 0 : 1, first = shard.index() == 0 ? 0 : shard.index() - 1;
+    const View<const double, 2, Cpu> mine(x.data() + 2 * first, items, 2);
+    Tensor<double, 2, Cpu> y(items, 2);
+    Nothing<double, Cpu> none;
+    const auto same = make_evaluation<double, Cpu>([&](auto point, auto u, int, const auto& step) {
+      copy(ctx, point, u);
+      run_step(ctx, u, step);
+    });
+    infer_rule<double, Cpu>(dist::SyncNorm{of_batch, &shard}, ctx, none, mine, none, same, y);
+    parts[static_cast<std::size_t>(shard.index())] = values(y);
+  });
+  Numbers y;
+  for (const Numbers& part : parts) append(y, part);
+  REQUIRE(y.size() == x.size());
+  for (std::size_t i = 0; i < x.size(); ++i) CHECK(std::abs(y[i] - (x[i] + 0.9 * (x[i] - rho * x[i] / 13))) <= 1e-14);
+}
+
+TEST_CASE("SyncNorm (1): gradients on shards equal central differences") {
+  constexpr Index items = 4, shards = 3;
+  Cpu::Context ctx(1);
+  auto x = uniform_tensor<double>(ctx, Seed{3}, 1, items, dim);
+  const auto dy = uniform_tensor<double>(ctx, Seed{5}, 1, items, dim);
+  const Numbers dx = pass_on_shards(shards, 1, x, dy).dx;
+  const auto loss = [&] {
+    const Numbers y = pass_on_shards(shards, 1, x, dy).y;
+    double sum = 0;
+    for (std::size_t i = 0; i < y.size(); ++i) sum += y[i] * dy.data()[i];
+    return sum;
+  };
+  Numbers numeric;
+  for (Index i = 0; i < x.size(); ++i) {
+    constexpr double h = 1e-5;
+    double& v = x.data()[i];
+    const double at = v;
+    v = at + h;
+    const double above = loss();
+    v = at - h;
+    numeric.push_back((above - loss()) / (2 * h));
+    v = at;
+  }
+  for (std::size_t i = 0; i < numeric.size(); ++i)
+    CHECK(std::abs(numeric[i] - dx[i]) <= 1e-6 * std::max(std::abs(numeric[i]), std::abs(dx[i])) + 1e-9 * largest(dx));
+}
+
+TEST_CASE("SyncNorm: norms of items are bit-identical and exchange no data") {
+  constexpr Index items = 5;
+  Cpu::Context ctx(1);
+  const auto x = uniform_tensor<double>(ctx, Seed{1}, 1, items, dim),
+             dy = uniform_tensor<double>(ctx, Seed{2}, 1, items, dim);
+  const update::SharpnessAware of_items{.rho = rho};
+  const Found one = pass(model_of(of_items, mixture()), ctx, x.view(), dy.view());
+  CHECK(pass_on_shards(3, 1, x, dy, of_items).dx == one.dx);
+  dist::Alone world;
+  dist::run(world, 2, [&](auto& shard) {
+    Cpu::Context here(1);
+    pass(Residual{dist::SyncNorm{of_items, &shard}, OneExpert{Mlp<Gelu>{.model_dim = dim, .hidden_dim = 5}}}, here,
+         x.view(), dy.view());
+    CHECK(shard.traffic().exchanges == 0);
+  });
+}
+
+TEST_CASE("SyncNorm: throws without a shard or with invalid options") {
+  dist::Alone world;
+  dist::run(world, 1, [](auto& shard) {
+    Nothing<double, Cpu> none;
+    dist::SyncNorm rule{of_batch, &shard};
+    rule.rule.rho = -1;
+    CHECK_THROWS_WITH_AS((rule.template validate<double, Cpu>(none, 1, 1, none)),
+                         "SharpnessAware: rho: expected at least 0, got -1", ArgumentError);
+    rule.shard = nullptr;
+    CHECK_THROWS_WITH_AS((rule.template validate<double, Cpu>(none, 1, 1, none)),
+                         "SyncNorm: shard: expected one of dist::run, got null", ArgumentError);
+  });
+}

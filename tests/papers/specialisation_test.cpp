@@ -1,0 +1,53 @@
+#include "gatefold/papers/specialisation.hpp"
+
+#include <doctest/doctest.h>
+
+#include <vector>
+
+#include "support/pass.hpp"
+
+using namespace gatefold;
+using namespace gatefold::support;
+
+TEST_CASE("specialisation (1): finds each expert's signal, each signal's experts") {
+  Cpu::Context ctx(2);
+  const auto v = matrix<float>({{1, 0, 0}, {0, 1, 0}, {0, 0, 1}});
+  const auto w = matrix<float>({{0.1, 2, 0}, {-3, 0.5, 0.4}, {1, 1, 0}, {-1, -2, -0.5}});
+  const auto s = metric::specialisation(ctx, w.view().as(4, 1, 3), v);
+  CHECK(s.signal == std::vector<Index>{1, 1, 0, 2});  // a tie goes to the lower signal
+  CHECK(s.experts == std::vector<std::vector<Index>>{{2}, {0, 1}, {3}});
+  CHECK(s.product(1, 0) == -3);
+  const auto m = metric::specialisation(ctx, w.view().as(4, 1, 3), v, true);
+  CHECK(m.signal == std::vector<Index>{1, 0, 0, 1});
+}
+
+TEST_CASE("specialisation: several neurons use their largest product") {
+  Cpu::Context ctx(1);
+  const auto v = matrix<double>({{1, 1}, {2, -1}});
+  const auto w = matrix<double>({{1, 0}, {0, -3}, {-4, 0}, {0, 2}});  // two experts of two neurons
+  const auto s = metric::specialisation(ctx, w.view().as(2, 2, 2), v);
+  CHECK(s.products == std::vector<double>{1, 3, 2, -2});
+  CHECK(s.signal == std::vector<Index>{1, 0});
+  CHECK(metric::specialisation(ctx, w.view().as(2, 2, 2), v, true).products == std::vector<double>{3, 3, 4, 8});
+}
+
+TEST_CASE("specialisation: NaN is less than any number") {
+  Cpu::Context ctx(1);
+  const auto v = matrix<double>({{quiet_nan, 0}, {-1, 0}, {0, 1}});
+  const auto w = matrix<double>({{1, 0}, {1, quiet_nan}});
+  const auto s = metric::specialisation(ctx, w.view().as(2, 1, 2), v);
+  CHECK(s.signal == std::vector<Index>{2, 0});  // an expert of NaN goes to the first
+  CHECK(std::isnan(metric::specialisation(ctx, w.view().as(1, 2, 2), v).product(0, 1)));
+}
+
+TEST_CASE("specialisation: wrong arguments throw") {
+  Cpu::Context ctx(1);
+  const Tensor<double, 3, Cpu> w(2, 1, 3), empty(2, 0, 3);
+  const Tensor<double, 2, Cpu> v(4, 2), none(0, 3);
+  CHECK(message_of([&] { (void)metric::specialisation(ctx, w.view(), v); }) ==
+        "specialisation: signals: expected [?, 3], got [4, 2]");
+  CHECK(message_of([&] { (void)metric::specialisation(ctx, w.view(), none); }) ==
+        "specialisation: signals.extent(0): expected at least 1, got 0");
+  CHECK(message_of([&] { (void)metric::specialisation(ctx, empty.view(), v); }) ==
+        "specialisation: weights.extent(1): expected at least 1, got 0");
+}
