@@ -10,7 +10,7 @@ struct TokenShift {  // u[n,d] = w[d] x[n−1,d], and 0 at the first item of eac
   Index model_dim = 0, length = 1;
   template <class T, class B> struct Params {
     Tensor<T, 1, B> weight;  // [D]
-    static void each(auto&& f, auto&... p) { f("weight", p.weight...); }
+    GATEFOLD_PACK(weight)
   };
   template <class T, class B> struct Shift {  // to[n] (+)= w ⊙ from[n + by], unless that is in another sequence
     Index length, by;

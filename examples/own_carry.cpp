@@ -11,7 +11,7 @@ struct MovingMean {  // s ← β s + (1 − β) u(x),   y = x + s,   s = 0 befor
   template <class T, class B> struct Carry {
     Tensor<T, 2, B> mean;  // [N, D] s
     update::Pass pass{};   // reports a second pass without begin
-    static void each(auto&& f, auto&... c) { f("mean", c.mean...); }
+    GATEFOLD_PACK(mean)
   };
   template <class T> struct Step {  // u is in y
     T beta;

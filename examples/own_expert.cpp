@@ -10,7 +10,7 @@ struct Gain {
   Index model_dim = 0;
   template <class T, class B> struct Params {
     Tensor<T, 2, B> gain;  // [E, D]: the first extent is the expert
-    static void each(auto&& f, auto&... p) { f("gain", p.gain...); }
+    GATEFOLD_PACK(gain)
   };
   template <class T, class B> struct Apply {  // out[s] = in[row(s)] ⊙ gain[e]
     Groups<B> groups;

@@ -11,7 +11,7 @@ struct RoundRobin {
   template <class T, class B> using Plan = SparsePlan<T, B>;
   template <class T, class B> struct Params {
     Tensor<T, 1, B> scale;  // [E]
-    static void each(auto&& f, auto&... p) { f("scale", p.scale...); }
+    GATEFOLD_PACK(scale)
   };
   template <class T, class B> struct Pick {  // functors are named structs, so that they run on a device too
     View<const T, 1, B> scale;

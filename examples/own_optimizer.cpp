@@ -12,7 +12,7 @@ struct Lion {  // p ← p − η (sign(β₁ m + (1 − β₁) g) + λ p),   m �
   template <class Pack> struct State {
     Pack m;  // a tensor for each of the parameters
     Index step = 0;
-    static void each(auto&& f, auto&... s) { f("m", s.m...); }  // the state in a checkpoint
+    GATEFOLD_PACK(m)  // the state in a checkpoint
   };
   template <class T> struct Step {
     T lr, beta1, beta2, decay;

@@ -10,7 +10,7 @@ struct Damped {
   double gamma = 0.5;  // initial value
   template <class T, class B> struct Params {
     Tensor<T, 1, B> gamma;  // [1]
-    static void each(auto&& f, auto&... p) { f("gamma", p.gamma...); }
+    GATEFOLD_PACK(gamma)
   };
   template <class T, class B> struct Saved { Tensor<T, 2, B> u; };
   template <class T> struct Step {  // out = a + γ b; reads γ from the parameters

@@ -10,7 +10,7 @@ struct DistanceScores {  // z[n,e] = −½ ‖x[n] − c_e‖²
   Index model_dim = 0, experts = 0;
   template <class T, class B> struct Params {
     Tensor<T, 2, B> centre;  // [E, D]
-    static void each(auto&& f, auto&... p) { f("centre", p.centre...); }
+    GATEFOLD_PACK(centre)
   };
   template <class T, class B> struct Score {
     View<const T, 2, B> x, centre;

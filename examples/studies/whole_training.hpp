@@ -88,10 +88,7 @@ struct RouterOptimizer {
   struct State {
     optim::AdamW::State<Pack> adamw;
     optim::Sgd::State<Pack> sgd;
-    static void each(auto&& f, auto&... s) {
-      f("adamw", s.adamw...);
-      f("sgd", s.sgd...);
-    }
+    GATEFOLD_PACK(adamw, sgd)
   };
   template <class C, class Pack>
   State<Pack> begin(C& ctx, const Pack& params) const {

@@ -85,13 +85,7 @@ struct WholeTransformer {
     std::vector<gatefold::Params<Block, T, B>> blocks;
     gatefold::Params<LayerNorm, T, B> norm;
     gatefold::Params<Linear, T, B> head;
-    static void each(auto&& f, auto&... p) {
-      f("embed", p.embed...);
-      f("position", p.position...);
-      f("blocks", p.blocks...);
-      f("norm", p.norm...);
-      f("head", p.head...);
-    }
+    GATEFOLD_PACK(embed, position, blocks, norm, head)
   };
   template <class T, class B>
   struct Saved {

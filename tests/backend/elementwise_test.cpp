@@ -30,10 +30,7 @@ Vector<T> tensor(const std::vector<T>& values) {
 struct Pack {
   std::vector<Vector<float>> parts;
   Tensor<double, 2, Cpu> matrix;
-  static void each(auto&& f, auto&... p) {
-    f("parts", p.parts...);
-    f("matrix", p.matrix...);
-  }
+  GATEFOLD_PACK(parts, matrix)
 };
 
 }  // namespace

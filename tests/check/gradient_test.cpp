@@ -48,15 +48,12 @@ struct Faulty {
   template <class T, class B>
   struct Params {
     Tensor<T, 1, B> weight, bias;
-    static void each(auto&& f, auto&... p) {
-      f("weight", p.weight...);
-      f("bias", p.bias...);
-    }
+    GATEFOLD_PACK(weight, bias)
   };
   template <class T, class B>
   struct Carry {
     Tensor<T, 2, B> s;
-    static void each(auto&& f, auto&... c) { f("s", c.s...); }
+    GATEFOLD_PACK(s)
   };
 
   Index in_dim() const { return dim; }
@@ -134,7 +131,7 @@ struct Shifted {
   template <class T, class B>
   struct Params {
     Tensor<T, 1, B> shift;
-    static void each(auto&& f, auto&... p) { f("shift", p.shift...); }
+    GATEFOLD_PACK(shift)
   };
   Index in_dim() const { return dim; }
   Index out_dim() const { return dim; }

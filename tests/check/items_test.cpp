@@ -35,7 +35,7 @@ struct LookUp {
   template <class T, class B>
   struct Params {
     Tensor<T, 2, B> weight;
-    static void each(auto&& f, auto&... p) { f("weight", p.weight...); }
+    GATEFOLD_PACK(weight)
   };
   Index in_dim() const { return count; }
   Index out_dim() const { return dim; }

@@ -29,7 +29,7 @@ struct Weighted {
   template <class T, class B>
   struct Params {
     Tensor<T, 1, B> weight;
-    static void each(auto&& f, auto&... p) { f("weight", p.weight...); }
+    GATEFOLD_PACK(weight)
   };
   template <class T, class B>
   Params<T, B> init(typename B::Context& ctx, Seed seed) const {

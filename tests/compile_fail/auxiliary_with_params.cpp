@@ -8,7 +8,7 @@ struct Level : Balance {
   template <class T, class B>
   struct Params {
     Tensor<T, 1, B> level;  // [1]
-    static void each(auto&& f, auto&... p) { f("level", p.level...); }
+    GATEFOLD_PACK(level)
   };
 #endif
 };

@@ -64,7 +64,7 @@ struct WithoutInit : Copied {
   template <class T, class B>
   struct Params {
     Tensor<T, 1, B> weight;
-    static void each(auto&& f, auto&... p) { f("weight", p.weight...); }
+    GATEFOLD_PACK(weight)
   };
 };
 

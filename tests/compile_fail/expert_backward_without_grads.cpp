@@ -9,7 +9,7 @@ struct Gain {
   template <class T, class B>
   struct Params {
     Tensor<T, 1, B> gain;  // [E]
-    static void each(auto&& f, auto&... p) { f("gain", p.gain...); }
+    GATEFOLD_PACK(gain)
   };
   Index in_dim() const { return model_dim; }
   Index out_dim() const { return model_dim; }

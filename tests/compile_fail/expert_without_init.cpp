@@ -8,7 +8,7 @@ struct Scaling {
   template <class T, class B>
   struct Params {
     Tensor<T, 1, B> weight;  // [E]
-    static void each(auto&& f, auto&... p) { f("weight", p.weight...); }
+    GATEFOLD_PACK(weight)
   };
 
   Index in_dim() const { return 2; }

@@ -45,7 +45,7 @@ struct WithoutInit : Whole {
   template <class T, class B>
   struct Params {
     Tensor<T, 1, B> weight;
-    static void each(auto&& f, auto&... p) { f("weight", p.weight...); }
+    GATEFOLD_PACK(weight)
   };
 };
 

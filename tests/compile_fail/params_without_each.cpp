@@ -1,4 +1,4 @@
-// expect: gatefold: this is no tensor and no pack; a pack \(Params, Carry, State\) lists its tensors once, in static void each\(auto&& f, auto&\.\.\. p\) .*; see docs/how-to/extending\.md#what-all-policies-share
+// expect: gatefold: this is no tensor and no pack; a pack \(Params, Carry, State\) lists its tensors once, with GATEFOLD_PACK\(weight, bias\); see docs/how-to/extending\.md#what-all-policies-share
 #include <gatefold/gatefold.hpp>
 
 using namespace gatefold;
@@ -10,7 +10,7 @@ struct Gain {
   struct Params {
     Tensor<T, 1, B> gain;  // [E]
 #ifndef GATEFOLD_FAIL
-    static void each(auto&& f, auto&... p) { f("gain", p.gain...); }
+    GATEFOLD_PACK(gain)
 #endif
   };
   Index in_dim() const { return model_dim; }

@@ -8,7 +8,7 @@ struct Kept : LinearScores {
   template <class T, class B>
   struct Saved {
     Tensor<T, 2, B> z;  // [N, E]
-    static void each(auto&& f, auto&... p) { f("z", p.z...); }
+    GATEFOLD_PACK(z)
   };
 #endif
   Kept with_model_dim(Index width) const { return {gatefold::with_model_dim(LinearScores(*this), width)}; }

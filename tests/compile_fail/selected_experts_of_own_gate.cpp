@@ -8,7 +8,7 @@ struct OwnScores : LinearScores {
   template <class T, class B>
   struct Params {
     Tensor<T, 2, B> weight;  // [D, E]
-    static void each(auto&& f, auto&... p) { f("weight", p.weight...); }
+    GATEFOLD_PACK(weight)
 #ifndef GATEFOLD_FAIL
     static constexpr int expert_extents[] = {1};
 #endif
@@ -20,10 +20,7 @@ struct OwnMixture {
   using Gate = OwnScores;
   OwnScores::Params<float, Cpu> gate;
   Linear::Params<float, Cpu> expert;
-  static void each(auto&& f, auto&... p) {
-    f("gate", p.gate...);
-    f("expert", p.expert...);
-  }
+  GATEFOLD_PACK(gate, expert)
 };
 
 int main() {

@@ -24,7 +24,7 @@ constexpr Index experts = 2;
 template <class T, class B>
 struct OfMixture {
   Params<Mlp<Gelu>, T, B> expert;
-  static void each(auto&& f, auto&... p) { f("expert", p.expert...); }
+  GATEFOLD_PACK(expert)
 };
 /// Three steps with random gradients: parameters and state after each. The first expert gets no gradient in the second.
 template <class T, class OptimizerT>

@@ -18,12 +18,7 @@ struct Pack {
   Tensor<double, 1, Cpu> b;
   Table<float, Cpu> rows;
   dist::Sharded<Linear::Params<float, Cpu>> expert;
-  static void each(auto&& f, auto&... p) {
-    f("a", p.a...);
-    f("b", p.b...);
-    f("rows", p.rows...);
-    f("expert", p.expert...);
-  }
+  GATEFOLD_PACK(a, b, rows, expert)
 };
 constexpr Index words = 9, width = 3;
 

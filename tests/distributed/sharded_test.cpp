@@ -51,10 +51,7 @@ struct NamesOfShards : Names {
 struct Pack {
   Tensor<double, 1, Cpu> whole;
   dist::Sharded<Linear::Params<double, Cpu>> expert;
-  static void each(auto&& f, auto&... p) {
-    f("whole", p.whole...);
-    f("expert", p.expert...);
-  }
+  GATEFOLD_PACK(whole, expert)
 };
 
 }  // namespace

@@ -25,11 +25,7 @@ template <class ExpertsP>
 struct Bank {
   ExpertsP first, second;
   Tensor<double, 2, Cpu> row;  // [E, 2]
-  static void each(auto&& f, auto&... p) {
-    f("first", p.first...);
-    f("second", p.second...);
-    f("row", p.row...);
-  }
+  GATEFOLD_PACK(first, second, row)
 };
 using OfExperts = Params<Mlp<Gelu>, double, Cpu>;
 using Whole = Bank<OfExperts>;

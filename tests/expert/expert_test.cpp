@@ -24,7 +24,7 @@ struct Scale {
   template <class T, class B>
   struct Params {
     Tensor<T, 2, B> scale;  // [E, D]
-    static void each(auto&& f, auto&... p) { f("scale", p.scale...); }
+    GATEFOLD_PACK(scale)
   };
   Index in_dim() const { return model_dim; }
   Index out_dim() const { return model_dim; }

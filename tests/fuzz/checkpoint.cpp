@@ -16,7 +16,7 @@ struct State {
   Index step = 0;
   Tensor<float, 1, Host> m{1};
 
-  static void each(auto&& f, auto&... p) { f("m", p.m...); }
+  GATEFOLD_PACK(m)
 };
 /// As a Trainer: counters of its own and those of a state.
 struct Run {
@@ -26,7 +26,7 @@ struct Run {
   Index skipped = 0;
 
   Host::Context& context() const { return const_cast<Host::Context&>(ctx); }
-  static void each(auto&& f, auto&... p) { f("state", p.state...); }
+  GATEFOLD_PACK(state)
   static void counters(auto&& f, auto&... p) {
     f("seed", p.seed...);
     f("skipped", p.skipped...);

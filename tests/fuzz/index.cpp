@@ -21,10 +21,7 @@ namespace {
 struct Two {
   Tensor<float, 1, Host> a{1}, b{1};
 
-  static void each(auto&& f, auto&... p) {
-    f("a", p.a...);
-    f("b", p.b...);
-  }
+  GATEFOLD_PACK(a, b)
 };
 /// What a part holds: no two numbers are the same.
 const std::map<std::string, std::map<std::string, float>> parts{{"one", {{"a", 1.0f}}},

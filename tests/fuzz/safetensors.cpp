@@ -19,11 +19,7 @@ struct Pack {
   Tensor<Index, 1, Host> b{1};
   Tensor<double, 2, Host> c{3, 0};
 
-  static void each(auto&& f, auto&... p) {
-    f("a", p.a...);
-    f("b", p.b...);
-    f("c", p.c...);
-  }
+  GATEFOLD_PACK(a, b, c)
 };
 
 std::string bits(const Pack& pack) {

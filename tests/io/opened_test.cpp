@@ -21,10 +21,7 @@ namespace {
 
 struct Pair {
   Tensor<float, 1, Cpu> a{3}, b{2};
-  static void each(auto&& f, auto&... p) {
-    f("a", p.a...);
-    f("b", p.b...);
-  }
+  GATEFOLD_PACK(a, b)
 };
 std::string file(std::string header, std::size_t elements) {
   std::string text;

@@ -49,10 +49,7 @@ struct Linear {
   Tensor<float, 2, Cpu> weight;
   Tensor<double, 1, Cpu> bias;
 
-  static void each(auto&& f, auto&... p) {
-    f("weight", p.weight...);
-    f("bias", p.bias...);
-  }
+  GATEFOLD_PACK(weight, bias)
 };
 struct Model {
   std::vector<Linear> layers;
@@ -60,12 +57,7 @@ struct Model {
   Tensor<double, 3, Cpu> empty;
   gatefold::Nothing<float, Cpu> nothing;
 
-  static void each(auto&& f, auto&... p) {
-    f("layers", p.layers...);
-    f("rest", p.rest...);
-    f("empty", p.empty...);
-    f("nothing", p.nothing...);
-  }
+  GATEFOLD_PACK(layers, rest, empty, nothing)
 };
 
 Model make_model() {
@@ -109,10 +101,7 @@ struct Pair {
   Tensor<float, 2, Cpu> a{2, 1};
   Tensor<Index, 1, Cpu> b{1};
 
-  static void each(auto&& f, auto&... p) {
-    f("a", p.a...);
-    f("b", p.b...);
-  }
+  GATEFOLD_PACK(a, b)
 };
 Pair make_pair() {
   Pair pair;

@@ -44,11 +44,7 @@ struct Three {
     for (Index i = 0; i < 2; ++i) b(i) = -value;
     for (Index i = 0; i < 2; ++i) c(i) = 10 * static_cast<double>(value);
   }
-  static void each(auto&& f, auto&... p) {
-    f("a", p.a...);
-    f("b", p.b...);
-    f("c", p.c...);
-  }
+  GATEFOLD_PACK(a, b, c)
 };
 void save(const fs::path& path, float value, Index most) {
   Cpu::Context ctx(1);

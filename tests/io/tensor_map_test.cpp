@@ -31,13 +31,7 @@ struct Bank {
   Tensor<T, 1, Cpu> rest{2}, none{0};
   Tensor<Index, 1, Cpu> count{1};
 
-  static void each(auto&& f, auto&... p) {
-    f("weight", p.weight...);
-    f("bias", p.bias...);
-    f("rest", p.rest...);
-    f("none", p.none...);
-    f("count", p.count...);
-  }
+  GATEFOLD_PACK(weight, bias, rest, none, count)
 };
 
 template <class T>
@@ -182,13 +176,7 @@ struct Gated {
   Tensor<float, 3, Cpu> gate{E, D, H}, up{E, D, H}, down{E, H, D};
   Tensor<float, 2, Cpu> gate_bias{E, H}, up_bias{E, H};
 
-  static void each(auto&& f, auto&... p) {
-    f("gate", p.gate...);
-    f("up", p.up...);
-    f("down", p.down...);
-    f("gate_bias", p.gate_bias...);
-    f("up_bias", p.up_bias...);
-  }
+  GATEFOLD_PACK(gate, up, down, gate_bias, up_bias)
 };
 
 /// A file of numbered elements holds gate_up(e, h, d), up behind gate, h < 2·H, down(e, h, d) and bias(e, h). Written
@@ -327,11 +315,7 @@ namespace {
 /// Query, key and value of one tensor.
 struct Three {
   Tensor<double, 2, Cpu> q, k, v;
-  static void each(auto&& f, auto&... p) {
-    f("q", p.q...);
-    f("k", p.k...);
-    f("v", p.v...);
-  }
+  GATEFOLD_PACK(q, k, v)
 };
 
 }  // namespace
@@ -437,7 +421,7 @@ namespace {
 
 struct OneWeight {
   Tensor<float, 3, Cpu> weight;
-  static void each(auto&& f, auto&... p) { f("weight", p.weight...); }
+  GATEFOLD_PACK(weight)
 };
 
 }  // namespace

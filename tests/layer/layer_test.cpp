@@ -46,7 +46,7 @@ struct Accumulate {
   template <class T, class B>
   struct Carry {
     Tensor<T, 2, B> sum;
-    static void each(auto&& f, auto&... c) { f("sum", c.sum...); }
+    GATEFOLD_PACK(sum)
   };
   Index in_dim() const { return width; }
   Index out_dim() const { return width; }

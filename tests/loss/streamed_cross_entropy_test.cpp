@@ -27,7 +27,7 @@ using Loss = StreamedCrossEntropy;
 template <class T>
 struct Model {
   Table<T, Cpu> weight;
-  static void each(auto&& f, auto&... p) { f("weight", p.weight...); }
+  GATEFOLD_PACK(weight)
 };
 
 /// A loss with all that it reads and writes.

@@ -22,10 +22,7 @@ namespace {
 template <class T>
 struct Pair {
   Tensor<T, 1, Cpu> a, b;
-  static void each(auto&& f, auto&... p) {
-    f("a", p.a...);
-    f("b", p.b...);
-  }
+  GATEFOLD_PACK(a, b)
 };
 template <class T>
 Pair<T> pair(Index a, Index b, unsigned seed) {

@@ -19,22 +19,19 @@ namespace {
 struct Counted {
   Tensor<float, 1, Cpu> m;
   Index step = 0;
-  static void each(auto&& f, auto&... s) { f("m", s.m...); }
+  GATEFOLD_PACK(m)
 };
 struct Listed {
   Counted inner;
   double rate = 0;
   Index step = 0;  // not listed
-  static void each(auto&& f, auto&... s) { f("inner", s.inner...); }
+  GATEFOLD_PACK(inner)
   static void counters(auto&& f, auto&... s) { f("rate", s.rate...); }
 };
 struct Owner {
   std::vector<Counted> many;
   std::tuple<Listed, Counted> pair;
-  static void each(auto&& f, auto&... s) {
-    f("many", s.many...);
-    f("pair", s.pair...);
-  }
+  GATEFOLD_PACK(many, pair)
 };
 
 }  // namespace

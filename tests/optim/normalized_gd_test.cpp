@@ -22,10 +22,7 @@ template <class T>
 struct Bank {
   Tensor<T, 3, Cpu> weight;  // [E, D, O]
   Tensor<T, 2, Cpu> bias;    // [E, O] or [E, 0]
-  static void each(auto&& f, auto&... p) {
-    f("weight", p.weight...);
-    f("bias", p.bias...);
-  }
+  GATEFOLD_PACK(weight, bias)
 };
 template <class T>
 Bank<T> bank(Index experts, unsigned seed, Index bias_columns = 3) {

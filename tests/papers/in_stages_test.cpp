@@ -31,20 +31,13 @@ using Matrix = Tensor<double, 2, Cpu>;
 
 struct Attention {
   Matrix query, output;
-  static void each(auto&& f, auto&... p) {
-    f("query", p.query...);
-    f("output", p.output...);
-  }
+  GATEFOLD_PACK(query, output)
 };
 /// Attention by both of its names, and a tensor that is none.
 struct Model {
   Attention attention;
   Matrix key_query, value;
-  static void each(auto&& f, auto&... p) {
-    f("attention", p.attention...);
-    f("key_query", p.key_query...);
-    f("value", p.value...);
-  }
+  GATEFOLD_PACK(attention, key_query, value)
 };
 Model model(std::uint64_t seed) {
   Cpu::Context ctx(1);

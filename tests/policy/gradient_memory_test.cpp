@@ -16,41 +16,31 @@ namespace {
 /// A policy's own pack that says nothing of its gradients.
 struct Plain {
   Tensor<float, 1, Cpu> weight;
-  static void each(auto&& f, auto&... p) { f("weight", p.weight...); }
+  GATEFOLD_PACK(weight)
 };
 struct Optional {
   static constexpr bool gradient_is_optional = true;
   Tensor<float, 2, Cpu> weight;
   Table<float, Cpu> table;
-  static void each(auto&& f, auto&... p) {
-    f("weight", p.weight...);
-    f("table", p.table...);
-  }
+  GATEFOLD_PACK(weight, table)
 };
 struct NotLearned {
   static constexpr bool learned = false, gradient_is_optional = true;
   Tensor<float, 1, Cpu> bias;
   Plain inside;
-  static void each(auto&& f, auto&... p) {
-    f("bias", p.bias...);
-    f("inside", p.inside...);
-  }
+  GATEFOLD_PACK(bias, inside)
 };
 struct Adapts {
   static constexpr bool learned = false, gradient_is_optional = true;
   Tensor<float, 1, Cpu> count;
-  static void each(auto&& f, auto&... p) { f("count", p.count...); }
+  GATEFOLD_PACK(count)
   void adapt(Cpu::Context&, const Adapts&) {}
 };
 struct Model {
   std::vector<Optional> layers;
   std::tuple<Plain, NotLearned> parts;
   Adapts adapts;
-  static void each(auto&& f, auto&... p) {
-    f("layers", p.layers...);
-    f("parts", p.parts...);
-    f("adapts", p.adapts...);
-  }
+  GATEFOLD_PACK(layers, parts, adapts)
 };
 Model model() {
   Model m;

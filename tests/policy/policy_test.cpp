@@ -21,7 +21,7 @@ struct Full {
   template <class T, class B>
   struct Params {
     Tensor<T, 1, B> weight;
-    static void each(auto&& f, auto&... p) { f("weight", p.weight...); }
+    GATEFOLD_PACK(weight)
   };
   template <class T, class B>
   struct Saved {};

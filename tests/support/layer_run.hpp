@@ -105,17 +105,7 @@ struct Inputs {
   Tensor<T, 2, B> q, k, v, log_sum_exp, output;  // of an attention with two heads
   Tensor<T, 3, B> past;                          // [1, sequences · past, width]
 
-  static void each(auto&& f, auto&... p) {
-    f("past", p.past...);
-    f("valid", p.valid...);
-    f("attended", p.attended...);
-    f("ids", p.ids...);
-    f("q", p.q...);
-    f("k", p.k...);
-    f("v", p.v...);
-    f("log_sum_exp", p.log_sum_exp...);
-    f("output", p.output...);
-  }
+  GATEFOLD_PACK(past, valid, attended, ids, q, k, v, log_sum_exp, output)
 };
 template <class T>
 Inputs<T, Naive> inputs_of(HostSide& on, const Case& c, Index width) {

@@ -20,10 +20,7 @@ template <class T>
 struct Pack {
   Tensor<T, 3, Cpu> weight;
   Tensor<T, 1, Cpu> bias;
-  static void each(auto&& f, auto&... p) {
-    f("weight", p.weight...);
-    f("bias", p.bias...);
-  }
+  GATEFOLD_PACK(weight, bias)
 };
 template <class T>
 Pack<T> random_pack(unsigned seed) {

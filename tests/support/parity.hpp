@@ -201,12 +201,7 @@ struct PlanAdjoint {
   Tensor<T, 1, B> weight;
   Tensor<T, 2, B> dispatch_weight, combine_weight, inputs;
 
-  static void each(auto&& f, auto&... p) {
-    f("weight", p.weight...);
-    f("dispatch_weight", p.dispatch_weight...);
-    f("combine_weight", p.combine_weight...);
-    f("inputs", p.inputs...);
-  }
+  GATEFOLD_PACK(weight, dispatch_weight, combine_weight, inputs)
   typename SparsePlan<T, B>::Grad of(const SparsePlan<T, B>&) { return {weight}; }
   typename DensePlan<T, B>::Grad of(const DensePlan<T, B>&) { return {dispatch_weight, combine_weight, inputs}; }
 };
@@ -230,13 +225,7 @@ template <class T, class B>
 struct TraceAdjoint {
   Tensor<T, 2, B> q, k, v, log_sum_exp, output;
 
-  static void each(auto&& f, auto&... p) {
-    f("q", p.q...);
-    f("k", p.k...);
-    f("v", p.v...);
-    f("log_sum_exp", p.log_sum_exp...);
-    f("output", p.output...);
-  }
+  GATEFOLD_PACK(q, k, v, log_sum_exp, output)
   TraceAdjoint(typename B::Context& ctx, const Inputs<T, B>& in) {
     const auto zeros = [&](Tensor<T, 2, B>& to, const Tensor<T, 2, B>& like) {
       to.resize_like(like);

@@ -30,7 +30,7 @@ struct Swirl {
   template <class T, class B>
   struct Params {
     Tensor<T, 1, B> weight;  // [D]
-    static void each(auto&& f, auto&... p) { f("weight", p.weight...); }
+    GATEFOLD_PACK(weight)
   };
   template <class T, class B>
   struct Forward {

@@ -21,7 +21,7 @@ struct LookAhead {
   template <class T, class B>
   struct Carry {
     Tensor<T, 2, B> q;
-    static void each(auto&& f, auto&... c) { f("q", c.q...); }
+    GATEFOLD_PACK(q)
   };
   template <class T, class B>
   struct Saved {
@@ -98,16 +98,13 @@ struct LearnedFading {
   template <class T, class B>
   struct Params {
     Tensor<T, 1, B> mu, gamma;  // [1]
-    static void each(auto&& f, auto&... p) {
-      f("mu", p.mu...);
-      f("gamma", p.gamma...);
-    }
+    GATEFOLD_PACK(mu, gamma)
   };
   template <class T, class B>
   struct Carry {
     Tensor<T, 2, B> p;
     Index layer = 0;
-    static void each(auto&& f, auto&... c) { f("p", c.p...); }
+    GATEFOLD_PACK(p)
   };
   template <class T, class B>
   struct Saved {
@@ -217,7 +214,7 @@ struct Similarity {
   template <class T, class B>
   struct Params {
     Tensor<T, 1, B> scale;  // [1]
-    static void each(auto&& f, auto&... p) { f("scale", p.scale...); }
+    GATEFOLD_PACK(scale)
   };
   template <class T, class B>
   struct Saved {
@@ -421,7 +418,7 @@ struct NoisyPick {
   template <class T, class B>
   struct Params {
     Tensor<T, 1, B> a;  // [D]
-    static void each(auto&& f, auto&... p) { f("a", p.a...); }
+    GATEFOLD_PACK(a)
   };
   template <class T, class B>
   Params<T, B> init(typename B::Context& ctx, Seed seed) const {
@@ -512,7 +509,7 @@ struct SoftSlots {
   template <class T, class B>
   struct Params {
     Tensor<T, 2, B> phi;  // [D, S]
-    static void each(auto&& f, auto&... p) { f("phi", p.phi...); }
+    GATEFOLD_PACK(phi)
   };
   Index experts() const { return count; }
   template <class T, class B>
@@ -560,7 +557,7 @@ struct PairExpert {
   template <class T, class B>
   struct Params {
     Tensor<T, 2, B> w;  // [E, D]
-    static void each(auto&& f, auto&... p) { f("w", p.w...); }
+    GATEFOLD_PACK(w)
   };
   Index in_dim() const { return length * model_dim; }
   Index out_dim() const { return 1; }
@@ -615,10 +612,7 @@ struct TwoKinds {
   struct Params {
     gatefold::Params<A, T, B> first;
     gatefold::Params<Z, T, B> second;
-    static void each(auto&& f, auto&... p) {
-      f("first", p.first...);
-      f("second", p.second...);
-    }
+    GATEFOLD_PACK(first, second)
   };
   template <class T, class B>
   struct Saved {

@@ -32,7 +32,7 @@ struct OnDeviceOf {
 /// A pack of a table.
 struct TablePack {
   Table<double, Cuda> table;
-  static void each(auto&& f, auto&... p) { f("table", p.table...); }
+  GATEFOLD_PACK(table)
 };
 
 }  // namespace gatefold::test

@@ -21,10 +21,7 @@ template <class T, class B>
 struct Leaf {
   Tensor<T, 2, B> weight{2, 3};
   Tensor<T, 1, B> bias{3};
-  static void each(auto&& f, auto&... p) {
-    f("weight", p.weight...);
-    f("bias", p.bias...);
-  }
+  GATEFOLD_PACK(weight, bias)
 };
 template <class T, class B>
 struct Tree {
@@ -33,13 +30,7 @@ struct Tree {
   Table<T, B> table{};
   Tensor<T, 3, B> experts{2, 2, 2};
   Tensor<Index, 1, B> count{1};
-  static void each(auto&& f, auto&... p) {
-    f("layers", p.layers...);
-    f("kinds", p.kinds...);
-    f("table", p.table...);
-    f("experts", p.experts...);
-    f("count", p.count...);
-  }
+  GATEFOLD_PACK(layers, kinds, table, experts, count)
 };
 template <class F>
 std::string message_of(const F& f) {

@@ -18,40 +18,30 @@ template <class T, class B>
 struct Inner {
   Tensor<T, 1, B> bias{3};
   Table<T, B> table{};
-  static void each(auto&& f, auto&... p) {
-    f("bias", p.bias...);
-    f("table", p.table...);
-  }
+  GATEFOLD_PACK(bias, table)
 };
 template <class T, class B>
 struct Kept {
   static constexpr bool learned = false;
   Tensor<Index, 1, B> count{2};
-  static void each(auto&& f, auto&... p) { f("count", p.count...); }
+  GATEFOLD_PACK(count)
 };
 template <class T, class B>
 struct Outer {
   Tensor<T, 3, B> weight{2, 3, 4};
   std::vector<Inner<T, B>> inner{2};
   std::tuple<Kept<T, B>, Inner<T, B>> both{};
-  static void each(auto&& f, auto&... p) {
-    f("weight", p.weight...);
-    f("inner", p.inner...);
-    f("both", p.both...);
-  }
+  GATEFOLD_PACK(weight, inner, both)
 };
 struct Plain {
   Tensor<double, 2, Cpu> weight{2, 2};
   Outer<double, Cpu> outer{};
-  static void each(auto&& f, auto&... p) {
-    f("weight", p.weight...);
-    f("outer", p.outer...);
-  }
+  GATEFOLD_PACK(weight, outer)
 };
 template <class T, class B>
 struct OfOthers {
   Tensor<double, 1, B> weight{2};
-  static void each(auto&& f, auto&... p) { f("weight", p.weight...); }
+  GATEFOLD_PACK(weight)
 };
 
 const std::vector<std::string> in_outer{"weight",        "inner.0.bias", "inner.0.table", "inner.1.bias",

@@ -43,10 +43,7 @@ namespace {
 struct Pair {
   Tensor<double, 2, Cpu> weight;
   Tensor<double, 1, Cpu> bias;
-  static void each(auto&& f, auto&... p) {
-    f("weight", p.weight...);
-    f("bias", p.bias...);
-  }
+  GATEFOLD_PACK(weight, bias)
 };
 /// A wrapper that adds nothing to names.
 struct Wrapped {
@@ -58,12 +55,7 @@ struct Model {
   std::tuple<Pair, Tensor<Index, 1, Cpu>> parts;
   Nothing<double, Cpu> nothing;
   Tensor<double, 1, Cpu> scale;
-  static void each(auto&& f, auto&... p) {
-    f("layers", p.layers...);
-    f("parts", p.parts...);
-    f("nothing", p.nothing...);
-    f("scale", p.scale...);
-  }
+  GATEFOLD_PACK(layers, parts, nothing, scale)
 };
 
 Model model() {
@@ -217,17 +209,13 @@ struct Bias {
   void adapt(Cpu::Context&, const Bias& counts) {
     for (Index i = 0; i < 2; ++i) bias(i) += counts.bias(i);
   }
-  static void each(auto&& f, auto&... p) { f("bias", p.bias...); }
+  GATEFOLD_PACK(bias)
 };
 struct Gated {
   Tensor<double, 1, Cpu> weight{2};
   std::vector<Bias> biases{2};
   std::tuple<Bias> one{};
-  static void each(auto&& f, auto&... p) {
-    f("weight", p.weight...);
-    f("biases", p.biases...);
-    f("one", p.one...);
-  }
+  GATEFOLD_PACK(weight, biases, one)
 };
 
 }  // namespace

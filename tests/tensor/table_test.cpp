@@ -22,10 +22,7 @@ template <class B>
 struct Weights {
   Tensor<float, 1, B> bias;
   Table<float, B> weight;
-  static void each(auto&& f, auto&... p) {
-    f("bias", p.bias...);
-    f("weight", p.weight...);
-  }
+  GATEFOLD_PACK(bias, weight)
 };
 
 /// A table [rows, columns] of 0, 1, 2, … of which no row is touched.

@@ -46,7 +46,7 @@ auto model(Index experts = 3) {
 /// A bias short of Linear.
 struct Only {
   Tensor<float, 3, Cpu> weight;
-  static void each(auto&& f, auto&... p) { f("weight", p.weight...); }
+  GATEFOLD_PACK(weight)
 };
 template <class Thrown, class F>
 std::string what(const F& f) {

@@ -20,19 +20,13 @@ namespace {
 struct Leaf {
   Tensor<float, 2, Cpu> weight;
   Tensor<float, 1, Cpu> bias;
-  static void each(auto&& f, auto&... p) {
-    f("weight", p.weight...);
-    f("bias", p.bias...);
-  }
+  GATEFOLD_PACK(weight, bias)
 };
 /// Vectors of parts and a tensor beside them.
 struct Model {
   std::vector<Leaf> layers;
   Tensor<float, 2, Cpu> head;
-  static void each(auto&& f, auto&... p) {
-    f("layers", p.layers...);
-    f("head", p.head...);
-  }
+  GATEFOLD_PACK(layers, head)
 };
 Model model(std::uint64_t seed) {
   Cpu::Context ctx(1);

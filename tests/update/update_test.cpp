@@ -36,7 +36,7 @@ struct LearnedStep {
   template <class T, class B>
   struct Params {
     Tensor<T, 1, B> alpha;  // [1]
-    static void each(auto&& f, auto&... p) { f("alpha", p.alpha...); }
+    GATEFOLD_PACK(alpha)
   };
   template <class T, class B>
   struct Saved {

@@ -22,13 +22,13 @@ struct OneOf {
   template <class T, class B>
   struct Params {
     std::tuple<gatefold::Params<RuleT, T, B>...> rules;
-    static void each(auto&& f, auto&... p) { f("rules", p.rules...); }
+    GATEFOLD_PACK(rules)
   };
   template <class T, class B>
   struct Carry {
     std::tuple<gatefold::Carry<RuleT, T, B>...> rules;
     update::Pass pass{};
-    static void each(auto&& f, auto&... c) { f("rules", c.rules...); }
+    GATEFOLD_PACK(rules)
   };
   template <class T, class B>
   struct Saved {

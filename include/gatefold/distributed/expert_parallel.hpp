@@ -86,10 +86,7 @@ struct ExpertParallel {
   struct Params {
     gatefold::Params<GateT, T, B> gate;
     Sharded<gatefold::Params<ExpertT, T, B>> expert;
-    static void each(auto&& f, auto&... p) {
-      f("gate", p.gate...);
-      f("expert", p.expert...);
-    }
+    GATEFOLD_PACK(gate, expert)
   };
   /// The values that a Mixture saves for all items (`plan`, `gate`), and those that this shard's experts keep.
   template <class T, class B>

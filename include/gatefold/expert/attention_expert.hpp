@@ -123,10 +123,7 @@ struct AttentionExpert {
     static constexpr bool gradient_is_optional = true;
     Tensor<T, 3, B> key_query;  // [E, d, d]
     Tensor<T, 3, B> value;      // [E, d, outputs]
-    static void each(auto&& f, auto&... p) {
-      f("key_query", p.key_query...);
-      f("value", p.value...);
-    }
+    GATEFOLD_PACK(key_query, value)
   };
   template <class T, class B>
   struct Saved {

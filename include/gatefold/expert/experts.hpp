@@ -46,7 +46,7 @@ struct Experts {
   template <class T, class B>
   struct Params {
     std::tuple<gatefold::Params<K, T, B>...> kinds;
-    static void each(auto&& f, auto&... p) { f("kinds", p.kinds...); }
+    GATEFOLD_PACK(kinds)
   };
   template <class T, class B>
   struct Saved {

@@ -94,11 +94,7 @@ struct GatedMlp {
     static constexpr bool gradient_is_optional = true;
     Tensor<T, 3, B> gate, up;  // [E, D, H]
     Tensor<T, 3, B> down;      // [E, H, D]
-    static void each(auto&& f, auto&... p) {
-      f("gate", p.gate...);
-      f("up", p.up...);
-      f("down", p.down...);
-    }
+    GATEFOLD_PACK(gate, up, down)
   };
   template <class T, class B>
   struct Saved {

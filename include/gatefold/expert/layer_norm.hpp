@@ -117,10 +117,7 @@ struct LayerNorm {
   struct Params {
     static constexpr bool gradient_is_optional = true;
     Tensor<T, 2, B> gain, bias;  // [E, D]
-    static void each(auto&& f, auto&... p) {
-      f("gain", p.gain...);
-      f("bias", p.bias...);
-    }
+    GATEFOLD_PACK(gain, bias)
   };
   template <class T, class B>
   struct Saved {

@@ -57,10 +57,7 @@ struct Linear {
     static constexpr bool gradient_is_optional = true;
     Tensor<T, 3, B> weight;  // [E, D, O]
     Tensor<T, 2, B> bias;    // [E, O], [E, 0] without bias
-    static void each(auto&& f, auto&... p) {
-      f("weight", p.weight...);
-      f("bias", p.bias...);
-    }
+    GATEFOLD_PACK(weight, bias)
   };
 
   Index in_dim() const { return model_dim; }

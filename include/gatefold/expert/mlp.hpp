@@ -97,12 +97,7 @@ struct Mlp {
     Tensor<T, 2, B> up_bias;    // [E, H], [E, 0] without bias
     Tensor<T, 3, B> down;       // [E, H, D]
     Tensor<T, 2, B> down_bias;  // [E, D], [E, 0] without bias
-    static void each(auto&& f, auto&... p) {
-      f("up", p.up...);
-      f("up_bias", p.up_bias...);
-      f("down", p.down...);
-      f("down_bias", p.down_bias...);
-    }
+    GATEFOLD_PACK(up, up_bias, down, down_bias)
   };
   template <class T, class B>
   struct Saved {

@@ -37,12 +37,7 @@ struct MultiHeadExpert {
   struct Params {
     static constexpr bool gradient_is_optional = true;
     Tensor<T, 3, B> query, key, value, output;  // [E, D, D]
-    static void each(auto&& f, auto&... p) {
-      f("query", p.query...);
-      f("key", p.key...);
-      f("value", p.value...);
-      f("output", p.output...);
-    }
+    GATEFOLD_PACK(query, key, value, output)
   };
   template <class T, class B>
   struct Saved {

@@ -43,10 +43,7 @@ struct PatchCnn {
     static constexpr bool gradient_is_optional = true;
     Tensor<T, 3, B> weight;  // [E, d, J]
     Tensor<T, 2, B> bias;    // [E, J], [E, 0] without bias
-    static void each(auto&& f, auto&... p) {
-      f("weight", p.weight...);
-      f("bias", p.bias...);
-    }
+    GATEFOLD_PACK(weight, bias)
   };
   template <class T, class B>
   struct Saved {

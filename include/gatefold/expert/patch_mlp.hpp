@@ -37,10 +37,7 @@ struct PatchMlp {
     static constexpr bool gradient_is_optional = true;
     Tensor<T, 4, B> weight;  // [E, P, d, J]
     Tensor<T, 3, B> bias;    // [E, P, J], [E, P, 0] without bias
-    static void each(auto&& f, auto&... p) {
-      f("weight", p.weight...);
-      f("bias", p.bias...);
-    }
+    GATEFOLD_PACK(weight, bias)
   };
   template <class T, class B>
   struct Saved {

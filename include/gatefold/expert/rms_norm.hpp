@@ -92,7 +92,7 @@ struct RmsNorm {
   struct Params {
     static constexpr bool gradient_is_optional = true;
     Tensor<T, 2, B> gain;  // [E, D]
-    static void each(auto&& f, auto&... p) { f("gain", p.gain...); }
+    GATEFOLD_PACK(gain)
   };
   template <class T, class B>
   struct Saved {

@@ -111,10 +111,7 @@ struct SigmoidGated {
     static constexpr bool gradient_is_optional = true;
     gatefold::Params<ExpertT, T, B> expert;
     Tensor<T, 3, B> gate;  // [E, D, 1]
-    static void each(auto&& f, auto&... p) {
-      f("expert", p.expert...);
-      f("gate", p.gate...);
-    }
+    GATEFOLD_PACK(expert, gate)
   };
   template <class T, class B>
   struct Saved {

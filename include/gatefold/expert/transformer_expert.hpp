@@ -37,12 +37,7 @@ struct TransformerExpert {
     gatefold::Params<MultiHeadExpert, T, B> attention;
     gatefold::Params<LayerNorm, T, B> mlp_norm;
     gatefold::Params<Mlp<Act>, T, B> mlp;
-    static void each(auto&& f, auto&... p) {
-      f("attention_norm", p.attention_norm...);
-      f("attention", p.attention...);
-      f("mlp_norm", p.mlp_norm...);
-      f("mlp", p.mlp...);
-    }
+    GATEFOLD_PACK(attention_norm, attention, mlp_norm, mlp)
   };
   template <class T, class B>
   struct Saved {

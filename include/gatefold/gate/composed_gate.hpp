@@ -84,11 +84,7 @@ struct ComposedGate {
     gatefold::Params<Scores, T, B> scores;
     gatefold::Params<Mixing, T, B> mixing;
     gatefold::Params<Selection, T, B> selection;
-    static void each(auto&& f, auto&... p) {
-      f("scores", p.scores...);
-      f("mixing", p.mixing...);
-      f("selection", p.selection...);
-    }
+    GATEFOLD_PACK(scores, mixing, selection)
   };
   template <class T, class B>
   struct Saved {

@@ -108,10 +108,7 @@ struct SoftMoe {
     static constexpr bool gradient_is_optional = true;
     Tensor<T, 3, B> phi;    // [E, P, D]
     Tensor<T, 1, B> scale;  // [1]
-    static void each(auto&& f, auto&... p) {
-      f("phi", p.phi...);
-      f("scale", p.scale...);
-    }
+    GATEFOLD_PACK(phi, scale)
     static constexpr int expert_extents[] = {0, -1};
   };
 

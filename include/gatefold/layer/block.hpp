@@ -43,10 +43,7 @@ struct Block {
   struct Params {
     gatefold::Params<First<T, B>, T, B> attention;
     gatefold::Params<Second<T, B>, T, B> layer;
-    static void each(auto&& f, auto&... p) {
-      f("attention", p.attention...);
-      f("layer", p.layer...);
-    }
+    GATEFOLD_PACK(attention, layer)
   };
   template <class T, class B>
   struct Saved {

@@ -60,7 +60,7 @@ struct Chain {
   template <class T, class B>
   struct Params {
     std::tuple<gatefold::Params<AsLayer<L, T, B>, T, B>...> layers;
-    static void each(auto&& f, auto&... p) { f("layers", p.layers...); }
+    GATEFOLD_PACK(layers)
   };
   template <class T, class B>
   using First = AsLayer<std::tuple_element_t<0, std::tuple<L...>>, T, B>;
@@ -79,7 +79,7 @@ struct Chain {
   struct Carry {
     typename detail_::lookup::UniqueCarries<std::tuple<Nothing<T, B>>, gatefold::Carry<AsLayer<L, T, B>, T, B>...>::Type
         states;
-    static void each(auto&& f, auto&... c) { f("states", c.states...); }
+    GATEFOLD_PACK(states)
   };
   template <class T, class B>
   struct Extra {

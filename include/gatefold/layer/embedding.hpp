@@ -119,10 +119,7 @@ struct Embedding {
     static constexpr bool gradient_is_optional = true;
     Table<T, B> weight;     // [V, D]
     Tensor<T, 2, B> place;  // [L, D]
-    static void each(auto&& f, auto&... p) {
-      f("weight", p.weight...);
-      f("place", p.place...);
-    }
+    GATEFOLD_PACK(weight, place)
   };
 
   template <class T, class B>

@@ -65,10 +65,7 @@ struct Mixture {
     gatefold::Params<GateT, T, B> gate;
     gatefold::Params<ExpertT, T, B> expert;
     [[no_unique_address]] ActiveExperts<B> active{};  // for summary
-    static void each(auto&& f, auto&... p) {
-      f("gate", p.gate...);
-      f("expert", p.expert...);
-    }
+    GATEFOLD_PACK(gate, expert)
   };
   template <class T, class B>
   struct Saved {

@@ -57,10 +57,7 @@ struct NormedPoint {
   struct Params {
     gatefold::Params<Norm<T, B>, T, B> norm;
     gatefold::Params<Inner<T, B>, T, B> layer;
-    static void each(auto&& f, auto&... p) {
-      f("norm", p.norm...);
-      f("layer", p.layer...);
-    }
+    GATEFOLD_PACK(norm, layer)
   };
   template <class T, class B>
   struct Saved {

@@ -44,7 +44,7 @@ struct PerToken {
   template <class T, class B>
   struct Carry {
     gatefold::Carry<Inner<T, B>, T, B> tokens;
-    static void each(auto&& f, auto&... c) { f("tokens", c.tokens...); }
+    GATEFOLD_PACK(tokens)
   };
   template <class T, class B>
   using Extra = gatefold::Extra<Inner<T, B>, T, B>;

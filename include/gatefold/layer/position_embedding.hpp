@@ -56,10 +56,7 @@ struct PositionEmbedding {
     static constexpr bool gradient_is_optional = true;
     Tensor<T, 2, B> place;  // [L, D]
     Tensor<T, 2, B> first;  // [1, D], [0, D] without a class token
-    static void each(auto&& f, auto&... p) {
-      f("place", p.place...);
-      f("first", p.first...);
-    }
+    GATEFOLD_PACK(place, first)
   };
 
   /// L.

@@ -41,10 +41,7 @@ struct PostNorm {
   struct Params {
     gatefold::Params<Inner<T, B>, T, B> layer;
     gatefold::Params<Norm<T, B>, T, B> norm;
-    static void each(auto&& f, auto&... p) {
-      f("layer", p.layer...);
-      f("norm", p.norm...);
-    }
+    GATEFOLD_PACK(layer, norm)
   };
   template <class T, class B>
   struct Saved {

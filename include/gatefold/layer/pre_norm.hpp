@@ -38,10 +38,7 @@ struct PreNorm {
   struct Params {
     gatefold::Params<Norm<T, B>, T, B> norm;
     gatefold::Params<BranchT, T, B> branch;
-    static void each(auto&& f, auto&... p) {
-      f("norm", p.norm...);
-      f("branch", p.branch...);
-    }
+    GATEFOLD_PACK(norm, branch)
   };
   template <class T, class B>
   struct Saved {

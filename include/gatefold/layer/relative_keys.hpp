@@ -61,10 +61,7 @@ struct RelativeKeys {
     static constexpr bool gradient_is_optional = true;
     Tensor<T, 2, B> relative;  // [window, head_dim]
     gatefold::Params<Inner<T, B>, T, B> layer;
-    static void each(auto&& f, auto&... p) {
-      f("relative", p.relative...);
-      f("layer", p.layer...);
-    }
+    GATEFOLD_PACK(relative, layer)
   };
   template <class T, class B>
   using Saved = gatefold::Saved<Inner<T, B>, T, B>;

@@ -55,10 +55,7 @@ struct Residual {
   struct Params {
     gatefold::Params<RuleT, T, B> rule;
     gatefold::Params<BranchT, T, B> branch;
-    static void each(auto&& f, auto&... p) {
-      f("rule", p.rule...);
-      f("branch", p.branch...);
-    }
+    GATEFOLD_PACK(rule, branch)
   };
   template <class T, class B>
   struct Saved {

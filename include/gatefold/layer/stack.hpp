@@ -49,7 +49,7 @@ struct Stack {
   template <class T, class B>
   struct Params {
     std::vector<gatefold::Params<Inner<T, B>, T, B>> layers;
-    static void each(auto&& f, auto&... p) { f("layers", p.layers...); }
+    GATEFOLD_PACK(layers)
   };
   template <class T, class B>
   struct Saved {

@@ -50,10 +50,7 @@ struct WithShared {
   struct Params {
     gatefold::Params<BranchT, T, B> branch;
     gatefold::Params<OneExpert<SharedT>, T, B> shared;
-    static void each(auto&& f, auto&... p) {
-      f("branch", p.branch...);
-      f("shared", p.shared...);
-    }
+    GATEFOLD_PACK(branch, shared)
   };
   template <class T, class B>
   struct Saved {

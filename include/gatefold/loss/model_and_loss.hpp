@@ -15,10 +15,7 @@ template <class ModelP, class LossP>
 struct ModelAndLoss {
   ModelP model;
   LossP loss;
-  static void each(auto&& f, auto&... p) {
-    f("model", p.model...);
-    f("loss", p.loss...);
-  }
+  GATEFOLD_PACK(model, loss)
 };
 
 namespace detail_::loss {

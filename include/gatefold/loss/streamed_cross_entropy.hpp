@@ -152,10 +152,7 @@ struct StreamedCrossEntropy {
     static constexpr bool gradient_is_optional = true;
     Tensor<T, 2, B> weight;  // [V, D], [0, D] if tied
     Tensor<T, 1, B> bias;    // [V], [0] without bias
-    static void each(auto&& f, auto&... p) {
-      f("weight", p.weight...);
-      f("bias", p.bias...);
-    }
+    GATEFOLD_PACK(weight, bias)
   };
   template <class T, class B>
   struct Saved {

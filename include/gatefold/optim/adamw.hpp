@@ -61,10 +61,7 @@ struct AdamW {
   struct State {
     Pack m, v;
     Index step = 0;
-    static void each(auto&& f, auto&... s) {
-      f("m", s.m...);
-      f("v", s.v...);
-    }
+    GATEFOLD_PACK(m, v)
   };
   void validate() const {
     expect_rate("AdamW", "lr", lr);

@@ -100,10 +100,7 @@ struct Averaged {
     typename OptimizerT::template State<Pack> inner;
     Pack average;  // of learned tensors; the other tensors have no elements
     Index step = 0, swapped = 0;
-    static void each(auto&& f, auto&... s) {
-      f("inner", s.inner...);
-      f("average", s.average...);
-    }
+    GATEFOLD_PACK(inner, average)
     static void counters(auto&& f, auto&... s) {
       f("step", s.step...);
       f("swapped", s.swapped...);

@@ -44,7 +44,7 @@ struct Sgd {
   struct State {
     Pack m;
     Index step = 0;
-    static void each(auto&& f, auto&... s) { f("m", s.m...); }
+    GATEFOLD_PACK(m)
   };
   void validate() const {
     expect_rate("Sgd", "lr", lr);

@@ -123,10 +123,7 @@ struct MergedTransformer {
     static constexpr bool gradient_is_optional = true;
     Tensor<T, 3, B> key_query;  // [E, d, heads · d]
     Tensor<T, 3, B> weight;     // [E, d, J]
-    static void each(auto&& f, auto&... p) {
-      f("key_query", p.key_query...);
-      f("weight", p.weight...);
-    }
+    GATEFOLD_PACK(key_query, weight)
   };
   template <class T, class B>
   struct Saved {

@@ -101,7 +101,7 @@ class RoutedTrainer {
       detail_::policy::Misuse<"gatefold: evaluate takes items and their target, trainer.evaluate(x, target)">);
 
   /// Lists the tensors and numbers of a checkpoint (train/checkpoint.hpp).
-  static void each(auto&& f, auto&... r) { f("params", r.params...); }
+  GATEFOLD_PACK(params)
   static void counters(auto&& f, auto&... r) { f("seed", r.seed.value...); }
 
   /// Returns π f [N, out_dim] of the last batch. The next batch overwrites or moves it.

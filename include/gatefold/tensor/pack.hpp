@@ -16,7 +16,45 @@
 #include "gatefold/tensor/table.hpp"
 #include "gatefold/tensor/tensor.hpp"
 
+/// Lists all members of a pack (Params, Carry, State), so that the library can visit them by name:
+///
+///     template <class T, class B>
+///     struct Params {
+///       Tensor<T, 2, B> weight;
+///       Tensor<T, 1, B> bias;
+///       GATEFOLD_PACK(weight, bias)
+///     };
+///
+/// A tensor that is not listed does not compile; members without tensors, for example a counter, are not listed. The
+/// macro stands for this function, which you can write yourself if the names differ:
+///
+///     static void each(auto&& f, auto&... p) { f("weight", p.weight...); f("bias", p.bias...); }
+#define GATEFOLD_PACK(...)                                                                      \
+  static void each(auto&& f, auto&... p) { GATEFOLD_EXPAND(GATEFOLD_PACK_MEMBER(__VA_ARGS__)) } \
+  static constexpr std::size_t listed = ::gatefold::detail_::pack::count_names(#__VA_ARGS__);
+
+// Repeats GATEFOLD_PACK_MEMBER for up to 64 members.
+#define GATEFOLD_PARENTHESES ()
+#define GATEFOLD_EXPAND(...) GATEFOLD_EXPAND_16(GATEFOLD_EXPAND_16(GATEFOLD_EXPAND_16(GATEFOLD_EXPAND_16(__VA_ARGS__))))
+#define GATEFOLD_EXPAND_16(...) GATEFOLD_EXPAND_4(GATEFOLD_EXPAND_4(GATEFOLD_EXPAND_4(GATEFOLD_EXPAND_4(__VA_ARGS__))))
+#define GATEFOLD_EXPAND_4(...) GATEFOLD_EXPAND_1(GATEFOLD_EXPAND_1(GATEFOLD_EXPAND_1(GATEFOLD_EXPAND_1(__VA_ARGS__))))
+#define GATEFOLD_EXPAND_1(...) __VA_ARGS__
+#define GATEFOLD_PACK_MEMBER(member, ...) \
+  f(#member, p.member...);                \
+  __VA_OPT__(GATEFOLD_PACK_NEXT GATEFOLD_PARENTHESES(__VA_ARGS__))
+#define GATEFOLD_PACK_NEXT() GATEFOLD_PACK_MEMBER
+
 namespace gatefold {
+
+namespace detail_::pack {
+
+constexpr std::size_t count_names(std::string_view names) {
+  std::size_t count = 1;
+  for (const char c : names) count += c == ',';
+  return count;
+}
+
+}  // namespace detail_::pack
 
 /// A pack without tensors, for a policy without parameters, saved values, carry or extra inputs.
 template <class T, class B>
@@ -103,14 +141,60 @@ concept SeesSharded = std::is_class_v<F> && !std::is_final_v<F> && !requires {
 struct AnyVisitor {
   void operator()(std::string_view, auto&...) const {}
 };
+/// Whether a member of a pack is a tensor, a pack, or a vector or tuple of these.
+template <class M>
+inline constexpr bool holds_tensors = is_tensor<M> || requires {
+  &M::template each<AnyVisitor, M>;
+};
+template <class M>
+inline constexpr bool holds_tensors<std::vector<M>> = holds_tensors<M>;
+template <class... M>
+inline constexpr bool holds_tensors<std::tuple<M...>> = (holds_tensors<M> || ...);
+
+/// Converts to any type, or to any type that holds no tensors; never evaluated.
+struct Anything {
+  template <class M>
+  operator M() const;
+};
+struct NoTensor {
+  template <class M, class = std::enable_if_t<!holds_tensors<M>>>
+  operator M() const;
+};
+/// Whether an aggregate has at least as many members as the sequence has numbers.
+template <class P, std::size_t... At>
+constexpr bool has_members(std::index_sequence<At...>) {
+  return requires { P{(static_cast<void>(At), Anything{})...}; };
+}
+template <class P, std::size_t Member, std::size_t... At>
+constexpr bool holds_tensors_at(std::index_sequence<At...>) {
+  return !requires { P{std::conditional_t<At == Member, NoTensor, Anything>{}...}; };
+}
+/// The number of members of an aggregate that hold tensors.
+template <class P, std::size_t Members = 1>
+constexpr std::size_t count_tensor_members() {
+  if constexpr (has_members<P>(std::make_index_sequence<Members>{})) {
+    return count_tensor_members<P, Members + 1>();
+  } else {
+    constexpr auto all = std::make_index_sequence<Members - 1>{};
+    return [&]<std::size_t... At>(std::index_sequence<At...>) {
+      return (std::size_t(holds_tensors_at<P, At>(all)) + ... + 0);
+    }
+    (all);
+  }
+}
+
 /// Returns true for a pack. Otherwise the compiler reports the missing function in one sentence.
 template <class P>
 constexpr bool check() {
   constexpr bool lists_tensors = requires(AnyVisitor f, P & p) { P::each(f, p, p); };
-  GATEFOLD_REQUIRE(lists_tensors,
-                   "gatefold: this is no tensor and no pack; a pack (Params, Carry, State) lists its tensors once, in "
-                   "static void each(auto&& f, auto&... p) { f(\"weight\", p.weight...); }; see "
-                   "docs/how-to/extending.md#what-all-policies-share");
+  GATEFOLD_REQUIRE(
+      lists_tensors,
+      "gatefold: this is no tensor and no pack; a pack (Params, Carry, State) lists its tensors once, with "
+      "GATEFOLD_PACK(weight, bias); see docs/how-to/extending.md#what-all-policies-share");
+  if constexpr (requires { P::listed; })
+    GATEFOLD_REQUIRE(count_tensor_members<P>() <= P::listed,
+                     "gatefold: GATEFOLD_PACK does not list all tensors of this pack; see "
+                     "docs/how-to/extending.md#what-all-policies-share");
   return lists_tensors;
 }
 
@@ -167,9 +251,9 @@ void visit(F& f, const Name& at, P& first, Q&... more) {
 /// Calls f(name, tensor...) for every tensor of one pack, or of several packs of the same structure in parallel.
 /// @throws ArgumentError if the packs have vectors of different length
 ///
-/// A pack is a struct with `static void each(auto&& f, auto&... p)` that lists its members once: `f("weight",
-/// p.weight...); f("bias", p.bias...);`. Vectors and tuples of packs are packs. If this process holds only a part of a
-/// pack (sharded), a visitor with `sharded(name, pack...)` gets the whole pack instead of its tensors.
+/// A pack is a struct that lists its members once, with GATEFOLD_PACK(weight, bias). Vectors and tuples of packs are
+/// packs. If this process holds only a part of a pack (sharded), a visitor with `sharded(name, pack...)` gets the whole
+/// pack instead of its tensors.
 template <class F, class... P>
 void for_each_tensor(F&& f, P&... packs) {
   detail_::pack::visit<false>(f, Name{}, packs...);

@@ -76,12 +76,7 @@ struct InGroups {
     ParameterGroup<Pack> of_first, of_rest;
     bool (*belongs)(const Name&) = nullptr;  // the function that chose the groups
     Index step = 0;
-    static void each(auto&& f, auto&... s) {
-      f("first", s.first...);
-      f("rest", s.rest...);
-      f("of_first", s.of_first...);
-      f("of_rest", s.of_rest...);
-    }
+    GATEFOLD_PACK(first, rest, of_first, of_rest)
     void lie_as(const State& other) { belongs = other.belongs; }
   };
 

@@ -122,10 +122,7 @@ struct Adam {
     Tensor<T, 2, B> p, v;  // [N, D]
     Index layer = 0;       // completed layers with this rule
     Pass pass{};
-    static void each(auto&& f, auto&... c) {
-      f("p", c.p...);
-      f("v", c.v...);
-    }
+    GATEFOLD_PACK(p, v)
   };
   template <class T, class B>
   struct Saved {

@@ -70,10 +70,7 @@ struct ComplexMomentum {
   struct Carry {
     Tensor<T, 2, B> re, im;  // [N, D]
     Pass pass{};
-    static void each(auto&& f, auto&... c) {
-      f("re", c.re...);
-      f("im", c.im...);
-    }
+    GATEFOLD_PACK(re, im)
   };
   template <class T, class B>
   void begin(typename B::Context& ctx, Index items, Index dim, Carry<T, B>& carry) const {

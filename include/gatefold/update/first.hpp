@@ -52,10 +52,7 @@ struct First {
   struct Params {
     gatefold::Params<FirstT, T, B> first;
     gatefold::Params<RestT, T, B> rest;
-    static void each(auto&& f, auto&... p) {
-      f("first", p.first...);
-      f("rest", p.rest...);
-    }
+    GATEFOLD_PACK(first, rest)
   };
   template <class T, class B>
   struct Carry {
@@ -63,10 +60,7 @@ struct First {
     gatefold::Carry<RestT, T, B> rest;
     Index layer = 0;  // completed layers with this rule
     Pass pass{};
-    static void each(auto&& f, auto&... c) {
-      f("first", c.first...);
-      f("rest", c.rest...);
-    }
+    GATEFOLD_PACK(first, rest)
   };
   template <class T, class B>
   struct Saved {

@@ -69,11 +69,7 @@ struct LearnedHeavyBall {
     static constexpr bool gradient_is_optional = true;
     Tensor<T, 1, B> mu, gamma;  // [1], or [0] if not learned
     LinearScalar<T, B> linear;  // of (2); empty if not per item
-    static void each(auto&& f, auto&... p) {
-      f("mu", p.mu...);
-      f("gamma", p.gamma...);
-      f("linear", p.linear...);
-    }
+    GATEFOLD_PACK(mu, gamma, linear)
   };
   template <class T, class B>
   using Carry = Momentum<LearnedHeavyBall, T, B>;

@@ -47,10 +47,7 @@ struct LinearScalar {
   static constexpr bool gradient_is_optional = true;
   Tensor<T, 2, B> weight;  // [D, 1], or [0, 1]
   Tensor<T, 1, B> bias;    // [1], or [0]
-  static void each(auto&& f, auto&... p) {
-    f("weight", p.weight...);
-    f("bias", p.bias...);
-  }
+  GATEFOLD_PACK(weight, bias)
 
   static LinearScalar init(typename B::Context& ctx, const Initial& initial, Index dim, Seed seed) {
     if (dim == 0) return {Tensor<T, 2, B>(0, 1), Tensor<T, 1, B>(0)};

@@ -87,7 +87,7 @@ struct Momentum {
   Tensor<T, 2, B> p;  // [N, D]
   Index layer = 0;    // completed layers with this rule
   Pass pass{};
-  static void each(auto&& f, auto&... c) { f("p", c.p...); }
+  GATEFOLD_PACK(p)
   void begin(typename B::Context& ctx, Index items, Index dim) {
     layer = 0;
     p.resize(items, dim);

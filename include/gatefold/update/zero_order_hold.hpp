@@ -102,11 +102,7 @@ struct ZeroOrderHold {
     static constexpr bool gradient_is_optional = true;
     Tensor<T, 1, B> step, mu;   // [1] s and μ
     LinearScalar<T, B> linear;  // w, b
-    static void each(auto&& f, auto&... p) {
-      f("step", p.step...);
-      f("mu", p.mu...);
-      f("linear", p.linear...);
-    }
+    GATEFOLD_PACK(step, mu, linear)
   };
   template <class T, class B>
   using Carry = Momentum<ZeroOrderHold, T, B>;

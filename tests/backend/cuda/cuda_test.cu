@@ -23,10 +23,7 @@ template <class B>
 struct Pair {
   Tensor<double, 2, B> weight;
   std::vector<Tensor<Index, 1, B>> counts;
-  static void each(auto&& f, auto&... p) {
-    f("weight", p.weight...);
-    f("counts", p.counts...);
-  }
+  GATEFOLD_PACK(weight, counts)
 };
 
 }  // namespace

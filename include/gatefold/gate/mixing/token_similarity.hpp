@@ -55,7 +55,7 @@ struct TokenSimilarity {
   struct Params {
     static constexpr bool gradient_is_optional = true;
     Tensor<T, 2, B> metric;  // [D, D], [0, 0] unless learned_metric
-    static void each(auto&& f, auto&... p) { f("metric", p.metric...); }
+    GATEFOLD_PACK(metric)
     static constexpr int expert_extents[] = {-1};
   };
   template <class T, class B>

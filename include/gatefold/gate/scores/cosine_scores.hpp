@@ -67,11 +67,7 @@ struct CosineScores {
     Tensor<T, 2, B> projection;   // [D, dim]
     Tensor<T, 2, B> embedding;    // [E, dim]
     Tensor<T, 1, B> temperature;  // [1], or [0] if there is no temperature
-    static void each(auto&& f, auto&... p) {
-      f("projection", p.projection...);
-      f("embedding", p.embedding...);
-      f("temperature", p.temperature...);
-    }
+    GATEFOLD_PACK(projection, embedding, temperature)
     static constexpr int expert_extents[] = {-1, 0, -1};
   };
 

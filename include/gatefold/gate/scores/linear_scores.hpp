@@ -34,10 +34,7 @@ struct LinearScores {
     static constexpr bool gradient_is_optional = true;
     Tensor<T, 2, B> weight;  // [D, E]
     Tensor<T, 1, B> bias;    // [E], [0] without bias
-    static void each(auto&& f, auto&... p) {
-      f("weight", p.weight...);
-      f("bias", p.bias...);
-    }
+    GATEFOLD_PACK(weight, bias)
     static constexpr int expert_extents[] = {1, 0};
   };
 

@@ -30,7 +30,7 @@ struct PatchScores {
   struct Params {
     static constexpr bool gradient_is_optional = true;
     Tensor<T, 3, B> weight;  // [length, D, E]
-    static void each(auto&& f, auto&... p) { f("weight", p.weight...); }
+    GATEFOLD_PACK(weight)
     static constexpr int expert_extents[] = {2};
   };
 

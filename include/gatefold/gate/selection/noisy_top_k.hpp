@@ -95,7 +95,7 @@ struct NoisyTopK {
   struct Params {
     static constexpr bool gradient_is_optional = true;
     Tensor<T, 2, B> noise;  // [D, E] W; [0, 0] unless learned
-    static void each(auto&& f, auto&... p) { f("noise", p.noise...); }
+    GATEFOLD_PACK(noise)
     static constexpr int expert_extents[] = {1};
   };
   template <class T, class B>

@@ -202,10 +202,7 @@ struct SigmoidBias {
     static constexpr bool learned = false;
     Tensor<T, 1, B> bias;   // [E]
     Tensor<T, 1, B> speed;  // [1]
-    static void each(auto&& f, auto&... p) {
-      f("bias", p.bias...);
-      f("speed", p.speed...);
-    }
+    GATEFOLD_PACK(bias, speed)
     static constexpr int expert_extents[] = {0, -1};
     void adapt(typename B::Context& ctx, const Params& grads) {
       B::for_each(ctx, bias.size(), functor::StepBySign<T, B>{grads.bias, speed, bias});
