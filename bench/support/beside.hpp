@@ -52,7 +52,8 @@ auto peer_layer(const Peer<S>& peer, const Shape& s) {
 template <class S, class RunT>
 void expect_same_y(const Peer<S>& peer, const Tensor<float, 2, Cpu>& y, RunT& run) {
   run.infer();
-  expect(mean_difference(y, run.y) < 0.01, "bench", "y of " + peer.name, "that of the layer", "another");
+  expect(mean_difference(y, run.y) < 0.01, "bench", "y of " + peer.name, "the output of the layer",
+         "a different output");
 }
 
 /// Times the layer of every peer. Its y must agree with that of `run`.

@@ -62,7 +62,7 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "cuda_layer: %s\n", error.what());
     return 2;
   } catch (const std::bad_alloc&) {
-    std::fprintf(stderr, "cuda_layer: sizes: these take more memory than there is\n");
+    std::fprintf(stderr, "cuda_layer: sizes: there is not enough memory for these sizes\n");
     return 2;
   }
 }

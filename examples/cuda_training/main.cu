@@ -70,7 +70,7 @@ void run(int steps) {
   float largest = 0;
   for (std::size_t n = 0; n < outputs.size(); ++n) largest = std::max(largest, std::abs(outputs[n] - rounded[n]));
   std::printf("bfloat16 weights change an output by %.4f at most\n", largest);
-  if (!(largest < 0.1f)) throw Error("cuda_training: outputs with bfloat16 weights: expected within 0.1");
+  if (!(largest < 0.1f)) throw Error("cuda_training: outputs with bfloat16 weights: expected a difference below 0.1");
 }
 
 }  // namespace

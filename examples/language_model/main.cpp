@@ -93,8 +93,9 @@ void expect_no_contradiction(const CLI::App& app, const Options& o) {
   using gatefold::expect, language::is_text;
   const auto given = [&](const char* name) { return app.count(name) > 0; };
   expect(!(given("--data") && given("--text")), "options", "text", "one of data and text", "both");
-  expect(!given("--mu") || language::has_mu(o.update), "options", "mu", "an update that has it", o.update);
-  expect(!given("--gamma") || language::has_gamma(o.update), "options", "gamma", "an update that has it", o.update);
+  expect(!given("--mu") || language::has_mu(o.update), "options", "mu", "an update with this option", o.update);
+  expect(!given("--gamma") || language::has_gamma(o.update), "options", "gamma", "an update with this option",
+         o.update);
   expect(!o.backend.ends_with("-bf16") || o.update == "heavy-ball", "options", "backend",
          Joined{"cpu or cuda for the update ", o.update}, o.backend);
   expect(o.k <= o.experts, "options", "k", Joined{"at most experts = ", o.experts}, o.k);
@@ -102,10 +103,10 @@ void expect_no_contradiction(const CLI::App& app, const Options& o) {
   expect(o.batch % o.accumulate == 0, "options", "accumulate", Joined{"a divisor of batch = ", o.batch}, o.accumulate);
   expect(o.rebalance == 0 || o.shards > 0, "options", "rebalance", "0 without shards", o.rebalance);
   expect(o.rebalance == 0 || !o.recompute, "options", "rebalance",
-         "0 with recompute, which shows nobody how many slots an expert has", o.rebalance);
+         "0 with recompute, which does not count the slots of an expert", o.rebalance);
   expect(o.warmup < o.steps, "options", "warmup", Joined{"less than steps = ", o.steps}, o.warmup);
   expect(is_text(o.prompt), "options", "prompt", "UTF-8", "other bytes");
-  expect(o.command == "train" || !o.fresh, "options", "fresh", "false of evaluate and generate", "true");
+  expect(o.command == "train" || !o.fresh, "options", "fresh", "false for the commands evaluate and generate", "true");
 }
 
 }  // namespace

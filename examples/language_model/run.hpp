@@ -29,7 +29,7 @@ inline Vocabulary vocabulary_of(const std::filesystem::path& file, const Options
   const Metadata metadata = gatefold::io::read_metadata(file);
   const auto found = metadata.find("vocabulary");
   try {
-    if (found == metadata.end()) throw gatefold::FileError("is not there");
+    if (found == metadata.end()) throw gatefold::FileError("missing");
     return {unit(o), nlohmann::json::parse(found->second).get<std::vector<std::string>>()};
   } catch (const std::exception& error) {
     throw gatefold::FileError(file.string() + ": metadata: vocabulary: " + error.what());

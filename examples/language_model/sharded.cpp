@@ -10,7 +10,7 @@
 namespace language {
 
 void train_on_shards(const Options& o) {
-  expect(o.update == "plain" || o.update == "heavy-ball", "options", "shards", "an update that is plain or heavy-ball",
+  expect(o.update == "plain" || o.update == "heavy-ball", "options", "shards", "the update plain or heavy-ball",
          o.update);
   expect(o.backend == "cpu", "options", "shards", "the backend cpu", o.backend);
   training::in_world(

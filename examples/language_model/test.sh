@@ -140,7 +140,7 @@ if ((${#launcher[@]} > 0)); then
   same_run lost shards1 "a process was killed"
 fi
 on_shards too_many 0 --update robust && fail "shards: takes any update"
-grep -q "shards: expected an update that is plain or heavy-ball, got robust" "$dir/err" ||
+grep -q "shards: expected the update plain or heavy-ball, got robust" "$dir/err" ||
   fail "shards: $(cat "$dir/err")"
 
 check_refused
@@ -154,8 +154,8 @@ refused "text: valid-tokens: expected more than length = 16 tokens, got 10" --ru
 refused "KneserNey: order: expected at most [0-9]+, got 63" --run "$dir/1" --fresh --order 63
 [[ ${GATEFOLD_BUILT_FOR-cpu} == cuda ]] || refused "backend: expected cpu or" --run "$dir/1" --fresh --backend cuda
 diff -r "$dir/1" "$dir/kept" || fail "a run that was not begun afresh is not what it was"
-refused "mu: expected an update that has it, got plain" --update plain --mu 0.5
-refused "gamma: expected an update that has it, got robust" --update robust --gamma 0.5
+refused "mu: expected an update with this option, got plain" --update plain --mu 0.5
+refused "gamma: expected an update with this option, got robust" --update robust --gamma 0.5
 refused "not expected: --batchs" --batchs 100
 refused "backend: expected cpu or cuda for the update adam, got cpu-bf16" --backend cpu-bf16 --update adam
 [[ ${GATEFOLD_BUILT_FOR-cpu} == cuda ]] ||
@@ -179,7 +179,7 @@ refused "cannot open" --text "$dir/nowhere"
 refused "zero: cannot open: not a regular file" --text /dev/zero
 echo short >"$dir/short"
 refused "more than|at least" --text "$dir/short"
-refused "metadata: text: not what the run learns from" --run "$dir/1" --text "$dir/short.txt"
+refused "metadata: text: expected the data of the run, got other data" --run "$dir/1" --text "$dir/short.txt"
 mkdir "$dir/bad" && {
   head -c 8 "$dir/1/best.safetensors" && tail -c +9 "$dir/1/best.safetensors" | sed 's/"vocabulary"/"vocabulari"/'
 } >"$dir/bad/best.safetensors"

@@ -92,8 +92,8 @@ inline Text read_text(const Options& o, const std::optional<Vocabulary>& known =
     for (const auto& part : parts)
       if (!std::filesystem::exists(part))
         throw gatefold::FileError(part.string() +
-                                  ": is not there: `bash examples/text/prepare.sh` makes the texts of " +
-                                  "the Bible in build/text, --text FILE learns from any other");
+                                  ": missing: run `bash examples/text/prepare.sh`, which makes the texts of " +
+                                  "the Bible in build/text, or use --text FILE for another text");
     Text text{known ? *known : read_vocabulary(parts, unit(o), o.threshold)};
     text.train = read_ids(parts[0], text.vocabulary);
     text.valid = read_ids(parts[1], text.vocabulary);

@@ -69,7 +69,7 @@ void run_block(const io::TensorFiles& files, const std::string& at) {    // "mod
   for (Index i = 0; i < y.size(); ++i)
     apart = std::max(apart, std::abs(double(y.data()[i]) - expected[std::size_t(i)]));
   std::printf("largest difference to the stored output: %.1e\n", apart);
-  if (!(apart < 1e-5)) throw FileError(files.path() + ": another output is stored");
+  if (!(apart < 1e-5)) throw FileError(files.path() + ": expected the stored output, got another one");
 }
 
 }  // namespace

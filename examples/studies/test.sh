@@ -127,10 +127,10 @@ case $(basename "$program") in
     small=(--quick --seeds 2 --expert cnn --train 20 --iterations 3)
     for values in "experts 4,32 32" "patches 4,8 8" "picks 1,2,48 48"; do
       read -r option given got <<<"$values"
-      refused "$option that no study takes" "$option: expected values that the chosen studies take, got $got" \
+      refused "$option that no study takes" "$option: expected values that the chosen studies use, got $got" \
         --study top-k "--$option" "$given"
     done
-    refused "a value twice" "decay: expected no value twice, got 0.70" --study unequal --decay 0.7,0.70
+    refused "a value twice" "decay: expected distinct values, got 0.70" --study unequal --decay 0.7,0.70
     for eta in 1e-300 3; do
       refused "1 / eta iterations" "eta: expected .* of the study theorem, .* got $eta" \
         --study theorem --expert mlp --eta $eta

@@ -42,7 +42,7 @@ grep -q "runs from before" "$dir/out" && fail "took runs of the GPU: $(cat "$dir
 diff -r "$dir/first/runs" "$dir/third/runs" >/dev/null || fail "other runs of the CPU after those of the GPU"
 
 "$program" "${small[@]}" "${data[@]}" --backend cuda --costs >"$dir/out" 2>"$dir/err"
-[ $? -eq 2 ] && grep -q "backend: expected cpu with --costs, which counts the host's memory, got cuda$" "$dir/err" ||
+[ $? -eq 2 ] && grep -q "backend: expected cpu with --costs, which measures host memory, got cuda$" "$dir/err" ||
   fail "costs: $(cat "$dir/err")"
 [ $failed -eq 0 ] && echo "all checks passed"
 exit $failed

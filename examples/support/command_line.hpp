@@ -137,9 +137,9 @@ inline int run(const char* program, CLI::App& app, int argc, char** argv, const 
   } catch (const gatefold::Error& error) {
     return refuse(error.what(), 2);
   } catch (const std::bad_alloc&) {
-    return refuse("sizes: these take more memory than there is", 2);
+    return refuse("sizes: there is not enough memory for these sizes", 2);
   } catch (const std::length_error&) {
-    return refuse("sizes: these take more memory than there is", 2);
+    return refuse("sizes: there is not enough memory for these sizes", 2);
   } catch (const std::exception& error) {
     return refuse(error.what(), 1);
   }

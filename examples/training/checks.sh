@@ -130,7 +130,7 @@ refused_json() {
 check_refused() {
   refused_json "dimension: no such option" '{"dimension": 3}'
   refused_json "config: no such option" '{"config": "x"}'
-  refused_json "steps: is there twice" '{"steps": 3, "steps": 4}'
+  refused_json "steps: given twice" '{"steps": 3, "steps": 4}'
   refused_json "--lr: Value -1 is no number above 0" '{"lr": -1}'
   refused_json "dim: expected a string, a number, true or false, got array" '{"dim": [1]}'
   refused_json "expected an object" '[1]'
@@ -143,8 +143,8 @@ check_refused() {
   refused "seed: Value -1 is no whole number" --seed -1
   refused "batch: Value 010 begins with 0" --batch 010
   refused "steps: Value 99999999999999999999 not in range" --steps 99999999999999999999
-  refused "metadata: lr: the run has 0.01, got 0.02 \(--fresh begins another\)$" --run "$dir/1" --lr 0.02
-  refused "metadata: lr: the run has 0.01, got 0.02$" evaluate --run "$dir/1" --lr 0.02
+  refused "metadata: lr: expected 0.01, as in the run, got 0.02 \(--fresh starts a new run\)$" --run "$dir/1" --lr 0.02
+  refused "metadata: lr: expected 0.01, as in the run, got 0.02$" evaluate --run "$dir/1" --lr 0.02
   run --run "$dir/forgot" --stop 25 && rm "$dir/forgot/metrics.jsonl"
   refused "forgot/metrics.jsonl: cannot open" --run "$dir/forgot"
   # Missing lines of metrics, at the end, in the middle or all, and a best model that is missing or cut.
@@ -152,13 +152,13 @@ check_refused() {
   cp -r "$dir/1" "$dir/lost_lines"
   for lines in 1,\$ 5,\$ 40; do
     sed "${lines}d" "$dir/1/metrics.jsonl" >"$dir/lost_lines/metrics.jsonl"
-    refused "lost_lines/metrics.jsonl: step [0-9]+: expected its line with .*\(--fresh begins another\)$" \
+    refused "lost_lines/metrics.jsonl: step [0-9]+: expected a line with .*\(--fresh starts a new run\)$" \
       --run "$dir/lost_lines"
   done
   run --run "$dir/lost_best" --stop 25 && rm "$dir/lost_best/best.safetensors"
-  refused "lost_best/best.safetensors: cannot open.* \(--fresh begins another\)$" --run "$dir/lost_best"
+  refused "lost_best/best.safetensors: cannot open.* \(--fresh starts a new run\)$" --run "$dir/lost_best"
   head -c 1000 "$dir/1/best.safetensors" >"$dir/lost_best/best.safetensors"
-  refused "lost_best/best.safetensors: .*\(--fresh begins another\)$" --run "$dir/lost_best"
+  refused "lost_best/best.safetensors: .*\(--fresh starts a new run\)$" --run "$dir/lost_best"
   # A refused --fresh leaves the previous run unchanged.
   cp -r "$dir/1" "$dir/kept"
   refused "mu: Value nan is no number from -1 to 1" --run "$dir/kept" --fresh --mu nan

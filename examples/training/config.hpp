@@ -23,7 +23,7 @@ inline void read_config(CLI::App& app, const std::string& path) {
   // Without this check, the parser would keep the last value of a repeated key.
   const Json::parser_callback_t once = [&](int depth, Json::parse_event_t event, Json& parsed) {
     if (depth == 1 && event == Json::parse_event_t::key && !seen.insert(parsed.get<std::string>()).second)
-      fail(parsed.get<std::string>() + ": is there twice");
+      fail(parsed.get<std::string>() + ": given twice");
     return true;
   };
   Json config;

@@ -50,7 +50,8 @@ class Metrics {
   void reread(Index steps, const Goal& goal, const Options& o) {
     std::ifstream file(path_);
     if (!file)
-      throw gatefold::FileError(path_.string() + ": cannot open, and the run needs it (--fresh begins another)");
+      throw gatefold::FileError(path_.string() +
+                                ": cannot open this file, which the run needs (--fresh starts a new run)");
     for (std::string line; std::getline(file, line);) {
       Json json = Json::parse(line, nullptr, false);
       if (!json.is_object() || !json.contains("step") || !json["step"].is_number_integer())
@@ -60,9 +61,9 @@ class Metrics {
     auto line = lines_.begin();
     const auto expect = [&](Index step, const char* name) {
       if (line == lines_.end() || (*line)["step"] != step || !line->contains(name))
-        throw gatefold::FileError(path_.string() + ": step " + std::to_string(step) + ": expected its line with " +
-                                  name + ", as the run is at step " + std::to_string(steps) +
-                                  " (--fresh begins another)");
+        throw gatefold::FileError(path_.string() + ": step " + std::to_string(step) + ": expected a line with " + name +
+                                  ", because the run is at step " + std::to_string(steps) +
+                                  " (--fresh starts a new run)");
       ++line;
     };
     for (Index step = 1; step <= steps; ++step) {

@@ -92,7 +92,7 @@ Metadata describe(const char* program, const char* data, std::uint64_t hash, con
 /// The end of an error message of training: how to begin a new run instead.
 template <class Options>
 const char* or_afresh(const Options& o) {
-  return o.command == "train" ? " (--fresh begins another)" : "";
+  return o.command == "train" ? " (--fresh starts a new run)" : "";
 }
 
 /// Calls f(), which reads a file of a run.
@@ -117,10 +117,10 @@ void adopt(const std::filesystem::path& file, Options& o, const Given& given) {
         const auto fail = [&](const std::string& reason) {
           throw gatefold::FileError(file.string() + ": metadata: " + name + ": " + reason);
         };
-        if (found == metadata.end()) fail("is not there: no checkpoint of this program");
+        if (found == metadata.end()) fail("missing: this file is not a checkpoint of this program");
         if (given(name) && found->second != to_text(value))
-          fail("the run has " + found->second + ", got " + to_text(value));
-        if (!from_text(found->second, value)) fail("no value: " + found->second);
+          fail("expected " + found->second + ", as in the run, got " + to_text(value));
+        if (!from_text(found->second, value)) fail("not a valid value: " + found->second);
       },
       o);
 }
@@ -130,7 +130,7 @@ inline void expect_same(const std::filesystem::path& file, const char* data, std
   const Metadata metadata = gatefold::io::read_metadata(file);
   const auto found = metadata.find(data);
   if (found == metadata.end() || found->second != to_text(hash))
-    throw gatefold::FileError(file.string() + ": metadata: " + data + ": not what the run learns from");
+    throw gatefold::FileError(file.string() + ": metadata: " + data + ": expected the data of the run, got other data");
 }
 
 }  // namespace training

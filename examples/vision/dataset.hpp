@@ -58,16 +58,16 @@ inline Images read_images(const Options& o) {
   const fashion::Half train = fashion::read_half(o.data, "train"), test = fashion::read_half(o.data, "t10k");
   const Index most = train.images.count - o.batch;
   gatefold::expect(most >= 0, "options", "batch",
-                   gatefold::Joined{"at most ", train.images.count, ", the training images there are"}, o.batch);
-  gatefold::expect(o.valid_images <= most, "options", "valid-images",
-                   gatefold::Joined{"at most ", most, ", which leaves a batch of the ", train.images.count,
-                                    " training images there are"},
-                   o.valid_images);
+                   gatefold::Joined{"at most ", train.images.count, ", the number of training images"}, o.batch);
+  gatefold::expect(
+      o.valid_images <= most, "options", "valid-images",
+      gatefold::Joined{"at most ", most, ", so that a batch remains of the ", train.images.count, " training images"},
+      o.valid_images);
   gatefold::expect(o.test_images <= test.images.count, "options", "test-images",
-                   gatefold::Joined{"at most ", test.images.count, ", the test images there are"}, o.test_images);
+                   gatefold::Joined{"at most ", test.images.count, ", the number of test images"}, o.test_images);
   const Index left = train.images.count - o.valid_images, used = o.train_images > 0 ? o.train_images : left;
   gatefold::expect(o.batch <= used && used <= left, "options", "train-images",
-                   gatefold::Joined{"batch = ", o.batch, " to ", left, ", what valid-images leaves"}, used);
+                   gatefold::Joined{"batch = ", o.batch, " to ", left, ", the number that valid-images leaves"}, used);
   return {set_of(train, 0, used), set_of(train, left, o.valid_images), set_of(test, 0, test.images.count)};
 }
 

@@ -80,15 +80,17 @@ void expect_no_contradiction(const CLI::App& app, const Options& o) {
   using gatefold::expect;
   const auto given = [&](const char* name) { return app.count(name) > 0; };
   for (const char* name : {"--mu", "--gamma"})
-    expect(!given(name) || o.update == "heavy-ball", "options", name + 2, "update = heavy-ball, whose it is", o.update);
-  expect(!given("--tau") || o.router == "similarity", "options", "tau", "router = similarity, whose it is", o.router);
+    expect(!given(name) || o.update == "heavy-ball", "options", name + 2, "update = heavy-ball, which has this option",
+           o.update);
+  expect(!given("--tau") || o.router == "similarity", "options", "tau", "router = similarity, which has this option",
+         o.router);
   expect(o.update != "robust" || o.router == "vmoe", "options", "update",
-         "plain or heavy-ball of this router, " + o.router, o.update);
+         "plain or heavy-ball for the router " + o.router, o.update);
   expect(o.k <= o.experts || o.router == "soft", "options", "k", Joined{"at most experts = ", o.experts}, o.k);
   expect(o.dim % o.heads == 0, "options", "heads", Joined{"a divisor of dim = ", o.dim}, o.heads);
   expect(o.depth % 2 == 0, "options", "depth", "an even number", o.depth);
   expect(o.warmup < o.steps, "options", "warmup", Joined{"less than steps = ", o.steps}, o.warmup);
-  expect(o.command == "train" || !o.fresh, "options", "fresh", "false of evaluate", "true");
+  expect(o.command == "train" || !o.fresh, "options", "fresh", "false for the command evaluate", "true");
 }
 
 }  // namespace

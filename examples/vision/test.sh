@@ -54,21 +54,21 @@ cmp <(sed -n '/^accuracy/,/^mean/p' "$dir/1.out") <(sed -n '/^accuracy/,/^mean/p
 check_full evaluate "${data[@]}" "${end[@]}"
 check_refused
 refused_json "--patch: 5 not in" '{"patch": 5}'
-refused "mu: expected update = heavy-ball, whose it is, got plain" --update plain --mu 0.5
-refused "tau: expected router = similarity, whose it is, got soft" --router soft --tau 2
+refused "mu: expected update = heavy-ball, which has this option, got plain" --update plain --mu 0.5
+refused "tau: expected router = similarity, which has this option, got soft" --router soft --tau 2
 cp -r "$dir/1" "$dir/kept"
-refused "tau: expected neither so small nor so large" --run "$dir/kept" --fresh --router similarity --tau 1e-300
+refused "tau: expected a value for which 1 / tau is finite" --run "$dir/kept" --fresh --router similarity --tau 1e-300
 diff -r "$dir/1" "$dir/kept" || fail "a run that its first step refused to begin afresh is not what it was"
-refused "update: expected plain or heavy-ball of this router, soft, got robust" --router soft --update robust
+refused "update: expected plain or heavy-ball for the router soft, got robust" --router soft --update robust
 [[ ${GATEFOLD_BUILT_FOR-cpu} == cuda ]] ||
   refused "backend: expected cpu, as this program was built without CUDA, got cuda" --backend cuda
 refused "depth: expected an even number, got 3" --depth 3
-refused "train-images: expected batch = 32 to 260, what valid-images leaves, got 300" --train-images 300
-refused "valid-images: expected at most 288, which leaves a batch of the 320 training images there are, got 325" \
+refused "train-images: expected batch = 32 to 260, the number that valid-images leaves, got 300" --train-images 300
+refused "valid-images: expected at most 288, so that a batch remains of the 320 training images, got 325" \
   --valid-images 325
-refused "batch: expected at most 320, the training images there are, got 321" --batch 321
-refused "test-images: expected at most 60, the test images there are, got 61" --test-images 61
+refused "batch: expected at most 320, the number of training images, got 321" --batch 321
+refused "test-images: expected at most 60, the number of test images, got 61" --test-images 61
 refused "nowhere/train-images.*neither" --data "$dir/nowhere"
 mkdir "$dir/less" && make_half "$dir/less/train" 310 && make_half "$dir/less/t10k" 60
-refused "metadata: images: not what the run learns from" --run "$dir/1" --data "$dir/less"
+refused "metadata: images: expected the data of the run, got other data" --run "$dir/1" --data "$dir/less"
 finish

@@ -36,6 +36,6 @@ done
   cmp "$dir/said" <(sed -n '/^accuracy/,/^mean/p' "$dir/out") || fail "evaluates differently: $(cat "$dir/err")"
 run --run "$dir/few" --stop 1 || fail "few: $(cat "$dir/err")"
 run --run "$dir/few" --backend cuda && fail "goes on with the CPU's run"
-grep -q "^vision: .*metadata: backend: the run has cpu, got cuda (--fresh begins another)$" "$dir/err" ||
+grep -q "^vision: .*metadata: backend: expected cpu, as in the run, got cuda (--fresh starts a new run)$" "$dir/err" ||
   fail "another sentence: $(cat "$dir/err")"
 exit $failed

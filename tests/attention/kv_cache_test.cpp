@@ -153,16 +153,16 @@ TEST_CASE("memory: wrong shapes and options throw") {
   CHECK(fits(window, 2, true) == "no ArgumentError");
   CHECK(fits(window, 2, false) == "f: memory.past: expected rows of 2 values (items), got 4");
   CHECK(fits(window, 3, true) ==
-        "f: memory.past: expected rows of 3 (items) or twice as many values (keys and values), got 4");
+        "f: memory.past: expected rows of 3 values (items) or twice as many (keys and values), got 4");
   CHECK(message_of([&] {
           memory.of(6).validate("f", {6, 0, 6}, 1, 4, false, false);
-        }) == "f: memory: expected one of as many sequences as the segment has, 1 (by its length), got 3");
+        }) == "f: memory: expected memory of 1 sequences (items / length of the segment), got 3");
   CHECK(fits({2, 0, 2}, 4, false) == "f: memory.next: expected 3 rows (1 for each sequence), got 6");
   Tensor<float, 3, Cpu> one(1, 6, 4);
   const AttentionMemory<float, Cpu> same{one, one};
   CHECK(message_of([&] {
           same.validate("f", {2, 2, 3}, 3, 4, false, false);
-        }) == "f: memory.next: expected memory of its own, got some of memory.past");
+        }) == "f: memory.next: expected memory that does not overlap memory.past, got memory of memory.past");
   memory.begin(ctx, 5);
   CHECK(fits({2, 5, 3}, 4, false) == "f: memory.past: expected at most 2 items for each sequence, got 5");
   memory.begin(ctx, 2);
@@ -175,5 +175,6 @@ TEST_CASE("memory: wrong shapes and options throw") {
   padded.next_valid = padded.next_valid.rows(0, 11);
   CHECK(says() == "f: memory.next_valid: expected [12], got [11]");
   padded.next_valid = {};
-  CHECK(says() == "f: memory.next_valid: expected a mask beside memory.next, as some items are padding, got none");
+  CHECK(says() ==
+        "f: memory.next_valid: expected a mask, because memory.next is given and some items are padding, got no mask");
 }

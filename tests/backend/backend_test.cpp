@@ -178,7 +178,7 @@ TEST_CASE("group_by: throws if a key exceeds the last group") {
   const std::vector<Index> keys{0, 3, 1};
   std::vector<Index> offsets(4), order(3);
   CHECK_THROWS_WITH_AS(B::group_by(ctx, keys, offsets, order),
-                       "group_by: key: expected less than 3 (an expert or item that exists), got 3", ArgumentError);
+                       "group_by: key: expected less than 3 (the number of experts or items), got 3", ArgumentError);
 }
 
 TEST_CASE_TEMPLATE("gemm: c (+)= op(a) op(b), then the epilogue", T, float, double) {

@@ -107,5 +107,5 @@ TEST_CASE("Initial: invalid options throw") {
   CHECK(message_of([&] { (void)initial_weights<float>(ctx, Initial::normal(HUGE_VAL), {}, 2, 3, 4); }) ==
         "Initial: scale: expected a finite number, at least 0, got inf");
   CHECK(message_of([&] { (void)initial_weights<float>(ctx, Initial{.shared = true}, {}, 3, 4); }) ==
-        "Initial: shared: expected false (these are no weights of experts), got true");
+        "Initial: shared: expected false for weights of rank 2, which have no extent of experts, got true");
 }

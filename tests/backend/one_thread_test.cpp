@@ -16,9 +16,8 @@ using namespace gatefold;
 namespace {
 
 const std::string refused =
-    "Context: thread: expected one at a time (each thread needs a context of its own), got a second one while the "
-    "first is at "
-    "work";
+    "Context: thread: expected one at a time (use one context per thread), got a second thread while the first is "
+    "inside a call";
 
 /// What f() says on a thread of its own.
 template <class F>

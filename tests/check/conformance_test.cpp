@@ -259,12 +259,13 @@ TEST_CASE("conformance: a correct layer passes") {
 TEST_CASE("conformance: each fault is found and reported once") {
   CHECK(sentence_of(Fault::threads_forward) == "different bits on 3 threads");
   CHECK(sentence_of(Fault::threads_backward) == "different bits on 2 threads");
-  const std::string does_not_add = "backward does not add to dx and grads: two passes differ from twice one pass";
+  const std::string does_not_add =
+      "backward must add to dx and grads: two passes do not give twice the gradients of one pass";
   CHECK(sentence_of(Fault::overwrites_dx) == does_not_add);
   CHECK(sentence_of(Fault::overwrites_grads) == does_not_add);
   CHECK(sentence_of(Fault::other_infer) == "infer and forward give different bits");
   CHECK(sentence_of(Fault::refuses_no_items) == "a batch of no items throws: no items");
-  CHECK(sentence_of(Fault::keeps_scratch) == "scratch memory was taken without a mark that gives it back");
+  CHECK(sentence_of(Fault::keeps_scratch) == "scratch memory was not released: call ctx.mark() before taking it");
   CHECK(sentence_of(Fault::grows_scratch) == "scratch memory grew in the second step");
 }
 
@@ -277,7 +278,7 @@ TEST_CASE("conformance: dependence on the loop order is always found") {
 
 TEST_CASE("conformance: items that depend on the batch are found") {
   CHECK(report_of(Fault::sees_the_batch));
-  CHECK(sentence_of(Fault::sees_the_batch, true) == "item 0 has other bits alone than in the batch");
+  CHECK(sentence_of(Fault::sees_the_batch, true) == "item 0 gives different bits alone than in the batch");
 }
 
 TEST_CASE("conformance: hidden state is found") {
@@ -298,8 +299,8 @@ TEST_CASE("conformance: a wrong gradient is reported with its tensor") {
 
 TEST_CASE("conformance: state kept between batches is found") {
   const std::vector<std::string> after_another{
-      "other bits after another batch: forward sets all that Saved keeps, begin all of Carry, whose `each` lists every "
-      "tensor"};
+      "different bits after another batch: forward must set every tensor of Saved, begin every tensor of Carry, and "
+      "`each` of Carry must list all its tensors"};
   CHECK(sentences_of_keeping<Keeping::all>().empty());
   CHECK(sentences_of_keeping<Keeping::unlisted_carry>() == after_another);
   CHECK(sentences_of_keeping<Keeping::sums>() == after_another);

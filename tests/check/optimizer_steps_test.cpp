@@ -130,18 +130,20 @@ TEST_CASE("optimizer_steps: optimizers and wrappers of the library pass") {
 TEST_CASE("optimizer_steps: a user-defined optimizer passes; faults are reported") {
   CHECK(found(Halving<Fault::none>{}) == "");
   CHECK(found(Halving<Fault::number_left_out>{}) ==
-        "other bits where a run goes on from a checkpoint: the state keeps what its `each` and its `counters` do not "
-        "list\n");
+        "a run that continues from a checkpoint gives different bits: the state has a member that neither `each` nor "
+        "`counters` lists\n");
   CHECK(found(Halving<Fault::number_of_its_own>{}).find("two runs differ: is there state outside the arguments?\n") !=
         std::string::npos);
   CHECK(found(Halving<Fault::unlisted>{}).starts_with("state: 24 bytes in a row belong to no tensor or pack"));
-  CHECK(found(Halving<Fault::expects_nothing>{}) == "expect_step lets gradients of another extent pass\n");
-  CHECK(found(Halving<Fault::keeps_scratch>{}) == "scratch memory was taken without a mark that gives it back\n");
-  CHECK(found(Halving<Fault::counts_nothing>{}) == "state.step is 0 after 12 steps: a schedule goes by it\n");
+  CHECK(found(Halving<Fault::expects_nothing>{}) == "expect_step accepts gradients with a wrong extent\n");
+  CHECK(found(Halving<Fault::keeps_scratch>{}) ==
+        "scratch memory was not released: call ctx.mark() before taking it\n");
+  CHECK(found(Halving<Fault::counts_nothing>{}) ==
+        "state.step is 0 after 12 steps: step must increase state.step by 1, because schedules read it\n");
   CHECK(found(Halving<Fault::order_of_terms>{}) ==
         "different bits on 2 threads\ndifferent bits on 3 threads\ndifferent bits on 8 threads\n");
   const Mixture mixture{ComposedGate<LinearScores, Independent, SigmoidBias>{.scores = {.experts = 3}}, kModel};
   CHECK(found(Halving<Fault::none>{}, mixture) == "");
   CHECK(found(Halving<Fault::steps_all>{}, mixture) ==
-        "tensors are stepped that are not learned: it is for_each_learned that passes over them\n");
+        "tensors that are not learned are stepped: visit the parameters with for_each_learned, which skips them\n");
 }

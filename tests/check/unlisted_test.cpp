@@ -105,8 +105,8 @@ std::vector<std::string> unlisted_of(const P& p = {}) {
 }
 std::string sentence(const std::string& at, int bytes) {
   return at + ": " + std::to_string(bytes) +
-         " bytes in a row belong to no tensor or pack that its `each` lists; what is left out there is not learned, "
-         "copied or saved";
+         " consecutive bytes belong to no tensor or pack that its `each` lists; a tensor that is not listed is not "
+         "learned, copied or saved";
 }
 
 template <int Rank>
@@ -150,7 +150,7 @@ TEST_CASE("unlisted: packs that refer to other memory are ignored") { CHECK(unli
 
 TEST_CASE("unlisted: duplicate tensors and duplicate names are found") {
   const std::string twice = ": its `each` lists a tensor twice, as gain and as scale: it would be learned twice",
-                    name = ": two parts that its `each` lists are called gain";
+                    name = ": its `each` lists two parts with the name gain";
   CHECK(unlisted_of<Twice>() == std::vector<std::string>{"params" + twice});
   CHECK(unlisted_of<Namesakes>() == std::vector<std::string>{"params" + name});
   CHECK(unlisted_of<Of<Whole, Twice, Namesakes>>() ==

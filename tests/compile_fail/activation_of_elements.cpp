@@ -1,4 +1,4 @@
-// expect: gatefold: Mlp<Activation> takes an activation, Gelu say
+// expect: gatefold: Mlp<Activation> takes an activation, for example Mlp<Gelu>
 #include <gatefold/gatefold.hpp>
 
 using namespace gatefold;

@@ -1,14 +1,18 @@
-// expect: gatefold: an activation in an expert that trains needs its derivative too, static V slope\(V v\) beside value\(v\); see docs/how-to/extending\.md#expert
+// expect: gatefold: an activation of an expert that is trained also needs its derivative, static V slope\(V v\); see docs/how-to/extending\.md#expert
 #include <gatefold/gatefold.hpp>
 
 using namespace gatefold;
 
 struct Act {
   template <class V>
-  static V value(V v) { return v; }
+  static V value(V v) {
+    return v;
+  }
 #ifndef GATEFOLD_FAIL
   template <class V>
-  static V slope(V) { return V(1); }
+  static V slope(V) {
+    return V(1);
+  }
 #endif
 };
 

@@ -1,4 +1,4 @@
-// expect: gatefold: an AttentionAware gate follows the trace of an attention, and here is none: put attention and layer into Block\{attention, layer\}, which hands it over, or name the trace in the extra; see docs/reference/inputs\.md#inputs-of-the-librarys-gates
+// expect: gatefold: an AttentionAware gate needs an attention trace: wrap attention and layer in Block\{attention, layer\}, or pass the trace in the extra; see docs/reference/inputs\.md#inputs-of-the-librarys-gates
 #include <gatefold/gatefold.hpp>
 
 using namespace gatefold;

@@ -1,4 +1,4 @@
-// expect: gatefold: an auxiliary loss is options and what it computes of a GateOutcome: it has no Params, Saved or Extra of its own; see docs/how-to/extending_parts\.md#parts-of-a-gate
+// expect: gatefold: an auxiliary loss reads only its options and a GateOutcome: it must not have Params, Saved or Extra; see docs/how-to/extending_parts\.md#parts-of-a-gate
 #include <gatefold/gatefold.hpp>
 
 using namespace gatefold;

@@ -1,4 +1,4 @@
-// expect: gatefold: Zero steps the rows of a tensor that belong to one shard, so optim::Averaged goes around it, Averaged\{Zero\{optimizer, &shard\}\}, and optim::ExpertRates does not go with it; see docs/how-to/distributed\.md
+// expect: gatefold: Zero steps only the rows of a tensor that belong to one shard: put optim::Averaged outside, Averaged\{Zero\{optimizer, &shard\}\}; optim::ExpertRates cannot be used with Zero; see docs/how-to/distributed\.md
 #include <gatefold/gatefold.hpp>
 
 #include "gatefold/distributed.hpp"

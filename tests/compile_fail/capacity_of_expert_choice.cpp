@@ -1,4 +1,4 @@
-// expect: gatefold: Capacity limits a selection whose picks stand item by item
+// expect: gatefold: Capacity needs a selection with picks in the order of the items
 #include <gatefold/gatefold.hpp>
 
 using namespace gatefold;

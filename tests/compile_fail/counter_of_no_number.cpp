@@ -1,4 +1,4 @@
-// expect: gatefold: a number that counters\(f, state\) lists must be an integer, a double or a float, which checkpoints keep; see docs/reference/optional_members\.md
+// expect: gatefold: a number that counters\(f, state\) lists must be an integer, a double or a float, which checkpoints save; see docs/reference/optional_members\.md
 #include <gatefold/gatefold.hpp>
 
 #include <gatefold/io.hpp>

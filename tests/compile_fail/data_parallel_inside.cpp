@@ -1,4 +1,4 @@
-// expect: gatefold: what adds up the gradients of several processes is the outermost optimizer
+// expect: gatefold: the optimizer that sums the gradients of several processes must be the outermost one
 #include <gatefold/gatefold.hpp>
 
 #include "gatefold/distributed.hpp"

@@ -1,4 +1,4 @@
-// expect: gatefold: the expert in a HiddenDropout, an Mlp or a GatedMlp, takes what its hidden values are multiplied by, factor \[S, hidden_dim\], as the last argument of forward, infer, backward and weighted_backward; see docs/how-to/extending\.md#expert
+// expect: gatefold: the expert in a HiddenDropout \(for example Mlp or GatedMlp\) must multiply its hidden values by factor \[S, hidden_dim\], the last argument of forward, infer, backward and weighted_backward; see docs/how-to/extending\.md#expert
 // An expert that is as wide inside as it says, and whose functions know of no factor.
 #include <gatefold/gatefold.hpp>
 

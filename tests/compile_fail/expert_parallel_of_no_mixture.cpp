@@ -1,4 +1,4 @@
-// expect: gatefold: an ExpertParallel is of a Mixture and the address of a shard, ExpertParallel\{mixture, &shard\}; what is around a mixture goes around that, WithShared\{ExpertParallel\{\.\.\.\}, \.\.\.\}; see docs/how-to/distributed\.md
+// expect: gatefold: ExpertParallel takes a Mixture and the address of a shard: ExpertParallel\{mixture, &shard\}; put wrappers of the mixture outside it: WithShared\{ExpertParallel\{\.\.\.\}, \.\.\.\}; see docs/how-to/distributed\.md
 #include <gatefold/gatefold.hpp>
 
 #include "gatefold/distributed.hpp"

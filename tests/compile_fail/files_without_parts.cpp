@@ -1,5 +1,5 @@
-// expect: gatefold: files hold Parts, a pack and the prefix of its names, and metadata, \{\} say: io::save\(path, ctx, metadata, Part\{prefix, params\}\), io::load\(path, ctx, Part\{prefix, params\}\); see docs/how-to/checkpoints\.md
-// expect: gatefold: a checkpoint is of a run, a Trainer say: save_checkpoint\(path, trainer\); parameters alone go into io::save\(path, ctx, metadata, Part\{prefix, params\}\); see docs/how-to/checkpoints\.md
+// expect: gatefold: io::save takes metadata \(may be \{\}\) and Parts, which are a prefix of names and a pack, and io::load takes Parts: io::save\(path, ctx, metadata, Part\{prefix, params\}\), io::load\(path, ctx, Part\{prefix, params\}\); see docs/how-to/checkpoints\.md
+// expect: gatefold: a checkpoint is made from a run, for example a Trainer: save_checkpoint\(path, trainer\); to save only parameters use io::save\(path, ctx, metadata, Part\{prefix, params\}\); see docs/how-to/checkpoints\.md
 // expect: gatefold: io reads and stores tensors of float, double and Index
 #include <gatefold/gatefold.hpp>
 #include <gatefold/io.hpp>

@@ -1,4 +1,4 @@
-// expect: gatefold: InGroups\{belongs, first, rest\} begins with which tensors are the first
+// expect: gatefold: the first argument of InGroups\{belongs, first, rest\} selects the tensors of the first
 #include <gatefold/gatefold.hpp>
 
 using namespace gatefold;

@@ -1,4 +1,4 @@
-// expect: gatefold: this wrapper is around an optimizer \(gatefold::optim\), which comes first
+// expect: gatefold: the first argument of this wrapper must be an optimizer \(gatefold::optim\)
 #include <gatefold/gatefold.hpp>
 #include <gatefold/papers/in_stages.hpp>
 

@@ -1,4 +1,4 @@
-// expect: gatefold: what a Trainer takes are views of its own elements and backend, in memory that has a name: rows x \[N, in_dim\] of float \(of double after Element<double>\{\}\), ids and labels of gatefold::Index \(std::int64_t\), on a device what transfer has copied there; infer writes a y that is not const; see docs/how-to/your_data\.md
+// expect: gatefold: a Trainer takes views of its own element type and backend, not of temporaries: rows x \[N, in_dim\] of float \(of double after Element<double>\{\}\), ids and labels of gatefold::Index \(std::int64_t\), copied by transfer if they are on a device; y of infer must not be const; see docs/how-to/your_data\.md
 #include <gatefold/gatefold.hpp>
 
 using namespace gatefold;

@@ -1,4 +1,4 @@
-// expect: gatefold: on shards a Trainer takes both, dist::LossOfShards\{loss, &shard\} and dist::DataParallel
+// expect: gatefold: on shards a Trainer needs both dist::LossOfShards\{loss, &shard\} and dist::DataParallel
 #include <gatefold/gatefold.hpp>
 
 #include "gatefold/distributed.hpp"

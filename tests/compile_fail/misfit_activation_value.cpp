@@ -1,5 +1,5 @@
-// expect: gatefold: an activation, Gelu say, needs static V value\(V v\), a template for any V; see docs/how-to/extending\.md#expert
-// expect: gatefold: value\(v\) of an activation takes a register of values too: a template for any V, or static constexpr bool scalar_only = true; see docs/how-to/extending\.md#expert
+// expect: gatefold: an activation \(for example Gelu\) needs static V value\(V v\), a template for any V; see docs/how-to/extending\.md#expert
+// expect: gatefold: value\(v\) of an activation must also accept a register of values: make it a template for any V, or declare static constexpr bool scalar_only = true; see docs/how-to/extending\.md#expert
 #include <gatefold/gatefold.hpp>
 
 using namespace gatefold;
@@ -7,13 +7,19 @@ using namespace gatefold;
 struct Nameless {
 #ifdef GATEFOLD_FAIL
   template <class V>
-  V operator()(V v) const { return v; }
+  V operator()(V v) const {
+    return v;
+  }
 #else
   template <class V>
-  static V value(V v) { return v; }
+  static V value(V v) {
+    return v;
+  }
 #endif
   template <class V>
-  static V slope(V) { return V(1); }
+  static V slope(V) {
+    return V(1);
+  }
 };
 struct OfDoubles {
 #ifndef GATEFOLD_FAIL

@@ -1,5 +1,5 @@
 // expect: gatefold: layer of a Carry must be an Index: the number of layers done, which Recompute keeps; see docs/reference/optional_members\.md
-// expect: gatefold: step of a State must be an Index, which checkpoints keep; numbers of other types are listed by static counters\(f, state\); see docs/reference/optional_members\.md
+// expect: gatefold: step of a State must be an Index, which checkpoints save; list numbers of other types in static counters\(f, state\); see docs/reference/optional_members\.md
 // Numbers that would not be copied, nor saved.
 #include <gatefold/gatefold.hpp>
 
@@ -20,7 +20,9 @@ struct Odd : update::Plain {
     static void each(auto&&, auto&...) {}
   };
   template <class T, class B>
-  void begin(typename B::Context&, Index, Index, Carry<T, B>& carry) const { carry.layer = 0; }
+  void begin(typename B::Context&, Index, Index, Carry<T, B>& carry) const {
+    carry.layer = 0;
+  }
   template <class T, class B, class F>
   void forward(typename B::Context& ctx, const Nothing<T, B>& p, In<T, 2, B> x, Carry<T, B>& carry, F&& f,
                Out<T, 2, B> y, Nothing<T, B>& saved) const {
@@ -42,7 +44,8 @@ struct OddState {
 
 int main() {
   Cpu::Context ctx;
-  Trainer trainer{ctx, Recompute{Residual{Odd{}, OneExpert{Linear{.model_dim = 2}}}}, MeanSquaredError{}, optim::Sgd{}, Seed{1}};
+  Trainer trainer{ctx, Recompute{Residual{Odd{}, OneExpert{Linear{.model_dim = 2}}}}, MeanSquaredError{}, optim::Sgd{},
+                  Seed{1}};
   const Tensor<float, 2, Cpu> x(1, 2);
   trainer.step(x, x);
   OddState state;

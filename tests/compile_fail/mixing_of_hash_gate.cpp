@@ -1,4 +1,4 @@
-// expect: gatefold: SimilarityAware, AttentionAware and WithMixing take a ComposedGate, scores x mixing x selection, and change its mixing; this gate has none; see docs/how-to/extending_parts\.md#parts-of-a-gate
+// expect: gatefold: SimilarityAware, AttentionAware and WithMixing take a ComposedGate \(scores, mixing, selection\) and replace its mixing; this gate is not a ComposedGate; see docs/how-to/extending_parts\.md#parts-of-a-gate
 #include <gatefold/gatefold.hpp>
 
 using namespace gatefold;

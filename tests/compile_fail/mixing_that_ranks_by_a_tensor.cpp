@@ -1,4 +1,4 @@
-// expect: gatefold: rank of a mixing returns a view of what lives on, of z or of saved: a tensor of its own ends with the call; see docs/how-to/extending_parts\.md#parts-of-a-gate
+// expect: gatefold: rank of a mixing must return a view of z or of saved: a local tensor is destroyed when rank returns; see docs/how-to/extending_parts\.md#parts-of-a-gate
 #include <gatefold/gatefold.hpp>
 
 using namespace gatefold;

@@ -1,6 +1,6 @@
-// expect: gatefold: this is no auxiliary loss of a gate, Balance or ZLoss say, which needs forward<T, B>\(ctx, a, value\) const of a GateOutcome a; see docs/how-to/extending_parts\.md#parts-of-a-gate
-// expect: gatefold: an auxiliary loss needs backward<T, B>\(ctx, a, d\) const, which adds to what d, a GateOutcomeGrad, has; see docs/how-to/extending_parts\.md#parts-of-a-gate
-// expect: gatefold: WithAuxiliary takes a ComposedGate, scores x mixing x selection, and its losses, one or more: WithAuxiliary<SoftmaxTopK, Balance>; see docs/how-to/extending_parts\.md#parts-of-a-gate
+// expect: gatefold: this is not an auxiliary loss of a gate \(for example Balance or ZLoss\): it needs forward<T, B>\(ctx, a, value\) const, with a GateOutcome a; see docs/how-to/extending_parts\.md#parts-of-a-gate
+// expect: gatefold: an auxiliary loss needs backward<T, B>\(ctx, a, d\) const, which adds to the GateOutcomeGrad d; see docs/how-to/extending_parts\.md#parts-of-a-gate
+// expect: gatefold: WithAuxiliary takes a ComposedGate \(scores, mixing, selection\) and one or more auxiliary losses: WithAuxiliary<SoftmaxTopK, Balance>; see docs/how-to/extending_parts\.md#parts-of-a-gate
 #include <gatefold/gatefold.hpp>
 
 using namespace gatefold;

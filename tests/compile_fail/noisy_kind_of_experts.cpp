@@ -1,4 +1,4 @@
-// expect: gatefold: a kind of Experts draws numbers, which Experts does not hand on; see docs/how-to/extending\.md#expert
+// expect: gatefold: a kind of Experts needs noise, but Experts does not pass noise to its kinds; see docs/how-to/extending\.md#expert
 // Dropout inside one kind of mixed experts, which nobody would give its noise.
 #include <gatefold/gatefold.hpp>
 

@@ -1,4 +1,4 @@
-// expect: gatefold: a loss \(MeanSquaredError, CrossEntropy, Logistic\) has a template Target<T, B>, and this has none: Trainer\{ctx, model, loss, optimizer, Seed\{1\}\}; see docs/how-to/your_data\.md
+// expect: gatefold: this is not a loss \(for example MeanSquaredError, CrossEntropy, Logistic\), because it has no template Target<T, B>; use Trainer\{ctx, model, loss, optimizer, Seed\{1\}\}; see docs/how-to/your_data\.md
 #include <gatefold/gatefold.hpp>
 
 using namespace gatefold;

@@ -6,17 +6,17 @@
 // expect: gatefold: a WithShared has a branch, an expert and a number, if any: WithShared\{Mixture\{gate, expert\}, shared\}; see docs/how-to/extending\.md#branch
 // expect: gatefold: a Stack is a layer and how often, Stack\{layer, depth\}; unlike layers are a Chain\{a, b\}; see docs/how-to/extending\.md#branch
 // expect: gatefold: a PerToken is a number of tokens and a layer, PerToken\{length, layer\}; see docs/how-to/extending\.md#branch
-// expect: gatefold: the kinds of Experts are a tuple: Experts\{std::tuple\{a, b\}, \{2, 6\}\}, or Experts\{std::tuple\{a, b\}\} with one of each; see docs/how-to/extending\.md#expert
+// expect: gatefold: Experts takes a tuple of kinds and the number of experts of each: Experts\{std::tuple\{a, b\}, \{2, 6\}\}, or Experts\{std::tuple\{a, b\}\} for one of each; see docs/how-to/extending\.md#expert
 // expect: gatefold: a Dropout is a rate and a branch, Dropout\{rate, branch\}; see docs/how-to/extending\.md#branch
-// expect: gatefold: a HiddenDropout is a rate and an expert, HiddenDropout\{rate, expert\}; see docs/how-to/extending\.md#expert
+// expect: gatefold: HiddenDropout takes a rate and an expert: HiddenDropout\{rate, expert\}; see docs/how-to/extending\.md#expert
 // expect: gatefold: a OneExpert has one part, OneExpert\{expert\}: Mlp<Gelu>\{\.\.\.\} say; several experts and a gate are a Mixture\{gate, expert\}; see docs/how-to/extending\.md#expert
-// expect: gatefold: a SigmoidGated has one part, SigmoidGated\{expert\}; see docs/how-to/extending\.md#expert
+// expect: gatefold: SigmoidGated takes one expert: SigmoidGated\{expert\}; see docs/how-to/extending\.md#expert
 // expect: gatefold: a NoResidual has one part, NoResidual\{branch\}: it has no update rule, and Residual\{rule, branch\} has one; see docs/how-to/extending\.md#branch
 // expect: gatefold: a Skip has one part, Skip\{layer\}; layers that follow each other are a Chain\{a, b\}; see docs/how-to/extending\.md#branch
 // expect: gatefold: a Recompute is a layer, and whether it is on, if that is said: Recompute\{layer\}, Recompute\{layer, enabled\}; see docs/how-to/extending\.md#branch
 // expect: gatefold: a RelativeKeys is two numbers and a layer, RelativeKeys\{window, head_dim, layer\}; see docs/how-to/extending\.md#branch
 // expect: gatefold: a NormedPoint has two parts, NormedPoint\{norm, layer\}: LayerNorm\{\} and Residual\{rule, branch\}, say; see docs/how-to/extending\.md#branch
-// expect: gatefold: a First has two rules, First\{first, rest\}: update::Adam\{\} and update::HeavyBall\{\}, say; see docs/how-to/extending\.md#rule
+// expect: gatefold: First takes two update rules: First\{first, rest\}, for example First\{update::Adam\{\}, update::HeavyBall\{\}\}; see docs/how-to/extending\.md#rule
 #include <gatefold/gatefold.hpp>
 
 using namespace gatefold;

@@ -1,4 +1,4 @@
-// expect: gatefold: this wrapper is around an optimizer \(gatefold::optim\), which comes first: optim::Clipped\{optim::AdamW\{\}, 1\.0\}, optim::Scheduled\{optim::AdamW\{\}, schedule\}; see docs/how-to/extending_parts\.md#optimizer
+// expect: gatefold: the first argument of this wrapper must be an optimizer \(gatefold::optim\): optim::Clipped\{optim::AdamW\{\}, 1\.0\}, optim::Scheduled\{optim::AdamW\{\}, schedule\}; see docs/how-to/extending_parts\.md#optimizer
 #include <gatefold/gatefold.hpp>
 
 using namespace gatefold;

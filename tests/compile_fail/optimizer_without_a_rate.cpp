@@ -1,4 +1,4 @@
-// expect: gatefold: this wrapper needs an optimizer with a rate, \.lr, and this one has none \(the parts of an InStages have: wrap those, InStages\{1, 2, optim::Clipped\{ffn, 1\.0\}, attention, fine\}\); see docs/how-to/extending_parts\.md#optimizer
+// expect: gatefold: this wrapper needs an optimizer with a learning rate \.lr \(instead of an InStages, wrap the optimizers inside it: InStages\{1, 2, optim::Clipped\{ffn, 1\.0\}, attention, fine\}\); see docs/how-to/extending_parts\.md#optimizer
 #include <gatefold/gatefold.hpp>
 #include <gatefold/papers/in_stages.hpp>
 

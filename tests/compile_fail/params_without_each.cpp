@@ -1,4 +1,4 @@
-// expect: gatefold: this is no tensor and no pack; a pack \(Params, Carry, State\) lists its tensors once, with GATEFOLD_PACK\(weight, bias\); see docs/how-to/extending\.md#what-all-policies-share
+// expect: gatefold: this is neither a tensor nor a pack; a pack \(Params, Carry, State\) must list its tensors with GATEFOLD_PACK\(weight, bias\); see docs/how-to/extending\.md#what-all-policies-share
 #include <gatefold/gatefold.hpp>
 
 using namespace gatefold;

@@ -1,4 +1,4 @@
-// expect: gatefold: on shards the gate of this Mixture would see the items of its shard alone, where auxiliary losses, mixing, capacity, choices of experts and noise are those of the whole batch: ExpertParallel\{mixture, &shard\}; see docs/how-to/distributed\.md#gates-on-shards
+// expect: gatefold: on shards the gate of this Mixture would read only the items of its shard, but auxiliary losses, mixing, capacity, choices of experts and noise depend on the whole batch: use ExpertParallel\{mixture, &shard\}; see docs/how-to/distributed\.md#gates-on-shards
 #include <gatefold/gatefold.hpp>
 
 #include "gatefold/distributed.hpp"
@@ -12,6 +12,6 @@ void on_shard(dist::Shard<dist::Alone>& shard, Cpu::Context& ctx) {
 #else
   const Stack model{Residual{update::Plain{}, dist::ExpertParallel{mixture, &shard}}, 2};
 #endif
-  Trainer trainer{ctx, model, dist::LossOfShards{MeanSquaredError{}, &shard},
-                  dist::DataParallel{optim::Sgd{}, &shard}, Seed{1}};
+  Trainer trainer{ctx, model, dist::LossOfShards{MeanSquaredError{}, &shard}, dist::DataParallel{optim::Sgd{}, &shard},
+                  Seed{1}};
 }

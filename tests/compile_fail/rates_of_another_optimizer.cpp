@@ -1,4 +1,4 @@
-// expect: gatefold: ExpertRates goes around AdamW or Sgd, and other wrappers around it: optim::Clipped\{optim::ExpertRates\{optim::AdamW\{\}, factor\}, 1\.0\}
+// expect: gatefold: ExpertRates wraps AdamW or Sgd directly; put other wrappers outside it: optim::Clipped\{optim::ExpertRates\{optim::AdamW\{\}, factor\}, 1\.0\}
 #include <gatefold/gatefold.hpp>
 
 using namespace gatefold;

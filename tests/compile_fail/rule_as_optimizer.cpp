@@ -1,4 +1,4 @@
-// expect: gatefold: a Trainer needs an optimizer \(gatefold::optim\) that steps parameters; update rules \(gatefold::update\) belong into a Residual, and an optimizer of your own says using IsOptimizer = void; see docs/how-to/extending_parts\.md#optimizer
+// expect: gatefold: a Trainer needs an optimizer \(gatefold::optim\), which steps parameters; update rules \(gatefold::update\) belong in a Residual; your own optimizer must declare using IsOptimizer = void; see docs/how-to/extending_parts\.md#optimizer
 #include <gatefold/gatefold.hpp>
 
 using namespace gatefold;

@@ -1,4 +1,4 @@
-// expect: gatefold: Scheduled\{optimizer, schedule\} takes a schedule, of which factor\(step\), a double, times the rate
+// expect: gatefold: Scheduled\{optimizer, schedule\} takes a schedule, whose factor\(step\), a double, multiplies the learning rate
 #include <gatefold/gatefold.hpp>
 
 using namespace gatefold;

@@ -1,4 +1,4 @@
-// expect: gatefold: scores keep nothing for backward, which is given x again, and send no adjoint to their Extra: they have no Saved or ExtraGrad of their own; see docs/how-to/extending_parts\.md#parts-of-a-gate
+// expect: gatefold: scores must not have Saved or ExtraGrad: their backward gets x again and computes no adjoint of their Extra; see docs/how-to/extending_parts\.md#parts-of-a-gate
 #include <gatefold/gatefold.hpp>
 
 using namespace gatefold;

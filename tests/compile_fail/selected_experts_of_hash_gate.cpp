@@ -1,4 +1,4 @@
-// expect: gatefold: select_experts: the choice of this gate follows from the number of experts, as that of HashGate, and not from tensors: other experts would get the items, so train a new gate
+// expect: gatefold: select_experts: the choices of this gate \(for example a HashGate\) depend on the number of experts, not on tensors, so items would be sent to other experts: train a new gate
 #include <gatefold/gatefold.hpp>
 
 using namespace gatefold;

@@ -1,4 +1,4 @@
-// expect: gatefold: select_experts: the Params of this gate do not say which extents of their tensors count experts: static constexpr int expert_extents\[\] = \{1, 0\}; in the order of each, -1 for a tensor without; see docs/reference/optional_members\.md
+// expect: gatefold: select_experts: the Params of this gate must declare which extents of their tensors count experts: static constexpr int expert_extents\[\] = \{1, 0\}; in the order of each, -1 for a tensor without such an extent; see docs/reference/optional_members\.md
 #include <gatefold/gatefold.hpp>
 
 using namespace gatefold;

@@ -1,4 +1,4 @@
-// expect: gatefold: a gate that follows an attention \(AttentionAware\) in an ExpertParallel needs scores without extra
+// expect: gatefold: an AttentionAware gate in an ExpertParallel needs scores without extra
 #include <gatefold/gatefold.hpp>
 
 #include "gatefold/distributed/expert_parallel.hpp"

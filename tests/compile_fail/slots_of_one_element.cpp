@@ -1,4 +1,4 @@
-// expect: gatefold: an expert that says stores_slots has forward<T, B, Z>, infer<T, B, Z> and weighted_backward<T, B, Z>, whose z and dslots are Out<Z, 2, B>; see docs/reference/optional_members\.md
+// expect: gatefold: an expert that declares stores_slots needs forward<T, B, Z>, infer<T, B, Z> and weighted_backward<T, B, Z> with z and dslots of type Out<Z, 2, B>; see docs/reference/optional_members\.md
 // Slots of a mixture may be stored in another element: where an expert says so, all three functions take it.
 #include <gatefold/gatefold.hpp>
 

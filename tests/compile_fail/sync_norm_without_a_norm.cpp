@@ -1,4 +1,4 @@
-// expect: gatefold: SyncNorm is for what takes a norm over a batch
+// expect: gatefold: SyncNorm takes a rule or optimizer with a norm over a batch
 #include <gatefold/gatefold.hpp>
 
 #include "gatefold/distributed.hpp"

@@ -1,5 +1,5 @@
 // expect: gatefold: a TaskLoss takes a loss without parameters \(MeanSquaredError, CrossEntropy, Logistic\):
-// the weights of a loss that learns belong into the model; see docs/how-to/extending\.md#loss
+// put learned weights into the model; see docs/how-to/extending\.md#loss
 #include <gatefold/gatefold.hpp>
 
 using namespace gatefold;

@@ -1,4 +1,4 @@
-// expect: (// |\{")gatefold: a Tensor is new memory; View\{pointer, extents\.\.\.\} is yours
+// expect: (// |\{")gatefold: a Tensor allocates its memory; use View\{pointer, extents\.\.\.\} for your memory
 #include <gatefold/gatefold.hpp>
 
 #include <type_traits>
@@ -7,8 +7,10 @@
 using namespace gatefold;
 
 using Rows = Tensor<float, 2, Cpu>;
-static_assert(!std::is_constructible_v<Rows, std::vector<float>&, Index, Index> && !std::is_constructible_v<Rows, const float*>);
-static_assert(!std::is_constructible_v<Rows, View<const float, 2, Cpu>> && !std::is_convertible_v<View<const float, 2, Cpu>, Rows>);
+static_assert(!std::is_constructible_v<Rows, std::vector<float>&, Index, Index> &&
+              !std::is_constructible_v<Rows, const float*>);
+static_assert(!std::is_constructible_v<Rows, View<const float, 2, Cpu>> &&
+              !std::is_convertible_v<View<const float, 2, Cpu>, Rows>);
 static_assert(std::is_constructible_v<Rows, Rows>);  // copying: copied_tensor.cpp
 
 int main() {

@@ -1,4 +1,4 @@
-// expect: gatefold: a Trainer is made of these, in this order: Trainer\{ctx, model, loss, optimizer, Seed\{1\}\}, ctx a context with a name, and Element<double>\{\} after the seed where it computes in double; see docs/how-to/your_data\.md
+// expect: gatefold: construct a Trainer from these arguments, in this order: Trainer\{ctx, model, loss, optimizer, Seed\{1\}\}; ctx must be a variable, not a temporary; for double add Element<double>\{\} after the seed; see docs/how-to/your_data\.md
 #include <gatefold/gatefold.hpp>
 
 using namespace gatefold;

@@ -19,8 +19,8 @@ using namespace gatefold::support::rounded_training;
 namespace {
 
 const char* const stale =
-    "CudaBf16: packed weights: expected the weights as they are, rounded (RoundedWeights.refresh comes after what "
-    "writes parameters), got 1 of 324 rounded from others";
+    "CudaBf16: packed weights: expected a rounded copy of the current weights (call RoundedWeights.refresh after "
+    "parameters change), got 1 of 324 values that differ";
 
 /// Forward and backward of one's own.
 struct Pass {

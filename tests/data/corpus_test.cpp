@@ -132,10 +132,10 @@ TEST_CASE("Corpus: what does not fit") {
   CHECK(said(0, 4) == "Corpus: batch_size: expected at least 1, got 0");
   CHECK(said(2, 0) == "Corpus: length: expected at least 1, got 0");
   CHECK(said(2, 5) ==
-        "Corpus: ids: expected at least batch_size * (length + 1), of batch_size = 2 and length = 5, got 10");
+        "Corpus: ids: expected at least batch_size * (length + 1) tokens, with batch_size = 2 and length = 5, got 10");
   CHECK(said(2, std::numeric_limits<Index>::max()) ==
-        "Corpus: ids: expected at least batch_size * (length + 1), of batch_size = 2 and length = 9223372036854775807, "
-        "got 10");
+        "Corpus: ids: expected at least batch_size * (length + 1) tokens, with batch_size = 2 and length = "
+        "9223372036854775807, got 10");
   CHECK(said(2, 4, -1) == "Corpus: step: expected at least 0, got -1");
   CHECK(said(2, 4, 0, 7) == "Corpus.batch: x: expected 8 elements, got 7");
   CHECK(said(2, 4) == "no ArgumentError");

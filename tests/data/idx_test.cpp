@@ -156,7 +156,7 @@ TEST_CASE("truncated at every byte") {
   }
   const auto path = temp.write(Bytes(plain.begin(), plain.end() - 1));
   check_message(message_of([&] { read_idx_images(path); }), path,
-                "offset 39: truncated: the header promises 24 bytes of pixels, found 23");
+                "offset 39: truncated: the header declares 24 bytes of pixels, found 23");
 }
 
 TEST_CASE("bytes after the end") {
@@ -173,15 +173,15 @@ TEST_CASE("a header that promises what the file lacks allocates nothing") {
   const Bytes few{1, 2, 3};
   const auto images = temp.write(idx_file({0xffffffff, 0xffffffff, 0xffffffff}, few), "images");
   check_message(message_of([&] { read_idx_images(images); }), images,
-                "extents: expected at most 1050476 bytes (1 MiB and 100 times the size of the file), "
-                "got 4294967295 x 4294967295 x 4294967295");
+                "extents: expected at most 1050476 bytes (1 MiB plus 100 times the size of the file), got 4294967295 x "
+                "4294967295 x 4294967295");
   for (const auto& path : {temp.write(idx_file({0x7fffffff, 0xffffffff, 1}, few), "large"),
                            temp.write_gz(idx_file({0x7fffffff, 0xffffffff, 1}, few))}) {
     check_message(message_of([&] { read_idx_images(path); }), path, "extents: expected at most 10");
   }
   const auto labels = temp.write(idx_file({0xffffffff}, few), "labels");
   check_message(message_of([&] { read_idx_labels(labels); }), labels,
-                "extents: expected at most 1049676 bytes (1 MiB and 100 times the size of the file), got 4294967295");
+                "extents: expected at most 1049676 bytes (1 MiB plus 100 times the size of the file), got 4294967295");
 }
 
 TEST_CASE("a gzip file with a flipped bit is rejected or unharmed") {

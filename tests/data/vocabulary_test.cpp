@@ -65,7 +65,7 @@ TEST_CASE("a vocabulary of given tokens keeps their numbers, and has what every 
   CHECK(read_ids(text.path, other) == read_ids(text.path, v));
   CHECK(message_of([] {
           Vocabulary(Unit::word, {"a", "b", "a"});
-        }) == "Vocabulary: tokens: expected each of them once, got a");
+        }) == "Vocabulary: tokens: expected distinct tokens, got two of a");
 }
 
 TEST_CASE("an id that is no token's is said") {

@@ -129,8 +129,8 @@ TEST_CASE("AsyncCheckpoint: waiting in different orders throws, writes no file")
     said = e.what();
   }
   CHECK(said ==
-        "checkpoint: files that are waited for: expected the same on all shards, got another on shard 1 than on "
-        "shard 0");
+        "checkpoint: the save in progress: expected the same value on all shards, got a different one on shard 1 than "
+        "on shard 0");
   CHECK(std::filesystem::is_empty(folder.path));
 }
 

@@ -184,7 +184,9 @@ TEST_CASE("checkpoint: replicated experts throw and write no file") {
         dist::save_checkpoint(shard, folder.file(), trainer);
     });
   };
-  const std::string none = ": placement.copies: expected none: copies serve (dist::replicate), and do not learn, got 1";
+  const std::string none =
+      ": placement.copies: expected 0 copies, because experts with copies (dist::replicate) can only be used for "
+      "inference, got 1";
   CHECK_THROWS_WITH_AS(refused(false), ("save_checkpoint" + none).c_str(), ArgumentError);
   CHECK(contents(folder).empty());
   CHECK_THROWS_WITH_AS(refused(true), ("load_checkpoint" + none).c_str(), ArgumentError);
@@ -290,7 +292,7 @@ TEST_CASE("checkpoint: throws if shards read different files") {
     said = e.what();
   }
   CHECK(said.starts_with("load_checkpoint: "));
-  CHECK(said.find("expected the same on all shards") != std::string::npos);
+  CHECK(said.find("expected the same value on all shards") != std::string::npos);
 }
 
 TEST_CASE("checkpoint: throws for different files if only experts learn") {
@@ -321,8 +323,9 @@ TEST_CASE("checkpoint: throws for different files if only experts learn") {
       try {
         dist::load_checkpoint(shard, folder.path / (shard.index() == 1 ? name : "one"), trainer);
       } catch (const ArgumentError& e) {
-        caught += e.what() == std::string("load_checkpoint: ") + differs +
-                                  ": expected the same on all shards, got another on shard 1 than on shard 0";
+        caught +=
+            e.what() == std::string("load_checkpoint: ") + differs +
+                            ": expected the same value on all shards, got a different one on shard 1 than on shard 0";
       }
       caught += trainer.state.step == 7;
       CHECK(dist::load_checkpoint(shard, folder.path / "one", trainer) == io::Metadata{{"text", "a"}});
@@ -412,7 +415,7 @@ TEST_CASE("checkpoint: after a failed save all shards continue training") {
   const Way ways[] = {
       {0, nullptr, "none/file", "none/file: cannot create "},
       {0, lose_what_is_begun, "file",
-       "file: another process has made a file there that this one does not see: a checkpoint needs a file system that "
+       "file: another process has created a file that this process cannot see: a checkpoint needs a file system that "
        "all processes share"},
       {0, fail_to_sync, "file", "file: cannot write: Invalid argument"},
       {2, fail_to_sync, "file", "file: cannot write: Invalid argument"},
@@ -420,7 +423,7 @@ TEST_CASE("checkpoint: after a failed save all shards continue training") {
       {1,
        nullptr,
        "file",
-       "metadata: expected names that do not begin with gatefold., got gatefold.x",
+       "metadata: expected names that do not begin with \"gatefold.\", got gatefold.x",
        {{"gatefold.x", ""}}},
   };
   for (const Way& way : ways) {

@@ -195,8 +195,8 @@ TEST_CASE("DataParallel: ExpertRates of experts held by all shards") {
       trainer_of(dist::ExpertParallel{plain, &shard});
     } catch (const ArgumentError& error) {
       refused += error.what() == std::string(
-                                     "ExpertRates.begin: params: expected a model that holds all its experts, "
-                                     "got experts dealt over shards");
+                                     "ExpertRates.begin: params: expected a model that holds all its experts, got "
+                                     "experts distributed over shards");
     }
   });
   CHECK(wrong == 0);

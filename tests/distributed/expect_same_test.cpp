@@ -47,11 +47,13 @@ TEST_CASE("expect_same: different models, options or seeds throw at the start") 
   };
   CHECK(begun(3, 0.1, 1) == "");
   CHECK(begun(3, 0.1, 2) ==
-        "DataParallel: gate.scores.weight: expected the same on all shards, got another on shard 2 than on shard 0");
+        "DataParallel: gate.scores.weight: expected the same value on all shards, got a different one on shard 2 than "
+        "on shard 0");
   CHECK(begun(3, 0.2, 1) ==
-        "DataParallel: lr: expected the same on all shards, got another on shard 2 than on shard 0");
-  CHECK(begun(5, 0.1, 1) ==
-        "DataParallel: expert.up: expected the same on all shards, got another on shard 2 than on shard 0");
+        "DataParallel: lr: expected the same value on all shards, got a different one on shard 2 than on shard 0");
+  CHECK(
+      begun(5, 0.1, 1) ==
+      "DataParallel: expert.up: expected the same value on all shards, got a different one on shard 2 than on shard 0");
 }
 
 TEST_CASE("expect_same: different placements throw at the start") {
@@ -63,7 +65,8 @@ TEST_CASE("expect_same: different placements throw at the start") {
                           dist::LossOfShards{MeanSquaredError{}, &shard}, dist::DataParallel{optim::Sgd{}, &shard},
                           Seed{1}};
         }) ==
-        "DataParallel: expert.placement: expected the same on all shards, got another on shard 1 than on shard 0");
+        "DataParallel: expert.placement: expected the same value on all shards, got a different one on shard 1 than on "
+        "shard 0");
 }
 
 TEST_CASE("expect_same: saving throws if shared parameters differ") {
@@ -75,8 +78,8 @@ TEST_CASE("expect_same: saving throws if shared parameters differ") {
           if (shard.index() == 1) trainer.params.branch.gate.scores.weight(0, 0) += 1;
           dist::save_checkpoint(shard, folder.path / "other", trainer);
         }) ==
-        "save_checkpoint: params.gate.scores.weight: expected the same on all shards, got another on shard 1 than on "
-        "shard 0");
+        "save_checkpoint: params.gate.scores.weight: expected the same value on all shards, got a different one on "
+        "shard 1 than on shard 0");
   CHECK(folder.entries() == 1);
 }
 
@@ -99,7 +102,7 @@ TEST_CASE("expect_same: compares seed and steps, also without shared parameters"
   for (const bool saves : {false, true}) {
     const auto sentence = [&](const char* name) {
       return std::string(saves ? "save_checkpoint" : "run") + ": " + name +
-             ": expected the same on all shards, got another on shard 1 than on shard 0";
+             ": expected the same value on all shards, got a different one on shard 1 than on shard 0";
     };
     CHECK(said(saves, 2, [](auto&) {}) == sentence("seed"));
     CHECK(said(saves, 1, [](auto& trainer) { ++trainer.state.step; }) == sentence("optimizer.step"));
@@ -123,7 +126,8 @@ TEST_CASE("expect_same: optimizer options show in parameters after a step") {
   const auto differs = [&](const auto& optimizer_of) {
     const std::string sentence = said(optimizer_of);
     return sentence.starts_with("run: ") &&
-           sentence.ends_with(": expected the same on all shards, got another on shard 1 than on shard 0");
+           sentence.ends_with(
+               ": expected the same value on all shards, got a different one on shard 1 than on shard 0");
   };
   CHECK(said([](bool) { return optim::AdamW{}; }) == "");
   CHECK(differs([](bool odd) { return optim::AdamW{.beta1 = odd ? 0.5 : 0.9}; }));
@@ -138,7 +142,8 @@ TEST_CASE("expect_same: compares a user's number of any type") {
   };
   const auto check = [&](auto same, auto other) {
     CHECK(said(same, same) == "");
-    CHECK(said(same, other) == "options: k: expected the same on all shards, got another on shard 2 than on shard 0");
+    CHECK(said(same, other) ==
+          "options: k: expected the same value on all shards, got a different one on shard 2 than on shard 0");
   };
   check(Index(2), Index(3));
   check(Index(1) << 60, (Index(1) << 60) + 1);  // one double
@@ -177,10 +182,10 @@ TEST_CASE("expect_same: throws if shards run different programs") {
   };
   CHECK(said(compare("move_experts"), compare("move_experts")) == "");
   const std::string other = said(compare("move_experts"), compare("save_checkpoint"));
-  CHECK((other == "move_experts: call: expected the same of all shards, got another from shard 1 than from shard 0: "
-                  "they do not run the same program" ||
-         other == "save_checkpoint: call: expected the same of all shards, got another from shard 1 than from shard 0: "
-                  "they do not run the same program"));
+  CHECK((other == "move_experts: call: expected the same call on all shards, got a different one on shard 1 than on "
+                  "shard 0: the shards do not run the same program" ||
+         other == "save_checkpoint: call: expected the same call on all shards, got a different one on shard 1 than on "
+                  "shard 0: the shards do not run the same program"));
   for (const Index n : {1, 3, 8}) {  // what steps exchange
     const std::string stepping = said(compare("move_experts"), [n](auto& shard) {
       std::vector<double> values(static_cast<std::size_t>(n));

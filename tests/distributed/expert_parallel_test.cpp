@@ -110,12 +110,13 @@ TEST_CASE("ExpertParallel: errors name the wrong argument") {
           const auto params = init_params<float, Cpu>(branch, ctx, Seed{1});
           branch.shard = nullptr;
           CHECK_THROWS_WITH_AS((init_params<float, Cpu>(branch, ctx, Seed{1})),
-                               "ExpertParallel: shard: expected one of dist::run, got null", ArgumentError);
+                               "ExpertParallel: shard: expected the address of a shard of dist::run, got null",
+                               ArgumentError);
           const Tensor<float, 2, Cpu> x(3, dim);
           Tensor<float, 2, Cpu> u(3, dim);
           Saved<decltype(branch), float, Cpu> saved;
           branch.forward(ctx, params, x, u, saved);
-        }) == "ExpertParallel: shard: expected one of dist::run, got null");
+        }) == "ExpertParallel: shard: expected the address of a shard of dist::run, got null");
   CHECK(message([&](auto& shard) {
           Cpu::Context ctx(1);
           const dist::ExpertParallel branch{mixture, &shard};
@@ -133,7 +134,9 @@ TEST_CASE("ExpertParallel: errors name the wrong argument") {
           Tensor<float, 2, Cpu> u(3, dim);
           Saved<std::remove_const_t<decltype(branch)>, float, Cpu> saved;
           branch.forward(ctx, params, x, u, saved);
-        }) == "ExpertParallel: params: expected those of init, dealt over the shards, got none");
+        }) ==
+        "ExpertParallel: params: expected parameters from init, distributed over the shards, got parameters that are "
+        "not distributed");
   const auto placed = [&](const dist::Placement& placement) {
     return message([&](auto& shard) {
       Cpu::Context ctx(1);

@@ -128,7 +128,7 @@ TEST_CASE("GlobalGate: gates of whole sequences need a length on shards") {
   const auto refused = [&](const auto& gate, const char* name) {
     on(1, gate, {});
     const std::string sentence = std::string("ExpertParallel.forward: ") + name +
-                                 ": expected that of a sequence, for none lies on two shards, got 0";
+                                 ": expected at least 1, because a sequence must not be split across shards, got 0";
     for (const Index shards : {2, 5}) CHECK_THROWS_WITH_AS(on(shards, gate, {}), sentence.c_str(), ArgumentError);
   };
   const SimilarityAware<SoftmaxTopK> similar{.scores = {.model_dim = 4, .experts = 3}};
@@ -147,20 +147,20 @@ TEST_CASE("GlobalGate: throws if only some shards have a mask") {
   const SoftmaxTopK gate{.scores = {.model_dim = 4, .experts = 3}};
   using Gate = dist::GlobalGate<SoftmaxTopK, float, Cpu>;
   dist::Alone world;
-  CHECK_THROWS_WITH_AS(
-      dist::run(world, 2,
-                [&](auto& shard) {
-                  Cpu::Context ctx(1);
-                  const auto params = init_params<float, Cpu>(gate, ctx, Seed{1});
-                  const auto x = uniform_tensor<float>(ctx, Seed{2}, 1, 3, 4);
-                  const std::vector<float> mask(3, 1);
-                  Gate::Saved saved;
-                  Extra<SoftmaxTopK, float, Cpu> extra{};
-                  if (shard.index() == 0) extra.valid = mask;
-                  Gate::forward(gate, shard, ctx, params, x, saved, extra);
-                }),
-      "ExpertParallel.forward: extra.valid: expected a mask on all shards that have items, or on none, got one on 1",
-      ArgumentError);
+  CHECK_THROWS_WITH_AS(dist::run(world, 2,
+                                 [&](auto& shard) {
+                                   Cpu::Context ctx(1);
+                                   const auto params = init_params<float, Cpu>(gate, ctx, Seed{1});
+                                   const auto x = uniform_tensor<float>(ctx, Seed{2}, 1, 3, 4);
+                                   const std::vector<float> mask(3, 1);
+                                   Gate::Saved saved;
+                                   Extra<SoftmaxTopK, float, Cpu> extra{};
+                                   if (shard.index() == 0) extra.valid = mask;
+                                   Gate::forward(gate, shard, ctx, params, x, saved, extra);
+                                 }),
+                       "ExpertParallel.forward: extra.valid: expected a mask on all shards that have items, or on no "
+                       "shard, got a mask on 1 of 2",
+                       ArgumentError);
 }
 
 TEST_CASE("GlobalGate: different noise, k, lengths or tau throw on all") {
@@ -183,12 +183,12 @@ TEST_CASE("GlobalGate: different noise, k, lengths or tau throw on all") {
   const auto refused = [&](const auto& gate, const auto& change) {
     for (const Index other : {1, 2}) {
       passed = 0;
-      CHECK_THROWS_WITH_AS(
-          run(gate, [&](auto& extra, Index shard) { change(extra, shard == other); }),
-          ("ExpertParallel.forward: extra: expected the same noise, k and length on all shards, got others on shard " +
-           std::to_string(other) + " than on shard 0")
-              .c_str(),
-          ArgumentError);
+      CHECK_THROWS_WITH_AS(run(gate, [&](auto& extra, Index shard) { change(extra, shard == other); }),
+                           ("ExpertParallel.forward: extra: expected the same noise, k and length on all shards, got "
+                            "other values on shard " +
+                            std::to_string(other) + " than on shard 0")
+                               .c_str(),
+                           ArgumentError);
       CHECK(passed == 0);
     }
     passed = 0;

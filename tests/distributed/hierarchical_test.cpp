@@ -107,7 +107,7 @@ TEST_CASE("Hierarchical: all messages arrive in a split exchange") {
         nodes.begin(outgoing, incoming);
         if (node == 2)  // else it is the world's
           wrong += support::message_of([&] { nodes.begin(outgoing, incoming); }) !=
-                   "Hierarchical.begin: exchange: expected the one before finished, got one under way";
+                   "Hierarchical.begin: exchange: expected the previous exchange to be finished, got one in progress";
         nodes.finish();
         wrong += !mail.right();
       }

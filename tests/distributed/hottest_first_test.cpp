@@ -88,5 +88,5 @@ TEST_CASE("HottestFirst: errors name the wrong argument") {
   CHECK_THROWS_WITH_AS((HottestFirst{.extra = -1}.place({1, 2, 3}, 2, now)),
                        "HottestFirst: extra: expected at least 0, got -1", ArgumentError);
   CHECK_THROWS_WITH_AS((HottestFirst{}.place({1, 2}, 2, now)),
-                       "HottestFirst: loads: expected those of 3 experts, got 2", ArgumentError);
+                       "HottestFirst: loads: expected one load for each of 3 experts, got 2", ArgumentError);
 }

@@ -44,6 +44,6 @@ TEST_CASE("(1), (2): experts with copies equal a loop over slots") {
 }
 
 TEST_CASE("imbalance: throws for a wrong number of loads") {
-  CHECK_THROWS_WITH_AS(imbalance({1, 2, 3}, {{0, 1}}, 2), "loads_of_shards: loads: expected those of 2 experts, got 3",
-                       ArgumentError);
+  CHECK_THROWS_WITH_AS(imbalance({1, 2, 3}, {{0, 1}}, 2),
+                       "loads_of_shards: loads: expected one load for each of 2 experts, got 3", ArgumentError);
 }

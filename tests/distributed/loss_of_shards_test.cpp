@@ -59,7 +59,7 @@ TEST_CASE("LossOfShards: throws without a shard") {
   const std::vector<Index> target{0, 1};
   Tensor<float, 1, Cpu> value(1);
   CHECK_THROWS_WITH_AS(forward(dist::LossOfShards{CrossEntropy{}, none}, ctx, y, target, value),
-                       "LossOfShards: shard: expected one of dist::run, got null", ArgumentError);
+                       "LossOfShards: shard: expected the address of a shard of dist::run, got null", ArgumentError);
 }
 
 TEST_CASE("LossOfShards: mean over the targets of all shards, and adjoint") {

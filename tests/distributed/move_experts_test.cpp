@@ -169,12 +169,14 @@ TEST_CASE("move_experts: invalid placements throw on all shards, move no experts
         }) == "move_experts: placement[4]: expected a shard in [0, 2), got 2");
   CHECK(refused([&](auto& shard, auto& trainer) {
           dist::move_experts(shard, trainer, {other, shard.index() == 1 ? other : Placement{}});
-        }) == "move_experts: placements.1: expected the same on all shards, got another on shard 1 than on shard 0");
+        }) ==
+        "move_experts: placements.1: expected the same value on all shards, got a different one on shard 1 than on "
+        "shard 0");
   CHECK(refused([&](auto& shard, auto& trainer) {
           const Tensor<float, 2, Cpu> x = constant_tensor<float>(trainer.context(), 1, 2, dim);
           trainer.accumulate(x, x);
           dist::move_experts(shard, trainer, {other, other});
-        }) == "move_experts: run: expected no part of a batch that waits for a step, got 1");
+        }) == "move_experts: run: expected 0 accumulated parts of a batch (call step first), got 1");
   CHECK(refused([&](auto& shard, auto& trainer) {
           if (shard.index() == 1)
             std::get<1>(trainer.state.m.layers[1].branch.branch.expert.part.kinds).bias.resize(3, dim);
@@ -227,7 +229,8 @@ TEST_CASE("move_experts: a failure midway moves no experts") {
                     throw;
                   }
                 }),
-      "dist: shard 1 gives shard 0 20 bytes, which expects 100: they do not run the same program", DeviceError);
+      "dist: shard 1 sends shard 0 20 bytes, but that shard expects 100: the shards do not run the same program",
+      DeviceError);
   CHECK(whole == 2);
 }
 
@@ -244,8 +247,8 @@ TEST_CASE("move_experts: backward throws if forward ran before the move") {
           backward(branch, ctx, trainer.params.layers[0].branch.branch, x, saved, x, dx,
                    trainer.grads.layers[0].branch.branch);
         }) ==
-        "ExpertParallel.backward: saved: expected what forward kept of these parameters, got that of others, or "
-        "from before experts moved");
+        "ExpertParallel.backward: saved: expected the Saved that forward wrote for these parameters, got one of other "
+        "parameters, or from before experts moved");
 }
 
 TEST_CASE("move_experts: packs outside the trainer do not move and throw") {
@@ -260,8 +263,8 @@ TEST_CASE("move_experts: packs outside the trainer do not move and throw") {
     const std::vector<Placement> swapped(layers, Placement{{1, 1, 0, 0, 0, 1}});  // as many on each shard
     dist::move_experts(shard, trainer, swapped);
     const std::string message =
-        "Sharded: packs: expected of experts that lie on the same shards, got one whose experts lie elsewhere (experts "
-        "have moved: move_experts moves those of the run alone)";
+        "Sharded: packs: expected packs with their experts on the same shards, got a pack with experts on other shards "
+        "(move_experts moves only the experts of the run)";
     const std::lock_guard lock(mutex);
     CHECK_THROWS_WITH_AS(copy_pack(ctx, trainer.params, best), message.c_str(), ArgumentError);
     CHECK_THROWS_WITH_AS(copy_pack(ctx, best, trainer.params), message.c_str(), ArgumentError);

@@ -93,7 +93,7 @@ TEST_CASE("Progress: an error is passed once to the stopping thread") {
       return false;
     });
     CHECK(failed);
-    CHECK(sentence.find("rank 0 sent 4 bytes where 8 bytes are expected") != std::string::npos);
+    CHECK(sentence.find("rank 0 sent 4 bytes, but 8 bytes were expected") != std::string::npos);
     CHECK(progress.stop() == nullptr);
   }
   CHECK(transfers.abandon(Seconds(1)));

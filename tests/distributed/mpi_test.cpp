@@ -223,7 +223,7 @@ TEST_CASE("Mpi: a wrong message size throws on all ranks") {
     }
     CAPTURE(sentence);
     CHECK(sentence.starts_with(world.rank() == 1 ? "Mpi.exchange: rank 0 sent " : "rank 1: Mpi.exchange: rank 0 sent"));
-    CHECK(sentence.find(sent == 4 ? "sent 4 bytes where 8 bytes" : "sent more where 8 bytes") != std::string::npos);
+    CHECK(sentence.find(sent == 4 ? "sent 4 bytes, but 8 bytes" : "sent more bytes, but 8 bytes") != std::string::npos);
   }
 }
 

@@ -64,9 +64,9 @@ TEST_CASE("Transfers: a wrong size throws on the receiver, also pieces") {
   };
   // Pieces of 100,000 bytes: the last shows the end, also where the others fit.
   for (const Case& c :
-       {Case{4, 8, "sent 4 bytes where 8 bytes"}, Case{8, 4, "sent more where 4 bytes"},
-        Case{0, 1, "sent 0 bytes where 1 bytes"}, Case{90000, 8, "sent more where 8 bytes"},
-        Case{100000, 200000, "sent 0 bytes where 100000 bytes"}, Case{250000, 200000, "sent more where 0 bytes"}}) {
+       {Case{4, 8, "sent 4 bytes, but 8 bytes"}, Case{8, 4, "sent more bytes, but 4 bytes"},
+        Case{0, 1, "sent 0 bytes, but 1 bytes"}, Case{90000, 8, "sent more bytes, but 8 bytes"},
+        Case{100000, 200000, "sent 0 bytes, but 100000 bytes"}, Case{250000, 200000, "sent more bytes, but 0 bytes"}}) {
     CAPTURE(c.sent);
     CAPTURE(c.expected);
     support::Communicator fresh;
@@ -105,7 +105,7 @@ TEST_CASE("Transfers: names missing messages, abandoned buffers are not written"
     const Outgoing outgoing[] = {{0, to.data(), bytes}};
     transfers.begin(outgoing, {});
     CHECK_FALSE(dist::wait_until(Seconds(0.1), [&] { return transfers.take(); }));
-    CHECK(transfers.missing() == "nothing taken by rank 0");
+    CHECK(transfers.missing() == "nothing received by rank 0");
     CHECK(transfers.abandon(Seconds(0.1)));
   }
   MPI_Barrier(world.comm);

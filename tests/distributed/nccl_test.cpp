@@ -123,10 +123,10 @@ TEST_CASE("Nccl: different sizes throw before any data is sent") {
     if (world.rank() == 1) world.exchange_on_device(std::span(out).first(1), in);
   });
   CHECK(found[0] ==
-        "Nccl.exchange: rank 1 sends 1 messages of 8 bytes where 1 messages of 12 bytes are expected: the ranks do not "
+        "Nccl.exchange: rank 1 sends 1 messages of 8 bytes, but 1 messages of 12 bytes were expected: the ranks do not "
         "run the same program");
   CHECK(found[1] ==
-        "Nccl.exchange: rank 0 sends 2 messages of 12 bytes where 1 messages of 12 bytes are expected: the ranks do "
+        "Nccl.exchange: rank 0 sends 2 messages of 12 bytes, but 1 messages of 12 bytes were expected: the ranks do "
         "not run the same program");
   CHECK(of.delivered == 0);
 }

@@ -76,6 +76,7 @@ TEST_CASE("Placement: invalid copies throw, training allows no copies") {
   CHECK(message({{0, 0, 1}, {{1, 1}, {1, 1}}}) ==
         "here: placement.copies[1]: expected a shard that does not hold expert 1 yet, got 1");
   CHECK_THROWS_WITH_AS((Placement{{0, 0}, {{1, 1}}}.without_copies("here")),
-                       "here: placement.copies: expected none: copies serve (dist::replicate), and do not learn, got 1",
+                       "here: placement.copies: expected 0 copies, because experts with copies (dist::replicate) can "
+                       "only be used for inference, got 1",
                        ArgumentError);
 }

@@ -92,15 +92,16 @@ TEST_CASE("(1): imbalance before and after, experts move to even loads") {
 
 TEST_CASE("rebalance: throws without measured loads") {
   dist::Alone world;
-  CHECK_THROWS_WITH_AS(dist::run(world, shards,
-                                 [&](auto& shard) {
-                                   Cpu::Context ctx(1);
-                                   auto trainer = trainer_on(shard, ctx);
-                                   dist::ExpertLoads loads;
-                                   dist::rebalance(shard, trainer, loads);
-                                 }),
-                       "rebalance: loads: expected those of 2 ExpertParallel (ExpertLoads.add after a step), got 0",
-                       ArgumentError);
+  CHECK_THROWS_WITH_AS(
+      dist::run(world, shards,
+                [&](auto& shard) {
+                  Cpu::Context ctx(1);
+                  auto trainer = trainer_on(shard, ctx);
+                  dist::ExpertLoads loads;
+                  dist::rebalance(shard, trainer, loads);
+                }),
+      "rebalance: loads: expected loads of 2 ExpertParallel (call ExpertLoads.add after each step), got 0",
+      ArgumentError);
 }
 
 TEST_CASE("rebalance: checks the planner's placement, empty means even") {

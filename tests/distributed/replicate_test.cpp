@@ -272,7 +272,8 @@ TEST_CASE("replicate: hot experts get copies, imbalance equals a loop") {
 
 TEST_CASE("replicate: training or saving replicated experts throws on all shards") {
   const std::vector<Placement> copied(layers, Placement{{0, 0, 1, 1, 1}, {{4, 0}, {0, 1}}});
-  const std::string none = "expected none: copies serve (dist::replicate), and do not learn, got 2";
+  const std::string none =
+      "expected 0 copies, because experts with copies (dist::replicate) can only be used for inference, got 2";
   CHECK(message_of([&](auto& shard, auto& ctx, auto& model, auto& params) {
           dist::replicate_experts(shard, ctx, params, copied);
           const auto& branch = model.layer.branch;
@@ -307,8 +308,8 @@ TEST_CASE("replicate: training or saving replicated experts throws on all shards
           dist::replicate_experts(shard, ctx, params, copied);
           copy_pack(ctx, trained, params);
         }) ==
-        "Sharded: packs: expected of experts that lie on the same shards, got one with copies of experts "
-        "(dist::replicate), which serve and do not learn: take them away first");
+        "Sharded: packs: expected packs with their experts on the same shards, got a pack with copies of experts "
+        "(dist::replicate), which can only be used for inference: remove the copies first");
 }
 
 TEST_CASE("replicate: invalid tables throw on all shards, change no experts") {
@@ -340,13 +341,15 @@ TEST_CASE("replicate: invalid tables throw on all shards, change no experts") {
           if (shard.index() == 1) other.copies.push_back({0, 1});
           return std::vector<Placement>{even, other};
         }) ==
-        "replicate_experts: placements.1: expected the same on all shards, got another on shard 1 than on shard 0");
+        "replicate_experts: placements.1: expected the same value on all shards, got a different one on shard 1 than "
+        "on shard 0");
   CHECK(message_of([&](auto& shard, auto& ctx, auto&, auto& params) {
           dist::replicate(shard, ctx, params, std::vector<Numbers>{{1, 2, 3, 4, 5}});
-        }) == "replicate: loads: expected those of 2 ExpertParallel, got 1");
+        }) == "replicate: loads: expected loads of 2 ExpertParallel, got 1");
   CHECK(message_of([](auto& shard, auto& ctx, auto&, auto& params) {
           dist::replicate(shard, ctx, params, {{1, 2, 3, 4, 5}, {1, 2, 3, 4, shard.index()}});
-        }) == "replicate: loads.1: expected the same on all shards, got another on shard 1 than on shard 0");
+        }) ==
+        "replicate: loads.1: expected the same value on all shards, got a different one on shard 1 than on shard 0");
   CHECK(message_of([](auto& shard, auto& ctx, auto&, auto& params) {
           dist::replicate(shard, ctx, params, {{1, 2, 3, 4, 5}, {1, -2, 3, 4, 5}});
         }) == "replicate: loads: expected at least 0 slots, got -2");

@@ -113,8 +113,8 @@ TEST_CASE("Shard: a second thread throws during an exchange") {
       const auto in = shard.room(&to, 1);
       shard.exchange(dist::HostMemory{}, std::span(&out, 1), std::span(&in, 1), [&] { said = on_second_thread(call); });
       CHECK(said ==
-            "Shard: thread: expected one at a time (each thread needs a shard of its own), got a second one while the "
-            "first is at work");
+            "Shard: thread: expected one at a time (use one shard per thread), got a second thread while the first is "
+            "inside a call");
       CHECK(to == 7);
     }
     CHECK(value == 1);

@@ -74,7 +74,8 @@ TEST_CASE("take_experts: throws if the first extent is not the expert") {
   const auto all = Linear{.model_dim = 3}.init<double, Cpu>(ctx, 4, Seed{1});
   dist::Sharded<Linear::Params<double, Cpu>> part;
   CHECK_THROWS_WITH_AS(dist::take_experts(ctx, Linear{}, dist::Placement::even(3, 2), 0, 2, part, all),
-                       "ExpertParallel: weight: expected a first extent of 3, the experts, got 4", ArgumentError);
+                       "ExpertParallel: weight: expected a first extent of 3 (the number of experts), got 4",
+                       ArgumentError);
   // Of the second kind the last tensor.
   using Kinds = Experts<Linear, Linear>;
   const Kinds kinds{.kinds = {Linear{.model_dim = 3}, Linear{.model_dim = 3}}, .counts = {2, 1}};
@@ -82,7 +83,8 @@ TEST_CASE("take_experts: throws if the first extent is not the expert") {
   std::get<1>(several.kinds).bias.resize(2, 3);
   dist::Sharded<Params<Kinds, double, Cpu>> of_kinds;
   CHECK_THROWS_WITH_AS(dist::take_experts(ctx, kinds, dist::Placement::even(3, 2), 0, 2, of_kinds, several),
-                       "ExpertParallel: kinds.1.bias: expected a first extent of 1, the experts, got 2", ArgumentError);
+                       "ExpertParallel: kinds.1.bias: expected a first extent of 1 (the number of experts), got 2",
+                       ArgumentError);
 }
 
 TEST_CASE("take_experts: mixed kinds in any placement keep their rows") {

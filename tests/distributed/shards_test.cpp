@@ -170,7 +170,7 @@ TEST_CASE("run: an exception ends all shards with the first message") {
     const dist::Room in[] = {shard.room(take, 2 + more * 2), shard.room(take + 4, 2 + more * 2)};
     shard.exchange(out, in);
   });
-  CHECK(unequal.find("gives shard 1 8 bytes, which expects 16") != std::string::npos);
+  CHECK(unequal.find("sends shard 1 8 bytes, but that shard expects 16") != std::string::npos);
   // While an exchange is under way: others wait for it, compute themselves, or have yet to come.
   for (const int others : {0, 1, 2}) {
     CAPTURE(others);
@@ -199,7 +199,7 @@ TEST_CASE("run: an exception ends all shards with the first message") {
         }).find("what a shard computes while it exchanges may not exchange") != std::string::npos);
   dist::Alone world;
   CHECK_THROWS_WITH_AS(dist::run(world, 0, [](auto&) {}),
-                       "dist::run: shards: expected at least 1 (the processes), got 0", ArgumentError);
+                       "dist::run: shards: expected at least 1 (the number of processes), got 0", ArgumentError);
 }
 
 #ifdef __GLIBC__
@@ -226,7 +226,7 @@ TEST_CASE("run: throws if a shard's thread cannot start") {
   };
   stacks.of_threads(stacks.huge);
   dist::Alone world;
-  const char* const expected = "dist::run: no thread for shard 1: ";
+  const char* const expected = "dist::run: cannot start a thread for shard 1: ";
   std::string sentence;
   try {
     dist::run(world, 3, program);

@@ -208,7 +208,7 @@ TEST_CASE("SyncNorm of NormalizedGd: inconsistent slices throw before any write"
       message = e.what();
     }
     const std::lock_guard lock(mutex);
-    CHECK(message == "NormalizedGd.step: row: expected 5 experts as its first extent, got 6");
+    CHECK(message == "NormalizedGd.step: row: expected a first extent of 5 experts, got 6");
     CHECK(state.step == 0);
     CHECK(values_of(p.first.part) == before);
   });

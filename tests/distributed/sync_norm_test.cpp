@@ -198,6 +198,6 @@ TEST_CASE("SyncNorm: throws without a shard or with invalid options") {
                          "SharpnessAware: rho: expected at least 0, got -1", ArgumentError);
     rule.shard = nullptr;
     CHECK_THROWS_WITH_AS((rule.template validate<double, Cpu>(none, 1, 1, none)),
-                         "SyncNorm: shard: expected one of dist::run, got null", ArgumentError);
+                         "SyncNorm: shard: expected the address of a shard of dist::run, got null", ArgumentError);
   });
 }

@@ -71,9 +71,9 @@ TEST_CASE("Zero: throws without a shard") {
   dist::Shard<dist::Alone>* const none = nullptr;
   const auto params = init_params<float, Cpu>(OneExpert{Linear{.model_dim = 2}}, ctx, Seed{1});
   CHECK_THROWS_WITH_AS((dist::Zero{optim::AdamW{}, none}.begin(ctx, params)),
-                       "Zero: shard: expected one of dist::run, got null", ArgumentError);
+                       "Zero: shard: expected the address of a shard of dist::run, got null", ArgumentError);
   CHECK_THROWS_WITH_AS((dist::DataParallel{optim::AdamW{}, none}.begin(ctx, params)),
-                       "DataParallel: shard: expected one of dist::run, got null", ArgumentError);
+                       "DataParallel: shard: expected the address of a shard of dist::run, got null", ArgumentError);
 }
 
 TEST_CASE("Zero: same bits and checkpoints as an undivided state") {

@@ -78,7 +78,7 @@ TEST_CASE("LayerNorm: wrong options or shapes throw before any write") {
         "LayerNorm.init: epsilon: expected more than 0, got 0");
   CHECK(LayerNorm{.epsilon = 0.25}.with_model_dim(6).epsilon == 0.25);
   CHECK(message_of([] { (void)LayerNorm{.model_dim = 5}.with_model_dim(6); }) ==
-        "LayerNorm: model_dim: expected 6 (the branch's), got 5");
+        "LayerNorm: model_dim: expected 6 (the width of the branch), got 5");
   const auto message = [&](auto&& change) {
     auto p = pass<float>(ctx, OneExpert{LayerNorm{.model_dim = 6}}, 10);
     change(p);

@@ -88,5 +88,5 @@ TEST_CASE("RmsNorm: wrong options and shapes throw") {
         "RmsNorm: params.gain: expected [4, 2], got [3, 2]");
   CHECK(RmsNorm{.epsilon = 0.25}.with_model_dim(6).epsilon == 0.25);
   CHECK(message_of([] { (void)RmsNorm{.model_dim = 5}.with_model_dim(6); }) ==
-        "RmsNorm: model_dim: expected 6 (the branch's), got 5");
+        "RmsNorm: model_dim: expected 6 (the width of the branch), got 5");
 }

@@ -218,7 +218,7 @@ TEST_CASE("row selections: unused places with complete_picks throw") {
   const auto x = uniform_tensor<double>(ctx, Seed{2}, 3, 20, 3);
   SparsePlan<double, Cpu> plan;
   CHECK_THROWS_WITH_AS((gate.infer<double, Cpu>(ctx, params, x, plan, {})),
-                       "SparsePlan.build_complete: expert: expected one for each pick, as complete_picks says of a "
-                       "selection, got dropped or unused ones",
+                       "SparsePlan.build_complete: expert: expected an expert for each pick, because the selection "
+                       "declares complete_picks, got dropped or unused picks",
                        ArgumentError);
 }

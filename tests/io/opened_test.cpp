@@ -82,7 +82,7 @@ TEST_CASE("parts that lack a tensor, are cut, or are not there are refused with 
   CHECK(parts.said() == parts.in("m-1.safetensors") + ": tensor \"b\": missing");
   parts.index(R"("a": "m-1.safetensors", "b": "m-1.safetensors")");
   CHECK(parts.said() == parts.in("m.safetensors.index.json") + ": tensor \"b\": index: expected in " +
-                            parts.in("m-1.safetensors") + ", which has none");
+                            parts.in("m-1.safetensors") + ", which does not contain it");
   parts.index("");
   CHECK(parts.said() == parts.path.string() + ": tensor \"a\": missing");
   parts.index(R"("a": "m-1.safetensors", "b": "m-2.safetensors")");
@@ -144,8 +144,8 @@ TEST_CASE("parts of another set under the right names are refused, and nothing h
     const auto parts = parts_of(one);
     REQUIRE(parts.size() == 2);
     CHECK(said(one) == "no FileError");
-    const std::string sentence = parts[f].string() + ": a part of another set: expected metadata gatefold.content " +
-                                 parts[f].filename().string().substr(5, 16) + ", as in its name";
+    const std::string sentence = parts[f].string() + ": a part of another save: expected metadata gatefold.content " +
+                                 parts[f].filename().string().substr(5, 16) + ", as in the file name";
     fs::copy_file(others[f], parts[f], fs::copy_options::overwrite_existing);
     CHECK(said(one) == sentence);
     CHECK_THROWS_WITH_AS(io::read_metadata(one.file()), sentence.c_str(), FileError);

@@ -153,7 +153,7 @@ TEST_CASE("types, shapes, places and the end of the file fit each other, whoever
     }
   }
   for (const char* name : {"", "f32", "F128", "F32 ", "FP32"})
-    CHECK(one(name, "[1]", "[0,4]", 4).find("dtype: expected one of the format, got ") != std::string::npos);
+    CHECK(one(name, "[1]", "[0,4]", 4).find("dtype: expected a type of the format, got ") != std::string::npos);
 
   CHECK(one("F32", "[1]", "[0,4]", 3) == "offset 65: truncated: tensor \"a\": ends at 66");
   CHECK(one("F32", "[1]", "[0,4]", 5) == "offset 66: expected the end of the file, found more bytes");

@@ -285,7 +285,7 @@ TEST_CASE("wrong headers") {
   check(R"({"a":{"dtype":"F64",)" + two + data + "}," + kPairB + "}",
         R"(tensor "a": data_offsets: expected 16 bytes, got [0, 8])");
   check(R"({"a":{"dtype":"f32",)" + two + data + "}," + kPairB + "}",
-        R"(tensor "a": dtype: expected one of the format, got "f32")");
+        R"(tensor "a": dtype: expected a type of the format, got "f32")");
   check(R"({"a":{)" + f32 + data + "}," + kPairB + "}", R"(tensor "a": no shape)");
   for (const char* shape :
        {"2", "{}", "[-2,-1]", "[2.0,1]", "[\"2\",1]", "[1e2,1]", "[null]", "[99999999999999999999]"}) {
@@ -458,15 +458,15 @@ TEST_CASE("names of the caller") {
       io::save(temp.file(), ctx, metadata, io::Part{first, pair}, io::Part{second, pair});
     });
   };
-  CHECK(save("p", "p") == "io::save: tensor names: expected different ones, got two of \"p.a\"");
+  CHECK(save("p", "p") == "io::save: tensor names: expected distinct names, got two of \"p.a\"");
   CHECK(save("p", "\xff").starts_with("io::save: names and metadata: expected UTF-8"));
   CHECK(save("p", "q", {{"k", "\xff"}}).starts_with("io::save: names and metadata: expected UTF-8"));
   CHECK(message_of<ArgumentError>([&] {
           io::save(temp.file(), ctx, {}, io::Part{"__metadata__", pair.a});
-        }) == "io::save: tensor name: expected any other, got __metadata__");
+        }) == "io::save: tensor name: expected any name except \"__metadata__\", got __metadata__");
   CHECK(message_of<ArgumentError>([&] {
           io::load(temp.file(), ctx, io::Part{"", pair}, io::Part{"", pair});
-        }) == "io::load: tensor names: expected different ones, got two of \"a\"");
+        }) == "io::load: tensor names: expected distinct names, got two of \"a\"");
   CHECK(read_bytes(temp.file()) == "old");
   CHECK(temp.entries() == 1);
 }

@@ -125,12 +125,12 @@ TEST_CASE("parts do not take the place of a symbolic link, and a name too long f
   const TempDirectory temp;
   save(temp.path / "real", 1, 0);
   fs::create_symlink(temp.path / "real", temp.file());
-  CHECK_THROWS_WITH_AS(save(temp.file(), 2, 20),
-                       ("io::save: path: expected no symbolic link where tensors are written in parts, but where it "
-                        "leads, got " +
-                        temp.file().string())
-                           .c_str(),
-                       ArgumentError);
+  CHECK_THROWS_WITH_AS(
+      save(temp.file(), 2, 20),
+      ("io::save: path: expected the target of the symbolic link, because tensors are written in parts, got " +
+       temp.file().string())
+          .c_str(),
+      ArgumentError);
   CHECK(loaded(temp.path / "real") == 1);
   save(temp.file(), 3, 0);
   CHECK(loaded(temp.path / "real") == 3);
@@ -240,7 +240,7 @@ TEST_CASE("several write: each its bytes, in any order, and the names are those 
   const TempDirectory temp;
   const auto layout = files::layout_of({}, files::entries<Cpu>("test", io::Part<const Three>{"", three}), {});
   const std::string sentence = temp.file().string() +
-                               ": another process has made a file there that this one does not see: a checkpoint needs "
+                               ": another process has created a file that this process cannot see: a checkpoint needs "
                                "a file system that all processes share";
   CHECK(refusal([&] { files::Save(temp.file(), layout, std::string("300 /none/file\0", 15)); }) == sentence);
   CHECK(refusal([&] {
@@ -255,7 +255,7 @@ TEST_CASE("several write: each its bytes, in any order, and the names are those 
   setrlimit(RLIMIT_NOFILE, &none);
   const std::string said = refusal([&] { files::Save(temp.file(), layout, one.begun()); });
   setrlimit(RLIMIT_NOFILE, &before);
-  CHECK(said == temp.file().string() + ": cannot open what another process has made: Too many open files");
+  CHECK(said == temp.file().string() + ": cannot open the file that another process has created: Too many open files");
 }
 
 #endif

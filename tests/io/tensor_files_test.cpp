@@ -64,7 +64,8 @@ TEST_CASE("a part of a tensor is read alone") {
   CHECK(part(3, 1, 2) == "dDeEfFjJkKlL");
   CHECK(part(2, 2, 3) == "eEfFkKlL");
   CHECK(part(1, 1, 3) == "bBeEhHkK");
-  const std::string wrong = "TensorFiles.read_part: run, part, parts: expected parts of 12 elements, got ";
+  const std::string wrong =
+      "TensorFiles.read_part: run, part, parts: expected part < parts, and run * parts to divide 12 elements, got ";
   CHECK(part(4, 0, 2) == wrong + "4, 0, 2");
   CHECK(part(3, 2, 2) == wrong + "3, 2, 2");
   CHECK(part(0, 0, 1) == wrong + "0, 0, 1");
@@ -77,7 +78,8 @@ TEST_CASE("what is not there, and what is no number, is said with path and tenso
   const TensorFiles files(path);
   CHECK(refusal([&] { (void)files.read<float>("p"); }) == path.string() + ": tensor \"p\": missing");
   CHECK(refusal([&] { (void)files.read<float>("q"); }) ==
-        path.string() + ": tensor \"q\": dtype: expected numbers of 16 bits or more, or integers, got F8_E4M3");
+        path.string() +
+            ": tensor \"q\": dtype: expected floating-point numbers of 16 bits or more, or integers, got F8_E4M3");
   CHECK(files.read_bytes("q").size() == 4);
   const auto mask =
       temp.write(file("{" + entry("m", "BOOL", "[2]", 0, 2) + "}", std::string("\1\0", 2)), "mask.safetensors");
@@ -121,12 +123,13 @@ TEST_CASE("an index that is none, leads out of its folder, or promises what its 
     CHECK(said(none) == "index.json: index: expected JSON with an object \"weight_map\"");
   for (const char* outside : {"../m.safetensors", "/etc/passwd", "a/m.safetensors", ""})
     CHECK(said(R"({"weight_map": {"b": ")" + std::string(outside) + "\"}}") ==
-          "index.json: tensor \"b\": index: expected the name of a file beside it, got \"\\\"" + std::string(outside) +
-              "\\\"\"");
+          "index.json: tensor \"b\": index: expected the name of a file in the folder of the index, got \"\\\"" +
+              std::string(outside) + "\\\"\"");
   CHECK(said(R"({"weight_map": {"b": 7}})") ==
-        "index.json: tensor \"b\": index: expected the name of a file beside it, got \"7\"");
-  CHECK(said(R"({"weight_map": {"z": "m.safetensors"}})") ==
-        "index.json: tensor \"z\": index: expected in " + (temp.path / "m.safetensors").string() + ", which has none");
+        "index.json: tensor \"b\": index: expected the name of a file in the folder of the index, got \"7\"");
+  CHECK(said(R"({"weight_map": {"z": "m.safetensors"}})") == "index.json: tensor \"z\": index: expected in " +
+                                                                 (temp.path / "m.safetensors").string() +
+                                                                 ", which does not contain it");
   CHECK(said(R"({"weight_map": {"b": "n.safetensors"}})") == "n.safetensors: cannot open: No such file or directory");
   CHECK(said(R"({"weight_map": {"b": ".."}})").find("cannot open: not a regular file") != std::string::npos);
 }

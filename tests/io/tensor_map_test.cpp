@@ -101,7 +101,7 @@ TEST_CASE("the parts that were at a path are gone, and their index, which went b
   io::load(temp.file(), ctx, map, read);
   CHECK(read.weight(1, 1, 2) == 12);
   CHECK_THROWS_WITH_AS(io::save(temp.path / "m.safetensors.index.json", ctx, {}, map, now),
-                       ("io::save: path: expected that of the tensors, beside which an index may lie, got " +
+                       ("io::save: path: expected the path of the tensors, not of their index (.json), got " +
                         (temp.path / "m.safetensors.index.json").string())
                            .c_str(),
                        ArgumentError);
@@ -132,10 +132,10 @@ TEST_CASE("what does not fit is refused before anything is written") {
   CHECK(changed([](auto& m) { m.pop_back(); }) == "io::load: map: expected an entry for count, got none");
   CHECK(changed([](auto& m) {
           m.push_back({"wieght", "w"});
-        }) == "io::load: map: expected tensors of the pack, each once, got wieght");
+        }) == "io::load: map: expected tensors of the pack, each at most once, got wieght");
   CHECK(changed([](auto& m) {
           m.push_back({"bias", "w"});
-        }) == "io::load: map: expected tensors of the pack, each once, got bias");
+        }) == "io::load: map: expected tensors of the pack, each at most once, got bias");
   CHECK(changed([](auto& m) { m[1].layout = MapEntry::as_it_is, m[1].theirs = "e.{}.b"; }) ==
         path + ": tensor \"e.0.b\": missing");
   CHECK(changed([](auto& m) { m[0].layout = MapEntry::as_it_is; }) ==
@@ -149,12 +149,12 @@ TEST_CASE("what does not fit is refused before anything is written") {
           io::TensorMap twice = map;
           twice[1].theirs = "e.1.w";
           io::save(temp.file(), ctx, {}, twice, bank);
-        }) == "io::save: tensor names: expected different ones, got two of \"e.1.w\"");
+        }) == "io::save: tensor names: expected distinct names, got two of \"e.1.w\"");
   CHECK(message_of([&] {
           io::TensorMap reserved = map;
           reserved[3].theirs = "__metadata__";
           io::save(temp.file(), ctx, {}, reserved, bank);
-        }) == "io::save: tensor name: expected any other, got __metadata__");
+        }) == "io::save: tensor name: expected any name except \"__metadata__\", got __metadata__");
   CHECK(read_bytes(temp.file()) == before);
 }
 
@@ -393,12 +393,12 @@ TEST_CASE("parts of a tensor: what does not fit is refused before anything is wr
   CHECK(loading([](MapEntry& up) { up.layout = straight; }) == gate_up + "[2, 3, 8], got [2, 8, 3]");
   CHECK(loading([](MapEntry& up) { up.parts = 3; }) == gate_up + "[2, 12, 3], got [2, 8, 3]");
   CHECK(loading([](MapEntry& up) { up.part = 0, up.parts = 1; }) == gate_up + "[2, 4, 3], got [2, 8, 3]");
-  const std::string no_part = "io::load: map: up: expected a part of those that there are, got number ";
+  const std::string no_part = "io::load: map: up: expected 0 <= part < parts, got part ";
   CHECK(loading([](MapEntry& up) { up.part = 2; }) == no_part + "2 of 2");
   CHECK(loading([](MapEntry& up) { up.part = -1; }) == no_part + "-1 of 2");
   CHECK(loading([](MapEntry& up) { up.part = up.parts = 0; }) == no_part + "0 of 0");
   CHECK(loading([](MapEntry& up) { up.part = 0, up.parts = 1, up.interleaved = true; }) ==
-        "io::load: map: up: expected several parts where they are interleaved, got 1");
+        "io::load: map: up: expected at least 2 parts, because they are interleaved, got 1");
 
   const auto saving = [&](std::size_t entry, auto change) {
     io::TensorMap other = names;
@@ -408,8 +408,9 @@ TEST_CASE("parts of a tensor: what does not fit is refused before anything is wr
     return said;
   };
   CHECK(saving(1, [](MapEntry& up) { up.part = 0; }) ==
-        "io::save: tensor names: expected different ones, got two of \"gu\"");
-  const std::string lacks = "io::save: map: expected all parts of \"gu\", alike, got number ";
+        "io::save: tensor names: expected distinct names, got two of \"gu\"");
+  const std::string lacks =
+      "io::save: map: expected all parts of \"gu\", with the same shape and element type, got part ";
   CHECK(saving(1, [](MapEntry& up) { up.theirs = ""; }) == lacks + "0 of 2");
   CHECK(saving(0, [](MapEntry& gate) { gate.theirs = ""; }) == lacks + "1 of 2");
   CHECK(saving(1, [](MapEntry& up) { up.layout = straight; }) == lacks + "1 of 2");

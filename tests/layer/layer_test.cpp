@@ -241,7 +241,8 @@ void check_wrong_views(const L& part, const std::string& name, const std::string
   CHECK(said({at, items, width}, {nullptr, items, out}) == name + ".forward: " + y_name + ": expected memory of " +
                                                                std::to_string(items * out) +
                                                                " elements, got a null pointer");
-  const std::string shared = name + ".forward: " + y_name + ": expected memory of its own, got some of x";
+  const std::string shared =
+      name + ".forward: " + y_name + ": expected memory that does not overlap x, got memory of x";
   CHECK(said({at, items, width}, {at, items, out}) == shared);
   CHECK(said({at, items, width}, {at + items * width - 1, items, out}) == shared);
   CHECK(said({at + items * out - 1, items, width}, {at, items, out}) == shared);
@@ -257,9 +258,9 @@ void check_wrong_views(const L& part, const std::string& name, const std::string
     return text.size() >= end.size() && text.compare(text.size() - end.size(), end.size(), end) == 0;
   };
   CHECK(ends_with(said_backward({at, items, width}, {at + items * width, items, out}, {at + 1, items, width}),
-                  ".backward: dx: expected memory of its own, got some of x"));
+                  ".backward: dx: expected memory that does not overlap x, got memory of x"));
   CHECK(ends_with(said_backward({at + items * (width + out), items, width}, {at, items, out}, {at + 1, items, width}),
-                  ".backward: dx: expected memory of its own, got some of dy"));
+                  ".backward: dx: expected memory that does not overlap dy, got memory of dy"));
   CHECK(ends_with(
       said_backward(p.x, p.dy, {nullptr, items, width}),
       ".backward: dx: expected memory of " + std::to_string(items * width) + " elements, got a null pointer"));

@@ -59,7 +59,7 @@ TEST_CASE("PostNorm: a norm without dimension takes the layer's dimension") {
   CHECK(PostNorm{layer(), RmsNorm{}}.init<float, Cpu>(ctx, Seed{1}).norm.expert.gain.size() == 4);
   const PostNorm conflict{layer(), RmsNorm{.model_dim = 5}};
   CHECK(message_of([&] { (void)conflict.init<float, Cpu>(ctx, Seed{1}); }) ==
-        "RmsNorm: model_dim: expected 4 (the branch's), got 5");
+        "RmsNorm: model_dim: expected 4 (the width of the branch), got 5");
 }
 
 TEST_CASE("PostNorm: gradients and conformance with a carry, either norm") {
@@ -82,7 +82,7 @@ TEST_CASE("PostNorm: wrong shapes, or a pass without begin(), throw") {
   Cpu::Context ctx(1);
   auto p = pass<float>(ctx, PostNorm{layer(), LayerNorm{}}, 5);
   p.forward();
-  CHECK(message_of([&] { p.forward(); }).find("a begin() before each pass") != std::string::npos);
+  CHECK(message_of([&] { p.forward(); }).find("a call of begin() before each pass") != std::string::npos);
   auto q = pass<float>(ctx, PostNorm{layer(), LayerNorm{}}, 5);
   q.x.resize(5, 3);
   CHECK(message_of([&] { q.forward(); }) == "PostNorm.forward: x: expected [?, 4], got [5, 3]");

@@ -62,7 +62,7 @@ TEST_CASE("PreNorm: a norm without dimension takes the branch's dimension") {
   CHECK(PreNorm{LayerNorm{}, mixture()}.init<float, Cpu>(ctx, Seed{1}).norm.expert.gain.size() == 4);
   const PreNorm conflict{LayerNorm{.model_dim = 5}, mixture()};
   CHECK(message_of([&] { (void)conflict.init<float, Cpu>(ctx, Seed{1}); }) ==
-        "LayerNorm: model_dim: expected 4 (the branch's), got 5");
+        "LayerNorm: model_dim: expected 4 (the width of the branch), got 5");
 }
 
 TEST_CASE("PreNorm: wrong shapes throw before any write") {

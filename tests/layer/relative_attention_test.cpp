@@ -601,14 +601,14 @@ TEST_CASE("RelativeAttention: wrong options or shapes throw before any write") {
   CHECK(message([&](auto& p) { p.extra.length = 5, p.extra.memory = pairs.of(5); }) ==
         "RelativeAttention: memory.past: expected rows of 6 values (items), got 12");
   SegmentMemory<float, Cpu> unsaid(ctx, {.width = 6, .most = 2});
-  CHECK(
-      message([&](auto& p) {
-        p.extra.valid = ten;
-        p.extra.memory = unsaid.of(10);
-        p.extra.memory.next_valid = {};
-      }) ==
-      "RelativeAttention: memory.next_valid: expected a mask beside memory.next, as some items are padding, got none");
+  CHECK(message([&](auto& p) {
+          p.extra.valid = ten;
+          p.extra.memory = unsaid.of(10);
+          p.extra.memory.next_valid = {};
+        }) ==
+        "RelativeAttention: memory.next_valid: expected a mask, because memory.next is given and some items are "
+        "padding, got no mask");
   SegmentMemory<float, Cpu> two(ctx, {.sequences = 2, .width = 6, .most = 2});
   CHECK(message([&](auto& p) { p.extra.memory = two.of(5); }) ==
-        "RelativeAttention: memory: expected one of as many sequences as the segment has, 1 (by its length), got 2");
+        "RelativeAttention: memory: expected memory of 1 sequences (items / length of the segment), got 2");
 }

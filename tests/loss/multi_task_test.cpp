@@ -158,8 +158,8 @@ TEST_CASE("MultiTask: parts with different target counts are refused") {
   const Batch<double> b(ctx, 6);
   Trainer run{ctx, model, losses(), optim::Sgd{.lr = 0.3}, Seed{1}, Element<double>{}};
   const std::string message =
-      "MultiTask.counted: task 1: expected 3 targets that count, as task 0 has (parts and shards add up over all "
-      "items: TaskLoss{…, MeanOver::items}), got 2";
+      "MultiTask.counted: task 1: expected 3 targets that count, as in task 0 (for accumulated parts or shards use "
+      "TaskLoss{…, MeanOver::items}), got 2";
   CHECK(message_of([&] { part(run, b, 0, 3, true); }) == message);
   CHECK(run.waiting() == 0);
   part(run, b, 2, 4, true);  // both labels count
@@ -197,7 +197,7 @@ TEST_CASE("MultiTask: wrong targets and options are refused") {
   const auto three = View<const double, 2, Cpu>(b.y).rows(0, 3);
   CHECK(message_of([&] {
           run.step(three, {b.numbers, b.labels, b.signs});
-        }) == "Trainer.step: x and target: expected as many items each, got 3 and 4");
+        }) == "Trainer.step: x and target: expected the same number of items, got 3 and 4");
   part(run, b, 0, 4, false);
 }
 

@@ -356,5 +356,6 @@ TEST_CASE("StreamedCrossEntropy: wrong options and shapes throw") {
         "StreamedCrossEntropy: the model's first Table: expected [6, 2], got [7, 2]");
   const Nothing<float, Cpu> none;
   CHECK(message_of([&] { c.loss.forward(ctx, c.params, none, c.y, c.label, c.value, c.saved); }) ==
-        "StreamedCrossEntropy: model: expected a Table to be tied to, that of an Embedding, got none");
+        "StreamedCrossEntropy: model: expected a model with an Embedding, because the loss is tied to its Table, got "
+        "no Embedding");
 }

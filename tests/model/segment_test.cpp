@@ -88,7 +88,7 @@ TEST_CASE("extra_of: a memory without remembering attention throws") {
   Cpu::Context ctx(1);
   SegmentMemory<double, Cpu> memory(ctx, {.layers = 5, .sequences = 2, .width = 4, .most = 2});
   CHECK(message_of([&] { extra_of<ExtraOf<decltype(model)>>(Segment<double, Cpu>{.memory = memory.of(3)}); }) ==
-        "extra_of: segment.memory: expected none, as no attention of the model remembers, got one");
+        "extra_of: segment.memory: expected no memory, because no attention of the model has memory, got a memory");
   const auto extra = extra_of<ExtraOf<decltype(model)>>(Segment<double, Cpu>{.length = 3});
   CHECK(std::get<0>(extra.layers).length == 3);  // places begin anew in each sequence
 }

@@ -27,7 +27,7 @@ check() {
 }
 
 late="(rank [02]: )?Mpi.exchange: nothing (from|taken by) rank 1 within 1 s"
-other="Mpi.exchange: rank 1 sent 150000 bytes where 300000 bytes are expected: the ranks do not run the same program"
+other="Mpi.exchange: rank 1 sent 150000 bytes, but 300000 bytes were expected: the ranks do not run the same program"
 check none 300 &
 check throw 300 "rank 0: rank 1: no more data" "rank 1: no more data" "rank 2: rank 1: no more data" &
 check memory 300 "rank 0: rank 1: std::bad_alloc" "rank 2: rank 1: std::bad_alloc" &

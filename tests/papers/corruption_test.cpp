@@ -230,5 +230,5 @@ TEST_CASE("Corrupt: no image, one pixel, what does not fit") {
   CHECK(said({.rows = 27}, y) == "Corrupt: x: expected [?, 756], got [2, 784]");
   CHECK(said({}, other) == "Corrupt: y: expected [2, 784], got [1, 784]");
   CHECK(message_of([&] { Corrupt{}(ctx, y.view(), {}, y); }) ==
-        "Corrupt: y: expected memory of its own, got some of x");
+        "Corrupt: y: expected memory that does not overlap x, got memory of x");
 }

@@ -188,13 +188,14 @@ TEST_CASE("InStages: wrong options throw") {
   };
   const auto none = [](const Name&) { return false; };
   CHECK_THROWS_WITH_AS(named(none, 1),
-                       "InStages.begin: stage II: expected tensors of attention, named `key_query` or below a part "
-                       "named `attention` (or as `attends` says), got none",
+                       "InStages.begin: stage II: expected at least one tensor of an attention (named `key_query`, "
+                       "below a part named `attention`, or selected by `attends`), got none",
                        ArgumentError);
   named(none, 0);
-  CHECK_THROWS_WITH_AS(named([](const Name&) { return true; }, 1),
-                       "InStages.begin: stages I and III: expected tensors that are not of attention, got none",
-                       ArgumentError);
+  CHECK_THROWS_WITH_AS(
+      named([](const Name&) { return true; }, 1),
+      "InStages.begin: stages I and III: expected at least one tensor that does not belong to an attention, got none",
+      ArgumentError);
   CHECK_THROWS_WITH_AS(named(nullptr, 1), "InStages: attends: expected a function of names, got null", ArgumentError);
   auto state = with(0, 0);
   CHECK_THROWS_WITH_AS(InStages<>{}.step(ctx, params, grads, state),
@@ -215,8 +216,8 @@ TEST_CASE("InStages: wrong options throw") {
   state.epoch = 1;
   options.second = 1;
   CHECK_THROWS_WITH_AS(options.step(ctx, params, grads, state),
-                       "InStages.step: stage II: expected tensors of attention, named `key_query` or below a part "
-                       "named `attention` (or as `attends` says), got none",
+                       "InStages.step: stage II: expected at least one tensor of an attention (named `key_query`, "
+                       "below a part named `attention`, or selected by `attends`), got none",
                        ArgumentError);
   CHECK(state.step == 0);
   CHECK(same_bits(values(params), values(model(1))));

@@ -317,7 +317,7 @@ TEST_CASE("RoutedTrainer: empty batches work; wrong shapes throw") {
   CHECK_THROWS_WITH_AS(run.gradients(narrow, s.target), "RoutedTrainer: x: expected [?, 32], got [24, 3]",
                        ArgumentError);
   CHECK_THROWS_WITH_AS(run.gradients(s.x, five),
-                       "RoutedTrainer: x and target: expected as many items each, got 24 and 5", ArgumentError);
+                       "RoutedTrainer: x and target: expected the same number of items, got 24 and 5", ArgumentError);
   const View<const double, 2, Cpu> negative(s.x.data(), -24, s.x.extent(1));
   CHECK_THROWS_WITH_AS(run.gradients(negative, s.target), "RoutedTrainer: x: expected [?, 32], got [-24, 32]",
                        ArgumentError);

@@ -219,7 +219,7 @@ TEST_CASE("options that do not fit") {
     CHECK_THROWS_WITH_AS((data.signals<float, Cpu>(ctx, Seed{1})), sentence, ArgumentError);
   };
   refused({.clusters = 1}, "SignalMixture: clusters: expected at least 2, got 1");
-  refused({.clusters = 26}, "SignalMixture: model_dim: expected at least 2 clusters = 52, got 50");
+  refused({.clusters = 26}, "SignalMixture: model_dim: expected at least 2 * clusters = 52, got 50");
   refused({.length = 2}, "SignalMixture: length: expected at least 3, got 2");
   refused({.noise = -1}, "SignalMixture: noise: expected at least 0, got -1");
   refused({.decay = 0}, "SignalMixture: decay: expected more than 0, got 0");

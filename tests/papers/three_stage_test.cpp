@@ -160,12 +160,13 @@ TEST_CASE("ThreeStage: without attention stage II throws, unless attends finds i
     return ThreeStage{ctx, mixture, Logistic{}, stages, Seed{7}, Element<double>{}};
   };
   CHECK_THROWS_WITH_AS(with(Stages<>{.first = 1, .second = 2}),
-                       "InStages.begin: stage II: expected tensors of attention, named `key_query` or below a part "
-                       "named `attention` (or as `attends` says), got none",
+                       "InStages.begin: stage II: expected at least one tensor of an attention (named `key_query`, "
+                       "below a part named `attention`, or selected by `attends`), got none",
                        ArgumentError);
-  CHECK_THROWS_WITH_AS(with(Stages<>{.second = 2, .attends = [](const Name&) { return true; }}),
-                       "InStages.begin: stages I and III: expected tensors that are not of attention, got none",
-                       ArgumentError);
+  CHECK_THROWS_WITH_AS(
+      with(Stages<>{.second = 2, .attends = [](const Name&) { return true; }}),
+      "InStages.begin: stages I and III: expected at least one tensor that does not belong to an attention, got none",
+      ArgumentError);
   CHECK_THROWS_WITH_AS(with(Stages<>{.second = 2, .attends = nullptr}),
                        "ThreeStage: stages.attends: expected a function of names, got null", ArgumentError);
   const std::set<std::string> router{"gate.scores.weight"}, both{"gate.scores.weight", "expert.weight"};
@@ -370,7 +371,7 @@ TEST_CASE("ThreeStage: a non-finite loss or gradient takes no step") {
       s.x(0, 0) = std::numeric_limits<double>::quiet_NaN();
       if (what == NotFinite::throws) {
         CHECK_THROWS_WITH_AS(run.step(s.x, s.target, extra),
-                             "ThreeStage.step: loss: expected a finite number, got nan; nothing was stepped",
+                             "ThreeStage.step: loss: expected a finite number, got nan; no parameter was changed",
                              NotFiniteError);
       } else {
         run.step(s.x, s.target, extra);

@@ -359,9 +359,9 @@ TEST_CASE("SparsePlan: picks with wrong items or experts are refused") {
   Cpu::Context ctx(1);
   SparsePlan<double, B> plan;
   const auto build_all = [&] { build(ctx, plan, 3, 2, {{0, 1, 1.0}, {-1, 0, 1.0}, {2, 1, 1.0}}); };
-  CHECK_THROWS_WITH_AS(build_all(),
-                       "SparsePlan.build: item: expected an item that exists for each pick, got negative ones",
-                       ArgumentError);
+  CHECK_THROWS_WITH_AS(
+      build_all(), "SparsePlan.build: item: expected an item number of at least 0 for each pick, got negative numbers",
+      ArgumentError);
   CHECK_THROWS_AS(build(ctx, plan, 3, 2, {{0, 1, 1.0}, {3, 0, 1.0}}), ArgumentError);
   CHECK_THROWS_AS(build(ctx, plan, 3, 2, {{0, 2, 1.0}}), ArgumentError);
   build(ctx, plan, 3, 2, {{0, 1, 1.0}, {-1, -1, 1.0}, {2, 1, 1.0}});  // what is dropped belongs to nobody
@@ -370,13 +370,13 @@ TEST_CASE("SparsePlan: picks with wrong items or experts are refused") {
   plan.resize(2, 2, 2);
   plan.item(0) = 0, plan.item(1) = 1, plan.expert(0) = 1, plan.expert(1) = ~Index(0);
   CHECK_THROWS_WITH_AS(plan.build_complete(ctx),
-                       "SparsePlan.build_complete: expert: expected one for each pick, as complete_picks says of a "
-                       "selection, got dropped or unused ones",
+                       "SparsePlan.build_complete: expert: expected an expert for each pick, because the selection "
+                       "declares complete_picks, got dropped or unused picks",
                        ArgumentError);
   plan.resize(2, 2, 3);
   CHECK_THROWS_WITH_AS(plan.build_complete(ctx),
-                       "SparsePlan.build_complete: picks: expected the same number for each item, as complete_picks "
-                       "says of a selection, got 3",
+                       "SparsePlan.build_complete: picks: expected the same number for each item, because the "
+                       "selection declares complete_picks, got 3",
                        ArgumentError);
   CHECK_THROWS_WITH_AS(plan.resize(-1, 2, 2), "SparsePlan.resize: items: expected at least 0, got -1", ArgumentError);
   CHECK_THROWS_WITH_AS(plan.resize(2, -2, 2), "SparsePlan.resize: experts: expected at least 0, got -2", ArgumentError);
@@ -388,7 +388,8 @@ TEST_CASE("SparsePlan: a resized plan dispatches nothing until it is built") {
   SparsePlan<double, B> plan;
   const Tensor<double, 2, B> x(3, 1);
   const std::string sentence =
-      "SparsePlan.dispatch: plan: expected one that the gate built, by plan.build(ctx), got one that it did not";
+      "SparsePlan.dispatch: plan: expected a built plan (the gate must call plan.build(ctx)), got a plan that is not "
+      "built";
   CHECK_THROWS_WITH_AS(plan.dispatch(ctx, x), sentence.c_str(), ArgumentError);
   build(ctx, plan, 3, 2, {{0, 1, 1.0}, {1, 0, 1.0}, {2, 1, 1.0}});
   CHECK(plan.dispatch(ctx, x).groups.slots == 3);

@@ -14,8 +14,8 @@
 namespace gatefold::support {
 
 inline const std::string second_thread_refused =
-    "Context: thread: expected one at a time (each thread needs a context of its own), got a second one while the "
-    "first is at work";
+    "Context: thread: expected one at a time (use one context per thread), got a second thread while the first is "
+    "inside a call";
 
 /// The message of the ArgumentError that f() throws, or "none".
 template <class F>

@@ -93,7 +93,7 @@ TEST_CASE("expect_apart: refuses any shared element") {
     }
     return std::string();
   };
-  const std::string shared = "f: y: expected memory of its own, got some of x";
+  const std::string shared = "f: y: expected memory that does not overlap x, got memory of x";
   CHECK(message(0, 3, 6, 3) == "");
   CHECK(message(6, 3, 0, 3) == "");
   CHECK(message(0, 3, 0, 3) == shared);

@@ -104,7 +104,7 @@ TEST_CASE("find: an unknown name throws with the nearest names") {
 TEST_CASE("find: a tensor of other elements throws") {
   Tree<float, Cpu> tree;
   CHECK(message_of([&] { find(tree, "count"); }) ==
-        "FlatTensor: tensor: expected elements of the type of its pack, got others");
+        "FlatTensor: tensor: expected elements of the same type as its pack, got another type");
 }
 
 TEST_CASE("edit_distance: the fewest insertions, deletions and replacements") {

@@ -94,7 +94,8 @@ TEST_CASE("FlatTensor: mutable access to a table touches all rows") {
 TEST_CASE("FlatTensor: elements of another type are refused") {
   Tensor<double, 1, Cpu> t(2);
   CHECK_THROWS_WITH_AS((FlatTensor<float, Cpu>{AnyTensor(t)}),
-                       "FlatTensor: tensor: expected elements of the type of its pack, got others", ArgumentError);
+                       "FlatTensor: tensor: expected elements of the same type as its pack, got another type",
+                       ArgumentError);
   OfOthers<float, Cpu> pack;
   CHECK_THROWS_AS(for_each_learned([](const Name&, auto&) {}, pack), ArgumentError);
 }

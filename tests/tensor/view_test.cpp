@@ -162,10 +162,10 @@ TEST_CASE("View: a matrix with a stride between rows throws") {
 TEST_CASE("View: a matrix or vector with element stride throws") {
   RowMajor m = counting(3, 4);
   Eigen::Map<RowMajor, 0, Strides> every_other(m.data(), 2, 2, Strides(2, 2));
-  CHECK_THROWS_WITH_AS((View<double, 2, Cpu>(every_other)), "View: matrix: expected contiguous elements, got 2",
-                       ArgumentError);
-  CHECK_THROWS_WITH_AS((View<double, 1, Cpu>(m.col(1))), "View: vector: expected contiguous elements, got 4",
-                       ArgumentError);
+  CHECK_THROWS_WITH_AS((View<double, 2, Cpu>(every_other)),
+                       "View: matrix: expected contiguous elements (an inner stride of 1), got 2", ArgumentError);
+  CHECK_THROWS_WITH_AS((View<double, 1, Cpu>(m.col(1))),
+                       "View: vector: expected contiguous elements (an inner stride of 1), got 4", ArgumentError);
   Eigen::Map<Eigen::VectorXd, 0, Eigen::InnerStride<>> sparse(m.data(), 6, Eigen::InnerStride<>(2));
   CHECK_THROWS_AS((View<const double, 1, Cpu>(sparse)), ArgumentError);
   CHECK(View<double, 1, Cpu>(m.row(1))(2) == 6);
@@ -239,6 +239,7 @@ TEST_CASE("View: an index out of range is named with extents") {
   CHECK(said_of([&] { matrix(0, -1) = 1; }) == "View: index [0, -1] is out of range of [5, 4] (killed by signal 6)");
   CHECK(said_of([&] { row(20) = 1; }) == "View: index [20] is out of range of [20] (killed by signal 6)");
   const View<float, 1, Elsewhere> device(values.data(), 20);
-  CHECK(said_of([&] { device(0) = 1; }).find("View: elements of a device, on the host") != std::string::npos);
+  CHECK(said_of([&] { device(0) = 1; }).find("View: the host accesses an element of device memory") !=
+        std::string::npos);
 }
 #endif

@@ -286,7 +286,7 @@ TEST_CASE("accumulate: errors keep earlier parts; NaN skips the step") {
   CHECK(message_of([&] { run.accumulate(wrong.ids, wrong.next); }) ==
         "Trainer.accumulate: x[1]: expected an id from 0 to 8, got 9");
   CHECK(message_of([&] { run.step(unlike.ids, unlike.next); }) ==
-        "Trainer.step: x and target: expected as many items each, got 2 and 1");
+        "Trainer.step: x and target: expected the same number of items, got 2 and 1");
   run.step(parts[1].ids, parts[1].next);
   CHECK(same_bits(values(run.params), values(expected.params)));
 

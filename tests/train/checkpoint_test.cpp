@@ -312,16 +312,16 @@ TEST_CASE("checkpoint: a wrong file is refused and changes nothing") {
   };
   const std::string other = (folder / "other").string() + ": metadata: ";
   CHECK(with("gatefold.checkpoint", nullptr) ==
-        other + "expected a checkpoint (\"gatefold.checkpoint\"), got other tensors: io::load reads those");
+        other + "expected a checkpoint (\"gatefold.checkpoint\"), got other tensors: read them with io::load");
   for (const char* version : {"2", "0", "", "1.0", " 1"})
     CHECK(with("gatefold.checkpoint", version) ==
-          other + "expected a checkpoint of format 1, got another format: of another version of gatefold");
+          other + "expected a checkpoint of format 1, got the format of another version of gatefold");
   for (const char* count : {"", "-1", "1e3", "2 ", " 2", "+2", "0x2", "two", "99999999999999999999"})
     CHECK(with("gatefold.optimizer.step", count) == other + "expected a count in \"gatefold.optimizer.step\"");
   CHECK(with("gatefold.optimizer.step", nullptr) == other + "expected a count in \"gatefold.optimizer.step\"");
   CHECK(with("gatefold.seed", "18446744073709551616") == other + "expected a count in \"gatefold.seed\"");
   CHECK(with("gatefold.optimizer.epoch", "3") ==
-        other + "a number of another kind of run: \"gatefold.optimizer.epoch\"");
+        other + "unexpected counter of another type of run: \"gatefold.optimizer.epoch\"");
 
   // The run of another model, or optimizer.
   auto wider = make(Linear{.model_dim = kDim, .output_dim = 5}, optim::Sgd{});
@@ -337,7 +337,7 @@ TEST_CASE("checkpoint: a wrong file is refused and changes nothing") {
 
   CHECK(message_of([&] {
           save_checkpoint(path, run, {{"gatefold.mine", "1"}});
-        }) == "save_checkpoint: metadata: expected names that do not begin with gatefold., got gatefold.mine");
+        }) == "save_checkpoint: metadata: expected names that do not begin with \"gatefold.\", got gatefold.mine");
 }
 
 TEST_CASE("checkpoint: a classifier can load a language model's weights") {

@@ -171,15 +171,18 @@ TEST_CASE("InGroups: a group without a tensor is refused") {
     Index tensors = 0;
     const auto run = trained(ctx, adam, 0);
     for_each_tensor([&](const Name& name, const auto&) { tensors += belongs(name); }, run.params);
-    return " for at least one of " + std::to_string(tensors) + " tensors, by the names of for_each_tensor, got none";
+    return " for the name of at least one of " + std::to_string(tensors) + " tensors, got ";
   };
-  refuses(InGroups{nothing, adam, decaying}, "InGroups.begin: belongs: expected true" + of(everything));
-  refuses(InGroups{everything, adam, decaying}, "InGroups.begin: belongs: expected false" + of(everything));
+  refuses(InGroups{nothing, adam, decaying},
+          "InGroups.begin: belongs: expected true" + of(everything) + "false for all");
+  refuses(InGroups{everything, adam, decaying},
+          "InGroups.begin: belongs: expected false" + of(everything) + "true for all");
   // The groups of an InGroups inside are of the tensors that it is given.
   refuses(InGroups{is_weight, adam, InGroups{is_weight, adam, decaying}},
-          "InGroups.begin: belongs: expected true" + of([](const Name& name) { return !is_weight(name); }));
+          "InGroups.begin: belongs: expected true" + of([](const Name& name) { return !is_weight(name); }) +
+              "false for all");
   refuses(InGroups{is_weight, optim::Clipped{InGroups{is_weight, adam, decaying}}, decaying},
-          "InGroups.begin: belongs: expected false" + of(is_weight));
+          "InGroups.begin: belongs: expected false" + of(is_weight) + "true for all");
 }
 
 TEST_CASE("InGroups: a rate changed during a run takes effect") {

@@ -140,5 +140,5 @@ TEST_CASE("InputGradient: wrong shapes throw before any write") {
   CHECK(message_of([&] { gradient(params, x, labels, narrow); }) == "InputGradient: dx: expected [6, 5], got [6, 4]");
   const std::vector<Index> few{1, 2};
   CHECK(message_of([&] { gradient(params, x, few, dx); }) ==
-        "InputGradient: x and target: expected as many items each, got 6 and 2");
+        "InputGradient: x and target: expected the same number of items, got 6 and 2");
 }

@@ -92,7 +92,7 @@ void expect_left_out(const O& optimizer, const Said& bad, const std::string& mes
 }
 
 const char* const in_weight =
-    "Trainer.step: grads.weight: expected finite numbers, got NaN or infinity; nothing was stepped";
+    "Trainer.step: grads.weight: expected finite numbers, got NaN or infinity; no parameter was changed";
 
 template <class T>
 void expect_left_out_by_every_optimizer(const Said& bad, const std::string& message) {
@@ -125,9 +125,9 @@ TEST_CASE("all_finite: finds NaN and infinity in every tensor") {
 
 TEST_CASE("not finite: a NaN loss takes no step") {
   expect_left_out_by_every_optimizer<double>(
-      {.value = kNan}, "Trainer.step: loss: expected a finite number, got nan; nothing was stepped");
+      {.value = kNan}, "Trainer.step: loss: expected a finite number, got nan; no parameter was changed");
   expect_left_out<float>(optim::AdamW{}, {.value = -kInfinity},
-                         "Trainer.step: loss: expected a finite number, got -inf; nothing was stepped");
+                         "Trainer.step: loss: expected a finite number, got -inf; no parameter was changed");
 }
 
 TEST_CASE("not finite: a NaN gradient takes no step") {
@@ -140,8 +140,9 @@ TEST_CASE("not finite: a NaN gradient takes no step") {
 
 TEST_CASE("not finite: gradients with overflowing squares are clipped or refused") {
   const Said huge{.slope = 1e160};
-  expect_left_out<double>(optim::Clipped{optim::Sgd{}}, huge,
-                          "Trainer.step: grads: expected a norm whose square is finite, got more; nothing was stepped");
+  expect_left_out<double>(
+      optim::Clipped{optim::Sgd{}}, huge,
+      "Trainer.step: grads: expected a finite sum of squares, got an overflow; no parameter was changed");
   Cpu::Context ctx(1);
   const auto x = uniform_tensor<float>(ctx, Seed{2}, 1.0, kItems, kDim);
   const Tensor<float, 2, Cpu> target(kItems, 3);

@@ -101,11 +101,10 @@ TEST_CASE("ParameterGroup: an empty group throws and keeps the pack") {
   Model p = model(1);
   const auto before = values(p);
   ParameterGroup<Model> empty;
-  CHECK_THROWS_WITH_AS(
-      empty.only([](Model&) {}, p),
-      "ParameterGroup.only: group: expected one made from a pack (of an optimizer's state: by begin), got an "
-      "empty one",
-      ArgumentError);
+  CHECK_THROWS_WITH_AS(empty.only([](Model&) {}, p),
+                       "ParameterGroup.only: group: expected a group made from a pack (for the state of an optimizer: "
+                       "by begin), got an empty group",
+                       ArgumentError);
   CHECK(values(p) == before);
 }
 

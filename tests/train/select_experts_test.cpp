@@ -197,8 +197,7 @@ TEST_CASE("select_experts: experts of several kinds are numbered consecutively")
   for (Index i = 0; i < dim; ++i)
     CHECK(std::get<1>(selected.expert.kinds).weight(0, i, 2) == std::get<1>(params.expert.kinds).weight(2, i, 2));
   for (Index i = 0; i < dim; ++i) CHECK(selected.gate.scores.weight(i, 3) == params.gate.scores.weight(i, 4));
-  const std::string wanted =
-      "select_experts: list: expected experts below 5 of one kind side by side, kinds in their order";
+  const std::string wanted = "select_experts: list: expected experts below 5, sorted by kind";
   CHECK(what([&] { select_experts(ctx, params, {2, 0}); }) == wanted + ", got 0");
   CHECK(what([&] { select_experts(ctx, params, {0, 3, 1}); }) == wanted + ", got 1");
 }
@@ -332,7 +331,7 @@ TEST_CASE("select_experts: wrong lists and models throw and change nothing") {
   CHECK(said(std::vector<Index>{}) == "select_experts: list: expected at least one expert, got none");
   CHECK(said(std::vector<std::vector<Index>>{}) == "select_experts: list: expected at least one list, got 0");
   CHECK(said(std::vector<std::vector<Index>>{{0, 1, 2}, {0, 1, 2}, {0, 1, 2}}) ==
-        "select_experts: list: expected one, or one for each mixture, 2, got 3");
+        "select_experts: list: expected 1 list, or 2 (one for each mixture), got 3");
   CHECK(same_bits(values(other.params, other.state), before));
   CHECK(other.state.step == 0);
   const auto dense = init_params<float, Cpu>(OneExpert{Linear{.model_dim = dim}}, ctx, Seed{1});

@@ -326,9 +326,10 @@ TEST_CASE("Trainer: wrong arguments throw; parameters and state stay") {
   CHECK_THROWS_WITH_AS(trainer.step(batch.x, narrow), "MeanSquaredError: target: expected [20, 6], got [20, 5]",
                        ArgumentError);
   CHECK_THROWS_WITH_AS(trainer.step(batch.x, short_target),
-                       "Trainer.step: x and target: expected as many items each, got 20 and 19", ArgumentError);
+                       "Trainer.step: x and target: expected the same number of items, got 20 and 19", ArgumentError);
   CHECK_THROWS_WITH_AS(trainer.evaluate(short_target, batch.target),
-                       "Trainer.evaluate: x and target: expected as many items each, got 19 and 20", ArgumentError);
+                       "Trainer.evaluate: x and target: expected the same number of items, got 19 and 20",
+                       ArgumentError);
   CHECK_THROWS_WITH_AS(trainer.step(narrow, batch.target), "Trainer.step: x: expected [?, 6], got [20, 5]",
                        ArgumentError);
   CHECK_THROWS_WITH_AS(trainer.step(narrow, short_target), "Trainer.step: x: expected [?, 6], got [20, 5]",

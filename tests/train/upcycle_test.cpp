@@ -174,10 +174,11 @@ TEST_CASE("upcycle: wrong models throw and change nothing") {
         "upcycle: dense: expected a tensor layers.0.branch.branch.gate, got none");
   CHECK(said(around(Mixture{gate(3), mlp}, 3)) ==
         "upcycle: dense: expected a tensor layers.2.branch.norm.gain, got none");
-  CHECK(said(around(Mixture{gate(3), mlp}, 1))
-            .starts_with("upcycle: dense: expected tensors of the model outside gates and experts, or of the experts, "
-                         "got layers.1.branch."));
-  CHECK(said(dense()) == "upcycle: model: expected a Mixture, got none");
+  CHECK(
+      said(around(Mixture{gate(3), mlp}, 1))
+          .starts_with(
+              "upcycle: dense: expected only tensors of the model that do not belong to a gate, got layers.1.branch."));
+  CHECK(said(dense()) == "upcycle: model: expected a model with a Mixture, got no Mixture");
   CHECK(said(sparse(3), {.noise = -1}) == "upcycle: noise: expected at least 0, got -1");
   CHECK(said(sparse(3), {.noise = NAN}).starts_with("upcycle: noise: expected "));
 

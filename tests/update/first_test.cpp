@@ -139,7 +139,8 @@ TEST_CASE("First: warm with a rule that evaluates twice throws") {
   Cpu::Context ctx(1);
   auto p = pass<double>(ctx, Stack{Residual{update::First{ball, update::SharpnessAware{}}, Swirl{}}, 3}, 3);
   CHECK(message_of([&] { p.forward(); }) ==
-        "First: warm: expected false, as a rule that evaluates more than once has no one u to share, got true");
+        "First: warm: expected false, because a rule that evaluates its branch more than once has no single u to "
+        "share, got true");
   CHECK(p.untouched());
   follow(
       ctx, update::First{ball, update::SharpnessAware{.rho = 0}, false},

@@ -78,7 +78,7 @@ TEST_CASE("LearnedHeavyBall: wrong options or shapes throw before any write") {
   CHECK(p.untouched());
   CHECK(message_of([&] {
           pass<double>(ctx, Residual{LearnedHeavyBall{.step = StepSize::per_item, .model_dim = 5}, Swirl{}}, 3);
-        }) == "LearnedHeavyBall: model_dim: expected 4 (the branch's), got 5");
+        }) == "LearnedHeavyBall: model_dim: expected 4 (the width of the branch), got 5");
   CHECK(message_of([&] { LearnedHeavyBall{.step = StepSize::per_item}.init<double, Cpu>(ctx, Seed{1}); }) ==
         "LearnedHeavyBall.init: model_dim: expected at least 1, got 0");
   CHECK(message_of([&] { LearnedHeavyBall{.mu = quiet_nan}.init<double, Cpu>(ctx, Seed{1}); }) ==

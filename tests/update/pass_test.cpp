@@ -38,9 +38,9 @@ namespace {
 
 constexpr Index kItems = 6, kDim = 4;
 const char* const forgotten =
-    "Residual.forward: carry: expected a begin() before each pass, got the state that the last pass left";
+    "Residual.forward: carry: expected a call of begin() before each pass, got the state that the previous pass wrote";
 const char* const forgotten_infer =
-    "Residual.infer: carry: expected a begin() before each pass, got the state that the last pass left";
+    "Residual.infer: carry: expected a call of begin() before each pass, got the state that the previous pass wrote";
 
 template <class R>
 auto residual(R rule) {
@@ -175,9 +175,9 @@ TEST_CASE("pass: layers with shared parameters may contain other parts") {
 namespace {
 
 const char* const not_zeroed =
-    "backward: dcarry: expected zeros, or the adjoint of the carry, got the carry that forward left";
+    "backward: dcarry: expected zeros, or the adjoint of the carry, got the carry that forward wrote";
 const char* const used_before =
-    "backward: dcarry: expected zeros, or the adjoint of the carry, got the one that the last backward left";
+    "backward: dcarry: expected zeros, or the adjoint of the carry, got the adjoint that the previous backward wrote";
 
 /// The carry of a forward as dcarry, and a dcarry used for two backwards, are refused before anything is written.
 template <class L>

@@ -73,7 +73,7 @@ TEST_CASE("ZeroOrderHold: wrong options or shapes throw before any write") {
   CHECK(p.untouched());
   CHECK(message_of([&] {
           pass<double>(ctx, Residual{ZeroOrderHold{.model_dim = 5}, Swirl{}}, 3);
-        }) == "ZeroOrderHold: model_dim: expected 4 (the branch's), got 5");
+        }) == "ZeroOrderHold: model_dim: expected 4 (the width of the branch), got 5");
   CHECK(message_of([&] { ZeroOrderHold{.mu = 0, .model_dim = 4}.init<double, Cpu>(ctx, Seed{1}); }) ==
         "ZeroOrderHold.init: mu: expected more than 0, got 0");
   CHECK(message_of([&] { ZeroOrderHold{.delta = 0, .model_dim = 4}.init<double, Cpu>(ctx, Seed{1}); }) ==

@@ -35,7 +35,7 @@ class Jobs {
     const bool same = std::equal(runs.begin(), runs.end(), runs_.begin() + static_cast<std::ptrdiff_t>(first),
                                  runs_.begin() + static_cast<std::ptrdiff_t>(first + count),
                                  [](const Run& a, const Run& b) { return a.options == b.options; });
-    gatefold::expect(same, "Jobs.add", "label", "one that no runs of other options have", label);
+    gatefold::expect(same, "Jobs.add", "label", "a label that no run with other options has", label);
   }
   void add(const std::string& label, const Setting& setting) {
     add(label, options_.common.seeds, [setting](std::uint64_t seed) {

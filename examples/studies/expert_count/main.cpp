@@ -71,7 +71,7 @@ void expect_taken(const Options& o, const Jobs& jobs) {
   const auto expect_all = [&](const char* option, const char* key, const auto& values) {
     if (!o.given(option)) return;
     for (const auto& value : values)
-      gatefold::expect(jobs.have(key, value), "options", option, "values that the chosen studies take", value);
+      gatefold::expect(jobs.have(key, value), "options", option, "values that the chosen studies use", value);
   };
   expect_all("--experts", "experts", o.experts);
   expect_all("--patches", "patches", o.patches);

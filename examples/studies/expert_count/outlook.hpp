@@ -15,8 +15,8 @@ inline std::vector<Index> picks(const Options& o, Index experts) {
   std::vector<Index> fit;
   for (const Index k : o.picks)
     if (k <= experts) fit.push_back(k);
-  gatefold::expect(!fit.empty(), "options", "--picks", gatefold::Joined{"one of at most ", experts, " experts"},
-                   o.picks.front());
+  gatefold::expect(!fit.empty(), "options", "--picks",
+                   gatefold::Joined{"a value of at most ", experts, " (the number of experts)"}, o.picks.front());
   return fit;
 }
 inline std::pair<std::string, Setting> with_picks(Setting s, Index k) {

@@ -41,7 +41,8 @@ inline Text read_text(const std::filesystem::path& folder, Index threshold) {
   const std::vector<std::filesystem::path> parts{folder / "train.txt", folder / "valid.txt", folder / "test.txt"};
   for (const auto& part : parts)
     if (!std::filesystem::exists(part))
-      throw gatefold::FileError(part.string() + ": is not there: `bash examples/text/prepare.sh` makes the texts");
+      throw gatefold::FileError(part.string() +
+                                ": missing: run `bash examples/text/prepare.sh`, which makes the texts");
   Text text{read_vocabulary(parts, Unit::word, threshold)};
   const Seed attack{1};
   text.train = read_ids(parts[0], text.vocabulary);

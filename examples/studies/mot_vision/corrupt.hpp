@@ -36,7 +36,7 @@ inline std::vector<float> corrupt(std::span<const float> images, std::span<const
                                   const Corruption& c, Seed seed) {
   using gatefold::expect;
   expect(c.replaced >= 0 && c.noisy >= 0 && c.replaced + c.noisy <= 1, "corrupt", "shares",
-         "at least 0, at most 1 together", c.replaced + c.noisy);
+         "numbers of at least 0 with a sum of at most 1", c.replaced + c.noisy);
   const auto count_of = [&](double share) {
     return static_cast<std::size_t>(std::lround(share * static_cast<double>(patches)));
   };

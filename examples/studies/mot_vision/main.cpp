@@ -57,7 +57,7 @@ Json learn(const Model& model, const Options& o, const Items& train, const Items
 
 void study(const Common& common, const Options& o) {
   validate(o.recipe, o.net);
-  expect(o.corruption.replaced + o.corruption.noisy <= 1, "options", "--replaced and --noisy", "at most 1 together",
+  expect(o.corruption.replaced + o.corruption.noisy <= 1, "options", "--replaced and --noisy", "a sum of at most 1",
          o.corruption.replaced + o.corruption.noisy);
   const fashion::Dataset train = first_of(fashion::load(o.data, "train", patch), o.train, "--train"),
                          test = first_of(fashion::load(o.data, "t10k", patch), o.test, "--test");

@@ -22,8 +22,7 @@ inline void expect_backend(const std::string& backend, bool costs) {
 #ifndef GATEFOLD_EXAMPLES_CUDA
   expect(backend == "cpu", "options", "--backend", "cpu, as this program was built without CUDA", backend);
 #endif
-  expect(backend == "cpu" || !costs, "options", "--backend", "cpu with --costs, which counts the host's memory",
-         backend);
+  expect(backend == "cpu" || !costs, "options", "--backend", "cpu with --costs, which measures host memory", backend);
 }
 
 /// Adds the backend to the values that a result depends on. Adds nothing for the CPU, so that older runs stay valid.

@@ -35,8 +35,7 @@ inline void check(const std::vector<Run>& runs) {
                       run.name.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789_.-") == std::string::npos;
     gatefold::expect(fits, "studies::compute", "name of a run", "a file name of [a-z0-9_.-]", run.name);
     gatefold::expect(run.cost > 0, "studies::compute", "cost of a run", "a positive number", run.cost);
-    gatefold::expect(names.insert(run.name).second, "studies::compute", "name of a run", "no other of that name",
-                     run.name);
+    gatefold::expect(names.insert(run.name).second, "studies::compute", "name of a run", "distinct names", run.name);
   }
 }
 

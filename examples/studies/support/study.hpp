@@ -25,7 +25,7 @@ inline void refuse_twice(const CLI::App& app) {
       double number = 0;
       const bool is_number = CLI::detail::lexical_cast(text, number);
       gatefold::expect(seen.emplace(number, is_number ? "" : text).second, "options", option->get_name().c_str(),
-                       "no value twice", text);
+                       "distinct values", text);
     }
   }
 }

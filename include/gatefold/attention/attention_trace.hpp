@@ -60,9 +60,8 @@ struct Required<AttentionTrace<T, B>> {
   Required() : value{} {
     GATEFOLD_REQUIRE(
         (!std::is_same_v<Given, T>),
-        "gatefold: an AttentionAware gate follows the trace of an attention, and here is none: put attention "
-        "and layer into Block{attention, layer}, which hands it over, or name the trace in the extra; see "
-        "docs/reference/inputs.md#inputs-of-the-librarys-gates");
+        "gatefold: an AttentionAware gate needs an attention trace: wrap attention and layer in Block{attention, "
+        "layer}, or pass the trace in the extra; see docs/reference/inputs.md#inputs-of-the-librarys-gates");
   }
 };
 

@@ -48,15 +48,15 @@ struct AttentionMemory {
   void validate(const char* where, const detail_::attending::Window& window, Index count, Index model_dim, bool wide,
                 bool padded) const {
     expect(sequences == 0 || sequences == count, where, "memory",
-           Joined{"one of as many sequences as the segment has, ", count, " (by its length)"}, sequences);
+           Joined{"memory of ", count, " sequences (items / length of the segment)"}, sequences);
     const auto expect_rows = [&](const char* name, const auto& view, Index items) {
       if (!view.data()) return;
-      expect(view.extent(0) >= 1, where, name, "a layer", view.extent(0));
+      expect(view.extent(0) >= 1, where, name, "at least 1 layer", view.extent(0));
       expect(view.extent(1) == count * items, where, name,
              Joined{count * items, " rows (", items, " for each sequence)"}, view.extent(1));
       expect(view.extent(2) == model_dim || (wide && view.extent(2) == 2 * model_dim), where, name,
              Joined{"rows of ", model_dim,
-                    wide ? " (items) or twice as many values (keys and values)" : " values (items)"},
+                    wide ? " values (items) or twice as many (keys and values)" : " values (items)"},
              view.extent(2));
     };
     expect(window.past <= window.most(), where, "memory.past",
@@ -66,11 +66,11 @@ struct AttentionMemory {
     if (valid.data()) expect_shape(where, "memory.valid", valid, {count * window.past});
     if (next_valid.data()) expect_shape(where, "memory.next_valid", next_valid, {count * window.remembered()});
     expect(!padded || next.extent(1) == 0 || next_valid.data(), where, "memory.next_valid",
-           "a mask beside memory.next, as some items are padding", "none");
+           "a mask, because memory.next is given and some items are padding", "no mask");
     expect_apart(where, "memory.next", next, "memory.past", past);
     if (past.data() && next.data())
       expect(past.extent(2) == next.extent(2), where, "memory.next",
-             Joined{"rows of ", past.extent(2), " values, as past"}, next.extent(2));
+             Joined{"rows of ", past.extent(2), " values, as in memory.past"}, next.extent(2));
   }
 };
 

@@ -300,7 +300,7 @@ template <class C, class P>
 void set_zero(C& ctx, P& pack) {
   constexpr bool is_view = detail_::shape::HasRank<P> && !detail_::pack::is_tensor<P>;
   GATEFOLD_REQUIRE(!is_view,
-                   "gatefold: set_zero(ctx, pack) zeroes packs and tensors; a view is filled: fill(ctx, view, 0)");
+                   "gatefold: set_zero(ctx, pack) takes a pack or a tensor; for a view use fill(ctx, view, 0)");
   if constexpr (!is_view) for_each_tensor(detail_::pack::Zero<C>{ctx}, pack);
 }
 /// Zeroes a pack like set_zero, but defers the zeros of tensors of rank 3 (the weights of experts) until the first

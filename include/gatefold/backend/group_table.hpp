@@ -16,7 +16,7 @@ struct TableSlots {
   View<const Index, 1, B> order;
   View<Index, 1, B> rows, slot_of;
   GATEFOLD_HD void operator()(Index s) const {
-    GATEFOLD_ASSERT(0 <= order(s) && order(s) < slot_of.size(), "group_table: a key of no group");
+    GATEFOLD_ASSERT(0 <= order(s) && order(s) < slot_of.size(), "group_table: key out of range");
     rows(s) = order(s) / each;
     slot_of(order(s)) = s;
   }
@@ -58,8 +58,8 @@ void group_by_and_back(auto& ctx, View<const Index, 2, B> keys, View<Index, 1, B
   // not on a device, because the host would have to wait for it
   if constexpr (B::is_host)
     if (!offsets.empty())
-      expect(offsets(offsets.extent(0) - 1) == keys.size(), "group_table", "keys", "a group that exists for each",
-             "negative ones");
+      expect(offsets(offsets.extent(0) - 1) == keys.size(), "group_table", "keys", "numbers of groups, all at least 0",
+             "negative numbers");
   B::for_each(ctx, keys.size(), functor::TableSlots<B>{keys.extent(1), order, rows, slot_of});
   B::for_each(ctx, keys.extent(0) + 1, functor::SlotsOfRow<B>{keys.extent(1), slot_of, row_offsets, row_slots});
 }

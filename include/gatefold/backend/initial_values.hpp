@@ -68,13 +68,13 @@ template <class T, class C, class... Extent>
 Tensor<T, sizeof...(Extent), typename C::Backend> initial_weights(C& ctx, const Initial& of, Seed seed,
                                                                   Extent... extents) {
   static_assert(Element<T>::fits);
-  GATEFOLD_REQUIRE(sizeof...(Extent) >= 2, "gatefold: weights have an extent for inputs and one for outputs");
+  GATEFOLD_REQUIRE(sizeof...(Extent) >= 2, "gatefold: weights need at least two extents: inputs and outputs");
   const auto here = ctx.here();
   Tensor<T, sizeof...(Extent), typename C::Backend> w(extents...);
   const Index in = w.extent(int(sizeof...(Extent)) - 2), out = w.extent(int(sizeof...(Extent)) - 1);
   detail_::initial::draw(ctx, of, seed, of.law == Initial::Law::reference ? in * out : in, w);
   if constexpr (sizeof...(Extent) == 2) {
-    expect(!of.shared, "Initial", "shared", "false (these are no weights of experts)", "true");
+    expect(!of.shared, "Initial", "shared", "false for weights of rank 2, which have no extent of experts", "true");
   } else if (of.shared) {
     detail_::initial::share(ctx, w);
   }

@@ -13,7 +13,7 @@ namespace gatefold {
 class OneThread {
  public:
   /// @param name, own  for the message: the name of the object, and the thing that each thread needs
-  explicit OneThread(const char* name = "Context", const char* own = "a context") : name_(name), own_(own) {}
+  explicit OneThread(const char* name = "Context", const char* own = "one context") : name_(name), own_(own) {}
   /// While a Scope lives, other threads cannot make one. The thread that made it can make more.
   class Scope {
    public:
@@ -32,8 +32,7 @@ class OneThread {
     if (inside_.load(std::memory_order_relaxed) != self) {
       std::thread::id nobody;
       expect(inside_.compare_exchange_strong(nobody, self, std::memory_order_acquire), name_, "thread",
-             Joined{"one at a time (each thread needs ", own_, " of its own)"},
-             "a second one while the first is at work");
+             Joined{"one at a time (use ", own_, " per thread)"}, "a second thread while the first is inside a call");
     }
     ++depth_;
   }

@@ -190,7 +190,7 @@ ConformanceReport conformance(const L& part, const ConformanceOptions& options =
   for (const std::string& sentence : rows_unlike_forward<B>(part, seed, items)) expect_that(false, sentence);
   const auto before = ctx.taken();
   const auto first = steps::outcome<float, B>(ctx, layer, items, seed, 1, extra_float);
-  expect_that(ctx.taken() == before, "scratch memory was taken without a mark that gives it back");
+  expect_that(ctx.taken() == before, "scratch memory was not released: call ctx.mark() before taking it");
   const auto held = ctx.capacity();
   expect_that(steps::same_bits(first, steps::outcome<float, B>(ctx, layer, items, seed, 1, extra_float)),
               "two runs from the same seed differ: is there state outside the arguments?");
@@ -217,8 +217,8 @@ ConformanceReport conformance(const L& part, const ConformanceOptions& options =
     if (steps::same_bits(alone, steps::outcome<float, B>(ctx, layer, count, seed, 1, of_count, kept, kept.carry)))
       continue;
     expect_that(false,
-                "other bits after another batch: forward sets all that Saved keeps, begin all of Carry, whose "
-                "`each` lists every tensor");
+                "different bits after another batch: forward must set every tensor of Saved, begin every tensor of "
+                "Carry, and `each` of Carry must list all its tensors");
     break;
   }
 
@@ -234,7 +234,7 @@ ConformanceReport conformance(const L& part, const ConformanceOptions& options =
   }
   for (std::size_t i = from; i < once.size() - carried; ++i) {
     if (std::abs(twice[i] - 2 * once[i]) <= 1e-9 * std::abs(once[i]) + 1e-12) continue;
-    expect_that(false, "backward does not add to dx and grads: two passes differ from twice one pass");
+    expect_that(false, "backward must add to dx and grads: two passes do not give twice the gradients of one pass");
     break;
   }
 
@@ -260,7 +260,7 @@ ConformanceReport conformance(const L& part, const ConformanceOptions& options =
       const auto at = forwarded.begin() + static_cast<std::ptrdiff_t>(n * layer.out_dim());
       const std::vector<float> row(at, at + static_cast<std::ptrdiff_t>(layer.out_dim()));
       expect_that(steps::same_bits(row, inferred(n, 1)),
-                  "item " + std::to_string(n) + " has other bits alone than in the batch");
+                  "item " + std::to_string(n) + " gives different bits alone than in the batch");
     }
   return report;
 }

@@ -120,7 +120,7 @@ inline GradientReport compare_gradients(const std::vector<GradientSlot>& slots, 
     }
     if (slot.size > 0 && pairs.empty())
       report.sentences.push_back(slot.name +
-                                 ": every value was skipped because the routing changes: another seed or step");
+                                 ": every value was skipped because the routing changes: use another seed or step");
     const bool zero_by_design = std::find(options.zero.begin(), options.zero.end(), slot.name) != options.zero.end();
     const auto is_rounding = [&](const Pair& p) {  // false for NaN
       return std::abs(p.numeric) <= floor && std::abs(p.analytic) <= floor;

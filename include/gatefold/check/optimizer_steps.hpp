@@ -134,12 +134,13 @@ std::vector<std::string> optimizer_steps(const O& optimizer, const L& model, See
   const auto held = ctx.capacity();
   run.run(ctx, optimizer, seed, 1, steps - 1);
   if (ctx.capacity() != held) sentences.push_back("scratch memory grew after the first step");
-  if (!run.gives_back) sentences.push_back("scratch memory was taken without a mark that gives it back");
+  if (!run.gives_back) sentences.push_back("scratch memory was not released: call ctx.mark() before taking it");
   if (run.state.step != steps)
     sentences.push_back("state.step is " + std::to_string(run.state.step) + " after " + std::to_string(steps) +
-                        " steps: a schedule goes by it");
+                        " steps: step must increase state.step by 1, because schedules read it");
   if (!steps::same_bits(fixed, steps::not_learned(run.params)))
-    sentences.push_back("tensors are stepped that are not learned: it is for_each_learned that passes over them");
+    sentences.push_back(
+        "tensors that are not learned are stepped: visit the parameters with for_each_learned, which skips them");
 
   Run resumed = started(ctx, seed.fork(1));
   resumed.restore(ctx, run);
@@ -148,8 +149,8 @@ std::vector<std::string> optimizer_steps(const O& optimizer, const L& model, See
   const std::vector<double> whole = run.values();
   if (!steps::same_bits(whole, resumed.values()))
     sentences.push_back(
-        "other bits where a run goes on from a checkpoint: the state keeps what its `each` and its `counters` do not "
-        "list");
+        "a run that continues from a checkpoint gives different bits: the state has a member that neither `each` nor "
+        "`counters` lists");
   if constexpr (detail_::named::expect_step<O>()) {
     P other = zeros_like(ctx, run.params);
     bool widened = false;
@@ -160,7 +161,7 @@ std::vector<std::string> optimizer_steps(const O& optimizer, const L& model, See
         other);
     try {
       optimizer.expect_step(run.params, other, run.state);
-      if (widened) sentences.push_back("expect_step lets gradients of another extent pass");
+      if (widened) sentences.push_back("expect_step accepts gradients with a wrong extent");
     } catch (const ArgumentError&) {
     }
   }

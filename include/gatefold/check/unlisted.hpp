@@ -59,7 +59,7 @@ void look(const Name& at, const P& p, std::vector<std::string>& sentences) {
           parts.push_back(bytes_of(part));
           for (const auto& [other, where] : before) {
             if (other == name && !name.empty())
-              sentences.push_back(at.str() + ": two parts that its `each` lists are called " + other);
+              sentences.push_back(at.str() + ": its `each` lists two parts with the name " + other);
             if (where == &part && detail_::pack::is_tensor<std::remove_cvref_t<decltype(part)>>)
               sentences.push_back(at.str() + ": its `each` lists a tensor twice, as " + other + " and as " +
                                   std::string(name) + ": it would be learned twice");
@@ -73,8 +73,8 @@ void look(const Name& at, const P& p, std::vector<std::string>& sentences) {
     const std::size_t gap = longest_gap(bytes_of(p), std::move(parts));
     if (gap >= sizeof(Tensor<float, 1, B>))
       sentences.push_back(at.str() + ": " + std::to_string(gap) +
-                          " bytes in a row belong to no tensor or pack that its `each` lists; what is left out there "
-                          "is not learned, copied or saved");
+                          " consecutive bytes belong to no tensor or pack that its `each` lists; a tensor that is not "
+                          "listed is not learned, copied or saved");
   }
 }
 

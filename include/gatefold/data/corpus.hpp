@@ -49,9 +49,10 @@ struct Corpus {
   void validate() const {
     expect(batch_size >= 1, "Corpus", "batch_size", "at least 1", batch_size);
     expect(length >= 1, "Corpus", "length", "at least 1", length);
-    expect(columns() > length, "Corpus", "ids",
-           Joined{"at least batch_size * (length + 1), of batch_size = ", batch_size, " and length = ", length},
-           ids.size());
+    expect(
+        columns() > length, "Corpus", "ids",
+        Joined{"at least batch_size * (length + 1) tokens, with batch_size = ", batch_size, " and length = ", length},
+        ids.size());
   }
 
   /// Returns the place that a step reads.

@@ -68,7 +68,7 @@ class Reader {
       const std::size_t used = bytes.size();
       bytes.resize(used + static_cast<std::size_t>(std::min(count - used, step)));
       if (const std::size_t got = some(bytes.data() + used, bytes.size() - used); got < bytes.size() - used) {
-        fail("truncated: the header promises " + std::to_string(count) + " bytes of " + what + ", found " +
+        fail("truncated: the header declares " + std::to_string(count) + " bytes of " + what + ", found " +
              std::to_string(used + got));
       }
     }
@@ -152,7 +152,7 @@ struct Header {
         std::string got = std::to_string(extents[0]);
         for (int d = 1; d < Rank; ++d) got += " x " + std::to_string(extents[d]);
         file.fail("extents: expected at most " + std::to_string(file.limit()) +
-                  " bytes (1 MiB and 100 times the size of the file), got " + got);
+                  " bytes (1 MiB plus 100 times the size of the file), got " + got);
       }
       promised *= std::max<std::uint64_t>(n, 1);
       size *= n;

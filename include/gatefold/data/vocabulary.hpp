@@ -35,7 +35,8 @@ class Vocabulary {
     const auto at = [&](std::size_t i) { return static_cast<TokenId>(i); };
     ids_.reserve(tokens_.size() + 2);
     for (std::size_t i = 0; i < tokens_.size(); ++i)
-      expect(ids_.emplace(tokens_[i], at(i)).second, "Vocabulary", "tokens", "each of them once", tokens_[i]);
+      expect(ids_.emplace(tokens_[i], at(i)).second, "Vocabulary", "tokens", "distinct tokens",
+             Joined{"two of ", tokens_[i]});
     for (const std::string_view token : {kEndOfLine, kUnknown})
       if (ids_.emplace(token, at(tokens_.size())).second) tokens_.emplace_back(token);
     expect(tokens_.size() <= static_cast<std::size_t>(std::numeric_limits<TokenId>::max()), "Vocabulary", "tokens",

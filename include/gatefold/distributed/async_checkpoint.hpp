@@ -78,7 +78,7 @@ class AsyncCheckpoint {
   }
 
  private:
-  OneThread alone_{"AsyncCheckpoint", "one"};
+  OneThread alone_{"AsyncCheckpoint", "one AsyncCheckpoint"};
   int exceptions_ = std::uncaught_exceptions();
   ShardT& shard_;
   io::safetensors::Snapshot snapshot_{};

@@ -56,7 +56,7 @@ Begun begin(ShardT& shard, const std::filesystem::path& path, const R& run, cons
 template <class ShardT, class WriteF>
 void commit(ShardT& shard, const Begun& begun, const WriteF& write) {
   same::Numbers files;
-  files.add(Name{nullptr, "files that are waited for"}, begun.number);
+  files.add(Name{nullptr, "the save in progress"}, begun.number);
   same::expect_numbers(shard, "checkpoint", files);
   collectively(shard, write);
   const std::uint64_t content = shard.sum(begun.save->content());

@@ -82,11 +82,10 @@ struct OfPack {
 template <optim::Optimizer OptimizerT, class ShardT>
 struct DataParallel {
   using IsOptimizer = void;
-  GATEFOLD_REQUIRE(
-      norms::Of<OptimizerT>::given,
-      "gatefold: DataParallel gives the norm of all gradients to the Clipped right inside it (Scheduled may "
-      "stand between); an optimizer further inside would take that of one shard, and so would NormalizedGd "
-      "unless it is SyncNorm{NormalizedGd{...}, &shard}; see docs/how-to/distributed.md");
+  GATEFOLD_REQUIRE(norms::Of<OptimizerT>::given,
+                   "gatefold: put Clipped directly inside DataParallel (only Scheduled may be between them): further "
+                   "inside it would use the gradient norm of one shard; replace NormalizedGd by "
+                   "SyncNorm{NormalizedGd{...}, &shard}; see docs/how-to/distributed.md");
   static_assert(optim::check_inside<OptimizerT>());
   OptimizerT optimizer;
   ShardT* shard;
@@ -94,7 +93,7 @@ struct DataParallel {
   template <class Pack>
   using State = typename OptimizerT::template State<Pack>;
   void validate() const {
-    expect(shard != nullptr, "DataParallel", "shard", "one of dist::run", "null");
+    expect(shard != nullptr, "DataParallel", "shard", "the address of a shard of dist::run", "null");
     optim::validate_options(optimizer);
   }
   template <class C, class Pack>

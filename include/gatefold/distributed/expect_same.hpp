@@ -109,11 +109,12 @@ void expect_numbers(ShardT& shard, const char* where, const Numbers& mine) {
   std::vector<Call> calls(static_cast<std::size_t>(shard.count()), call);
   shard.all_gather(&call, Index(1), calls.data());
   const auto throw_other = [&](const std::string& name, std::size_t other) {
-    expect(false, where, name, "the same on all shards", Joined{"another on shard ", other, " than on shard 0"});
+    expect(false, where, name, "the same value on all shards",
+           Joined{"a different one on shard ", other, " than on shard 0"});
   };
   for (std::size_t j = 0; j < calls.size(); ++j) {
-    expect(calls[j].where == calls[0].where, where, "call", "the same of all shards",
-           Joined{"another from shard ", j, " than from shard 0: they do not run the same program"});
+    expect(calls[j].where == calls[0].where, where, "call", "the same call on all shards",
+           Joined{"a different one on shard ", j, " than on shard 0: the shards do not run the same program"});
     if (calls[j].count != calls[0].count) throw_other(mine.names.empty() ? "tensors" : mine.names[0], j);
   }
   std::vector<std::uint64_t> all(mine.found.size() * calls.size());

@@ -128,7 +128,8 @@ struct ExpertParallel {
     expect_shard();
     expect(exchange.chunks >= 1, "ExpertParallel", "exchange.chunks", "at least 1", exchange.chunks);
     const Deal* deal = p.expert.deal.get();
-    expect(deal != nullptr, "ExpertParallel", "params", "those of init, dealt over the shards", "none");
+    expect(deal != nullptr, "ExpertParallel", "params", "parameters from init, distributed over the shards",
+           "parameters that are not distributed");
     expect(deal->placement.experts() == experts(), "ExpertParallel", "params: experts", experts(),
            deal->placement.experts());
     expect(deal->shards == shard->count(), "ExpertParallel", "params: shards", shard->count(), deal->shards);
@@ -191,8 +192,9 @@ struct ExpertParallel {
     const auto here = ctx.here();
     expect_backward("ExpertParallel.backward", *this, p, x, du, dx, grads, extra);
     saved.batch.expect_same("ExpertParallel.backward", x);
-    expect(saved.deal == p.expert.deal, "ExpertParallel.backward", "saved", "what forward kept of these parameters",
-           "that of others, or from before experts moved");
+    expect(saved.deal == p.expert.deal, "ExpertParallel.backward", "saved",
+           "the Saved that forward wrote for these parameters",
+           "one of other parameters, or from before experts moved");
     saved.deal->placement.without_copies("ExpertParallel.backward");
     auto mark = ctx.mark();
     const auto& plan = saved.own();
@@ -278,7 +280,9 @@ struct ExpertParallel {
     }
     for (Index c = 1; c <= last; ++c) give_back(c, NoWork{});
   }
-  void expect_shard() const { expect(shard != nullptr, "ExpertParallel", "shard", "one of dist::run", "null"); }
+  void expect_shard() const {
+    expect(shard != nullptr, "ExpertParallel", "shard", "the address of a shard of dist::run", "null");
+  }
   template <class T, class B>
   ExpertT own_experts(const Params<T, B>& p) const {
     return some_experts(mixture.expert, p.expert.deal->placement, shard->index(), {0, experts()});
@@ -323,10 +327,10 @@ struct NoMixture {};
 template <class M, class S>
 struct ExpertParallel<NoMixture<M, S>, M, S> {
   ExpertParallel(const auto&...) {}
-  GATEFOLD_REQUIRE(std::is_void_v<M>,
-                   "gatefold: an ExpertParallel is of a Mixture and the address of a shard, ExpertParallel{mixture, "
-                   "&shard}; what is around a mixture goes around that, WithShared{ExpertParallel{...}, ...}; see "
-                   "docs/how-to/distributed.md");
+  GATEFOLD_REQUIRE(
+      std::is_void_v<M>,
+      "gatefold: ExpertParallel takes a Mixture and the address of a shard: ExpertParallel{mixture, &shard}; put "
+      "wrappers of the mixture outside it: WithShared{ExpertParallel{...}, ...}; see docs/how-to/distributed.md");
 };
 template <class M, class S, class... A>
 ExpertParallel(const M&, const S&, const A&...) -> ExpertParallel<NoMixture<M, S>, M, S>;

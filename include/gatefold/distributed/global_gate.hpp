@@ -158,11 +158,10 @@ struct Inner<GateT, T, B, Sees::mixed> {
 template <class GateT, class T, class B>
 struct GlobalGate {
   static constexpr global::Sees sees = global::sees<GateT, T, B>();
-  GATEFOLD_REQUIRE(
-      (sees == global::Sees::mixed || sees == global::Sees::own ||
-       std::same_as<gatefold::WithoutTrace<Extra<GateT, T, B>>, Extra<GateT, T, B>>),
-      "gatefold: a gate that follows an attention (AttentionAware) in an ExpertParallel needs scores without extra "
-      "inputs (no Jitter) and a selection that reads logits alone (TopK); see docs/how-to/distributed.md");
+  GATEFOLD_REQUIRE((sees == global::Sees::mixed || sees == global::Sees::own ||
+                    std::same_as<gatefold::WithoutTrace<Extra<GateT, T, B>>, Extra<GateT, T, B>>),
+                   "gatefold: an AttentionAware gate in an ExpertParallel needs scores without extra inputs (no "
+                   "Jitter) and a selection that reads only logits (TopK); see docs/how-to/distributed.md");
   using Inner = typename global::Inner<GateT, T, B>::Type;
 
   struct Saved {
@@ -262,7 +261,7 @@ struct GlobalGate {
   static void expect_length(const ShardT& shard, const char* name, const E& of) {
     if constexpr (requires { of.length; })
       expect(of.length > 0 || shard.count() == 1, "ExpertParallel.forward", name,
-             "that of a sequence, for none lies on two shards", of.length);
+             "at least 1, because a sequence must not be split across shards", of.length);
   }
   template <class ShardT, class E>
   static void expect_lengths(const ShardT& shard, const E& extra) {
@@ -376,7 +375,7 @@ struct GlobalGate {
     saved.items.clear();
     for (std::size_t j = 0; j < heard.size(); j += width) {
       expect(heard[j + 4] == heard[4], "ExpertParallel.forward", "extra", "the same noise, k and length on all shards",
-             Joined{"others on shard ", j / width, " than on shard 0"});
+             Joined{"other values on shard ", j / width, " than on shard 0"});
       saved.items.push_back(heard[j]);
     }
     const Index total = std::accumulate(saved.items.begin(), saved.items.end(), Index(0));
@@ -387,7 +386,7 @@ struct GlobalGate {
         masks += heard[j] > 0 && heard[j + 1 + i];
       }
       expect(masks == 0 || masks == with_items, "ExpertParallel.forward", "extra.valid",
-             "a mask on all shards that have items, or on none", Joined{"one on ", masks});
+             "a mask on all shards that have items, or on no shard", Joined{"a mask on ", masks, " of ", with_items});
       saved.masks[i].resize(masks > 0 ? total : 0);
       if (masks > 0) shard.all_gather(memory_of(ctx), mask.data(), saved.items, saved.masks[i].data());
     });

@@ -57,7 +57,7 @@ inline std::string sentence_of(const std::exception_ptr& failure) {
   } catch (const std::exception& e) {
     return e.what();
   } catch (...) {
-    return "an exception that is no std::exception";
+    return "an exception that does not derive from std::exception";
   }
 }
 
@@ -136,9 +136,9 @@ class Group {
     const std::lock_guard lock(mutex_);
     ++left_;
     if (arrived_ > 0)
-      stop(std::make_exception_ptr(DeviceError("dist: shard " + std::to_string(shard) +
-                                               " has returned, and others wait for it: they do not run the same "
-                                               "program")));
+      stop(std::make_exception_ptr(
+          DeviceError("dist: shard " + std::to_string(shard) +
+                      " has returned while other shards wait for it: the shards do not run the same program")));
   }
   /// Stops the run because a shard has thrown.
   void fail(std::exception_ptr failure) {
@@ -160,7 +160,7 @@ class Group {
   /// transfer to other processes.
   void start(Index shard, const Call& given, bool works) {
     if (call(shard).under_way)
-      throw DeviceError("dist: what a shard computes while it exchanges may not exchange: it is under way already");
+      throw DeviceError("dist: the work that runs during an exchange must not start another exchange");
     call(shard) = given;
     const std::lock_guard lock(mutex_);
     expect_all_here();
@@ -202,7 +202,7 @@ class Group {
   void expect_all_here() const {
     if (failure_) throw Stopped();
     if (left_ > 0)
-      throw DeviceError("dist: a shard waits for others that have returned: they do not run the same program");
+      throw DeviceError("dist: a shard waits for shards that have returned: the shards do not run the same program");
   }
   template <class F>
   void or_stop(const F& f) {
@@ -225,9 +225,9 @@ class Group {
         const std::size_t given = call(i).out[static_cast<std::size_t>(j)].size();
         const std::size_t expected = call(j).in[static_cast<std::size_t>(i)].size();
         if (given != expected)
-          throw DeviceError("dist: shard " + std::to_string(i) + " gives shard " + std::to_string(j) + " " +
-                            std::to_string(given) + " bytes, which expects " + std::to_string(expected) +
-                            ": they do not run the same program");
+          throw DeviceError("dist: shard " + std::to_string(i) + " sends shard " + std::to_string(j) + " " +
+                            std::to_string(given) + " bytes, but that shard expects " + std::to_string(expected) +
+                            ": the shards do not run the same program");
       }
   }
   /// Sends a byte to each other process and receives one from it.
@@ -311,7 +311,7 @@ void expect_same_shards(W& world, Index shards) {
   }
   if (world.size() > 1) world.exchange(outgoing, incoming);
   for (std::size_t rank = 0; rank < theirs.size(); ++rank)
-    expect(theirs[rank] == shards, "dist::run", "shards", Joined{theirs[rank], " (as rank ", rank, ")"}, shards);
+    expect(theirs[rank] == shards, "dist::run", "shards", Joined{theirs[rank], " (as on rank ", rank, ")"}, shards);
 }
 
 }  // namespace group

@@ -57,7 +57,7 @@ class Hierarchical {
   /// @throws the errors of exchange; ArgumentError if another exchange has not finished
   void begin(std::span<const Outgoing> outgoing, std::span<const Incoming> incoming) requires StartingWorld<W> {
     if (one_level()) return world_.begin(outgoing, incoming);
-    expect(!begun_, "Hierarchical.begin", "exchange", "the one before finished", "one under way");
+    expect(!begun_, "Hierarchical.begin", "exchange", "the previous exchange to be finished", "one in progress");
     begun_ = true;
     begun_out_ = outgoing;
     begun_in_ = incoming;

@@ -34,7 +34,7 @@ struct HottestFirst {
     const Index experts = now.experts(), room = divide_up(experts, shards) + extra;
     expect(extra >= 0, "HottestFirst", "extra", "at least 0", extra);
     expect(static_cast<Index>(loads.size()) == experts, "HottestFirst", "loads",
-           Joined{"those of ", experts, " experts"}, loads.size());
+           Joined{"one load for each of ", experts, " experts"}, loads.size());
     const auto shards_of = packed(loads, places_of(loads, shards, shards * room - experts), shards, room);
     Placement next{std::vector<Index>(loads.size()), {}};
     for (std::size_t e = 0; e < loads.size(); ++e) {

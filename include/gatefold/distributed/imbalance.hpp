@@ -19,7 +19,7 @@ namespace gatefold::dist {
 /// @param loads  [E], for example slots
 inline std::vector<Index> loads_of_shards(const std::vector<Index>& loads, const Placement& placement, Index shards) {
   expect(static_cast<Index>(loads.size()) == placement.experts(), "loads_of_shards", "loads",
-         Joined{"those of ", placement.experts(), " experts"}, loads.size());
+         Joined{"one load for each of ", placement.experts(), " experts"}, loads.size());
   std::vector<Index> of(static_cast<std::size_t>(shards));
   for (std::size_t e = 0; e < loads.size(); ++e) {
     const std::vector<Index> on = placement.shards_of(static_cast<Index>(e));

@@ -57,11 +57,10 @@ void check_gates(const P& params) {
     std::apply([](const auto&... part) { (check_gates<B>(part), ...); }, params);
   } else if constexpr (!detail_::pack::is_tensor<P> && !detail_::pack::is_sharded<P>) {
     if constexpr (requires { typename P::Gate; })
-      GATEFOLD_REQUIRE(
-          (is_enough<typename P::Gate, B>()),
-          "gatefold: on shards the gate of this Mixture would see the items of its shard alone, where auxiliary "
-          "losses, mixing, capacity, choices of experts and noise are those of the whole batch: "
-          "ExpertParallel{mixture, &shard}; see docs/how-to/distributed.md#gates-on-shards");
+      GATEFOLD_REQUIRE((is_enough<typename P::Gate, B>()),
+                       "gatefold: on shards the gate of this Mixture would read only the items of its shard, but "
+                       "auxiliary losses, mixing, capacity, choices of experts and noise depend on the whole batch: "
+                       "use ExpertParallel{mixture, &shard}; see docs/how-to/distributed.md#gates-on-shards");
     P::each([](std::string_view, const auto& part) { check_gates<B>(part); }, params);
   }
 }

@@ -69,7 +69,7 @@ struct LossOfShards {
 
  private:
   ShardT& all() const {
-    expect(shard != nullptr, "LossOfShards", "shard", "one of dist::run", "null");
+    expect(shard != nullptr, "LossOfShards", "shard", "the address of a shard of dist::run", "null");
     return *shard;
   }
 };

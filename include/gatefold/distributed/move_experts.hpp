@@ -45,7 +45,7 @@ struct EachPack {
       return detail_::pack::visit<false>(*this, at, pack.part);  // a pack of Zero, which has packs of experts inside
     const auto change =
         std::find_if(changes.begin(), changes.end(), [&](const Change& c) { return c.from == pack.deal; });
-    expect(change != changes.end(), "move_experts", at, "a pack that is made like the parameters", "another");
+    expect(change != changes.end(), "move_experts", at, "a pack made from the parameters of the run", "another pack");
     if (change->moves()) f(at, pack, *change);
   }
 };
@@ -221,7 +221,8 @@ Index move_experts(ShardT& shard, R& run, const std::vector<Placement>& to) {
   const auto here = ctx.here();
   const auto changes = moving::changes_of(shard, "move_experts", deals_of(run.params), to);
   if constexpr (requires { run.waiting(); })
-    expect(run.waiting() == 0, "move_experts", "run", "no part of a batch that waits for a step", run.waiting());
+    expect(run.waiting() == 0, "move_experts", "run", "0 accumulated parts of a batch (call step first)",
+           run.waiting());
   Index moved = 0;
   for (const auto& [from, next] : changes) {
     const auto &was = from->placement.without_copies("move_experts").shard_of,

@@ -94,7 +94,7 @@ class Mpi {
     for (const Outgoing& message : outgoing) expect_other(message.rank, "outgoing");
     for (const Incoming& message : incoming) expect_other(message.rank, "incoming");
     if (failed_) throw DeviceError(sentence_);
-    expect(!begun_, "Mpi.begin", "exchange", "the one before finished", "one under way");
+    expect(!begun_, "Mpi.begin", "exchange", "the previous exchange to be finished", "one in progress");
     or_fail(*this, [&] {
       look_for_failures();  // before receiving from a rank that has freed what it sent
       transfers_.begin(outgoing, incoming);
@@ -153,13 +153,15 @@ class Mpi {
     int begun = 0, ended = 0, threads = MPI_THREAD_SINGLE;
     mpi::expect_success(MPI_Initialized(&begun), "MPI_Initialized");
     mpi::expect_success(MPI_Finalized(&ended), "MPI_Finalized");
-    if (ended) throw DeviceError("Mpi: MPI_Finalize was called before, and MPI starts once in a process");
+    if (ended) throw DeviceError("Mpi: MPI_Finalize was called before, and a process can start MPI only once");
     if (begun)
       mpi::expect_success(MPI_Query_thread(&threads), "MPI_Query_thread");
     else
       threads = mpi::start();
     if (threads < MPI_THREAD_SERIALIZED)
-      throw DeviceError("Mpi: MPI_Init_thread: MPI_THREAD_SERIALIZED is needed, but was not asked for or is not there");
+      throw DeviceError(
+          "Mpi: MPI_Init_thread: MPI_THREAD_SERIALIZED is needed, but was not requested or this MPI library does not "
+          "provide it");
     return !begun;
   }
   static MPI_Comm duplicate() {
@@ -174,7 +176,7 @@ class Mpi {
   }
   void expect_other(int rank, const char* list) const {
     expect(rank >= 0 && rank < size_ && rank != rank_, "Mpi.exchange", list,
-           Joined{"another rank below ", size_, " than ", rank_}, rank);
+           Joined{"a rank in [0, ", size_, ") other than ", rank_}, rank);
   }
   void look_for_failures() {
     if (auto sentence = notices_.received()) {
@@ -185,7 +187,8 @@ class Mpi {
   }
   [[noreturn]] void throw_late() const {
     std::ostringstream sentence = message_stream();
-    sentence << "Mpi.exchange: " << transfers_.missing() << " within " << timeout_.count() << " s (it may wait itself)";
+    sentence << "Mpi.exchange: " << transfers_.missing() << " within " << timeout_.count()
+             << " s (that rank may itself be waiting)";
     throw DeviceError(sentence.str());
   }
   // Returns whether all ranks have reached their destructor. Calls MPI only if it cannot write into messages any more.

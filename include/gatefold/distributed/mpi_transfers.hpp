@@ -66,7 +66,7 @@ class Transfers {
     std::set<int> from, to;
     for (std::size_t i = 0; i < requests_.size(); ++i)
       if (requests_[i] != MPI_REQUEST_NULL) (pieces_[i].incoming ? from : to).insert(pieces_[i].rank);
-    std::string text = from.empty() ? "nothing taken by rank " : "nothing from rank ", comma;
+    std::string text = from.empty() ? "nothing received by rank " : "nothing from rank ", comma;
     for (const int rank : from.empty() ? to : from) {
       text += comma + std::to_string(rank);
       comma = ", ";
@@ -117,13 +117,13 @@ class Transfers {
   }
 
   [[noreturn]] static void throw_other_size(const Piece& piece, const std::string& sent) {
-    throw DeviceError("Mpi.exchange: rank " + std::to_string(piece.rank) + " sent " + sent + " where " +
-                      std::to_string(piece.bytes) + " bytes are expected: the ranks do not run the same program");
+    throw DeviceError("Mpi.exchange: rank " + std::to_string(piece.rank) + " sent " + sent + ", but " +
+                      std::to_string(piece.bytes) + " bytes were expected: the ranks do not run the same program");
   }
   static void expect_received(const Piece& piece, int error) {
     int kind = MPI_SUCCESS;
     if (error != MPI_SUCCESS) MPI_Error_class(error, &kind);
-    if (kind == MPI_ERR_TRUNCATE) throw_other_size(piece, "more");  // MPI does not report how many
+    if (kind == MPI_ERR_TRUNCATE) throw_other_size(piece, "more bytes");  // MPI does not report how many
     expect_success(error, piece.incoming ? "MPI_Irecv" : "MPI_Isend");
   }
   static void expect_size(const Piece& piece, const MPI_Status& status) {

@@ -139,8 +139,8 @@ class Nccl {
     world_.exchange(tell, hear);
     for (std::size_t r = 0; r < ranks; ++r)
       if (static_cast<int>(r) != rank() && theirs[r] != expected[r])
-        throw DeviceError("Nccl.exchange: rank " + std::to_string(r) + " sends " + text(theirs[r]) + " where " +
-                          text(expected[r]) + " are expected: the ranks do not run the same program");
+        throw DeviceError("Nccl.exchange: rank " + std::to_string(r) + " sends " + text(theirs[r]) + ", but " +
+                          text(expected[r]) + " were expected: the ranks do not run the same program");
   }
   static std::string text(const Sizes& sizes) {
     return std::to_string(sizes.messages) + " messages of " + std::to_string(sizes.bytes) + " bytes";

@@ -104,8 +104,8 @@ struct Placement {
   }
   /// @throws ArgumentError if experts have copies
   const Placement& without_copies(const char* where) const {
-    expect(copies.empty(), where, "placement.copies", "none: copies serve (dist::replicate), and do not learn",
-           copies.size());
+    expect(copies.empty(), where, "placement.copies",
+           "0 copies, because experts with copies (dist::replicate) can only be used for inference", copies.size());
     return *this;
   }
   friend bool operator==(const Placement&, const Placement&) = default;

@@ -32,7 +32,7 @@ template <class ShardT, class R, class PlannerT = LongestFirst>
 Rebalanced rebalance(ShardT& shard, R& run, ExpertLoads& loads, const PlannerT& planner = {}) {
   const std::vector<Placement> now = placements(run);
   expect(loads.slots.size() == now.size(), "rebalance", "loads",
-         Joined{"those of ", now.size(), " ExpertParallel (ExpertLoads.add after a step)"}, loads.slots.size());
+         Joined{"loads of ", now.size(), " ExpertParallel (call ExpertLoads.add after each step)"}, loads.slots.size());
   const std::vector<std::vector<Index>> of_all = loads.of_all(shard);
   Rebalanced result;
   std::vector<Placement> next;

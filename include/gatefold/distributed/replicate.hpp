@@ -66,7 +66,7 @@ Replicated replicate(ShardT& shard, C& ctx, P& params, const std::vector<std::ve
                      const PlannerT& planner = {}) {
   const auto deals = deals_of(params);
   expect_same(shard, "replicate", "loads", loads);
-  expect(loads.size() == deals.size(), "replicate", "loads", Joined{"those of ", deals.size(), " ExpertParallel"},
+  expect(loads.size() == deals.size(), "replicate", "loads", Joined{"loads of ", deals.size(), " ExpertParallel"},
          loads.size());
   Replicated result;
   std::vector<Placement> next;

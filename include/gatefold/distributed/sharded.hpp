@@ -38,9 +38,10 @@ struct Sharded {
   void expect_lies_as(const Sharded& other) const {
     if (lies_as(other)) return;
     const bool copies = !deal->placement.copies.empty() || !other.deal->placement.copies.empty();
-    expect(false, "Sharded", "packs", "of experts that lie on the same shards",
-           copies ? "one with copies of experts (dist::replicate), which serve and do not learn: take them away first"
-                  : "one whose experts lie elsewhere (experts have moved: move_experts moves those of the run alone)");
+    expect(false, "Sharded", "packs", "packs with their experts on the same shards",
+           copies ? "a pack with copies of experts (dist::replicate), which can only be used for inference: remove the "
+                    "copies first"
+                  : "a pack with experts on other shards (move_experts moves only the experts of the run)");
   }
   /// @throws ArgumentError if packs that are visited together have experts on different shards, for example because one
   ///         was made before experts moved
@@ -134,8 +135,8 @@ void each_kind(const Experts<K...>& of, const Range& experts, const F& f) {
 struct ExpectExperts {
   Index experts;
   void operator()(const Name& at, const auto& t) const {
-    expect(t.extent(0) == experts, "ExpertParallel", at, Joined{"a first extent of ", experts, ", the experts"},
-           t.extent(0));
+    expect(t.extent(0) == experts, "ExpertParallel", at,
+           Joined{"a first extent of ", experts, " (the number of experts)"}, t.extent(0));
   }
 };
 template <class E, class M, class P>

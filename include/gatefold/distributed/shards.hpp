@@ -169,7 +169,7 @@ class Shard {
     }
   }
 
-  OneThread alone_{"Shard", "a shard"};
+  OneThread alone_{"Shard", "one shard"};
   group::Group<W>& group_;
   const Index index_;
   Traffic traffic_{};
@@ -197,7 +197,8 @@ struct RunOptions {
 ///         process, after all shards have ended; DeviceError if another process has failed
 template <World W, class F>
 void run(W& world, Index shards, const F& program, const RunOptions& options = {}) {
-  expect(shards >= world.size(), "dist::run", "shards", Joined{"at least ", world.size(), " (the processes)"}, shards);
+  expect(shards >= world.size(), "dist::run", "shards", Joined{"at least ", world.size(), " (the number of processes)"},
+         shards);
   group::expect_same_shards(world, shards);
   group::Group<W> all(world, shards, options.measure_waiting);
   const auto one = [&](Index index) {
@@ -216,7 +217,7 @@ void run(W& world, Index shards, const F& program, const RunOptions& options = {
     for (; next < here.first + here.count; ++next) others.emplace_back(one, next);
   } catch (const std::system_error& e) {
     all.fail(std::make_exception_ptr(
-        DeviceError("dist::run: no thread for shard " + std::to_string(next) + ": " + e.what())));
+        DeviceError("dist::run: cannot start a thread for shard " + std::to_string(next) + ": " + e.what())));
   } catch (...) {
     all.fail(std::current_exception());
   }

@@ -27,9 +27,10 @@ namespace gatefold::dist {
 template <class RuleT, class ShardT>
 struct SyncNorm {
   static constexpr bool takes_norm = requires(RuleT r) { requires std::is_same_v<decltype(r.norm), update::Norm>; };
-  GATEFOLD_REQUIRE(takes_norm,
-                   "gatefold: SyncNorm is for what takes a norm over a batch: update::SharpnessAware{.norm = "
-                   "update::Norm::batch}, or optim::NormalizedGd; see docs/how-to/distributed.md");
+  GATEFOLD_REQUIRE(
+      takes_norm,
+      "gatefold: SyncNorm takes a rule or optimizer with a norm over a batch: update::SharpnessAware{.norm = "
+      "update::Norm::batch}, or optim::NormalizedGd; see docs/how-to/distributed.md");
   RuleT rule;
   ShardT* shard;
 
@@ -39,7 +40,7 @@ struct SyncNorm {
   using Saved = gatefold::Saved<RuleT, T, B>;
   template <class T, class B>
   void validate(const Nothing<T, B>& params, Index items, Index dim, const Nothing<T, B>& carry) const {
-    expect(shard != nullptr, "SyncNorm", "shard", "one of dist::run", "null");
+    expect(shard != nullptr, "SyncNorm", "shard", "the address of a shard of dist::run", "null");
     if constexpr (detail_::hook::rule::validate<RuleT, T, B>()) rule.validate(params, items, dim, carry);
   }
 

@@ -58,7 +58,7 @@ struct SyncNorm<optim::NormalizedGd, ShardT> {
   template <class Pack>
   using State = optim::StepCount<Pack>;
   void validate() const {
-    expect(shard != nullptr, "SyncNorm", "shard", "one of dist::run", "null");
+    expect(shard != nullptr, "SyncNorm", "shard", "the address of a shard of dist::run", "null");
     optim::validate_options(optimizer);
   }
   template <class C, class Pack>
@@ -124,7 +124,7 @@ struct SyncNorm<optim::NormalizedGd, ShardT> {
       if (extent > 0 && optimizer.per_expert) {
         if (terms.slices == 0) terms.slices = extent;
         expect(extent == terms.slices, "NormalizedGd.step", names[i],
-               Joined{terms.slices, " experts as its first extent"}, extent);
+               Joined{"a first extent of ", terms.slices, " experts"}, extent);
       }
       terms.of.push_back({terms.count, extent > 0 && !optimizer.per_expert && !dealt[i].deal ? 1 : extent});
       terms.count += terms.of.back().count;

@@ -109,14 +109,13 @@ struct Places {
 template <class OptimizerT, class ShardT>
 struct Zero {
   using IsOptimizer = void;
+  GATEFOLD_REQUIRE(norms::Of<OptimizerT>::by_element,
+                   "gatefold: put Zero inside a wrapper that computes a norm of all gradients: Clipped{Zero{optimizer, "
+                   "&shard}}; see docs/how-to/distributed.md");
   GATEFOLD_REQUIRE(
-      norms::Of<OptimizerT>::by_element,
-      "gatefold: Zero goes inside what takes a norm of all gradients: Clipped{Zero{optimizer, &shard}}; see "
-      "docs/how-to/distributed.md");
-  GATEFOLD_REQUIRE(norms::Of<OptimizerT>::in_rows,
-                   "gatefold: Zero steps the rows of a tensor that belong to one shard, so optim::Averaged goes around "
-                   "it, Averaged{Zero{optimizer, &shard}}, and optim::ExpertRates does not go with it; see "
-                   "docs/how-to/distributed.md");
+      norms::Of<OptimizerT>::in_rows,
+      "gatefold: Zero steps only the rows of a tensor that belong to one shard: put optim::Averaged outside, "
+      "Averaged{Zero{optimizer, &shard}}; optim::ExpertRates cannot be used with Zero; see docs/how-to/distributed.md");
   static_assert(optim::check_inside<OptimizerT>());
   OptimizerT optimizer;
   ShardT* shard;
@@ -135,7 +134,7 @@ struct Zero {
     }
   };
   void validate() const {
-    expect(shard != nullptr, "Zero", "shard", "one of dist::run", "null");
+    expect(shard != nullptr, "Zero", "shard", "the address of a shard of dist::run", "null");
     optim::validate_options(optimizer);
   }
   template <class C, class Pack>

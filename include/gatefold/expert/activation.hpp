@@ -27,19 +27,19 @@ concept OfScalars = requires {
 template <class Act>
 constexpr bool check_activation() {
   GATEFOLD_EXPECT((requires(float v) { Act::value(v); }),
-                  "gatefold: an activation, Gelu say, needs static V value(V v), a template for any V; see "
+                  "gatefold: an activation (for example Gelu) needs static V value(V v), a template for any V; see "
                   "docs/how-to/extending.md#expert")
   GATEFOLD_EXPECT((!OfScalars<Act> || detail_::hook::activation::scalar_only<Act>()),
-                  "gatefold: value(v) of an activation takes a register of values too: a template for any V, or "
-                  "static constexpr bool scalar_only = true; see docs/how-to/extending.md#expert")
+                  "gatefold: value(v) of an activation must also accept a register of values: make it a template for "
+                  "any V, or declare static constexpr bool scalar_only = true; see docs/how-to/extending.md#expert")
   return true;
 }
 /// Returns true for an activation with a slope, which an expert needs for training.
 template <class Act>
 constexpr bool check_slope() {
   GATEFOLD_EXPECT((requires(float v) { Act::slope(v); }),
-                  "gatefold: an activation in an expert that trains needs its derivative too, static V slope(V v) "
-                  "beside value(v); see docs/how-to/extending.md#expert")
+                  "gatefold: an activation of an expert that is trained also needs its derivative, static V slope(V "
+                  "v); see docs/how-to/extending.md#expert")
   return check_activation<Act>();
 }
 

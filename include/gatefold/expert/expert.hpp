@@ -151,13 +151,13 @@ constexpr bool check_expert() {
                   "gatefold: an expert needs backward(ctx, params, groups, x, saved, dz, dslots, grads) const; "
                   "see docs/how-to/extending.md#expert")
   GATEFOLD_EXPECT((!ExpertForward<E, T, B, Foreign> && !ExpertBackward<E, T, B, Foreign>),
-                  "gatefold: forward and backward of an expert take params as const Params<T, B>& (const Nothing<T, "
-                  "B>& without any), never as const auto&, which would take those of another model; see "
-                  "docs/how-to/extending.md#what-all-policies-share")
-  GATEFOLD_EXPECT((!detail_::hook::expert::stores_slots<E>() || StoresSlots<E, T, B>),
-                  "gatefold: an expert that says stores_slots has forward<T, B, Z>, infer<T, B, Z> and "
-                  "weighted_backward<T, B, Z>, whose z and dslots are Out<Z, 2, B>; see "
-                  "docs/reference/optional_members.md")
+                  "gatefold: forward and backward of an expert must take params as const Params<T, B>& (const "
+                  "Nothing<T, B>& without parameters), not as const auto&, which would accept the parameters of "
+                  "another model; see docs/how-to/extending.md#what-all-policies-share")
+  GATEFOLD_EXPECT(
+      (!detail_::hook::expert::stores_slots<E>() || StoresSlots<E, T, B>),
+      "gatefold: an expert that declares stores_slots needs forward<T, B, Z>, infer<T, B, Z> and weighted_backward<T, "
+      "B, Z> with z and dslots of type Out<Z, 2, B>; see docs/reference/optional_members.md")
   return detail_::hook::expert::all<E, T, B>() && check_inside<E, T, B>();
 }
 

@@ -32,12 +32,11 @@ template <class... K>
 struct Experts {
   static constexpr std::size_t size = sizeof...(K);
   GATEFOLD_REQUIRE(size >= 1, "gatefold: Experts needs at least one kind");
-  GATEFOLD_REQUIRE(
-      !(detail_::policy::is_misplaced<K> || ...),
-      "gatefold: the kinds of Experts are a tuple: Experts{std::tuple{a, b}, {2, 6}}, or Experts{std::tuple{"
-      "a, b}} with one of each; see docs/how-to/extending.md#expert");
+  GATEFOLD_REQUIRE(!(detail_::policy::is_misplaced<K> || ...),
+                   "gatefold: Experts takes a tuple of kinds and the number of experts of each: Experts{std::tuple{a, "
+                   "b}, {2, 6}}, or Experts{std::tuple{a, b}} for one of each; see docs/how-to/extending.md#expert");
   GATEFOLD_REQUIRE(!(detail_::hook::expert::with_noise<K>() || ...),
-                   "gatefold: a kind of Experts draws numbers, which Experts does not hand on; see "
+                   "gatefold: a kind of Experts needs noise, but Experts does not pass noise to its kinds; see "
                    "docs/how-to/extending.md#expert");
 
   std::tuple<K...> kinds{};

@@ -54,8 +54,8 @@ concept TakesFactor = requires(const E expert, Probe<T, B> a, const Params<E, T,
 template <class E, class T, class B>
 constexpr bool check_takes_factor() {
   GATEFOLD_EXPECT((TakesFactor<E, T, B>),
-                  "gatefold: the expert in a HiddenDropout, an Mlp or a GatedMlp, takes what its hidden values are "
-                  "multiplied by, factor [S, hidden_dim], as the last argument of forward, infer, backward and "
+                  "gatefold: the expert in a HiddenDropout (for example Mlp or GatedMlp) must multiply its hidden "
+                  "values by factor [S, hidden_dim], the last argument of forward, infer, backward and "
                   "weighted_backward; see docs/how-to/extending.md#expert")
   return true;
 }
@@ -84,11 +84,12 @@ constexpr bool check_takes_factor() {
 template <class ExpertT>
 struct HiddenDropout {
   GATEFOLD_REQUIRE(!detail_::policy::is_misplaced<ExpertT>,
-                   "gatefold: a HiddenDropout is a rate and an expert, HiddenDropout{rate, expert}; see "
+                   "gatefold: HiddenDropout takes a rate and an expert: HiddenDropout{rate, expert}; see "
                    "docs/how-to/extending.md#expert");
   GATEFOLD_REQUIRE(
       detail_::policy::is_misplaced<ExpertT> || requires(ExpertT e) { e.hidden_dim; },
-      "gatefold: HiddenDropout drops the hidden values of an Mlp or a GatedMlp; see docs/how-to/extending.md#expert");
+      "gatefold: HiddenDropout needs an expert with hidden values: an Mlp or a GatedMlp; see "
+      "docs/how-to/extending.md#expert");
   static constexpr bool stores_slots = detail_::hook::expert::stores_slots<ExpertT>();
   double rate = 0.1;
   ExpertT expert;

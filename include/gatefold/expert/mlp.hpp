@@ -79,15 +79,15 @@ struct ActivateBackward {
 template <class Act>
 struct Mlp {
   GATEFOLD_REQUIRE(std::is_class_v<Act>,
-                   "gatefold: Mlp<Activation> takes an activation, Gelu say; elements are those of its parameters; see "
-                   "docs/how-to/extending.md#expert");
+                   "gatefold: Mlp<Activation> takes an activation, for example Mlp<Gelu>; the parameters determine the "
+                   "element type; see docs/how-to/extending.md#expert");
   static constexpr bool stores_slots = true;
   Index model_dim = 0, hidden_dim = 0;
   bool bias = true;
   Initial initial{};
   [[no_unique_address]] detail_::policy::Misuse<
-      "gatefold: an Mlp maps items of model_dim to items of model_dim; another width is a Linear behind it, Chain{mlp, "
-      "Linear{.model_dim = 8, .output_dim = 4}}; see docs/how-to/extending.md#expert">
+      "gatefold: an Mlp maps items of model_dim to items of model_dim; for another output width put a Linear behind "
+      "it: Chain{mlp, Linear{.model_dim = 8, .output_dim = 4}}; see docs/how-to/extending.md#expert">
       output_dim{};
 
   template <class T, class B>

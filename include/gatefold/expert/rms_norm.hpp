@@ -102,7 +102,8 @@ struct RmsNorm {
   Index in_dim() const { return model_dim; }
   Index out_dim() const { return model_dim; }
   RmsNorm with_model_dim(Index width) const {
-    expect(model_dim == 0 || model_dim == width, "RmsNorm", "model_dim", Joined{width, " (the branch's)"}, model_dim);
+    expect(model_dim == 0 || model_dim == width, "RmsNorm", "model_dim", Joined{width, " (the width of the branch)"},
+           model_dim);
     return {width, epsilon};
   }
 

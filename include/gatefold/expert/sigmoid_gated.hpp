@@ -99,10 +99,11 @@ struct AddScoreAdjoint {
 /// @cost   the inner expert + 2·S·D flop
 template <class ExpertT>
 struct SigmoidGated {
-  GATEFOLD_REQUIRE(!detail_::policy::is_misplaced<ExpertT>,
-                   "gatefold: a SigmoidGated has one part, SigmoidGated{expert}; see docs/how-to/extending.md#expert");
+  GATEFOLD_REQUIRE(
+      !detail_::policy::is_misplaced<ExpertT>,
+      "gatefold: SigmoidGated takes one expert: SigmoidGated{expert}; see docs/how-to/extending.md#expert");
   GATEFOLD_REQUIRE(!detail_::hook::expert::with_noise<ExpertT>(),
-                   "gatefold: the expert inside draws numbers, which SigmoidGated does not hand on; see "
+                   "gatefold: the expert inside needs noise, but SigmoidGated does not pass noise to it; see "
                    "docs/how-to/extending.md#expert");
   ExpertT expert;
 

@@ -154,10 +154,9 @@ constexpr bool check_parts() {
       (HasInit<ScoresT, T, B> && HasInit<MixingT, T, B> && HasInit<SelectionT, T, B>),
       "gatefold: scores, mixing and selection with Params need Params<T, B> init<T, B>(ctx, seed) const; see "
       "docs/how-to/extending_parts.md#parts-of-a-gate")
-  GATEFOLD_EXPECT(
-      !detail_::named::Saved<ScoresT>() && !detail_::named::ExtraGrad<ScoresT>(),
-      "gatefold: scores keep nothing for backward, which is given x again, and send no adjoint to their Extra: they "
-      "have no Saved or ExtraGrad of their own; see docs/how-to/extending_parts.md#parts-of-a-gate")
+  GATEFOLD_EXPECT(!detail_::named::Saved<ScoresT>() && !detail_::named::ExtraGrad<ScoresT>(),
+                  "gatefold: scores must not have Saved or ExtraGrad: their backward gets x again and computes no "
+                  "adjoint of their Extra; see docs/how-to/extending_parts.md#parts-of-a-gate")
   GATEFOLD_EXPECT((ScoresForward<ScoresT, T, B>),
                   "gatefold: scores need forward(ctx, params, x, z) const, with an extra as last argument if they have "
                   "Extra; see docs/how-to/extending_parts.md#parts-of-a-gate")
@@ -170,8 +169,8 @@ constexpr bool check_parts() {
       "gatefold: a mixing needs forward(ctx, params, x, z, q, saved, extra) const and rank(z, saved) const; "
       "see docs/how-to/extending_parts.md#parts-of-a-gate")
   GATEFOLD_EXPECT((!RanksByTensor<MixingT, T, B>),
-                  "gatefold: rank of a mixing returns a view of what lives on, of z or of saved: a tensor of its own "
-                  "ends with the call; see docs/how-to/extending_parts.md#parts-of-a-gate")
+                  "gatefold: rank of a mixing must return a view of z or of saved: a local tensor is destroyed when "
+                  "rank returns; see docs/how-to/extending_parts.md#parts-of-a-gate")
   GATEFOLD_EXPECT(
       (MixingBackward<MixingT, T, B>),
       "gatefold: a mixing needs backward(ctx, params, x, z, q, saved, drank, dq, dz, dx, grads, extra, dextra) "
@@ -186,9 +185,9 @@ constexpr bool check_parts() {
   GATEFOLD_EXPECT((!ScoresForward<ScoresT, T, B, Foreign> && !ScoresBackward<ScoresT, T, B, Foreign> &&
                    !MixingForward<MixingT, T, B, Foreign> && !MixingBackward<MixingT, T, B, Foreign> &&
                    !SelectionForward<SelectionT, T, B, Foreign> && !SelectionBackward<SelectionT, T, B, Foreign>),
-                  "gatefold: forward and backward of scores, mixing and selection take params as const Params<T, B>& "
-                  "(const Nothing<T, B>& without any), never as const auto&, which would take those of another model; "
-                  "see docs/how-to/extending.md#what-all-policies-share")
+                  "gatefold: forward and backward of scores, mixing and selection must take params as const Params<T, "
+                  "B>& (const Nothing<T, B>& without parameters), not as const auto&, which would accept the "
+                  "parameters of another model; see docs/how-to/extending.md#what-all-policies-share")
   return detail_::hook::scores::all<ScoresT, T, B>() && detail_::hook::mixing::all<MixingT, T, B>() &&
          detail_::hook::selection::all<SelectionT, T, B>();
 }

@@ -82,8 +82,8 @@ template <class Base, class MixingT>
 struct WithMixing {
   GATEFOLD_REQUIRE(
       std::is_void_v<Base>,
-      "gatefold: SimilarityAware, AttentionAware and WithMixing take a ComposedGate, scores x mixing x "
-      "selection, and change its mixing; this gate has none; see docs/how-to/extending_parts.md#parts-of-a-gate");
+      "gatefold: SimilarityAware, AttentionAware and WithMixing take a ComposedGate (scores, mixing, selection) and "
+      "replace its mixing; this gate is not a ComposedGate; see docs/how-to/extending_parts.md#parts-of-a-gate");
   using Type = Base;
 };
 template <class ScoresT, class OldT, class SelectionT, class... AuxiliaryT, class MixingT>

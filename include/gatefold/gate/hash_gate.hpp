@@ -73,7 +73,8 @@ struct HashGate {
 
   Index experts() const { return count; }
   HashGate with_experts(Index of_experts) const {
-    expect(count == 0 || count == of_experts, "HashGate", "count", Joined{of_experts, " (the experts)"}, count);
+    expect(count == 0 || count == of_experts, "HashGate", "count", Joined{of_experts, " (the number of experts)"},
+           count);
     return {of_experts, k, seed};
   }
 

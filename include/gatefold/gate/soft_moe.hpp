@@ -114,14 +114,15 @@ struct SoftMoe {
 
   Index experts() const { return count; }
   SoftMoe with_model_dim(Index width) const {
-    expect(model_dim == 0 || model_dim == width, "SoftMoe", "model_dim", Joined{width, " (the experts' items)"},
-           model_dim);
+    expect(model_dim == 0 || model_dim == width, "SoftMoe", "model_dim",
+           Joined{width, " (the width of the experts' items)"}, model_dim);
     SoftMoe filled = *this;
     filled.model_dim = width;
     return filled;
   }
   SoftMoe with_experts(Index of_experts) const {
-    expect(count == 0 || count == of_experts, "SoftMoe", "count", Joined{of_experts, " (the experts)"}, count);
+    expect(count == 0 || count == of_experts, "SoftMoe", "count", Joined{of_experts, " (the number of experts)"},
+           count);
     SoftMoe filled = *this;
     filled.count = of_experts;
     return filled;

@@ -94,7 +94,7 @@ Layout layout_of(const Metadata& metadata, std::vector<Entry> list, const SaveOp
     layout.files.back().elements += entry.bytes;
     in_order.back().push_back(&entry);
   }
-  expect(layout.files.size() < 100'000, "SaveOptions", "max_file_bytes", "as many that fewer than 100000 files do",
+  expect(layout.files.size() < 100'000, "SaveOptions", "max_file_bytes", "enough for fewer than 100000 files",
          options.max_file_bytes);
   const std::string whole = header_bytes<Json>(metadata, layout.in_parts() ? std::vector<const Entry*>{} : in_order[0]);
   const auto format = metadata.find("format");  // transformers requires a format that it recognises

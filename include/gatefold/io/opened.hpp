@@ -49,8 +49,8 @@ inline void expect_one_content(const Opened& opened) {
     const std::string name = std::filesystem::path(part.file.path()).filename().string();
     const std::string_view named = PartNames::content_in(name);
     if (!named.empty() && !said(part).empty() && said(part) != named)
-      part.file.fail("a part of another set: expected metadata gatefold.content " + std::string(named) +
-                     ", as in its name");
+      part.file.fail("a part of another save: expected metadata gatefold.content " + std::string(named) +
+                     ", as in the file name");
   }
 }
 
@@ -74,7 +74,7 @@ Opened open_index(const std::filesystem::path& path, const Known& known) {
     // Only the name of a file is accepted, so that no path leads out of the folder of the index.
     const std::string beside = part.is_string() ? part.template get<std::string>() : "";
     if (beside.empty() || beside != std::filesystem::path(beside).filename().string())
-      fail(name, "expected the name of a file beside it, got " + in_quotes<Json>(part.dump()));
+      fail(name, "expected the name of a file in the folder of the index, got " + in_quotes<Json>(part.dump()));
     by_part[beside].push_back(name);
   }
   Opened opened;
@@ -93,7 +93,7 @@ Opened open_index(const std::filesystem::path& path, const Known& known) {
     });
     if (const auto lost = std::find(found.begin(), found.end(), false); lost != found.end())
       fail(wanted[static_cast<std::size_t>(lost - found.begin())],
-           "expected in " + part.file.path() + ", which has none");
+           "expected in " + part.file.path() + ", which does not contain it");
   }
   expect_one_content(opened);
   return opened;

@@ -135,7 +135,8 @@ inline void Replacement::create(const std::filesystem::file_status& status) {
     struct stat now {};
     if (::flock(file_, LOCK_EX | LOCK_NB) == 0 && ::fstat(file_, &now) == 0 && now.st_nlink > 0) break;
     close();
-    if (attempt == 100) throw FileError(path_ + ": cannot create a file beside it: removed again and again");
+    if (attempt == 100)
+      throw FileError(path_ + ": cannot create a temporary file in its folder: another process keeps removing it");
   }
   struct stat old {};
   if (std::filesystem::exists(status) && ::stat(target_.c_str(), &old) == 0) {

@@ -85,8 +85,8 @@ class Entries {
   void add(const Name& at, const char* dtype, std::uint64_t bytes, std::vector<std::uint64_t> shape,
            bool skipped = false) {
     std::string name = at.str();
-    expect(name != "__metadata__", where_, "tensor name", "any other", name);
-    expect(names_.insert(name).second, where_, "tensor names", "different ones", "two of \"" + name + "\"");
+    expect(name != "__metadata__", where_, "tensor name", "any name except \"__metadata__\"", name);
+    expect(names_.insert(name).second, where_, "tensor names", "distinct names", "two of \"" + name + "\"");
     list.push_back({std::move(name), dtype, std::move(shape), bytes, {{0, bytes}}, skipped});
   }
   std::vector<Entry> list;
@@ -277,7 +277,7 @@ struct Fill {
 /// @param only  whether other tensors in the files are an error
 template <class C, class... P>
 Metadata load(const std::filesystem::path& path, C& ctx, bool only, const Part<P>&... parts) {
-  GATEFOLD_REQUIRE((!std::is_const_v<P> && ...), "gatefold: io::load writes into its packs, they cannot be const");
+  GATEFOLD_REQUIRE((!std::is_const_v<P> && ...), "gatefold: io::load writes into its packs, so they must not be const");
   using B = typename C::Backend;
   Data data = read_entries(path, only, entries<B>("io::load", parts...));
   visit<B>(Fill<C>{ctx, data.bytes.data(), data.begins.data()}, parts...);
@@ -319,11 +319,10 @@ inline constexpr bool begins_with_metadata<First, A...> = std::is_convertible_v<
 
 template <class C>
 void refuse() {
-  GATEFOLD_REQUIRE(
-      std::is_void_v<C>,
-      "gatefold: files hold Parts, a pack and the prefix of its names, and metadata, {} say: "
-      "io::save(path, ctx, metadata, Part{prefix, params}), io::load(path, ctx, Part{prefix, params}); see "
-      "docs/how-to/checkpoints.md");
+  GATEFOLD_REQUIRE(std::is_void_v<C>,
+                   "gatefold: io::save takes metadata (may be {}) and Parts, which are a prefix of names and a pack, "
+                   "and io::load takes Parts: io::save(path, ctx, metadata, Part{prefix, params}), io::load(path, ctx, "
+                   "Part{prefix, params}); see docs/how-to/checkpoints.md");
 }
 
 }  // namespace safetensors

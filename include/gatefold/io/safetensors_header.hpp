@@ -176,7 +176,7 @@ class HeaderReader {
     } else if (depth_ == 2 && key_ == Key::dtype) {
       const auto known =
           std::find_if(std::begin(kDtypes), std::end(kDtypes), [&](const Dtype& d) { return d.name == text; });
-      if (known == std::end(kDtypes)) refuse("dtype: expected one of the format, got " + in_quotes<Json>(text));
+      if (known == std::end(kDtypes)) refuse("dtype: expected a type of the format, got " + in_quotes<Json>(text));
       tensor_.dtype = known;
     } else {
       wrong_value();
@@ -224,7 +224,7 @@ class HeaderReader {
                                                                 : shape_text(header_.shape(tensor_))));
     }
     if (elements_ * bits % 8 != 0)
-      refuse("shape: expected whole bytes, got " + std::to_string(elements_ * bits) + " bits");
+      refuse("shape: expected a whole number of bytes, got " + std::to_string(elements_ * bits) + " bits");
     const std::uint64_t bytes = elements_ * bits / 8, begin = tensor_.begin, end = tensor_.end;
     if (offsets_ == 2 && begin > end) refuse("data_offsets: expected begin <= end, got " + shape_text({begin, end}));
     if (offsets_ != 2 || end - begin != bytes) {

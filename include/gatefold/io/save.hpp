@@ -56,7 +56,7 @@ inline void commit_whole(Replacement& file, const std::filesystem::path& path) {
 }
 /// @throws ArgumentError if the path is an index (`.json`)
 inline void expect_no_index(const std::filesystem::path& path) {
-  expect(!is_index(path), "io::save", "path", "that of the tensors, beside which an index may lie", path.string());
+  expect(!is_index(path), "io::save", "path", "the path of the tensors, not of their index (.json)", path.string());
 }
 
 /// Writes tensors to new files, which replace the previous ones at the end. One process writes all elements, or
@@ -79,7 +79,7 @@ class Save {
     expect_no_index(path);
     std::error_code unknown;
     expect(!layout_.in_parts() || !std::filesystem::is_symlink(path, unknown), "io::save", "path",
-           "no symbolic link where tensors are written in parts, but where it leads", path.string());
+           "the target of the symbolic link, because tensors are written in parts", path.string());
     for (std::size_t f = 0; f < layout_.files.size(); ++f) {
       made_.emplace_back(path_);
       OutputFile& file = files_.emplace_back();
@@ -94,8 +94,8 @@ class Save {
   Save(const std::filesystem::path& path, Layout layout, const std::string& begun)
       : path_(path), layout_(std::move(layout)) {
     const auto lines = static_cast<std::size_t>(std::count(begun.begin(), begun.end(), kEnd));
-    expect(lines == layout_.files.size(), "io::save", "options", Joined{lines, " files, as another process has made"},
-           layout_.files.size());
+    expect(lines == layout_.files.size(), "io::save", "options",
+           Joined{lines, " files, as in the process that began the save"}, layout_.files.size());
     std::size_t at = 0;
     for (Layout::File& of : layout_.files) {
       const std::size_t space = begun.find(' ', at), end = begun.find(kEnd, at);
@@ -103,10 +103,10 @@ class Save {
       OutputFile& file = files_.emplace_back();
       std::uint64_t size = 0;
       const bool opened = file.open(begun.substr(space + 1, end - space - 1));
-      if (!opened && errno != ENOENT) fail("cannot open what another process has made");
+      if (!opened && errno != ENOENT) fail("cannot open the file that another process has created");
       if (!opened || !file.size(size) || size != of.size())
         throw FileError(path_.string() +
-                        ": another process has made a file there that this one does not see: a checkpoint needs a file "
+                        ": another process has created a file that this process cannot see: a checkpoint needs a file "
                         "system that all processes share");
       at = end + 1;
     }

@@ -86,7 +86,8 @@ class TensorFiles {
     if (elements == 0) return {};
     const bool whole = part < parts && run > 0 && run <= elements / parts && elements % (run * parts) == 0 &&
                        size % elements == 0;  // an element has whole bytes
-    expect(whole, "TensorFiles.read_part", "run, part, parts", Joined{"parts of ", elements, " elements"},
+    expect(whole, "TensorFiles.read_part", "run, part, parts",
+           Joined{"part < parts, and run * parts to divide ", elements, " elements"},
            Joined{run, ", ", part, ", ", parts});
     const std::uint64_t step = size / elements * run, all = parts * step;  // bytes of a run, of one run of every part
     std::vector<std::byte> bytes(size / parts);
@@ -115,7 +116,7 @@ class TensorFiles {
     safetensors::dtype<T>();  // other types do not compile
     if (!safetensors::reads_as<T>(info.dtype))
       fail(info.name, std::string("dtype: expected ") +
-                          (std::is_floating_point_v<T> ? "numbers of 16 bits or more, or integers"
+                          (std::is_floating_point_v<T> ? "floating-point numbers of 16 bits or more, or integers"
                                                        : "integers of at most 63 bits") +
                           ", got " + std::string(info.dtype));
   }
@@ -146,7 +147,9 @@ class TensorFiles {
   void add(safetensors::OpenFile& part, const safetensors::Described& t) {
     const std::string name(part.header.name(t));
     if (t.rank > safetensors::Header::kExtents)
-      part.file.fail(8, "tensor " + safetensors::in_quotes(name) + ": " + std::to_string(t.rank) + " dimensions");
+      part.file.fail(8, "tensor " + safetensors::in_quotes(name) + ": expected at most " +
+                            std::to_string(safetensors::Header::kExtents) + " dimensions, got " +
+                            std::to_string(t.rank));
     places_.emplace(name, Place{{name, t.dtype->name, part.header.shape(t)},
                                 &part.file,
                                 part.header.data_begin + t.begin,

@@ -93,14 +93,15 @@ inline std::vector<Piece> pieces(const MapEntry& entry, std::vector<std::uint64_
     columns = shape.back();
     run *= rows;
   }
-  expect(0 <= entry.part && entry.part < entry.parts, where, at, "a part of those that there are",
-         Joined{"number ", entry.part, " of ", entry.parts});
+  expect(0 <= entry.part && entry.part < entry.parts, where, at, "0 <= part < parts",
+         Joined{"part ", entry.part, " of ", entry.parts});
   const std::size_t part = static_cast<std::size_t>(entry.part), parts = static_cast<std::size_t>(entry.parts);
-  expect(parts > 1 || !entry.interleaved, where, at, "several parts where they are interleaved", parts);
+  expect(parts > 1 || !entry.interleaved, where, at, "at least 2 parts, because they are interleaved", parts);
   if (parts == 1) {
     run = count;
   } else {
-    expect(!shape.empty(), where, at, "an extent of which there are parts", safetensors::shape_text(shape));
+    expect(!shape.empty(), where, at, "at least one extent, of which the last is divided into parts",
+           safetensors::shape_text(shape));
     shape.back() *= parts;
     if (entry.interleaved) run = rows > 0 ? rows : 1;
   }
@@ -134,7 +135,7 @@ void visit(const char* where, const TensorMap& map, P& pack, const F& f) {
   for_each_tensor([&](const Name& at, auto& tensor) { visit_one(at, tensor.view()); }, pack);
   const auto unused = std::find(used.begin(), used.end(), false);
   if (unused != used.end())
-    expect(false, where, "map", "tensors of the pack, each once",
+    expect(false, where, "map", "tensors of the pack, each at most once",
            map[static_cast<std::size_t>(unused - used.begin())].ours);
 }
 
@@ -160,7 +161,7 @@ void transpose(const T* from, std::size_t rows, std::size_t columns, std::size_t
 /// @cost   host memory of the size of the tensors in the files, and of the largest one as T, while it runs
 template <class C, class P, class = std::enable_if_t<!has_dims<P>>>
 void load(const TensorFiles& files, C& ctx, const TensorMap& map, P& pack) {
-  GATEFOLD_REQUIRE(!std::is_const_v<P>, "gatefold: io::load writes into its pack, it cannot be const");
+  GATEFOLD_REQUIRE(!std::is_const_v<P>, "gatefold: io::load writes into its pack, so it must not be const");
   std::vector<std::vector<std::byte>> bytes;
   tensor_map::visit("io::load", map, pack, [&]<class T, int Rank, class B>(View<T, Rank, B>, const auto& pieces) {
     GATEFOLD_REQUIRE((std::is_same_v<B, typename C::Backend>),
@@ -259,13 +260,14 @@ void save(const std::filesystem::path& path, C& ctx, const Metadata& metadata, c
     const Source* const before = i > 0 && sources[i - 1].entry.name == entry.name ? &sources[i - 1] : nullptr;
     const bool last = i + 1 == sources.size() || sources[i + 1].entry.name != entry.name;
     of_name = before ? of_name + 1 : 0;
-    expect(entry.name != "__metadata__", "io::save", "tensor name", "any other", entry.name);
-    expect(!before || before->piece.part != piece.part, "io::save", "tensor names", "different ones",
+    expect(entry.name != "__metadata__", "io::save", "tensor name", "any name except \"__metadata__\"", entry.name);
+    expect(!before || before->piece.part != piece.part, "io::save", "tensor names", "distinct names",
            "two of \"" + entry.name + "\"");
     const bool alike = !before || (before->entry.shape == entry.shape && before->element == element &&
                                    before->piece.parts == piece.parts && before->piece.run == piece.run);
     expect(alike && piece.part == of_name && (!last || piece.part + 1 == piece.parts), "io::save", "map",
-           "all parts of \"" + entry.name + "\", alike", Joined{"number ", piece.part, " of ", piece.parts});
+           "all parts of \"" + entry.name + "\", with the same shape and element type",
+           Joined{"part ", piece.part, " of ", piece.parts});
   }
   std::sort(sources.begin(), sources.end(), [&](const Source& a, const Source& b) {
     return a.element != b.element ? a.element > b.element : by_name(a, b);

@@ -95,8 +95,8 @@ auto target_of() {
   } else {
     GATEFOLD_REQUIRE(
         std::is_void_v<LossT>,
-        "gatefold: a loss (MeanSquaredError, CrossEntropy, Logistic) has a template Target<T, B>, and this has none: "
-        "Trainer{ctx, model, loss, optimizer, Seed{1}}; see docs/how-to/your_data.md");
+        "gatefold: this is not a loss (for example MeanSquaredError, CrossEntropy, Logistic), because it has no "
+        "template Target<T, B>; use Trainer{ctx, model, loss, optimizer, Seed{1}}; see docs/how-to/your_data.md");
     return std::type_identity<Nothing<T, B>>{};
   }
 }
@@ -211,7 +211,7 @@ void validate_target(const char* where, const LossT& of_outputs, Index items, In
     if constexpr (requires {
                     { target.extent(0) } -> std::convertible_to<Index>;
                   })
-      expect(target.extent(0) == items, where, "x and target", "as many items each",
+      expect(target.extent(0) == items, where, "x and target", "the same number of items",
              Joined{items, " and ", target.extent(0)});
     throw;
   }

@@ -70,13 +70,12 @@ struct TaskTargets : std::tuple<Views...> {
 /// @param mean     mean over the targets that count, or over all items; see MultiTask
 template <class LossT>
 struct TaskLoss {
-  GATEFOLD_REQUIRE(
-      !detail_::named::Params<LossT>(),
-      "gatefold: a TaskLoss takes a loss without parameters (MeanSquaredError, CrossEntropy, Logistic): the "
-      "weights of a loss that learns belong into the model; see docs/how-to/extending.md#loss");
+  GATEFOLD_REQUIRE(!detail_::named::Params<LossT>(),
+                   "gatefold: a TaskLoss takes a loss without parameters (MeanSquaredError, CrossEntropy, Logistic): "
+                   "put learned weights into the model; see docs/how-to/extending.md#loss");
   GATEFOLD_REQUIRE(!detail_::hook::loss::no_batch<LossT>(),
-                   "gatefold: dist::LossOfShards goes around all tasks: dist::LossOfShards{MultiTask{…}, &shard}; see "
-                   "docs/how-to/distributed.md");
+                   "gatefold: put dist::LossOfShards around the MultiTask: dist::LossOfShards{MultiTask{…}, &shard}; "
+                   "see docs/how-to/distributed.md");
   Index columns = 1;
   LossT loss;
   double weight = 1;
@@ -158,7 +157,7 @@ struct MultiTask {
           if (t == 0) of_first = found;
           expect(found == of_first, "MultiTask.counted", Joined{"task ", t},
                  Joined{of_first,
-                        " targets that count, as task 0 has (parts and shards add up over all items: TaskLoss{…, "
+                        " targets that count, as in task 0 (for accumulated parts or shards use TaskLoss{…, "
                         "MeanOver::items})"},
                  found);
         },

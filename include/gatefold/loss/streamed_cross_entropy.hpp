@@ -251,7 +251,8 @@ struct StreamedCrossEntropy {
     expect_shape("StreamedCrossEntropy", "params.bias", p.bias, {bias ? vocabulary : 0});
     if (!tied) return {p.weight, p.bias};
     const auto* table = first_table<T, B>(model);
-    expect(table, "StreamedCrossEntropy", "model", "a Table to be tied to, that of an Embedding", "none");
+    expect(table, "StreamedCrossEntropy", "model", "a model with an Embedding, because the loss is tied to its Table",
+           "no Embedding");
     expect_shape("StreamedCrossEntropy", "the model's first Table", *table, {vocabulary, model_dim});
     return {*table, p.bias};
   }

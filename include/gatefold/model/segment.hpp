@@ -36,7 +36,7 @@ E extra_of(const Segment<T, B>& segment) {
     if constexpr (detail_::hook::input::memory<P, MemoryT>()) ++attentions;
   });
   expect(attentions > 0 || (!segment.memory.past.data() && !segment.memory.next.data()), "extra_of", "segment.memory",
-         "none, as no attention of the model remembers", "one");
+         "no memory, because no attention of the model has memory", "a memory");
   detail_::lookup::for_each_extra(extra, [&]<class P>(P& part) {
     if constexpr (std::is_same_v<P, Noise>) part = segment.noise.at(draws++);
     if constexpr (detail_::hook::input::length<P, Index>()) part.length = segment.length;
@@ -45,7 +45,7 @@ E extra_of(const Segment<T, B>& segment) {
       const auto share = [&](const auto& all) {
         if (!all.data()) return all;
         expect(all.extent(0) % attentions == 0, "extra_of", "segment.memory",
-               Joined{"layers of ", attentions, " attentions"}, all.extent(0));
+               Joined{"a multiple of ", attentions, " layers (the number of attentions)"}, all.extent(0));
         const Index depth = all.extent(0) / attentions;
         return all.rows(attention * depth, depth);
       };

@@ -26,7 +26,8 @@ void copy_counters(const P& from, Q& to) {
   for_each_counter(take, Name{}, from);
   std::size_t count = 0;
   for_each_counter([&](const Name&, const auto&) { ++count; }, Name{}, to);
-  expect(count == bits.size(), "copy_counters", "state", Joined{bits.size(), " counts, as the other"}, count);
+  expect(count == bits.size(), "copy_counters", "state", Joined{bits.size(), " counters, as in the other state"},
+         count);
   auto next = bits.begin();
   const auto give = [&](const Name&, auto& number) {
     using N = std::remove_cvref_t<decltype(number)>;

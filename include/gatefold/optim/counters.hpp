@@ -37,8 +37,8 @@ void for_each_counter(const F& f, const Name& at, P& pack) {
     } else if constexpr (requires { requires std::is_arithmetic_v<std::remove_cvref_t<decltype(pack.step)>>; }) {
       constexpr bool is_index = std::is_same_v<std::remove_cvref_t<decltype(pack.step)>, Index>;
       GATEFOLD_REQUIRE(is_index,
-                       "gatefold: step of a State must be an Index, which checkpoints keep; numbers of other types are "
-                       "listed by static counters(f, state); see docs/reference/optional_members.md");
+                       "gatefold: step of a State must be an Index, which checkpoints save; list numbers of other "
+                       "types in static counters(f, state); see docs/reference/optional_members.md");
       if constexpr (is_index) one("step", pack.step);
     }
     Pack::each([&](std::string_view part, auto& sub) { for_each_counter(f, Name{&at, part}, sub); }, pack);
@@ -52,7 +52,7 @@ auto kept(N number) {
   constexpr bool is_integer = std::is_integral_v<N> && !std::is_same_v<N, bool>;
   GATEFOLD_REQUIRE(is_real || is_integer,
                    "gatefold: a number that counters(f, state) lists must be an integer, a double or a float, which "
-                   "checkpoints keep; see docs/reference/optional_members.md");
+                   "checkpoints save; see docs/reference/optional_members.md");
   if constexpr (is_real) {
     return std::bit_cast<std::conditional_t<std::is_same_v<N, double>, std::uint64_t, std::uint32_t>>(number);
   } else if constexpr (is_integer) {

@@ -100,7 +100,7 @@ struct ExpertRates {
   auto begin(C& ctx, const Pack& params) const {
     validate();
     expect(!holds_sharded(params), "ExpertRates.begin", "params", "a model that holds all its experts",
-           "experts dealt over shards");
+           "experts distributed over shards");
     expect(expect_factors(params) > 0, "ExpertRates.begin", "params", "tensors of experts, below a part named `expert`",
            "none");
     return optimizer.begin(ctx, params);
@@ -116,7 +116,7 @@ struct ExpertRates {
     const expert_rates::EachExpert<FactorT> each{factor, rate_of(optimizer)};
     constexpr bool by_parts = requires { optimizer.step_parts(ctx, params, grads, state, each); };
     GATEFOLD_REQUIRE(by_parts,
-                     "gatefold: ExpertRates goes around AdamW or Sgd, and other wrappers around it: "
+                     "gatefold: ExpertRates wraps AdamW or Sgd directly; put other wrappers outside it: "
                      "optim::Clipped{optim::ExpertRates{optim::AdamW{}, factor}, 1.0}");
     expect_step(params, grads, state);
     if constexpr (by_parts) optimizer.step_parts(ctx, params, grads, state, each);

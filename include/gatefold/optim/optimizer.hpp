@@ -103,9 +103,9 @@ concept StepsParameters = requires(const O optimizer, C& ctx, Pack& pack, typena
 template <class O, class C, class Pack>
 constexpr bool check() {
   GATEFOLD_EXPECT((requires { typename O::IsOptimizer; }),
-                  "gatefold: a Trainer needs an optimizer (gatefold::optim) that steps parameters; update rules "
-                  "(gatefold::update) belong into a Residual, and an optimizer of your own says using IsOptimizer = "
-                  "void; see docs/how-to/extending_parts.md#optimizer")
+                  "gatefold: a Trainer needs an optimizer (gatefold::optim), which steps parameters; update rules "
+                  "(gatefold::update) belong in a Residual; your own optimizer must declare using IsOptimizer = void; "
+                  "see docs/how-to/extending_parts.md#optimizer")
   GATEFOLD_EXPECT((KeepsState<O, Pack>),
                   "gatefold: an optimizer has template <class Pack> struct State, a pack with a member Index step; see "
                   "docs/how-to/extending_parts.md#optimizer")
@@ -130,7 +130,7 @@ struct StepCount {
 template <class O>
 constexpr bool check_inside() {
   GATEFOLD_REQUIRE(!detail_::named::reduce<O>(),
-                   "gatefold: what adds up the gradients of several processes is the outermost optimizer: "
+                   "gatefold: the optimizer that sums the gradients of several processes must be the outermost one: "
                    "dist::DataParallel{Clipped{…}, &shard}; see docs/how-to/distributed.md");
   return true;
 }
@@ -140,11 +140,11 @@ template <class P>
 struct NoOptimizer {
   static constexpr bool is_without_rate = requires { typename P::IsOptimizer; };
   GATEFOLD_REQUIRE(!is_without_rate,
-                   "gatefold: this wrapper needs an optimizer with a rate, .lr, and this one has none (the parts of an "
-                   "InStages have: wrap those, InStages{1, 2, optim::Clipped{ffn, 1.0}, attention, fine}); see "
+                   "gatefold: this wrapper needs an optimizer with a learning rate .lr (instead of an InStages, wrap "
+                   "the optimizers inside it: InStages{1, 2, optim::Clipped{ffn, 1.0}, attention, fine}); see "
                    "docs/how-to/extending_parts.md#optimizer");
   GATEFOLD_REQUIRE(std::is_void_v<P> || is_without_rate,
-                   "gatefold: this wrapper is around an optimizer (gatefold::optim), which comes first: "
+                   "gatefold: the first argument of this wrapper must be an optimizer (gatefold::optim): "
                    "optim::Clipped{optim::AdamW{}, 1.0}, optim::Scheduled{optim::AdamW{}, schedule}; see "
                    "docs/how-to/extending_parts.md#optimizer");
   using IsOptimizer = void;

@@ -56,8 +56,8 @@ struct Scheduled {
       requires(const ScheduleT& of_steps) {
         requires std::floating_point<std::remove_cvref_t<decltype(of_steps.factor(Index{1}))>>;
       },
-      "gatefold: Scheduled{optimizer, schedule} takes a schedule, of which factor(step), a double, times the rate is "
-      "that of a step: Scheduled{optim::AdamW{}, optim::Warmup{1000}}; see docs/how-to/extending_parts.md#optimizer");
+      "gatefold: Scheduled{optimizer, schedule} takes a schedule, whose factor(step), a double, multiplies the "
+      "learning rate: Scheduled{optim::AdamW{}, optim::Warmup{1000}}; see docs/how-to/extending_parts.md#optimizer");
   OptimizerT optimizer;
   ScheduleT schedule;
 

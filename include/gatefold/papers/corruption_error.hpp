@@ -39,7 +39,7 @@ inline CorruptionError corruption_error(std::span<const double> error, std::span
       sum += error[i];
       of_baseline += baseline[i];
     }
-    expect(of_baseline > 0, "corruption_error", "baseline", "some error under each corruption", of_baseline);
+    expect(of_baseline > 0, "corruption_error", "baseline", "an error above 0 for each corruption", of_baseline);
     result.of.push_back(sum / of_baseline);
     result.mean += result.of.back() / corruptions;
   }

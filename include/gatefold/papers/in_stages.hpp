@@ -88,7 +88,8 @@ struct InStages {
     validate();
     ParameterGroup of_attention(params, attends), rest(params, [this](const Name&name) { return !attends(name); });
     if (first != second) expect_attention("InStages.begin", of_attention);
-    expect(!rest.empty(), "InStages.begin", "stages I and III", "tensors that are not of attention", "none");
+    expect(!rest.empty(), "InStages.begin", "stages I and III",
+           "at least one tensor that does not belong to an attention", "none");
     const Pack of_rest = rest.copy(ctx, params);
     auto of_ffn = ffn.begin(ctx, of_rest);
     auto of_both = attention.begin(ctx, of_attention.copy(ctx, params));
@@ -119,7 +120,9 @@ struct InStages {
   template <class Pack>
   static void expect_attention(const char* where, const ParameterGroup<Pack>& group) {
     expect(!group.empty(), where, "stage II",
-           "tensors of attention, named `key_query` or below a part named `attention` (or as `attends` says)", "none");
+           "at least one tensor of an attention (named `key_query`, below a part named `attention`, or selected by "
+           "`attends`)",
+           "none");
   }
   /// Calls f(optimizer, params, grads, state) for the current stage and only its tensors.
   template <class Pack, class F>

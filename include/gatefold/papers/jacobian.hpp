@@ -26,7 +26,7 @@ auto jacobian(typename B::Context& ctx, const L& part, const Params<L, std::remo
               View<T, 2, B> x, const Extra<L, std::remove_const_t<T>, B>& extra = {}) {
   using U = std::remove_const_t<T>;
   GATEFOLD_REQUIRE((detail_::policy::Branch<L, U, B> || detail_::policy::Layer<L, U, B>),
-                   "gatefold: jacobian needs a branch or a layer; an expert is a branch as OneExpert{expert}");
+                   "gatefold: jacobian needs a branch or a layer; wrap an expert: OneExpert{expert}");
   const auto here = ctx.here();
   expect_shape("jacobian", "x", x, {1, part.in_dim()});
   const Index out = part.out_dim(), in = part.in_dim();

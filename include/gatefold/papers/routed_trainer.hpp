@@ -42,14 +42,15 @@ class RoutedTrainer {
   using B = typename C::Backend;
   GATEFOLD_REQUIRE(
       requires(const MixtureT& of_experts) { of_experts.filled_gate(); },
-      "gatefold: a RoutedTrainer or ThreeStage takes a Mixture{gate, expert}, in one process; a branch on shards "
-      "(dist::ExpertParallel) is trained by a Trainer; see docs/how-to/distributed.md");
+      "gatefold: a RoutedTrainer or ThreeStage takes a Mixture{gate, expert}, in one process; train a branch on shards "
+      "(dist::ExpertParallel) with a Trainer; see docs/how-to/distributed.md");
   GATEFOLD_REQUIRE(
       requires(gatefold::Plan<decltype(std::declval<const MixtureT&>().filled_gate()), T, B> plan) { plan.item_slots; },
-      "gatefold: a RoutedTrainer or ThreeStage takes a gate that picks experts for each item; one that mixes items, as "
-      "SoftMoe does, is trained by a Trainer");
+      "gatefold: a RoutedTrainer or ThreeStage takes a gate that picks experts for each item; train a gate that mixes "
+      "items, for example SoftMoe, with a Trainer");
   GATEFOLD_REQUIRE(!detail_::named::Params<LossT>(),
-                   "gatefold: the loss of a RoutedTrainer or ThreeStage learns nothing; a Trainer takes one that does");
+                   "gatefold: the loss of a RoutedTrainer or ThreeStage must not have parameters; use a Trainer for a "
+                   "loss with parameters");
 
  public:
   using Extra = gatefold::Extra<MixtureT, T, B>;

@@ -166,7 +166,7 @@ struct SignalMixture {
 
   void validate() const {
     expect(clusters >= 2, "SignalMixture", "clusters", "at least 2", clusters);
-    expect(2 * clusters <= model_dim, "SignalMixture", "model_dim", Joined{"at least 2 clusters = ", 2 * clusters},
+    expect(2 * clusters <= model_dim, "SignalMixture", "model_dim", Joined{"at least 2 * clusters = ", 2 * clusters},
            model_dim);
     expect(length >= 3, "SignalMixture", "length", "at least 3", length);
     expect(noise >= 0, "SignalMixture", "noise", "at least 0", noise);

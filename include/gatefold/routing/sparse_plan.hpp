@@ -174,7 +174,7 @@ struct SparsePlan {
     B::group_by(ctx, rows, item_offsets, item_slots);
     if constexpr (B::is_host)  // on a device the check would have to wait for the stream
       expect(item_offsets(items()) == offsets(experts()), "SparsePlan.build", "item",
-             "an item that exists for each pick", "negative ones");
+             "an item number of at least 0 for each pick", "negative numbers");
     built = true;
   }
   /// Builds the same plan at less cost, for complete picks: every item has the same number of picks, they are adjacent
@@ -183,12 +183,12 @@ struct SparsePlan {
   void build_complete(typename B::Context& ctx) {
     const Index each = items() > 0 ? rows.size() / items() : 0;
     expect(each * items() == rows.size(), "SparsePlan.build_complete", "picks",
-           "the same number for each item, as complete_picks says of a selection", rows.size());
+           "the same number for each item, because the selection declares complete_picks", rows.size());
     if constexpr (B::is_host) {  // on a device the check would have to wait for the stream
       Index least = 0;
       for (Index p = 0; p < expert.size(); ++p) least = std::min(least, expert(p));
       expect(least == 0, "SparsePlan.build_complete", "expert",
-             "one for each pick, as complete_picks says of a selection", "dropped or unused ones");
+             "an expert for each pick, because the selection declares complete_picks", "dropped or unused picks");
     }
     B::group_table(ctx, std::as_const(expert).view().as(items(), each), offsets.view(), pick.view(), rows.view(),
                    item_offsets.view(), item_slots.view());
@@ -202,7 +202,8 @@ struct SparsePlan {
 
   /// Returns the items in their own order, because a backend gathers rows while it reads them.
   Dispatched<T, B> dispatch(typename B::Context&, In<T, 2, B> x) {
-    expect(built, "SparsePlan.dispatch", "plan", "one that the gate built, by plan.build(ctx)", "one that it did not");
+    expect(built, "SparsePlan.dispatch", "plan", "a built plan (the gate must call plan.build(ctx))",
+           "a plan that is not built");
     return {groups(), x};
   }
   Dispatched<T, B> dispatched(In<T, 2, B> x) const { return {groups(), x}; }

@@ -63,7 +63,7 @@ void expect_shape(const char* where, const char* name, const V& view, std::initi
 
 /// Requires that an output shares no memory with an input:
 ///
-///     Mixture.forward: u: expected memory of its own, got some of x
+///     Mixture.forward: u: expected memory that does not overlap x, got memory of x
 ///
 /// @throws ArgumentError
 /// @cost   two comparisons
@@ -72,7 +72,7 @@ void expect_apart(const char* where, const char* out_name, const Out& out, const
   const auto address = [](const auto& view, Index at) { return reinterpret_cast<std::uintptr_t>(view.data() + at); };
   if (out.size() == 0 || in.size() == 0) return;
   expect(address(out, out.size()) <= address(in, 0) || address(in, in.size()) <= address(out, 0), where, out_name,
-         "memory of its own", Joined{"some of ", in_name});
+         Joined{"memory that does not overlap ", in_name}, Joined{"memory of ", in_name});
 }
 
 }  // namespace gatefold

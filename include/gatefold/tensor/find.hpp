@@ -98,10 +98,9 @@ struct Find {
 template <class P>
 auto find(P& pack, std::string_view name) {
   using Of = detail_::pack::Of<std::remove_const_t<P>>;
-  GATEFOLD_REQUIRE(
-      Of::known,
-      "gatefold: find(pack, name) looks into a pack whose template arguments are its elements and backend, "
-      "as Params<T, B> and State<Params<T, B>> are");
+  GATEFOLD_REQUIRE(Of::known,
+                   "gatefold: find(pack, name) needs a pack whose template arguments are its element type and backend, "
+                   "for example Params<T, B> or State<Params<T, B>>");
   using T = std::conditional_t<std::is_const_v<P>, const typename Of::Element, typename Of::Element>;
   std::optional<FlatTensor<T, typename Of::Backend>> found;
   for_each_tensor(detail_::pack::Find<T, typename Of::Backend>{name, found}, pack);

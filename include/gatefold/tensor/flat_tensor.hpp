@@ -69,7 +69,8 @@ class FlatTensor {
  public:
   /// @throws ArgumentError unless the elements have type T
   explicit FlatTensor(const AnyTensor& any) : any_(any) {
-    expect(any.type == AnyTensor::type_of<T>(), "FlatTensor", "tensor", "elements of the type of its pack", "others");
+    expect(any.type == AnyTensor::type_of<T>(), "FlatTensor", "tensor", "elements of the same type as its pack",
+           "another type");
   }
   template <int Rank>
   FlatTensor(Tensor<T, Rank, B>& t) : any_(t) {}

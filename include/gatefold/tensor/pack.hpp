@@ -187,10 +187,9 @@ constexpr std::size_t count_tensor_members() {
 template <class P>
 constexpr bool check() {
   constexpr bool lists_tensors = requires(AnyVisitor f, P & p) { P::each(f, p, p); };
-  GATEFOLD_REQUIRE(
-      lists_tensors,
-      "gatefold: this is no tensor and no pack; a pack (Params, Carry, State) lists its tensors once, with "
-      "GATEFOLD_PACK(weight, bias); see docs/how-to/extending.md#what-all-policies-share");
+  GATEFOLD_REQUIRE(lists_tensors,
+                   "gatefold: this is neither a tensor nor a pack; a pack (Params, Carry, State) must list its tensors "
+                   "with GATEFOLD_PACK(weight, bias); see docs/how-to/extending.md#what-all-policies-share");
   if constexpr (requires { P::listed; })
     GATEFOLD_REQUIRE(count_tensor_members<P>() <= P::listed,
                      "gatefold: GATEFOLD_PACK does not list all tensors of this pack; see "

@@ -41,9 +41,10 @@ class Tensor {
       class From, class... Extent,
       std::enable_if_t<
           (std::is_integral_v<Extent> && ... && (std::is_pointer_v<From> || detail_::shape::HasData<From>)), int> = 0,
-      detail_::Sentence says = "gatefold: a Tensor is new memory; View{pointer, extents...} is yours">
-  explicit Tensor(const From&,  // gatefold: a Tensor is new memory; View{pointer, extents...} is yours
-                  Extent...) = delete;
+      detail_::Sentence says = "gatefold: a Tensor allocates its memory; use View{pointer, extents...} for your memory">
+  explicit Tensor(
+      const From&,  // gatefold: a Tensor allocates its memory; use View{pointer, extents...} for your memory
+      Extent...) = delete;
   Tensor(const Tensor&) { refuse_copy(); }
   Tensor& operator=(const Tensor&) {
     refuse_copy();
@@ -124,7 +125,7 @@ class Tensor {
   /// @param ctx  must live until the zeros are written
   template <class Context>
   void defer_zeros(Context& ctx) {
-    GATEFOLD_REQUIRE(Rank == 3, "gatefold: tensors of rank 3 defer their zeros; set_zero(ctx, tensor) writes them");
+    GATEFOLD_REQUIRE(Rank == 3, "gatefold: only tensors of rank 3 can defer their zeros; use set_zero(ctx, tensor)");
     copied_.forget();
     zeros_.defer(ctx);
   }

@@ -127,7 +127,8 @@ class View {
       std::enable_if_t<Rank == 1 && B::is_host && detail_::shape::Span<R, T> && !detail_::shape::Temporary<R>, int> = 0>
   View(R&& range) : data_(range.data()), extents_{static_cast<Index>(range.size())} {
     if constexpr (requires { range.innerStride(); })
-      expect(range.innerStride() == 1, "View", "vector", "contiguous elements", range.innerStride());
+      expect(range.innerStride() == 1, "View", "vector", "contiguous elements (an inner stride of 1)",
+             range.innerStride());
   }
 
   template <class M,
@@ -138,7 +139,8 @@ class View {
     GATEFOLD_REQUIRE(std::remove_cvref_t<M>::IsRowMajor, "gatefold: a matrix must be row-major (Eigen::RowMajor)");
     expect(matrix.outerStride() == matrix.cols(), "View", "matrix.outerStride",
            Joined{matrix.cols(), " (rows without gaps)"}, matrix.outerStride());
-    expect(matrix.innerStride() == 1, "View", "matrix", "contiguous elements", matrix.innerStride());
+    expect(matrix.innerStride() == 1, "View", "matrix", "contiguous elements (an inner stride of 1)",
+           matrix.innerStride());
   }
 
   template <class R,
@@ -169,7 +171,7 @@ class View {
   GATEFOLD_HD constexpr T& operator()(Extent... i) const {
     GATEFOLD_REQUIRE(sizeof...(Extent) == Rank, "gatefold: one index per dimension");
 #ifndef __CUDA_ARCH__
-    GATEFOLD_ASSERT(B::is_host, "View: elements of a device, on the host");
+    GATEFOLD_ASSERT(B::is_host, "View: the host accesses an element of device memory");
 #endif
     const Index index[] = {static_cast<Index>(i)...};
     Index offset = 0;

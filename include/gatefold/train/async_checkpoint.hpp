@@ -76,7 +76,7 @@ class AsyncCheckpoint {
   }
 
  private:
-  mutable OneThread alone_{"AsyncCheckpoint", "one"};
+  mutable OneThread alone_{"AsyncCheckpoint", "one AsyncCheckpoint"};
   int exceptions_ = std::uncaught_exceptions();
   io::safetensors::Snapshot snapshot_{};
   std::future<void> writing_{};  // the last member, because its thread reads the others

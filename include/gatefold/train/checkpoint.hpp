@@ -64,16 +64,15 @@ inline std::pair<std::string, bool> first_difference(const std::string& a, const
 template <class R>
 void expect_whole(const char* where, const R& run) {
   expect(!holds_sharded(run), where, "run",
-         "one that holds all its experts (on shards: dist::save_checkpoint and "
-         "dist::load_checkpoint)",
-         "one of several that hold some each");
+         "a run that holds all its experts (on shards use dist::save_checkpoint and dist::load_checkpoint)",
+         "a run that holds only some of its experts");
 }
 /// Returns the caller's metadata with the counters of a run.
 /// @throws ArgumentError if a name of the caller begins with `gatefold.`
 template <class R>
 io::Metadata with_counters(io::Metadata metadata, const R& run) {
   for (const auto& [key, value] : metadata)
-    expect(!key.starts_with(prefix), "save_checkpoint", "metadata", "names that do not begin with gatefold.", key);
+    expect(!key.starts_with(prefix), "save_checkpoint", "metadata", "names that do not begin with \"gatefold.\"", key);
   metadata[std::string(version_key)] = version;
   optim::for_each_counter(
       [&](const Name& at, const auto& number) {
@@ -92,10 +91,9 @@ void read_counters(const std::string& path, const io::Metadata& metadata, R& run
   const auto fail = [&](const std::string& reason) { throw FileError(path + ": metadata: " + reason); };
   const auto found = metadata.find(std::string(version_key));
   if (found == metadata.end())
-    fail("expected a checkpoint (\"gatefold.checkpoint\"), got other tensors: io::load reads those");
+    fail("expected a checkpoint (\"gatefold.checkpoint\"), got other tensors: read them with io::load");
   if (found->second != version)
-    fail("expected a checkpoint of format " + std::string(version) +
-         ", got another format: of another version of gatefold");
+    fail("expected a checkpoint of format " + std::string(version) + ", got the format of another version of gatefold");
   std::set<std::string> names{std::string(version_key), std::string(not_trained_key)};
   const auto selection = metadata.find(std::string(not_trained_key));
   const auto [name, in_file] = first_difference(selection == metadata.end() ? "" : selection->second, not_trained(run));
@@ -120,15 +118,16 @@ void read_counters(const std::string& path, const io::Metadata& metadata, R& run
       Name{}, run);
   for (const auto& [key, value] : metadata)
     if (key.starts_with(prefix) && !names.contains(key))
-      fail("a number of another kind of run: \"" + key.substr(0, 200) + "\"");
+      fail("unexpected counter of another type of run: \"" + key.substr(0, 200) + "\"");
 }
 
 /// Returns true for a run. Otherwise the compiler stops with one sentence.
 template <class R>
 constexpr bool check_run() {
-  GATEFOLD_EXPECT((requires(const R run) { run.context(); }),
-                  "gatefold: a checkpoint is of a run, a Trainer say: save_checkpoint(path, trainer); parameters alone "
-                  "go into io::save(path, ctx, metadata, Part{prefix, params}); see docs/how-to/checkpoints.md")
+  GATEFOLD_EXPECT(
+      (requires(const R run) { run.context(); }),
+      "gatefold: a checkpoint is made from a run, for example a Trainer: save_checkpoint(path, trainer); to save only "
+      "parameters use io::save(path, ctx, metadata, Part{prefix, params}); see docs/how-to/checkpoints.md")
   return true;
 }
 

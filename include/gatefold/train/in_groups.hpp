@@ -59,8 +59,8 @@ template <class FirstT, class RestT>
 struct InGroups {
   GATEFOLD_REQUIRE(
       (!std::is_same_v<FirstT, detail_::in_groups::NoFunction>),
-      "gatefold: InGroups{belongs, first, rest} begins with which tensors are the first optimizer's: a "
-      "function of names, or a lambda that captures nothing; see docs/how-to/extending_parts.md#optimizer");
+      "gatefold: the first argument of InGroups{belongs, first, rest} selects the tensors of the first optimizer by "
+      "their names: a function, or a lambda without captures; see docs/how-to/extending_parts.md#optimizer");
   using IsOptimizer = void;
   static_assert(optim::check_inside<FirstT>() && optim::check_inside<RestT>());
   bool (*belongs)(const Name&) = is_weight;
@@ -109,9 +109,9 @@ struct InGroups {
         },
         Name{}, false, params);
     expect(chosen > 0, "InGroups.begin", "belongs",
-           Joined{"true for at least one of ", tensors, " tensors, by the names of for_each_tensor"}, "none");
+           Joined{"true for the name of at least one of ", tensors, " tensors"}, "false for all");
     expect(chosen < tensors, "InGroups.begin", "belongs",
-           Joined{"false for at least one of ", tensors, " tensors, by the names of for_each_tensor"}, "none");
+           Joined{"false for the name of at least one of ", tensors, " tensors"}, "true for all");
     detail_::in_groups::expect_groups(first, params, of_first);
     detail_::in_groups::expect_groups(rest, params, of_rest);
   }

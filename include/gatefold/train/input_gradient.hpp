@@ -34,9 +34,9 @@ class InputGradient {
   using B = typename C::Backend;
   using Layer = AsLayer<ModelT, T, B>;
   using Loss = detail_::loss::Of<LossT, gatefold::Params<Layer, T, B>, T, B>;
-  GATEFOLD_REQUIRE(
-      (!detail_::policy::reads_ids<Layer, T, B>),
-      "gatefold: a model that reads ids has no gradient of its items; see docs/how-to/extending.md#branch");
+  GATEFOLD_REQUIRE((!detail_::policy::reads_ids<Layer, T, B>),
+                   "gatefold: a model that reads ids has no gradient with respect to its items; see "
+                   "docs/how-to/extending.md#branch");
 
  public:
   using Params = typename Loss::Learned;

@@ -40,7 +40,7 @@ bool all_finite(C& ctx, const Pack& pack) {
 
 [[noreturn, gnu::cold, gnu::noinline]] inline void throw_not_finite(const char* where, Printed what) {
   std::ostringstream message = message_stream();
-  message << where << ": " << what << "; nothing was stepped";
+  message << where << ": " << what << "; no parameter was changed";
   throw NotFiniteError(message.str());
 }
 /// Throws NotFiniteError with the name of the loss or of the first gradient that is not finite.
@@ -53,7 +53,7 @@ template <class C, class Pack>
           throw_not_finite(where, Joined{"grads.", name, ": expected finite numbers, got NaN or infinity"});
       },
       grads);
-  throw_not_finite(where, "grads: expected a norm whose square is finite, got more");
+  throw_not_finite(where, "grads: expected a finite sum of squares, got an overflow");
 }
 
 }  // namespace gatefold

@@ -89,9 +89,9 @@ class ParameterGroup {
   template <class F, class... Packs>
   auto only(F&& f, Packs&... packs) {
     GATEFOLD_REQUIRE((std::is_same_v<Packs, Pack> && ...),
-                     "gatefold: a ParameterGroup is taken from packs of its own type");
-    expect(made_, "ParameterGroup.only", "group", "one made from a pack (of an optimizer's state: by begin)",
-           "an empty one");
+                     "gatefold: a ParameterGroup takes only packs of the type from which it was made");
+    expect(made_, "ParameterGroup.only", "group", "a group made from a pack (for the state of an optimizer: by begin)",
+           "an empty group");
     const Pack* all[]{&packs...};
     for (const Pack* pack : all) {
       const std::size_t tensors = count_tensors(*pack);

@@ -118,8 +118,8 @@ class Selection {
       each_of_tuple(at, to, from, [&](const Name& name, auto& a, const auto& b) { part(name, a, b); });
     } else if constexpr (detail_::pack::is_sharded<P>) {
       GATEFOLD_REQUIRE(!detail_::pack::is_sharded<P>,
-                       "gatefold: select_experts works in one process, on a model that holds all its experts; of a "
-                       "model on shards, save the whole and load it into one without (docs/how-to/distributed.md)");
+                       "gatefold: select_experts works in one process, on a model that holds all its experts; save a "
+                       "model on shards and load it into a model without shards first (docs/how-to/distributed.md)");
     } else if constexpr (OfMixture<P>) {
       mixture(at, to, from);
     } else {
@@ -131,7 +131,7 @@ class Selection {
   /// @throws ArgumentError unless there is a mixture, and one list or one for each mixture
   void expect_mixtures() const {
     expect(mixtures_ > 0, where, "pack", "parameters or a state of a model with a Mixture", "no Mixture");
-    expect(mixtures_ % lists_.size() == 0, where, "list", Joined{"one, or one for each mixture, ", mixtures_},
+    expect(mixtures_ % lists_.size() == 0, where, "list", Joined{"1 list, or ", mixtures_, " (one for each mixture)"},
            lists_.size());
   }
 
@@ -142,14 +142,14 @@ class Selection {
   void mixture(const Name& at, P& to, const P& from) {
     using Gate = std::remove_cvref_t<decltype(from.gate)>;
     GATEFOLD_REQUIRE(!is_nothing<Gate>,
-                     "gatefold: select_experts: the choice of this gate follows from the number of experts, as that of "
-                     "HashGate, and not from tensors: other experts would get the items, so train a new gate");
+                     "gatefold: select_experts: the choices of this gate (for example a HashGate) depend on the number "
+                     "of experts, not on tensors, so items would be sent to other experts: train a new gate");
     const std::vector<Index>& list = lists_.of(mixtures_++);
     expect(!list.empty(), where, "list", "at least one expert", "none");
     if constexpr (!is_nothing<Gate>) {
       selected_ = 0;
       gate(Name{&at, "gate"}, to.gate, from.gate, list);
-      expect(selected_ > 0, where, Joined{at, ".gate"}, "a tensor with an extent of experts", "none");
+      expect(selected_ > 0, where, Joined{at, ".gate"}, "at least one tensor with an extent of experts", "none");
     }
     bank(Name{&at, "expert"}, to.expert, from.expert, list);
   }
@@ -164,9 +164,9 @@ class Selection {
           using A = std::remove_cvref_t<decltype(a)>;
           if constexpr (detail_::pack::is_tensor<A>) {
             GATEFOLD_REQUIRE((says_extents<Says> || !detail_::pack::is_tensor<A>),
-                             "gatefold: select_experts: the Params of this gate do not say which extents of their "
+                             "gatefold: select_experts: the Params of this gate must declare which extents of their "
                              "tensors count experts: static constexpr int expert_extents[] = {1, 0}; in the order of "
-                             "each, -1 for a tensor without; see docs/reference/optional_members.md");
+                             "each, -1 for a tensor without such an extent; see docs/reference/optional_members.md");
             if constexpr (says_extents<Says>) {
               expect(number < std::size(Says::expert_extents), where, Joined{at, ".expert_extents"},
                      "a number for each tensor", std::size(Says::expert_extents));
@@ -214,8 +214,7 @@ class Selection {
       bank(name, a, b, mine);
       first += count;
     });
-    expect(next == list.size(), where, "list",
-           Joined{"experts below ", first, " of one kind side by side, kinds in their order"},
+    expect(next == list.size(), where, "list", Joined{"experts below ", first, ", sorted by kind"},
            next < list.size() ? list[next] : Index(0));
   }
   /// to = the experts of the list along one extent, or all of `from` if the extent is −1. A tensor without values
@@ -241,7 +240,7 @@ class Selection {
                   functor::SelectExperts<T>{from.data(), places.data(), experts, count, inner, to.data()});
       return;
     }
-    expect(false, where, Joined{at, ": expert_extents"}, Joined{"less than its rank, ", Rank}, extent);
+    expect(false, where, Joined{at, ": expert_extents"}, Joined{"less than the rank of the tensor, ", Rank}, extent);
   }
   template <class P, class F>
   static void each_of_tuple(const Name& at, P& to, const P& from, const F& f) {

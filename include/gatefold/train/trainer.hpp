@@ -79,7 +79,7 @@ class Trainer {
   static_assert(optim::check<OptimizerT, C, Params>());
   GATEFOLD_REQUIRE((detail_::hook::loss::no_batch<LossT>() ==
                     detail_::hook::optimizer::reduce<const OptimizerT, C, Params>()),
-                   "gatefold: on shards a Trainer takes both, dist::LossOfShards{loss, &shard} and "
+                   "gatefold: on shards a Trainer needs both dist::LossOfShards{loss, &shard} and "
                    "dist::DataParallel{optimizer, &shard}; see docs/how-to/distributed.md");
 
   Trainer(C& ctx, const ModelT& model, const LossT& of_outputs, const OptimizerT& of_params, Seed of_run,
@@ -95,9 +95,9 @@ class Trainer {
         seed(of_run) {
     optim::validate_options(optimizer);
     expect(detail_::named::reduce<OptimizerT>() || !holds_sharded(params), "Trainer", "optimizer",
-           "dist::DataParallel around it, and dist::LossOfShards around the loss, for a model whose experts are dealt "
-           "over shards",
-           "none");
+           "dist::DataParallel around it and dist::LossOfShards around the loss, because the experts of the model are "
+           "distributed over shards",
+           "neither");
     const auto here = ctx_.here();
     value_.resize(2);
   }
@@ -202,18 +202,17 @@ class Trainer {
   }
 
   /// Catch-all overloads: a batch without its target, or without memory for the outputs, does not compile.
-  void step(
-      detail_::policy::Misuse<"gatefold: step takes items and their target, trainer.step(x, target); outputs without a "
-                              "target are trainer.infer(x, y); see docs/how-to/your_data.md">);
+  void step(detail_::policy::Misuse<"gatefold: step takes items and their target, trainer.step(x, target); for outputs "
+                                    "without a target use trainer.infer(x, y); see docs/how-to/your_data.md">);
   void accumulate(
       detail_::policy::Misuse<"gatefold: accumulate takes items and their target, trainer.accumulate(x, target); see "
                               "docs/how-to/your_data.md">);
   void evaluate(
-      detail_::policy::Misuse<"gatefold: evaluate takes items and their target, trainer.evaluate(x, target); outputs "
-                              "without a target are trainer.infer(x, y); see docs/how-to/your_data.md">);
+      detail_::policy::Misuse<"gatefold: evaluate takes items and their target, trainer.evaluate(x, target); for "
+                              "outputs without a target use trainer.infer(x, y); see docs/how-to/your_data.md">);
   void infer(
-      detail_::policy::Misuse<"gatefold: infer returns nothing and writes y, which stands before the call: "
-                              "Tensor<float, 2, Cpu> y(N, out_dim); trainer.infer(x, y); see docs/how-to/serving.md">);
+      detail_::policy::Misuse<"gatefold: infer writes its result to y, which must exist before the call: Tensor<float, "
+                              "2, Cpu> y(N, out_dim); trainer.infer(x, y); see docs/how-to/serving.md">);
 
   /// Returns the auxiliary losses of the last batch or part, weighted and summed over all mixtures.
   double auxiliary() const {
@@ -297,13 +296,13 @@ class Trainer {
   template <class X, class E>
   static double refuse_batch() {
     GATEFOLD_REQUIRE((std::is_convertible_v<const E&, const Extra&>),
-                     "gatefold: these extra inputs are of another model, element or backend: a Trainer takes its own, "
+                     "gatefold: these extra inputs belong to another model, element type or backend: use "
                      "decltype(trainer)::Extra; see docs/reference/inputs.md#inputs-of-its-own");
     GATEFOLD_REQUIRE(
         (!std::is_convertible_v<const E&, const Extra&> || std::is_void_v<X>),
-        "gatefold: what a Trainer takes are views of its own elements and backend, in memory that has a name: rows x "
-        "[N, in_dim] of float (of double after Element<double>{}), ids and labels of gatefold::Index (std::int64_t), "
-        "on a device what transfer has copied there; infer writes a y that is not const; see docs/how-to/your_data.md");
+        "gatefold: a Trainer takes views of its own element type and backend, not of temporaries: rows x [N, in_dim] "
+        "of float (of double after Element<double>{}), ids and labels of gatefold::Index (std::int64_t), copied by "
+        "transfer if they are on a device; y of infer must not be const; see docs/how-to/your_data.md");
     return 0;
   }
   /// The accumulated parts of a batch. `grads` has their gradient Σ_i n_i ∇L_i / unit.
@@ -403,11 +402,10 @@ struct NoTrainer {};
 /// Deduced for any other arguments, so that one sentence can report the mistake.
 template <class... A>
 class Trainer<detail_::lookup::NoTrainer<A...>, void, void, void, void> {
-  GATEFOLD_REQUIRE(
-      sizeof...(A) == 0,
-      "gatefold: a Trainer is made of these, in this order: Trainer{ctx, model, loss, optimizer, Seed{1}}, ctx a "
-      "context with a name, and Element<double>{} after the seed where it computes in double; see "
-      "docs/how-to/your_data.md");
+  GATEFOLD_REQUIRE(sizeof...(A) == 0,
+                   "gatefold: construct a Trainer from these arguments, in this order: Trainer{ctx, model, loss, "
+                   "optimizer, Seed{1}}; ctx must be a variable, not a temporary; for double add Element<double>{} "
+                   "after the seed; see docs/how-to/your_data.md");
 
  public:
   explicit Trainer(const A&...) {}

@@ -68,9 +68,9 @@ class Copies {
   template <class P>
   void fill(P& to) {
     part(Name{}, to);
-    expect(mixtures_ > 0, where, "model", "a Mixture", "none");
+    expect(mixtures_ > 0, where, "model", "a model with a Mixture", "no Mixture");
     for (const auto& [name, source] : dense_)
-      expect(source.used, where, "dense", "tensors of the model outside gates and experts, or of the experts", name);
+      expect(source.used, where, "dense", "only tensors of the model that do not belong to a gate", name);
   }
 
  private:

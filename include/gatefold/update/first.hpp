@@ -35,8 +35,8 @@ namespace gatefold::update {
 template <class FirstT, class RestT>
 struct First {
   GATEFOLD_REQUIRE(!detail_::policy::is_misplaced<FirstT>,
-                   "gatefold: a First has two rules, First{first, rest}: update::Adam{} and update::HeavyBall{}, say; "
-                   "see docs/how-to/extending.md#rule");
+                   "gatefold: First takes two update rules: First{first, rest}, for example First{update::Adam{}, "
+                   "update::HeavyBall{}}; see docs/how-to/extending.md#rule");
   GATEFOLD_REQUIRE(
       (!detail_::policy::IsOptimizer<FirstT> && !detail_::policy::IsOptimizer<RestT>),
       "gatefold: this is an optimizer (gatefold::optim), which steps parameters; First{a, b} takes two update "
@@ -86,7 +86,7 @@ struct First {
   template <class T, class B>
   void validate(const Params<T, B>& p, Index items, Index dim, const Carry<T, B>& carry) const {
     expect(!warm || evaluations == 1, "First", "warm",
-           "false, as a rule that evaluates more than once has no one u to share", "true");
+           "false, because a rule that evaluates its branch more than once has no single u to share", "true");
     if constexpr (detail_::hook::rule::validate<FirstT, T, B>()) first.validate(p.first, items, dim, carry.first);
     if constexpr (detail_::hook::rule::validate<RestT, T, B>()) rest.validate(p.rest, items, dim, carry.rest);
   }

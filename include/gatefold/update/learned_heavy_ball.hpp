@@ -80,8 +80,8 @@ struct LearnedHeavyBall {
   };
 
   LearnedHeavyBall with_model_dim(Index width) const {
-    expect(model_dim == 0 || model_dim == width, "LearnedHeavyBall", "model_dim", Joined{width, " (the branch's)"},
-           model_dim);
+    expect(model_dim == 0 || model_dim == width, "LearnedHeavyBall", "model_dim",
+           Joined{width, " (the width of the branch)"}, model_dim);
     LearnedHeavyBall filled = *this;
     filled.model_dim = width;
     return filled;

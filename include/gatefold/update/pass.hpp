@@ -50,8 +50,8 @@ struct Pass {
   template <class X, class Y>
   void enter(const char* where, const void* of_layer, const X& x, const Y& y) {
     if (x.size() == 0) return;
-    expect(params != of_layer || last == x.data(), where, "carry", "a begin() before each pass",
-           "the state that the last pass left");
+    expect(params != of_layer || last == x.data(), where, "carry", "a call of begin() before each pass",
+           "the state that the previous pass wrote");
     if (!params) params = of_layer;
     last = y.data();
   }
@@ -65,9 +65,9 @@ struct Pass {
   void enter_backward(std::uint64_t now, const void* params_of_call, const void* saved, const void* dy) {
     const bool unchanged = left != 0 && now == left;
     expect(!unchanged || of_params, "backward", "dcarry", "zeros, or the adjoint of the carry",
-           "the carry that forward left");
+           "the carry that forward wrote");
     expect(!unchanged || of_params != params_of_call || of_saved != saved || dx == dy, "backward", "dcarry",
-           "zeros, or the adjoint of the carry", "the one that the last backward left");
+           "zeros, or the adjoint of the carry", "the adjoint that the previous backward wrote");
     if (!unchanged) of_params = params_of_call, of_saved = saved;
     left = now;
   }

@@ -114,8 +114,8 @@ struct ZeroOrderHold {
   };
 
   ZeroOrderHold with_model_dim(Index width) const {
-    expect(model_dim == 0 || model_dim == width, "ZeroOrderHold", "model_dim", Joined{width, " (the branch's)"},
-           model_dim);
+    expect(model_dim == 0 || model_dim == width, "ZeroOrderHold", "model_dim",
+           Joined{width, " (the width of the branch)"}, model_dim);
     return {mu, delta, width, initial};
   }
   template <class T, class B>

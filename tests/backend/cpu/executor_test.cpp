@@ -129,9 +129,8 @@ TEST_CASE("Cpu::Context: throws in a child of fork() if in use") {
   done = true;
   other.join();
   CHECK(said ==
-        "Context: thread: expected one at a time (each thread needs a context of its own), got a second one while the "
-        "first is "
-        "at work");
+        "Context: thread: expected one at a time (use one context per thread), got a second thread while the first is "
+        "inside a call");
 }
 
 TEST_CASE("Executor: its exceptions reach the caller, the context stays usable") {

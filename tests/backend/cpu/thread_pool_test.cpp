@@ -199,8 +199,9 @@ TEST_CASE("Workers: fork() in a task continues without threads or throws") {
     }
     if (getpid() != parent) {
       const bool right =
-          at_work ? said == "Workers.run: fork() within a task: a thread that this process does not have was at work"
-                  : said == "goes on";
+          at_work
+              ? said == "Workers.run: fork() inside a parallel task: the child process does not have the worker threads"
+              : said == "goes on";
       _exit(right && sum_of_tasks(workers, 2, 10) == 45 && all_come(workers, 2) ? 0 : 1);
     }
     CHECK(said == "goes on");

@@ -17,8 +17,8 @@ TEST_CASE("expect_tensor_cores: throws for code without tensor cores") {
   CHECK_NOTHROW(expect_tensor_cores(DeviceCode::tensor_cores));
   CHECK_NOTHROW(expect_tensor_cores(DeviceCode::hopper));
   CHECK_THROWS_WITH_AS(expect_tensor_cores(DeviceCode::plain),
-                       "CudaBf16::Context: program: expected device code for compute capability 8.0 or newer, got "
-                       "older code alone: compile it for 80 or newer (CMAKE_CUDA_ARCHITECTURES, nvcc -arch)",
+                       "CudaBf16::Context: program: expected device code for compute capability 8.0 or newer, got only "
+                       "older code: compile it for 80 or newer (CMAKE_CUDA_ARCHITECTURES, nvcc -arch)",
                        DeviceError);
 }
 

@@ -56,8 +56,8 @@ TEST_CASE("GShard: a selection without picks by item throws") {
   using Wrong = ComposedGate<LinearScores, Independent, Unaware, GShard>;
   const std::string message = message_of([] { GateAlone<Wrong>{{.scores = {.experts = 3}}, 7, {}}; });
   CHECK(message.rfind("Gate: the item of pick ", 0) == 0);
-  CHECK(message.find(" (an auxiliary loss needs picks by item; a selection that has others says `static constexpr bool "
-                     "picks_by_item = false`), got ") != std::string::npos);
+  CHECK(message.find(" (an auxiliary loss needs picks in the order of the items; a selection with another order must "
+                     "declare `static constexpr bool picks_by_item = false`), got ") != std::string::npos);
 }
 
 TEST_CASE("GShard (1): equals loops with padding and dropped picks") {

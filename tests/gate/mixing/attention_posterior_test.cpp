@@ -588,7 +588,8 @@ TEST_CASE("AttentionPosterior: wrong options and shapes throw") {
   extra.trace.value.entropy = a.attention.trace(a.params, a.saved_attention).entropy;
   extra.trace.value.window = {3, 1, 2};
   CHECK(validate(6) ==
-        "AttentionPosterior: extra.trace.window: expected of causal attention to the items of the trace, got another");
+        "AttentionPosterior: extra.trace.window: expected the window of a causal attention to the items of the trace, "
+        "got another window");
   extra.trace.value.window = {3, 0, 2};
   const Tensor<double, 2, Cpu> places(3, 2);
   extra.trace.value.places = places;
@@ -597,8 +598,8 @@ TEST_CASE("AttentionPosterior: wrong options and shapes throw") {
   CHECK(validate(6) == "no ArgumentError");
   extra.trace.value.entropy = {};
   CHECK(validate(6) ==
-        "AttentionPosterior: extra.trace.entropy: expected that of attention to a window, which the trace alone does "
-        "not tell, got none");
+        "AttentionPosterior: extra.trace.entropy: expected the entropies, because with a window they cannot be "
+        "computed from the trace, got an empty view");
 }
 
 TEST_CASE("AttentionPosterior: gradients and conformance, including the attention") {

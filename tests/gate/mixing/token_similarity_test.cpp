@@ -299,10 +299,10 @@ TEST_CASE("TokenSimilarity: wrong options and shapes throw") {
   CHECK(message_of([&] { p.forward(); }) == "TokenSimilarity: tau: expected more than 0, got 0");
   p.extra.mixing = {.tau = 1e-320};
   CHECK(message_of([&] { p.forward(); }) ==
-        "TokenSimilarity: tau: expected neither so small nor so large that 1 / tau is infinite or 0, got 9.99989e-321");
+        "TokenSimilarity: tau: expected a value for which 1 / tau is finite and not 0, got 9.99989e-321");
   p.extra.mixing = {.tau = std::numeric_limits<double>::infinity()};
   CHECK(message_of([&] { p.forward(); }) ==
-        "TokenSimilarity: tau: expected neither so small nor so large that 1 / tau is infinite or 0, got inf");
+        "TokenSimilarity: tau: expected a value for which 1 / tau is finite and not 0, got inf");
   CHECK(p.untouched());
   CHECK(message_of([&] { pass<double>(ctx, layer({.tau = 0}), 6); }) ==
         "TokenSimilarity: tau: expected more than 0, got 0");

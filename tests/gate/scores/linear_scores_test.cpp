@@ -104,7 +104,7 @@ TEST_CASE("LinearScores: a zero router without bias scores all experts equally")
   CHECK(p.bias.size() == 0);
   const LinearScores shared{.model_dim = 5, .experts = 4, .initial = {.shared = true}};
   CHECK(message_of([&] { (void)shared.init<double, Cpu>(ctx, Seed{1}); }) ==
-        "Initial: shared: expected false (these are no weights of experts), got true");
+        "Initial: shared: expected false for weights of rank 2, which have no extent of experts, got true");
 }
 
 TEST_CASE("LinearScores: deduces the model dimension; a conflict throws") {
@@ -112,7 +112,7 @@ TEST_CASE("LinearScores: deduces the model dimension; a conflict throws") {
   CHECK(LinearScores{.experts = 2, .length = 3}.with_model_dim(6).model_dim == 2);
   CHECK(LinearScores{.model_dim = 6, .experts = 2}.with_model_dim(6).model_dim == 6);
   CHECK(message_of([] { (void)LinearScores{.model_dim = 5, .experts = 2}.with_model_dim(6); }) ==
-        "LinearScores: model_dim: expected 6 (the experts' items), got 5");
+        "LinearScores: model_dim: expected 6 (the width of the experts' items), got 5");
   CHECK(message_of([] { (void)LinearScores{.experts = 2, .length = 4}.with_model_dim(6); }) ==
         "LinearScores: length: expected a divisor of the items' width, got 4");
   CHECK(message_of([] { (void)LinearScores{.experts = 2, .length = 0}.with_model_dim(6); }) ==

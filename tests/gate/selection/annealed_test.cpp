@@ -78,9 +78,9 @@ TEST_CASE("Annealed: invalid schedules throw") {
   CHECK(message_of([] { (void)Annealed{.total = 0}.at(0); }) == "Annealed: total: expected at least 1, got 0");
   CHECK(message_of([] { (void)Annealed{}.at(-1); }) == "Annealed: step: expected at least 0, got -1");
   CHECK(message_of([] { (void)Annealed{.from = 1, .to = 0, .shape = geometric}.at(0); }) ==
-        "Annealed: from, to: expected one sign, not 0, got 1, 0");
+        "Annealed: from, to: expected numbers of the same sign, not 0, got 1, 0");
   CHECK(message_of([] { (void)Annealed{.shape = levels}.at(0); }) == "Annealed: levels: expected at least one, got 0");
   const Annealed long_run{.total = Index(1) << 62, .shape = levels, .levels = {1, 2, 3, 4}};
   CHECK(message_of([&] { (void)long_run.at(Index(1) << 62); }) ==
-        "Annealed: total: expected at most 2305843009213693951 for so many levels, got 4611686018427387904");
+        "Annealed: total: expected at most 2305843009213693951 for this number of levels, got 4611686018427387904");
 }

@@ -43,8 +43,9 @@ class AmxTiles<P, true> {
     static const bool permitted = syscall(SYS_arch_prctl, request_permission, tile_data) == 0;
     if (!permitted)
       throw DeviceError(
-          "CpuBf16: arch_prctl(ARCH_REQ_XCOMP_PERM): this file is compiled for the matrix unit (AMX) of a Xeon, which "
-          "this processor or its system does not grant: compile it for another processor, or with -mno-amx-bf16");
+          "CpuBf16: arch_prctl(ARCH_REQ_XCOMP_PERM): this file was compiled for the matrix unit (AMX) of Intel Xeon, "
+          "but this processor or operating system does not allow AMX: compile it for another processor, or with "
+          "-mno-amx-bf16");
 #endif
   }
 

@@ -16,8 +16,8 @@
 static_assert(std::string_view(GATEFOLD_KERNELS).find(" " GATEFOLD_TEXT(GATEFOLD_CPU_ABI) " ") !=
                   std::string_view::npos,
               "gatefold::kernels: this file is compiled for '" GATEFOLD_TEXT(
-                  GATEFOLD_CPU_ABI) "', but kernels were built for" GATEFOLD_KERNELS
-                                    "alone: compile it with another -march, or add its own to the CMake list "
+                  GATEFOLD_CPU_ABI) "', but the kernels were built only for" GATEFOLD_KERNELS
+                                    ": compile it with the -march of one of them, or add its -march to the CMake list "
                                     "GATEFOLD_KERNELS_FOR");
 #undef GATEFOLD_TEXT
 #undef GATEFOLD_TEXT_OF

@@ -99,7 +99,7 @@ void group_by(Context& ctx, Index n, const Index* keys, Index groups, Index* off
     largest[c] = top;
   });
   const Index top = *std::max_element(largest, largest + chunks);
-  expect(top < groups, "group_by", "key", Joined{"less than ", groups, " (an expert or item that exists)"}, top);
+  expect(top < groups, "group_by", "key", Joined{"less than ", groups, " (the number of experts or items)"}, top);
   Index next = 0;
   for (Index g = 0; g < groups; ++g) {
     offsets[g] = next;

@@ -69,7 +69,7 @@ class PackedWeights {
   /// @throws ArgumentError unless panels are as wide in this file as in the file that packed them
   void expect_readable() const {
     expect(panel_columns_ == Tile<float>::columns, "Cpu::Context.use", "packed weights",
-           Joined{"panels of ", Tile<float>::columns, " columns (freeze and infer are compiled with different -march)"},
+           Joined{"panels of ", Tile<float>::columns, " columns (compile freeze and infer with the same -march)"},
            panel_columns_);
   }
 

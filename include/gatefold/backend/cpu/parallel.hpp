@@ -46,8 +46,7 @@ void run_tasks(E executor, int threads, Index tasks, TaskFunction f) {
   std::atomic<bool> failed{false};
   std::exception_ptr error;
   const auto work = [&](int worker) noexcept {
-    GATEFOLD_ASSERT(0 <= worker && worker < count,
-                    "parallel_for: a worker's number below the count that was asked for");
+    GATEFOLD_ASSERT(0 <= worker && worker < count, "parallel_for: worker number out of range");
     try {
       for (int i = 0, part = worker * parts / count; i < parts; ++i, part = (part + 1) % parts) {
         const Index end = begin(part + 1);

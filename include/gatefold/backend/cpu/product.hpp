@@ -114,7 +114,7 @@ class Product {
           run_wave();
           used = 0;
         }
-        GATEFOLD_ASSERT(used + size <= memory_.packed, "memory of any routing");
+        GATEFOLD_ASSERT(used + size <= memory_.packed, "grouped product: the memory for packed weights is too small");
         wave_.add({p, e, j, columns, k, depth, batch_.accumulate || k > 0, k + depth == p.depth, from_zero(k), path,
                    schedule_.row_blocks(p), size > 0 ? packed_ + used : nullptr});
         used += size;

@@ -92,7 +92,7 @@ class ProductPair {
         packed = skinny_rows = 0;
       }
       GATEFOLD_ASSERT(packed + size <= memory_.packed && skinny_rows + skinny <= memory_.skinny_rows,
-                      "memory of any routing");
+                      "grouped product: the memory for packed weights is too small");
       wave_.add({e, b_.offsets[e], rows, row_blocks, path, size > 0 ? packed_ + packed : nullptr,
                  partial_ + skinny_rows * b_.chunks() * b_.padded_columns()});
       packed += size;

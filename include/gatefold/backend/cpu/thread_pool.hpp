@@ -64,7 +64,8 @@ class Workers {
     joined_ = state & kJoined;
     const bool lost = (state & kInside) && !wait_for_those_inside();
     busy_.store(false, std::memory_order_release);
-    if (lost) throw Error("Workers.run: fork() within a task: a thread that this process does not have was at work");
+    if (lost)
+      throw Error("Workers.run: fork() inside a parallel task: the child process does not have the worker threads");
   }
 
  private:

@@ -56,7 +56,7 @@ constexpr Index words(Index depth) {
 template <class P>
 GATEFOLD_INLINE packet::Of<SumOf<P>> multiply_add(const packet::Of<SumOf<P>>& x, const packet::Of<SumOf<P>>& y,
                                                   const packet::Of<SumOf<P>>& s) {
-  static_assert(!on_amx<P>, "vector registers would give other bits");
+  static_assert(!on_amx<P>, "AMX types must use the matrix unit: vector registers give different bits");
 #if defined(GATEFOLD_BFLOAT16_PAIRS)
   if constexpr (values_of_word<P> == 2)
     return _mm512_dpbf16_ps(s, __builtin_bit_cast(__m512bh, x), __builtin_bit_cast(__m512bh, y));

@@ -40,8 +40,9 @@ class Bf16Loader {
   static constexpr int each_depth = width / row_step;  // along_lines: rows of a thread
   static constexpr int looked_up = L == Layout::along_depth ? each : each_depth;
   static_assert(L == Layout::along_depth ? Lines % row_step == 0 : width % row_step == 0,
-                "gatefold: every thread must copy as many units");
-  static_assert(L == Layout::along_depth || Lines == 32 || Lines % 64 == 0, "gatefold: rows of 64 lines, or of 32");
+                "gatefold: every thread must copy the same number of units");
+  static_assert(L == Layout::along_depth || Lines == 32 || Lines % 64 == 0,
+                "gatefold: Lines must be 32 or a multiple of 64");
 
  public:
   /// Begins at line `first` of `lines`.

@@ -46,7 +46,8 @@ class Bf16Tile {
   static constexpr int a_bytes = Shape::rows * Bf16Place::row_bytes, b_bytes = columns * Bf16Place::row_bytes;
   static constexpr int stage_bytes = a_bytes + Matrices * b_bytes;
   static constexpr int pass_rows = Shape::rows / Shape::warp_rows * 16, pitch = columns + 8;
-  static_assert(warp_columns % 16 == 0, "gatefold: ldmatrix brings 16 columns");
+  static_assert(warp_columns % 16 == 0,
+                "gatefold: warp_columns must be a multiple of 16, because ldmatrix loads 16 columns");
 
  public:
   /// Bytes of shared memory that a block needs.

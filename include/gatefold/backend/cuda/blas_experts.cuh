@@ -35,7 +35,7 @@ class OffsetsOnHost {
   const std::vector<Index>& of(cudaStream_t stream, View<const Index, 1, B> offsets) {
     if (known_ == offsets.data() && static_cast<Index>(values_.size()) == offsets.size()) {
       GATEFOLD_ASSERT(values_ == copied(stream, offsets),
-                      "Cuda: offsets were written between two products of a backward");
+                      "Cuda: offsets must not change between two products of one backward");
       return values_;
     }
     forget();

@@ -41,7 +41,7 @@ inline DeviceCode device_code() {
 inline void expect_tensor_cores(DeviceCode code) {
   if (code == DeviceCode::plain)
     throw DeviceError(
-        "CudaBf16::Context: program: expected device code for compute capability 8.0 or newer, got older code alone: "
+        "CudaBf16::Context: program: expected device code for compute capability 8.0 or newer, got only older code: "
         "compile it for 80 or newer (CMAKE_CUDA_ARCHITECTURES, nvcc -arch)");
 }
 

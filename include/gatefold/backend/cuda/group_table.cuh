@@ -41,7 +41,7 @@ static __global__ void __launch_bounds__(TableTile::threads) table_counts_kernel
   __syncthreads();
   const int begin = static_cast<int>(blockIdx.x) * t.tile, end = t.n - begin < t.tile ? t.n : begin + t.tile;
   for (int i = begin + static_cast<int>(threadIdx.x); i < end; i += TableTile::threads) {
-    GATEFOLD_ASSERT(0 <= t.keys[i] && t.keys[i] < t.groups, "group_table: a key of no group");
+    GATEFOLD_ASSERT(0 <= t.keys[i] && t.keys[i] < t.groups, "group_table: key out of range");
     atomicAdd(&count[t.keys[i]], 1);
   }
   __syncthreads();
@@ -89,7 +89,7 @@ static __global__ void __launch_bounds__(TableTile::threads) table_slots_kernel(
     const int at = warp * TableTile::warp_positions + step * 32 + lane;
     const bool exists = at < size;
     key[step] = exists ? static_cast<int>(t.keys[begin + at]) : 0;
-    GATEFOLD_ASSERT(0 <= key[step] && key[step] < t.groups, "group_table: a key of no group");
+    GATEFOLD_ASSERT(0 <= key[step] && key[step] < t.groups, "group_table: key out of range");
     unsigned same = __ballot_sync(all, exists);
     for (int bit = 0; bit < bits; ++bit) {
       const bool set = key[step] >> bit & 1;

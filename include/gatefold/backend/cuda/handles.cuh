@@ -22,7 +22,7 @@ inline void expect_device() {
   if (status == cudaSuccess && count > 0) return;
   cudaGetLastError();  // clears the error, which the check of the next launch would report again
   throw DeviceError(std::string("Cuda::Context: no CUDA device: ") +
-                    (status == cudaSuccess ? "the driver lists none" : cudaGetErrorString(status)));
+                    (status == cudaSuccess ? "the driver reports no device" : cudaGetErrorString(status)));
 }
 
 /// Checks the compute capability of a device.

@@ -21,7 +21,7 @@ struct HopperTile {
   static constexpr int run_columns = 64, run_pitch = run_columns + 8, run_values = 8 * run_pitch;
   static constexpr int ring = 0, staged = ring + stages * stage_bytes, barriers = staged + groups * 4 * run_values * 4;
   static constexpr int bytes = barriers + 2 * stages * 8 + 1024;  // the ring begins at a multiple of 1024
-  static_assert(bytes <= 227 * 1024, "gatefold: more shared memory than a block has");
+  static_assert(bytes <= 227 * 1024, "gatefold: the tiles need more shared memory than a block has");
 };
 
 /// The tile that a block computes next.

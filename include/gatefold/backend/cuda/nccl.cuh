@@ -93,8 +93,8 @@ class NcclCommunicator {
     expect_success(cudaPointerGetAttributes(&of, data), "cudaPointerGetAttributes");
     if (of.type == cudaMemoryTypeDevice && of.device == stream_.device()) return;
     const std::string found = of.type == cudaMemoryTypeDevice ? "device " + std::to_string(of.device) : "the host";
-    expect(false, "Nccl.exchange", "bytes", Joined{"those of device ", stream_.device(), ", where its world was made"},
-           found);
+    expect(false, "Nccl.exchange", "bytes",
+           Joined{"memory of device ", stream_.device(), ", on which the Nccl world was created"}, found);
   }
 
   Stream stream_;

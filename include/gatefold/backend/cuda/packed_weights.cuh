@@ -88,8 +88,8 @@ void expect_rounded([[maybe_unused]] Context& ctx, [[maybe_unused]] const float*
                  "cudaMemcpyAsync");
   expect_success(cudaStreamSynchronize(ctx.product_stream()), "cudaStreamSynchronize");
   expect(differ == 0, "CudaBf16", "packed weights",
-         "the weights as they are, rounded (RoundedWeights.refresh comes after what writes parameters)",
-         Joined{differ, " of ", rows * columns, " rounded from others"});
+         "a rounded copy of the current weights (call RoundedWeights.refresh after parameters change)",
+         Joined{differ, " of ", rows * columns, " values that differ"});
 #endif
 }
 

@@ -26,7 +26,8 @@ struct alignas(16) Staging {
     T b[Matrices][Shape::depth][Shape::columns + kPadding];
   };
   static constexpr int fitting = 49152 / static_cast<int>(sizeof(Operands)), stages = fitting < 4 ? fitting : 4;
-  static_assert(stages >= 2, "gatefold: one tile is read while another comes");
+  static_assert(stages >= 2,
+                "gatefold: stages must be at least 2, because one tile is read while the next one is loaded");
   static constexpr int pass_parts = Shape::column_parts < 2 ? 1 : 2;  // column parts that are staged at a time
   static constexpr int pass_rows = Shape::rows / Shape::row_parts;
   static constexpr int pass_columns = Shape::columns / Shape::column_parts * pass_parts;
@@ -294,7 +295,7 @@ void slots_are_rows(Context& ctx, const Operand<T>& a, const Each<T, Matrices>& 
   }
   const Index above = strips ? kSkinnyRows : 0;
   const auto run = [&]<class Shape, bool Stay>(Shape, std::bool_constant<Stay>) {
-    static_assert(Shape::blocks <= Flags::each, "gatefold: every block that stays needs a flag");
+    static_assert(Shape::blocks <= Flags::each, "gatefold: every resident block needs a flag");
     const auto kernel = slots_are_rows_kernel<Shape, Stay, Matrices, T, E>;
     const Index tiles = row_tiles(Shape::rows) * blocks(columns, Shape::columns);
     Index count = tiles;

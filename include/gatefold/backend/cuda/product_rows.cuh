@@ -102,7 +102,8 @@ class RingFiller {
   static constexpr int unit = Staging::unit, D = Staging::depth, threads = Shape::threads;
   static constexpr int a_across = D / unit, a_units = Shape::rows * a_across / threads;
   static constexpr int b_across = Shape::columns / unit, b_units = divide_up(D * b_across, threads);
-  static_assert(threads % a_across == 0 && threads % b_across == 0, "gatefold: a thread must keep its column of units");
+  static_assert(threads % a_across == 0 && threads % b_across == 0,
+                "gatefold: every thread must copy units of one column");
   static_assert(Shape::rows * a_across % threads == 0,
                 "gatefold: every thread must copy the same number of units of a");
 

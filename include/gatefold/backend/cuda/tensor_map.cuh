@@ -25,7 +25,7 @@ inline decltype(&cuTensorMapEncodeTiled) encode_tiled() {
         cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &address, 12000, cudaEnableDefault, &found),
         "cudaGetDriverEntryPointByVersion");
     if (found != cudaDriverEntryPointSuccess || !address)
-      throw DeviceError("cuTensorMapEncodeTiled: the driver does not have it");
+      throw DeviceError("cuTensorMapEncodeTiled: the driver does not provide this function");
     return reinterpret_cast<decltype(&cuTensorMapEncodeTiled)>(address);
   }();
   return function;

@@ -34,7 +34,8 @@ class TileLoader {
   static constexpr int kWidth = Lines / 4, kRowStep = Threads / kWidth;     // along_lines: groups of four of a row
   static constexpr int kFours = divide_up(Lines * kAcross, Threads);        // groups of four of a thread
   static constexpr bool kAll = Lines * kAcross % Threads == 0;              // whether all threads have the same number
-  static_assert(Threads % kAcross == 0 && Threads % kWidth == 0, "gatefold: a thread must keep its column of fours");
+  static_assert(Threads % kAcross == 0 && Threads % kWidth == 0,
+                "gatefold: every thread must copy groups of four of one column");
 
  public:
   using Shared = T[Depth][Lines + kPadding];

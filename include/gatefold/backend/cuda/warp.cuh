@@ -20,7 +20,8 @@ namespace gatefold::detail_::device {
 /// @tparam Size  a power of two up to 32; different parts of a warp do not wait for each other
 template <int Size>
 struct WarpPart {
-  static_assert(0 < Size && Size <= 32 && (Size & (Size - 1)) == 0, "gatefold: a warp is cut into powers of two");
+  static_assert(0 < Size && Size <= 32 && (Size & (Size - 1)) == 0,
+                "gatefold: the size of a part of a warp must be a power of two up to 32");
   static constexpr int size = Size;
   int lane;
 

@@ -66,25 +66,24 @@ concept Elsewhere = !stands && (ScoresForward<P, T, B> || MixingForward<P, T, B>
 /// Returns true for the parts of a gate. Otherwise the compiler reports the first unmet requirement in one sentence.
 template <class T, class B, class ScoresT, class MixingT, class SelectionT, class... AuxiliaryT>
 constexpr bool check_gate_parts() {
+  GATEFOLD_EXPECT((!Elsewhere<ScoresT, ScoresForward<ScoresT, T, B>, T, B> &&
+                   !Elsewhere<MixingT, MixingForward<MixingT, T, B>, T, B> &&
+                   !Elsewhere<SelectionT, SelectionForward<SelectionT, T, B>, T, B> &&
+                   (!Elsewhere<AuxiliaryT, AuxiliaryForward<AuxiliaryT, T, B>, T, B> && ...)),
+                  "gatefold: the parts of this gate are in the wrong order: ComposedGate<scores, mixing, selection, "
+                  "auxiliary losses...>, for example ComposedGate<LinearScores, Independent, TopK, Balance>; see "
+                  "docs/how-to/extending_parts.md#parts-of-a-gate")
   GATEFOLD_EXPECT(
-      (!Elsewhere<ScoresT, ScoresForward<ScoresT, T, B>, T, B> &&
-       !Elsewhere<MixingT, MixingForward<MixingT, T, B>, T, B> &&
-       !Elsewhere<SelectionT, SelectionForward<SelectionT, T, B>, T, B> &&
-       (!Elsewhere<AuxiliaryT, AuxiliaryForward<AuxiliaryT, T, B>, T, B> && ...)),
-      "gatefold: the parts of this gate are in another order: ComposedGate<scores, mixing, selection, auxiliary "
-      "losses...>, ComposedGate<LinearScores, Independent, TopK, Balance> say; see "
-      "docs/how-to/extending_parts.md#parts-of-a-gate")
-  GATEFOLD_EXPECT((AuxiliaryForward<AuxiliaryT, T, B> && ...),
-                  "gatefold: this is no auxiliary loss of a gate, Balance or ZLoss say, which needs forward<T, B>(ctx, "
-                  "a, value) const of a GateOutcome a; see docs/how-to/extending_parts.md#parts-of-a-gate")
+      (AuxiliaryForward<AuxiliaryT, T, B> && ...),
+      "gatefold: this is not an auxiliary loss of a gate (for example Balance or ZLoss): it needs forward<T, B>(ctx, "
+      "a, value) const, with a GateOutcome a; see docs/how-to/extending_parts.md#parts-of-a-gate")
   GATEFOLD_EXPECT((AuxiliaryBackward<AuxiliaryT, T, B> && ...),
-                  "gatefold: an auxiliary loss needs backward<T, B>(ctx, a, d) const, which adds to what d, a "
-                  "GateOutcomeGrad, has; see docs/how-to/extending_parts.md#parts-of-a-gate")
-  GATEFOLD_EXPECT(
-      (!detail_::named::Params<AuxiliaryT>() && ...) && (!detail_::named::Saved<AuxiliaryT>() && ...) &&
-          (!detail_::named::Extra<AuxiliaryT>() && ...),
-      "gatefold: an auxiliary loss is options and what it computes of a GateOutcome: it has no Params, Saved "
-      "or Extra of its own; see docs/how-to/extending_parts.md#parts-of-a-gate")
+                  "gatefold: an auxiliary loss needs backward<T, B>(ctx, a, d) const, which adds to the "
+                  "GateOutcomeGrad d; see docs/how-to/extending_parts.md#parts-of-a-gate")
+  GATEFOLD_EXPECT((!detail_::named::Params<AuxiliaryT>() && ...) && (!detail_::named::Saved<AuxiliaryT>() && ...) &&
+                      (!detail_::named::Extra<AuxiliaryT>() && ...),
+                  "gatefold: an auxiliary loss reads only its options and a GateOutcome: it must not have Params, "
+                  "Saved or Extra; see docs/how-to/extending_parts.md#parts-of-a-gate")
   return check_parts<ScoresT, MixingT, SelectionT, T, B>() && (detail_::hook::auxiliary::all<AuxiliaryT>() && ...);
 }
 
@@ -109,8 +108,8 @@ Index picks_per_item(const GateOutcome<T, B>& a) {
       if (const Index item = p / each; a.plan.item(p) != item)
         expect(false, "Gate", Joined{"the item of pick ", p},
                Joined{item,
-                      " (an auxiliary loss needs picks by item; a selection that has others says `static "
-                      "constexpr bool picks_by_item = false`)"},
+                      " (an auxiliary loss needs picks in the order of the items; a selection with another order must "
+                      "declare `static constexpr bool picks_by_item = false`)"},
                a.plan.item(p));
   return each;
 }

@@ -103,7 +103,8 @@ struct AttentionPosterior {
   void validate(const Nothing<T, B>&, Index items, const Extra<T, B>& extra) const {
     const AttentionTrace<const T, B>& a = extra.trace.value;
     expect(sigma > 0, "AttentionPosterior", "sigma", "more than 0", sigma);
-    expect(std::isfinite(precision<T>()), "AttentionPosterior", "sigma", "so large that 1 / sigma² is finite", sigma);
+    expect(std::isfinite(precision<T>()), "AttentionPosterior", "sigma", "large enough that 1 / sigma² is finite",
+           sigma);
     const Index dim = a.q.extent(1), heads = a.heads();
     for (const auto* t : {&a.q, &a.k, &a.v})
       expect_shape("AttentionPosterior", "extra.trace.q, k, v", *t, {items, dim});
@@ -264,9 +265,9 @@ struct AttentionPosterior {
     if (a.window.width == 0 || items == 0) return;
     const Index width = a.q.extent(1) / a.heads();
     expect(a.causal && a.window.length == a.length && a.window.past == 0, "AttentionPosterior", "extra.trace.window",
-           "of causal attention to the items of the trace", "another");
+           "the window of a causal attention to the items of the trace", "another window");
     expect(a.entropy.data() != nullptr, "AttentionPosterior", "extra.trace.entropy",
-           "that of attention to a window, which the trace alone does not tell", "none");
+           "the entropies, because with a window they cannot be computed from the trace", "an empty view");
     if (a.places.data()) expect_shape("AttentionPosterior", "extra.trace.places", a.places, {a.window.width, width});
   }
   /// Returns the position keys, widened to the columns of the features, in scratch; empty if the attention has none.

@@ -93,7 +93,7 @@ struct TokenSimilarity {
     expect_shape("TokenSimilarity", "params.metric", p.metric, {size, size});
     expect(temperature(extra) > 0, "TokenSimilarity", "tau", "more than 0", temperature(extra));
     expect(std::isfinite(T(1 / temperature(extra))) && T(1 / temperature(extra)) > 0, "TokenSimilarity", "tau",
-           "neither so small nor so large that 1 / tau is infinite or 0", temperature(extra));
+           "a value for which 1 / tau is finite and not 0", temperature(extra));
     Sequence<T, B>{extra.length, extra.valid}.validate("TokenSimilarity.forward", items);
   }
 

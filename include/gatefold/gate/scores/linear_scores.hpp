@@ -45,7 +45,7 @@ struct LinearScores {
     expect(item_width % length == 0, "LinearScores", "length", "a divisor of the items' width", length);
     if (model_dim == 0) filled.model_dim = item_width / length;
     expect(filled.model_dim * length == item_width, "LinearScores", "model_dim",
-           Joined{item_width / length, " (the experts' items)"}, model_dim);
+           Joined{item_width / length, " (the width of the experts' items)"}, model_dim);
     return filled;
   }
 

@@ -43,13 +43,13 @@ struct Annealed {
       case Shape::cosine:
         return to + (from - to) * std::cos(1.57079632679489661923 * s);
       case Shape::geometric:
-        expect(from * to > 0, "Annealed", "from, to", "one sign, not 0", Joined{from, ", ", to});
+        expect(from * to > 0, "Annealed", "from, to", "numbers of the same sign, not 0", Joined{from, ", ", to});
         return from * std::pow(to / from, s);
       case Shape::levels: {
         const Index count = static_cast<Index>(levels.size());
         expect(count >= 1, "Annealed", "levels", "at least one", count);
         const Index most = std::numeric_limits<Index>::max() / count;
-        expect(total <= most, "Annealed", "total", Joined{"at most ", most, " for so many levels"}, total);
+        expect(total <= most, "Annealed", "total", Joined{"at most ", most, " for this number of levels"}, total);
         const Index level = std::min(step, total) * count / total;
         return levels[static_cast<std::size_t>(std::min(level, count - 1))];
       }

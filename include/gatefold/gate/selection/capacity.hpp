@@ -127,10 +127,9 @@ struct DropOverflow {
 /// @order  ties of batch_priority go to the lower item
 template <class SelectionT = TopK>
 struct Capacity {
-  GATEFOLD_REQUIRE(
-      detail_::hook::selection::picks_by_item<SelectionT>(),
-      "gatefold: Capacity limits a selection whose picks stand item by item, best first, so not ExpertChoice, whose "
-      "experts have their number of places already; see docs/how-to/extending.md#gate");
+  GATEFOLD_REQUIRE(detail_::hook::selection::picks_by_item<SelectionT>(),
+                   "gatefold: Capacity needs a selection with picks in the order of the items, best first; "
+                   "ExpertChoice already limits the picks of each expert; see docs/how-to/extending.md#gate");
   static constexpr bool shows_noise = detail_::hook::selection::shows_noise<SelectionT>();
   SelectionT selection{};
   double factor = 1.05;
