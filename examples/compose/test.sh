@@ -39,7 +39,7 @@ refused "at most --experts = 2, got 3" --experts 2 --k 3
 refused "seed: Value -1 is no whole number" --seed -1
 refused "seed: Value 18446744073709551616 is no whole number" --seed 18446744073709551616
 refused "images: Value 99999999999999999999 not in range" --images 99999999999999999999
-refused "more memory than there is" --experts 1048576 --hidden 1048576
+refused "not enough memory for these sizes" --experts 1048576 --hidden 1048576
 cp "$dir/table.json" "$dir/kept.json"
 chmod -w "$dir/table.json"
 for file in nowhere/table.json table.json; do

@@ -121,11 +121,11 @@ refused "steps beyond 64 bits" "steps: Value 99999999999999999999 not in range" 
 refused "negative steps" "steps: Value -1 not in range" --steps -1
 refused "epochs beyond 64 bits" "epochs: Value 99999999999999999999 not in range" --epochs 99999999999999999999
 refused "absurd sizes" "memory|elements" --dim 1048576 --hidden 1048576 --experts 1048576 --k 1
-refused "sizes beyond the memory" "more memory than there is" --dim 1048576 --hidden 262144
-(ulimit -v 1000000; refused "many layers" "more memory than there is" --layers 1048576; exit $failed) || failed=1
+refused "sizes beyond the memory" "not enough memory for these sizes" --dim 1048576 --hidden 262144
+(ulimit -v 1000000; refused "layers" "not enough memory for these sizes" --layers 1048576; exit $failed) || failed=1
 echo keep >"$dir/keep.st"
 run --lr 1e30 --json "" --save "$dir/keep.st"  # stderr also has progress
-[ $? -eq 2 ] && tail -n 1 "$dir/err" | grep -q "^fashion_mnist: Trainer.step: .*nothing was stepped" &&
+[ $? -eq 2 ] && tail -n 1 "$dir/err" | grep -q "^fashion_mnist: Trainer.step: .*no parameter was changed" &&
   [ "$(cat "$dir/keep.st")" = keep ] ||
   fail "a rate under which training diverges: $(tail -n 1 "$dir/err")"
 refused "no experts" "experts" --experts 0

@@ -145,7 +145,7 @@ grep -q "shards: expected the update plain or heavy-ball, got robust" "$dir/err"
 
 check_refused
 # A number that is not finite ends a run, and the state before it is saved.
-refused "Trainer.step: .*nothing was stepped" --run "$dir/diverged" --lr 1e30 --warmup 0 --save 1000
+refused "Trainer.step: .*no parameter was changed" --run "$dir/diverged" --lr 1e30 --warmup 0 --save 1000
 [ -s "$dir/diverged/state.safetensors" ] || fail "a run that diverged lacks the state of its last step"
 # A refused --fresh leaves the previous run unchanged.
 cp -r "$dir/1" "$dir/kept"
@@ -173,8 +173,8 @@ run --run "$dir/asked" --log-probabilities "$dir/asked.txt" --stop 1 || fail "as
 [ ! -e "$dir/asked.txt" ] || fail "an empty file of log-probabilities"
 refused "text: expected one of data and text, got both" --data "$dir/words"
 refused "blocks: Value 1099511627776 not in range" --blocks 1099511627776
-refused "more memory than there is" --experts 65536 --hidden 1048576
-(ulimit -v 1000000; refused "more memory than there is" --blocks 1048576; exit $failed) || failed=1
+refused "not enough memory for these sizes" --experts 65536 --hidden 1048576
+(ulimit -v 1000000; refused "not enough memory for these sizes" --blocks 1048576; exit $failed) || failed=1
 refused "cannot open" --text "$dir/nowhere"
 refused "zero: cannot open: not a regular file" --text /dev/zero
 echo short >"$dir/short"
@@ -183,8 +183,8 @@ refused "metadata: text: expected the data of the run, got other data" --run "$d
 mkdir "$dir/bad" && {
   head -c 8 "$dir/1/best.safetensors" && tail -c +9 "$dir/1/best.safetensors" | sed 's/"vocabulary"/"vocabulari"/'
 } >"$dir/bad/best.safetensors"
-refused "metadata: vocabulary: is not there" generate --run "$dir/bad"
+refused "metadata: vocabulary: missing" generate --run "$dir/bad"
 refused "best.safetensors: cannot open" generate
 "$program" --run "$dir/none" --data "$dir/none" >"$dir/out" 2>"$dir/err"
-[ $? -eq 2 ] && grep -q "none/train.txt: is not there: .*prepare.sh" "$dir/err" || fail "no text: $(cat "$dir/err")"
+[ $? -eq 2 ] && grep -q "none/train.txt: missing: .*prepare.sh" "$dir/err" || fail "no text: $(cat "$dir/err")"
 finish

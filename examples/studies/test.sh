@@ -120,7 +120,7 @@ for bad in nan inf -1 1e999; do refused "$rate $bad" "${rate#--}: Value $bad is 
 # Tests running out of memory in the threads that compute runs. Only this program is used, because it allocates its
 # memory first.
 [[ $(basename "$program") != mot ]] ||
-  (ulimit -v 2000000; refused "sizes beyond the memory" "more memory than there is" --samples 16777216; exit $failed) ||
+  (ulimit -v 2000000; refused "too large" "not enough memory for these sizes" --samples 16777216; exit $failed) ||
     failed=1
 case $(basename "$program") in
   expert_count)
