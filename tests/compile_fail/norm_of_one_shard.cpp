@@ -1,4 +1,4 @@
-// expect: gatefold: DataParallel gives the norm of all gradients to the Clipped right inside it
+// expect: gatefold: put Clipped directly inside DataParallel \(only Scheduled may be between them\)
 #include <gatefold/gatefold.hpp>
 
 #include "gatefold/distributed.hpp"

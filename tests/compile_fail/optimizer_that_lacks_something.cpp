@@ -1,7 +1,7 @@
 // expect: gatefold: an optimizer has State<Pack> begin\(ctx, params\) const, with params const Pack&; see docs/how-to/extending_parts\.md#optimizer
 // expect: gatefold: an optimizer has step\(ctx, params, grads, state\) const, with both packs Pack& and state State<Pack>&; see docs/how-to/extending_parts\.md#optimizer
 // expect: gatefold: an optimizer has template <class Pack> struct State, a pack with a member Index step; see docs/how-to/extending_parts\.md#optimizer
-// expect: gatefold: a Trainer needs an optimizer \(gatefold::optim\) that steps parameters; .* an optimizer of your own says using IsOptimizer = void; see docs/how-to/extending_parts\.md#optimizer
+// expect: gatefold: a Trainer needs an optimizer \(gatefold::optim\), which steps parameters; .* your own optimizer must declare using IsOptimizer = void; see docs/how-to/extending_parts\.md#optimizer
 #include <gatefold/gatefold.hpp>
 
 using namespace gatefold;

@@ -220,7 +220,7 @@ TEST_CASE("checkpoint: throws for a part of another step") {
     } catch (const FileError& e) {
       said = e.what();
     }
-    CHECK(said.find(part.string() + ": a part of another set: ") == 0);
+    CHECK(said.find(part.string() + ": a part of another save: ") == 0);
   };
   refused([&] { run_on(3, one.path / "run", 0, one.path / "on"); });
   refused([&] {

@@ -158,12 +158,13 @@ TEST_CASE("training on shards: throws without its required wrappers") {
           Cpu::Context ctx(1);
           Trainer trainer{ctx, dist::ExpertParallel{mixture_of(3), &shard}, MeanSquaredError{}, optim::Sgd{}, Seed{1}};
         }).find("Trainer: optimizer: expected dist::DataParallel around it") == 0);
-  CHECK(message_of([&](auto& shard) {
-          Cpu::Context ctx(1);
-          const auto trainer = trainer_on(shard, ctx, 3, 0.1, Seed{1});
-          save_checkpoint(folder.file(), trainer);
-        }).find("save_checkpoint: run: expected one that holds all its experts (on shards: dist::save_checkpoint") ==
-        0);
+  CHECK(
+      message_of([&](auto& shard) {
+        Cpu::Context ctx(1);
+        const auto trainer = trainer_on(shard, ctx, 3, 0.1, Seed{1});
+        save_checkpoint(folder.file(), trainer);
+      }).find("save_checkpoint: run: expected a run that holds all its experts (on shards use dist::save_checkpoint") ==
+      0);
   CHECK(folder.entries() == 0);
 }
 
@@ -192,7 +193,7 @@ TEST_CASE("expect_same: throws if shards run different programs") {
       shard.sum(values.data(), n);
       shard.template sum<Index>(1);
     });
-    CHECK(stepping.find("they do not run the same program") != std::string::npos);
-    CHECK(stepping.find("another on shard") == std::string::npos);
+    CHECK(stepping.find("the shards do not run the same program") != std::string::npos);
+    CHECK(stepping.find("a different one on shard") == std::string::npos);
   }
 }

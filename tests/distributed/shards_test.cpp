@@ -154,7 +154,7 @@ TEST_CASE("run: an exception ends all shards with the first message") {
         }) == "TopK: k: expected 1");
   CHECK(message_of(3, [](auto& shard) {
           if (shard.index() != 2) shard.barrier();
-        }).find("they do not run the same program") != std::string::npos);
+        }).find("the shards do not run the same program") != std::string::npos);
   CHECK(message_of(3,
                    [](auto& shard) {  // they come when one has left
                      if (shard.index() != 2) {
@@ -162,7 +162,7 @@ TEST_CASE("run: an exception ends all shards with the first message") {
                        shard.barrier();
                      }
                    })
-            .find("they do not run the same program") != std::string::npos);
+            .find("the shards do not run the same program") != std::string::npos);
   const std::string unequal = message_of(2, [](auto& shard) {
     std::int32_t give[4] = {}, take[8];
     const Index more = shard.index();  // the second expects 8 bytes more
@@ -196,7 +196,7 @@ TEST_CASE("run: an exception ends all shards with the first message") {
   }
   CHECK(message_of(2, [](auto& shard) {
           exchange_beside(shard, [&] { shard.barrier(); });
-        }).find("what a shard computes while it exchanges may not exchange") != std::string::npos);
+        }).find("the work that runs during an exchange must not start another exchange") != std::string::npos);
   dist::Alone world;
   CHECK_THROWS_WITH_AS(dist::run(world, 0, [](auto&) {}),
                        "dist::run: shards: expected at least 1 (the number of processes), got 0", ArgumentError);

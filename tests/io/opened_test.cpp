@@ -155,7 +155,7 @@ TEST_CASE("parts of another set under the right names are refused, and nothing h
     CHECK(said(one) == "no FileError");
     // All of another set.
     for (std::size_t i = 0; i < 2; ++i) fs::copy_file(others[i], parts[i], fs::copy_options::overwrite_existing);
-    CHECK(said(one).find("a part of another set") != std::string::npos);
+    CHECK(said(one).find("a part of another save") != std::string::npos);
   }
   CHECK(said(two) == "no FileError");
 }

@@ -147,9 +147,8 @@ TEST_CASE("types, shapes, places and the end of the file fit each other, whoever
     for (std::string name; names >> name;) {
       const std::string end = std::to_string(type.bits);  // 8 elements
       CHECK(one(name, "[2,4]", "[0," + end + "]", type.bits) == "");
-      CHECK(
-          one(name, "[2,5]", "[0," + end + "]", type.bits).find(type.bits * 10 % 8 ? "whole bytes" : "data_offsets") !=
-          std::string::npos);
+      CHECK(one(name, "[2,5]", "[0," + end + "]", type.bits)
+                .find(type.bits * 10 % 8 ? "a whole number of bytes" : "data_offsets") != std::string::npos);
     }
   }
   for (const char* name : {"", "f32", "F128", "F32 ", "FP32"})

@@ -56,8 +56,8 @@ int main() {
         const auto z = b.infer_with(model);
         check(&a == &b && z == y, a.name, b.name, "weights of another layout were read");
       } catch (const std::exception& error) {
-        check(&a != &b && std::strstr(error.what(), "freeze and infer are compiled with different -march"), a.name,
-              b.name, error.what());
+        check(&a != &b && std::strstr(error.what(), "compile freeze and infer with the same -march"), a.name, b.name,
+              error.what());
       }
     }
     a.destroy(model);
