@@ -85,7 +85,7 @@ TEST_CASE("what is not there, and what is no number, is said with path and tenso
       temp.write(file("{" + entry("m", "BOOL", "[2]", 0, 2) + "}", std::string("\1\0", 2)), "mask.safetensors");
   const std::string of_mask = mask.string() + ": tensor \"m\": dtype: expected ";
   CHECK(refusal([&] { (void)TensorFiles(mask).read<float>("m"); }) ==
-        of_mask + "numbers of 16 bits or more, or integers, got BOOL");
+        of_mask + "floating-point numbers of 16 bits or more, or integers, got BOOL");
   CHECK(refusal([&] { (void)TensorFiles(mask).read<Index>("m"); }) ==
         of_mask + "integers of at most 63 bits, got BOOL");
   CHECK(TensorFiles(mask).read_bytes("m") == std::vector<std::byte>{std::byte{1}, std::byte{0}});
