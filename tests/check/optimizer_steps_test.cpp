@@ -134,7 +134,7 @@ TEST_CASE("optimizer_steps: a user-defined optimizer passes; faults are reported
         "`counters` lists\n");
   CHECK(found(Halving<Fault::number_of_its_own>{}).find("two runs differ: is there state outside the arguments?\n") !=
         std::string::npos);
-  CHECK(found(Halving<Fault::unlisted>{}).starts_with("state: 24 bytes in a row belong to no tensor or pack"));
+  CHECK(found(Halving<Fault::unlisted>{}).starts_with("state: 24 consecutive bytes belong to no tensor or pack"));
   CHECK(found(Halving<Fault::expects_nothing>{}) == "expect_step accepts gradients with a wrong extent\n");
   CHECK(found(Halving<Fault::keeps_scratch>{}) ==
         "scratch memory was not released: call ctx.mark() before taking it\n");
