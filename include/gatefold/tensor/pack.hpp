@@ -26,7 +26,7 @@
 ///     };
 ///
 /// A tensor that is not listed does not compile; members without tensors, for example a counter, are not listed. The
-/// macro stands for this function, which you can write yourself if the names differ:
+/// macro defines this function, which you can write yourself if the names differ:
 ///
 ///     static void each(auto&& f, auto&... p) { f("weight", p.weight...); f("bias", p.bias...); }
 #define GATEFOLD_PACK(...)                                                                      \
