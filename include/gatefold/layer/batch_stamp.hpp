@@ -31,8 +31,8 @@ struct BatchStamp {
   void expect_same(const char* where, View<const T, Rank, B> x) const {
     const Index taken[] = {items, width};
     expect_extents(where, "saved: x of forward", taken, 2, true, {x.extent(0), width_of(x)});
-    expect(hash == 0 || hash == of(x), where, "saved", "what forward kept of this x",
-           "that of another batch, or of an x that has changed since");
+    expect(hash == 0 || hash == of(x), where, "saved", "the values that forward saved for this x",
+           "values of another batch, or x has changed since forward");
   }
 
  private:

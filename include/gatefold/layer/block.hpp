@@ -30,7 +30,7 @@ namespace gatefold {
 template <class AttentionT, class LayerT>
 struct Block {
   GATEFOLD_REQUIRE(!detail_::policy::is_misplaced<LayerT>,
-                   "gatefold: a Block has two parts, Block{attention, layer}; see docs/how-to/extending.md#branch");
+                   "gatefold: a Block takes two parts, Block{attention, layer}; see docs/how-to/extending.md#branch");
   AttentionT attention;
   LayerT layer;
 
@@ -74,12 +74,14 @@ struct Block {
       GATEFOLD_EXPECT(
           first || !second,
           "gatefold: attention and layer are swapped: Block{attention, layer}; see docs/how-to/extending.md#branch")
-      GATEFOLD_EXPECT(first,
-                      "gatefold: a Block begins with attention, whose trace its layer may follow: Block{Residual{"
-                      "update::Plain{}, Attention{...}}, layer}; other layers follow each other in a Chain{a, b}; see "
-                      "docs/how-to/extending.md#branch")
-      GATEFOLD_EXPECT((std::is_same_v<gatefold::Carry<First<T, B>, T, B>, Nothing<T, B>>),
-                      "gatefold: the attention of a Block has no momentum; use update::Plain around it")
+      GATEFOLD_EXPECT(
+          first,
+          "gatefold: the first part of a Block must be attention, whose trace the second part can read: Block{Residual{"
+          "update::Plain{}, Attention{...}}, layer}; join other layers with Chain{a, b}; see "
+          "docs/how-to/extending.md#branch")
+      GATEFOLD_EXPECT(
+          (std::is_same_v<gatefold::Carry<First<T, B>, T, B>, Nothing<T, B>>),
+          "gatefold: the attention of a Block must not have a carry (momentum); use update::Plain around it")
       return true;
     }
   }

@@ -32,7 +32,7 @@ template <class BranchT>
 struct Dropout {
   GATEFOLD_REQUIRE(
       !detail_::policy::is_misplaced<BranchT>,
-      "gatefold: a Dropout is a rate and a branch, Dropout{rate, branch}; see docs/how-to/extending.md#branch");
+      "gatefold: a Dropout takes a rate and a branch: Dropout{rate, branch}; see docs/how-to/extending.md#branch");
   double rate = 0.1;
   BranchT branch;
 

@@ -56,9 +56,9 @@ struct FreezeOptions {
 ///        with bfloat16)
 template <class C, class P>
 FrozenParams<std::remove_reference_t<P>, typename C::Backend> freeze(C& ctx, P&& params, FreezeOptions options = {}) {
-  GATEFOLD_REQUIRE(
-      !std::is_lvalue_reference_v<P>,
-      "gatefold: freeze takes parameters over: freeze(ctx, std::move(params)); see docs/explanation/performance.md");
+  GATEFOLD_REQUIRE(!std::is_lvalue_reference_v<P>,
+                   "gatefold: freeze takes ownership of the parameters: freeze(ctx, std::move(params)); see "
+                   "docs/explanation/performance.md");
   using B = typename C::Backend;
   if constexpr (!std::is_lvalue_reference_v<P>) {
     const auto here = ctx.here();

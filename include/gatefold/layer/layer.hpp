@@ -43,40 +43,43 @@
 #define GATEFOLD_WRONG_COUNT(function, fewest, most, sentence)                                          \
   template <class... A, class = std::enable_if_t<(sizeof...(A) < (fewest)) || (sizeof...(A) > (most))>> \
   void function(::gatefold::detail_::policy::Misuse<sentence>, A&&...) const
-#define GATEFOLD_WRONG_INIT                                                                                         \
-  template <class T = float, class B = void, class... A>                                                            \
-  void init(                                                                                                        \
-      ::gatefold::detail_::policy::Misuse<"gatefold: init names elements and backend, model.init<float, Cpu>(ctx, " \
-                                          "Seed{1}); see docs/reference/functions.md">,                             \
+#define GATEFOLD_WRONG_INIT                                                                                           \
+  template <class T = float, class B = void, class... A>                                                              \
+  void init(                                                                                                          \
+      ::gatefold::detail_::policy::Misuse<                                                                            \
+          "gatefold: init takes the element type and the backend as template arguments: model.init<float, Cpu>(ctx, " \
+          "Seed{1}); see docs/reference/functions.md">,                                                               \
       A&&...) const
-#define GATEFOLD_LAYER_CALLS                                                                                        \
-  GATEFOLD_WRONG_INIT;                                                                                              \
-  GATEFOLD_WRONG_COUNT(begin, 3, 3,                                                                                 \
-                       "gatefold: begin of a layer takes (ctx, params, items, carry), items the number of items; "  \
-                       "see docs/reference/functions.md");                                                          \
-  GATEFOLD_WRONG_COUNT(forward, 5, 6,                                                                               \
-                       "gatefold: forward of a layer takes (ctx, params, x, carry, y, saved, extra), extra inputs " \
-                       "if it has some: Carry<L, T, B> carry; layer.begin(ctx, params, items, carry) first; see "   \
-                       "docs/reference/functions.md");                                                              \
-  GATEFOLD_WRONG_COUNT(infer, 4, 5,                                                                                 \
-                       "gatefold: infer of a layer takes (ctx, params, x, carry, y, extra), extra inputs if it "    \
-                       "has some: Carry<L, T, B> carry; layer.begin(ctx, params, items, carry) first; see "         \
-                       "docs/reference/functions.md");                                                              \
-  GATEFOLD_WRONG_COUNT(backward, 9, 9,                                                                              \
-                       "gatefold: without the adjoint of extra inputs call the free function backward(layer, ctx, " \
-                       "params, x, saved, dy, dcarry, dx, grads), or with extra inputs as last argument; the "      \
-                       "member takes extra and dextra too; see "                                                    \
+#define GATEFOLD_LAYER_CALLS                                                                                           \
+  GATEFOLD_WRONG_INIT;                                                                                                 \
+  GATEFOLD_WRONG_COUNT(begin, 3, 3,                                                                                    \
+                       "gatefold: begin of a layer takes (ctx, params, items, carry); items is the number of items; "  \
+                       "see docs/reference/functions.md");                                                             \
+  GATEFOLD_WRONG_COUNT(                                                                                                \
+      forward, 5, 6,                                                                                                   \
+      "gatefold: forward of a layer takes (ctx, params, x, carry, y, saved), then extra if the layer has extra "       \
+      "inputs; call begin first: Carry<L, T, B> carry; layer.begin(ctx, params, items, carry); see "                   \
+      "docs/reference/functions.md");                                                                                  \
+  GATEFOLD_WRONG_COUNT(                                                                                                \
+      infer, 4, 5,                                                                                                     \
+      "gatefold: infer of a layer takes (ctx, params, x, carry, y), then extra if the layer has extra inputs; call "   \
+      "begin first: Carry<L, T, B> carry; layer.begin(ctx, params, items, carry); see "                                \
+      "docs/reference/functions.md");                                                                                  \
+  GATEFOLD_WRONG_COUNT(backward, 9, 9,                                                                                 \
+                       "gatefold: the member backward of a layer also takes extra and dextra; without the adjoint of " \
+                       "extra inputs call the free function backward(layer, ctx, params, x, saved, dy, dcarry, dx, "   \
+                       "grads), with extra last if the layer has extra inputs; see "                                   \
                        "docs/reference/functions.md")
-#define GATEFOLD_BRANCH_CALLS                                                                                       \
-  GATEFOLD_WRONG_INIT;                                                                                              \
-  GATEFOLD_WRONG_COUNT(forward, 4, 6,                                                                               \
-                       "gatefold: forward of a branch takes (ctx, params, x, u, saved, extra, step), extra inputs " \
-                       "if it has some, and a step if there is one; see "                                           \
-                       "docs/reference/functions.md");                                                              \
-  GATEFOLD_WRONG_COUNT(backward, 8, 8,                                                                              \
-                       "gatefold: without the adjoint of extra inputs call the free function backward(branch, "     \
-                       "ctx, params, x, saved, du, dx, grads), or with extra inputs as last argument; the member "  \
-                       "takes extra and dextra too; see docs/reference/functions.md")
+#define GATEFOLD_BRANCH_CALLS                                                                                          \
+  GATEFOLD_WRONG_INIT;                                                                                                 \
+  GATEFOLD_WRONG_COUNT(forward, 4, 6,                                                                                  \
+                       "gatefold: forward of a branch takes (ctx, params, x, u, saved), then extra if the branch has " \
+                       "extra inputs, then step if there is one; see "                                                 \
+                       "docs/reference/functions.md");                                                                 \
+  GATEFOLD_WRONG_COUNT(backward, 8, 8,                                                                                 \
+                       "gatefold: the member backward of a branch also takes extra and dextra; without the adjoint "   \
+                       "of extra inputs call the free function backward(branch, ctx, params, x, saved, du, dx, "       \
+                       "grads), with extra last if the branch has extra inputs; see docs/reference/functions.md")
 
 namespace gatefold {
 
@@ -133,18 +136,16 @@ concept Layer =
 /// True for a branch; otherwise one sentence says so.
 template <class L, class T, class B>
 constexpr bool check_branch() {
-  GATEFOLD_EXPECT(
-      (!Layer<L, T, B> || Branch<L, T, B>),
-      "gatefold: this is a layer, and a branch is needed here: Residual{rule, PreNorm{norm, branch}} has the "
-      "rule outside and the norm inside, and layers follow each other in a Chain{a, b}; see "
-      "docs/how-to/extending.md#branch")
-  GATEFOLD_EXPECT((!GateTypes<L, T, B> || Branch<L, T, B>),
-                  "gatefold: this is a gate, and a branch is needed here: Mixture{gate, expert}; see "
+  GATEFOLD_EXPECT((!Layer<L, T, B> || Branch<L, T, B>),
+                  "gatefold: expected a branch, got a layer: write Residual{rule, PreNorm{norm, branch}}, with the "
+                  "rule outside and the norm inside, or join layers with Chain{a, b}; see "
                   "docs/how-to/extending.md#branch")
-  GATEFOLD_EXPECT(
-      (!Expert<L, T, B> || Branch<L, T, B>),
-      "gatefold: this is an expert, and a branch is needed here: OneExpert{expert}, or Mixture{gate, expert}; "
-      "see docs/how-to/extending.md#branch")
+  GATEFOLD_EXPECT((!GateTypes<L, T, B> || Branch<L, T, B>),
+                  "gatefold: expected a branch, got a gate: write Mixture{gate, expert}; see "
+                  "docs/how-to/extending.md#branch")
+  GATEFOLD_EXPECT((!Expert<L, T, B> || Branch<L, T, B>),
+                  "gatefold: expected a branch, got an expert: write OneExpert{expert} or Mixture{gate, expert}; "
+                  "see docs/how-to/extending.md#branch")
   GATEFOLD_EXPECT((HasDims<L>),
                   "gatefold: a branch needs Index in_dim() const and Index out_dim() const; see "
                   "docs/how-to/extending.md#branch")
@@ -152,9 +153,9 @@ constexpr bool check_branch() {
                   "gatefold: a branch with Params needs Params<T, B> init<T, B>(ctx, seed) const; see "
                   "docs/how-to/extending.md#branch")
   GATEFOLD_EXPECT((BranchForward<L, T, B> || !ForwardWithoutStep<L, T, B>),
-                  "gatefold: forward of this branch lacks its last argument, the step of the update rule: "
-                  "forward(ctx, params, x, u, saved, extra, step) const, with const auto& step and at its end "
-                  "run_step(ctx, u, step); see docs/how-to/extending.md#branch")
+                  "gatefold: forward of this branch lacks its last parameter, the step of the update rule: declare "
+                  "forward(ctx, params, x, u, saved, extra, const auto& step) const and end it with run_step(ctx, u, "
+                  "step); see docs/how-to/extending.md#branch")
   GATEFOLD_EXPECT((BranchForward<L, T, B>),
                   "gatefold: a branch needs forward(ctx, params, x, u, saved, extra, step) const, with params as "
                   "const Params<T, B>& (const Nothing<T, B>& without any); see docs/how-to/extending.md#branch")
@@ -163,11 +164,11 @@ constexpr bool check_branch() {
                   "docs/how-to/extending.md#branch")
   GATEFOLD_EXPECT(
       (!BranchForwardOf<L, T, B, Params<L, T, B>, functor::NoStep<T>, Foreign>),
-      "gatefold: forward of a branch takes any number of arguments (auto&&...), and so the step that comes last, "
-      "which it would lose: name it, and run_step(ctx, u, step); see docs/how-to/extending.md#branch")
+      "gatefold: forward of this branch takes any number of arguments (auto&&...), so it would drop the step, its last "
+      "argument: declare const auto& step and end with run_step(ctx, u, step); see docs/how-to/extending.md#branch")
   GATEFOLD_EXPECT((!BranchForwardOf<L, T, B, Foreign, functor::NoStep<T>> && !BranchBackward<L, T, B, Foreign>),
                   "gatefold: forward and backward of a branch take params as const Params<T, B>& (const Nothing<T, B>& "
-                  "without any), never as const auto&, which would take those of another model; see "
+                  "without any), not as const auto&, which would accept the parameters of another model; see "
                   "docs/how-to/extending.md#what-all-policies-share")
   return detail_::hook::branch::all<L, T, B>() && check_inside<L, T, B>();
 }
@@ -193,7 +194,7 @@ constexpr bool check_layer() {
       "see docs/how-to/extending.md#branch")
   GATEFOLD_EXPECT((!LayerForward<L, T, B, Foreign> && !LayerBackward<L, T, B, Foreign>),
                   "gatefold: forward and backward of a layer take params as const Params<T, B>& (const Nothing<T, B>& "
-                  "without any), never as const auto&, which would take those of another model; see "
+                  "without any), not as const auto&, which would accept the parameters of another model; see "
                   "docs/how-to/extending.md#what-all-policies-share")
   return detail_::hook::layer::all<L, T, B>() && check_inside<L, T, B>();
 }
@@ -203,8 +204,8 @@ template <class E, class T, class B>
 constexpr bool check_bank() {
   GATEFOLD_EXPECT(
       (Expert<E, T, B> || (!Branch<E, T, B> && !Layer<E, T, B>)),
-      "gatefold: this is a branch or a layer, and experts are needed here, Linear or Mlp<Gelu> say: "
-      "Mixture{gate, expert}, OneExpert{expert}, WithShared{branch, expert}; see docs/how-to/extending.md#expert")
+      "gatefold: expected an expert, for example Linear or Mlp<Gelu>, got a branch or a layer: Mixture{gate, expert}, "
+      "OneExpert{expert} and WithShared{branch, expert} take an expert; see docs/how-to/extending.md#expert")
   return check_expert<E, T, B>();
 }
 
@@ -221,8 +222,8 @@ inline constexpr bool reads_ids = std::is_same_v<Items<L, T, B>, View<const Inde
 template <class L, class T, class B>
 constexpr bool check_reads_rows() {
   GATEFOLD_EXPECT((!reads_ids<L, T, B>),
-                  "gatefold: this part reads ids, as the first layer of a Chain may and no other: the layers after it "
-                  "read rows, and so does what a Stack, a PerToken and a Residual are made of; see "
+                  "gatefold: this part reads ids, which only the first layer of a Chain may do: the other layers of a "
+                  "Chain and the parts of a Stack, a PerToken and a Residual read rows; see "
                   "docs/how-to/extending.md#branch")
   return true;
 }
@@ -311,7 +312,7 @@ void expect_backward(const char* where, const L& layer, const P& params, const X
                      const P& grads, const With&... with) {
   expect_backward_shapes(where, layer, x, dy, dx);
   layer.validate(params, x.extent(0), with...);
-  expect(&params != &grads || count_tensors(params) == 0, where, "grads", "a pack of their own", "the parameters");
+  expect(&params != &grads || count_tensors(params) == 0, where, "grads", "a separate pack", "the parameters");
   expect_like(where, "grads", params, grads);
 }
 
@@ -411,7 +412,7 @@ void infer(const L& branch, typename B::Context& ctx, const ParamsT<T, B>& p, No
            Out<T, 2, B> u, const Extra<L, T, B>& extra = {}) {
   constexpr bool is_layer = !detail_::policy::Branch<L, T, B> && detail_::policy::Layer<L, T, B>;
   GATEFOLD_REQUIRE(!is_layer,
-                   "gatefold: this is a layer, which takes a carry too: Carry<L, T, B> carry; layer.begin(ctx, params, "
+                   "gatefold: infer of a layer also takes a carry: Carry<L, T, B> carry; layer.begin(ctx, params, "
                    "items, carry); infer(layer, ctx, params, x, carry, y); see docs/how-to/serving.md");
   if constexpr (!is_layer) infer_branch<T, B>(branch, ctx, p, x, u, extra);
 }
@@ -444,8 +445,8 @@ template <class L, class C, template <class, class> class ParamsT, class T, clas
                                    detail_::lookup::any_foreign<L, C, T, B, A...>()>>
 void infer(const L&, C&, const ParamsT<T, B>&, A&&...) {
   GATEFOLD_REQUIRE(std::is_void_v<L>,
-                   "gatefold: infer takes what belongs to one model, its elements T and its backend B: B::Context, "
-                   "Params<L, T, B>, items, Carry<L, T, B> (of a layer), y and Extra<L, T, B>; see "
+                   "gatefold: the arguments of infer must belong to one model L, one element type T and one backend B: "
+                   "B::Context, Params<L, T, B>, items, Carry<L, T, B> (if L is a layer), y and Extra<L, T, B>; see "
                    "docs/reference/functions.md");
 }
 
@@ -472,7 +473,7 @@ void backward(const L& branch, typename B::Context& ctx, const ParamsT<T, B>& p,
               const Extra<L, T, B>& extra = {}) {
   constexpr bool is_layer = !detail_::policy::Branch<L, T, B> && detail_::policy::Layer<L, T, B>;
   GATEFOLD_REQUIRE(!is_layer,
-                   "gatefold: this is a layer, whose backward takes the adjoint of its carry too: backward(layer, ctx, "
+                   "gatefold: backward of a layer also takes the adjoint of its carry: backward(layer, ctx, "
                    "params, x, saved, dy, dcarry, dx, grads); see "
                    "docs/reference/functions.md");
   if constexpr (!is_layer) {
@@ -486,9 +487,9 @@ template <class L, class C, template <class, class> class ParamsT, class T, clas
           class = std::enable_if_t<detail_::lookup::are_elements<T, B> && (sizeof...(A) < 5 || sizeof...(A) > 7)>>
 void backward(const L&, C&, const ParamsT<T, B>&, A&&...) {
   GATEFOLD_REQUIRE(std::is_void_v<L>,
-                   "gatefold: backward takes backward(layer, ctx, params, x, saved, dy, dcarry, dx, grads) of a layer, "
-                   "backward(branch, ctx, params, x, saved, du, dx, grads) of a branch, and extra inputs as last "
-                   "argument; see docs/reference/functions.md");
+                   "gatefold: wrong number of arguments: call backward(layer, ctx, params, x, saved, dy, dcarry, dx, "
+                   "grads) for a layer or backward(branch, ctx, params, x, saved, du, dx, grads) for a branch, with "
+                   "extra inputs as last argument if there are any; see docs/reference/functions.md");
 }
 
 /// Call f(saved) for every mixture inside what a layer saved, in depth order: its plan holds who went where

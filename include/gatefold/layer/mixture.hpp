@@ -51,8 +51,8 @@ struct Mixture {
                    "gatefold: gate and expert are swapped: Mixture{gate, expert}; see docs/how-to/extending.md#expert");
   GATEFOLD_REQUIRE(
       !detail_::policy::is_misplaced<GateT>,
-      "gatefold: a Mixture has two parts, Mixture{gate, expert}: the update rule stands around it, "
-      "Residual{rule, Mixture{gate, expert}}, and unlike experts are one part, Experts{std::tuple{a, b}}; see "
+      "gatefold: a Mixture takes two parts, Mixture{gate, expert}: put the update rule around it, Residual{rule, "
+      "Mixture{gate, expert}}, and pass experts of different types as one part, Experts{std::tuple{a, b}}; see "
       "docs/how-to/extending.md#expert");
   /// Whether its experts take noise.
   static constexpr bool draws = detail_::hook::expert::with_noise<ExpertT>();
@@ -227,7 +227,7 @@ struct Mixture {
     if constexpr (requires { plan.experts(); })
       expect(plan.experts() == experts(), where, "saved.plan.experts", experts(), plan.experts());
     const auto in = plan.dispatched(x);
-    expect_shape(where, "saved.plan: what is dispatched", in.x, {any_extent, in_dim()});
+    expect_shape(where, "saved.plan: dispatched items", in.x, {any_extent, in_dim()});
     if constexpr (!takes_weights<T, B>()) expect_shape(where, "saved.z", z, {in.groups.slots, out_dim()});
   }
   /// Whether the weights of the plan have their adjoint in the backward of the experts, which then needs no z.

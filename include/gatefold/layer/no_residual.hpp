@@ -23,8 +23,8 @@ namespace gatefold {
 template <class BranchT>
 struct NoResidual {
   GATEFOLD_REQUIRE(!detail_::policy::is_misplaced<BranchT>,
-                   "gatefold: a NoResidual has one part, NoResidual{branch}: it has no update rule, and Residual{rule, "
-                   "branch} has one; see docs/how-to/extending.md#branch");
+                   "gatefold: a NoResidual takes one part, NoResidual{branch}; for an update rule use Residual{rule, "
+                   "branch}; see docs/how-to/extending.md#branch");
   BranchT branch;
 
   template <class T, class B>
@@ -123,10 +123,9 @@ namespace detail_::policy {
 /// False, with one sentence, for what is almost a layer, a branch or an expert, or is inside of one.
 template <class L, class T, class B>
 constexpr bool check_almost() {
-  GATEFOLD_EXPECT(
-      (!requires(T v) { L::value(v); }),
-      "gatefold: this is an activation, which is no layer: it stands between the two products of an expert, "
-      "Mlp<Gelu>{.model_dim = 8, .hidden_dim = 16}; see docs/how-to/extending.md#expert")
+  GATEFOLD_EXPECT((!requires(T v) { L::value(v); }),
+                  "gatefold: expected a layer, a branch or an expert, got an activation: make it the template argument "
+                  "of an expert, Mlp<Gelu>{.model_dim = 8, .hidden_dim = 16}; see docs/how-to/extending.md#expert")
   if constexpr (HasDims<L> && detail_::named::begin<L>()) {
     return check_layer<L, T, B>();
   } else if constexpr (ExpertTypes<L, T, B>) {
@@ -162,7 +161,7 @@ auto as_layer(const L& part) {
   } else if constexpr (detail_::policy::check_almost<L, T, B>()) {
     GATEFOLD_REQUIRE(
         (detail_::policy::Layer<L, T, B>),
-        "gatefold: a Stack, Chain, Block, PerToken or Trainer needs a layer, a branch or an expert: something with "
+        "gatefold: a Stack, Chain, Block, PerToken or Trainer needs a layer, a branch or an expert: a type with the "
         "in_dim, out_dim, init, forward and backward of one of these families; see docs/how-to/extending.md");
     return Refused{};
   } else {

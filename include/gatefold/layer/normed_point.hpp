@@ -43,8 +43,8 @@ struct AddWhatChanged {
 template <class NormT, class LayerT>
 struct NormedPoint {
   GATEFOLD_REQUIRE(!detail_::policy::is_misplaced<NormT>,
-                   "gatefold: a NormedPoint has two parts, NormedPoint{norm, layer}: LayerNorm{} and Residual{rule, "
-                   "branch}, say; see docs/how-to/extending.md#branch");
+                   "gatefold: a NormedPoint takes two parts, NormedPoint{norm, layer}, for example LayerNorm{} and "
+                   "Residual{rule, branch}; see docs/how-to/extending.md#branch");
   NormT norm;
   LayerT layer;
 

@@ -25,8 +25,8 @@ namespace gatefold {
 template <class ExpertT>
 struct OneExpert {
   GATEFOLD_REQUIRE(!detail_::policy::is_misplaced<ExpertT>,
-                   "gatefold: a OneExpert has one part, OneExpert{expert}: Mlp<Gelu>{...} say; several experts and a "
-                   "gate are a Mixture{gate, expert}; see docs/how-to/extending.md#expert");
+                   "gatefold: a OneExpert takes one part, OneExpert{expert}, for example Mlp<Gelu>{...}; for a gate "
+                   "and several experts use Mixture{gate, expert}; see docs/how-to/extending.md#expert");
   ExpertT expert;
 
   template <class T, class B>
@@ -107,9 +107,10 @@ namespace detail_::policy {
 /// True for a norm; otherwise one sentence says so.
 template <class N, class T, class B>
 constexpr bool check_norm() {
-  GATEFOLD_EXPECT((Expert<N, T, B> || Branch<N, T, B>),
-                  "gatefold: a norm is an expert or a branch, LayerNorm{} or RmsNorm{} say: PreNorm{norm, branch}, "
-                  "PostNorm{layer, norm}, NormedPoint{norm, layer}; see docs/how-to/extending.md#branch")
+  GATEFOLD_EXPECT(
+      (Expert<N, T, B> || Branch<N, T, B>),
+      "gatefold: a norm must be an expert or a branch, for example LayerNorm{} or RmsNorm{}: PreNorm{norm, branch}, "
+      "PostNorm{layer, norm}, NormedPoint{norm, layer}; see docs/how-to/extending.md#branch")
   return true;
 }
 

@@ -22,7 +22,7 @@ namespace gatefold {
 template <class LayerT>
 struct PerToken {
   GATEFOLD_REQUIRE(!detail_::policy::is_misplaced<LayerT>,
-                   "gatefold: a PerToken is a number of tokens and a layer, PerToken{length, layer}; see "
+                   "gatefold: a PerToken takes a number of tokens and a layer: PerToken{length, layer}; see "
                    "docs/how-to/extending.md#branch");
   Index length;
   LayerT layer;

@@ -27,8 +27,8 @@ namespace gatefold {
 template <class LayerT, class NormT>
 struct PostNorm {
   GATEFOLD_REQUIRE(!detail_::policy::is_misplaced<NormT>,
-                   "gatefold: a PostNorm has two parts, PostNorm{layer, norm}: Residual{rule, branch} and LayerNorm{}, "
-                   "say; see docs/how-to/extending.md#branch");
+                   "gatefold: a PostNorm takes two parts, PostNorm{layer, norm}, for example Residual{rule, branch} "
+                   "and LayerNorm{}; see docs/how-to/extending.md#branch");
   LayerT layer;
   NormT norm;
 

@@ -26,7 +26,7 @@ template <class NormT, class BranchT>
 struct PreNorm {
   GATEFOLD_REQUIRE(
       !detail_::policy::is_misplaced<NormT>,
-      "gatefold: a PreNorm has two parts, PreNorm{norm, branch}: LayerNorm{} and Mixture{gate, expert}, say; "
+      "gatefold: a PreNorm takes two parts, PreNorm{norm, branch}, for example LayerNorm{} and Mixture{gate, expert}; "
       "see docs/how-to/extending.md#branch");
   NormT norm;
   BranchT branch;

@@ -60,7 +60,7 @@ void copy_layers_done(const C& from, C& to) {
 template <class LayerT>
 struct Recompute {
   GATEFOLD_REQUIRE(!detail_::policy::is_misplaced<LayerT>,
-                   "gatefold: a Recompute is a layer, and whether it is on, if that is said: Recompute{layer}, "
+                   "gatefold: a Recompute takes a layer and, optionally, whether it is enabled: Recompute{layer} or "
                    "Recompute{layer, enabled}; see docs/how-to/extending.md#branch");
   LayerT layer;
   bool enabled = true;

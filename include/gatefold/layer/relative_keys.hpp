@@ -48,7 +48,7 @@ bool set_relative(E& extra, const V& keys) {
 template <class LayerT>
 struct RelativeKeys {
   GATEFOLD_REQUIRE(!detail_::policy::is_misplaced<LayerT>,
-                   "gatefold: a RelativeKeys is two numbers and a layer, RelativeKeys{window, head_dim, layer}; see "
+                   "gatefold: a RelativeKeys takes two numbers and a layer: RelativeKeys{window, head_dim, layer}; see "
                    "docs/how-to/extending.md#branch");
   Index window = 0, head_dim = 0;
   LayerT layer;

@@ -39,15 +39,15 @@ struct Residual {
                    "gatefold: rule and branch are swapped: Residual{rule, branch}; see docs/how-to/extending.md#rule");
   GATEFOLD_REQUIRE(
       has_rule,
-      "gatefold: this is no update rule: a gate, an expert, a norm, a branch or a layer stands in its place; "
-      "Residual{rule, branch}: update::HeavyBall{} and Mixture{gate, expert}, say; see "
+      "gatefold: expected an update rule as first part of a Residual, got a gate, an expert, a norm, a branch or a "
+      "layer: Residual{rule, branch}, for example update::HeavyBall{} and Mixture{gate, expert}; see "
       "docs/how-to/extending.md#rule");
   GATEFOLD_REQUIRE(!detail_::policy::is_misplaced<RuleT>,
-                   "gatefold: a Residual has two parts, Residual{rule, branch}: update::HeavyBall{} and Mixture{gate, "
-                   "expert}, say; see docs/how-to/extending.md#branch");
+                   "gatefold: a Residual takes two parts, Residual{rule, branch}, for example update::HeavyBall{} and "
+                   "Mixture{gate, expert}; see docs/how-to/extending.md#branch");
   GATEFOLD_REQUIRE(has_branch || swapped || detail_::policy::is_misplaced<RuleT>,
-                   "gatefold: a Residual needs a branch behind its rule, with in_dim() and out_dim(): Mixture{gate, "
-                   "expert}, say, or Attention; see docs/how-to/extending.md#branch");
+                   "gatefold: the second part of a Residual must be a branch with in_dim() and out_dim(), for example "
+                   "Mixture{gate, expert} or Attention; see docs/how-to/extending.md#branch");
   RuleT rule;
   BranchT branch;
 
@@ -80,7 +80,7 @@ struct Residual {
       return false;
     } else if constexpr (detail_::policy::ExpertTypes<BranchT, T, B> && !detail_::policy::Branch<BranchT, T, B>) {
       GATEFOLD_REQUIRE((!detail_::policy::ExpertTypes<BranchT, T, B>),
-                       "gatefold: this is an expert, and a Residual needs a branch: Residual{rule, OneExpert{expert}}; "
+                       "gatefold: a Residual needs a branch, got an expert: write Residual{rule, OneExpert{expert}}; "
                        "see docs/how-to/extending.md#expert");
       return false;
     } else if constexpr (!detail_::policy::check_reads_rows<BranchT, T, B>() ||

@@ -22,7 +22,7 @@ namespace gatefold {
 template <class LayerT>
 struct Skip {
   GATEFOLD_REQUIRE(!detail_::policy::is_misplaced<LayerT>,
-                   "gatefold: a Skip has one part, Skip{layer}; layers that follow each other are a Chain{a, b}; see "
+                   "gatefold: a Skip takes one part, Skip{layer}; join layers with Chain{a, b}; see "
                    "docs/how-to/extending.md#branch");
   LayerT layer;
 

@@ -36,10 +36,10 @@ inline constexpr bool are_stacked<L, Count> = std::is_convertible_v<Count, Index
 /// @cost   depth times the layer; keeps N·D values between layers
 template <class LayerT>
 struct Stack {
-  GATEFOLD_REQUIRE(
-      !detail_::policy::is_misplaced<LayerT>,
-      "gatefold: a Stack is a layer and how often, Stack{layer, depth}; unlike layers are a Chain{a, b}; see "
-      "docs/how-to/extending.md#branch");
+  GATEFOLD_REQUIRE(!detail_::policy::is_misplaced<LayerT>,
+                   "gatefold: a Stack takes a layer and a depth, Stack{layer, depth}; join layers of different types "
+                   "with Chain{a, b}; see "
+                   "docs/how-to/extending.md#branch");
   LayerT layer;
   Index depth = 1;
 

@@ -36,11 +36,12 @@ inline constexpr bool are_shared<Br, S, W> = std::is_convertible_v<W, double>;
 /// @cost   branch + shared expert on N items
 template <class BranchT, class SharedT>
 struct WithShared {
-  GATEFOLD_REQUIRE(!detail_::policy::is_misplaced<BranchT>,
-                   "gatefold: a WithShared has a branch, an expert and a number, if any: WithShared{Mixture{gate, "
-                   "expert}, shared}; see docs/how-to/extending.md#branch");
+  GATEFOLD_REQUIRE(
+      !detail_::policy::is_misplaced<BranchT>,
+      "gatefold: a WithShared takes a branch, an expert and, optionally, a weight: WithShared{Mixture{gate, "
+      "expert}, shared}; see docs/how-to/extending.md#branch");
   GATEFOLD_REQUIRE(!detail_::hook::expert::with_noise<SharedT>(),
-                   "gatefold: the shared expert draws numbers, which WithShared does not hand on; see "
+                   "gatefold: the shared expert draws random numbers, but WithShared passes no noise to it; see "
                    "docs/how-to/extending.md#expert");
   BranchT branch;
   SharedT shared;
