@@ -15,18 +15,20 @@
 
 namespace gatefold {
 
-/// Attention, then a layer whose gate may look at that attention: `Block{Residual{Plain{}, PreNorm{LayerNorm{},
+/// Attention, then a layer whose gate can read the trace of that attention: `Block{Residual{Plain{},
+/// PreNorm{LayerNorm{},
 /// Attention{…}}}, Residual{rule, Mixture{AttentionAware<…>{…}, …}}}`.
 ///
 ///     h = attention(x),   y, carry ← layer(h, carry; trace of the attention)                            (1)
 ///
-/// The trace is handed to the gate in forward, its adjoint back to the attention in backward. The carry is the layer's:
-/// attention never has momentum (paper 001, appendix).
+/// Forward passes the trace to the gate; backward passes the adjoint of the trace to the attention. The carry belongs
+/// to the layer: attention never has momentum (paper 001, appendix).
 /// @param x [N, D] in, y [N, out_dim] out
-/// @param extra  `.attention` is the attention's, whose flag `traced`, if it has one, is set; `.layer` is the layer's
-///               without the trace
-/// @throws ArgumentError unless attention gives what the layer takes, [N, in_dim], options and shapes fit
-/// @cost   the sum of both; N·D values between them
+/// @param extra  `.attention` is the extra input of the attention; Block sets its flag `traced`, if it has one.
+///               `.layer`
+///               is the extra input of the layer without the trace
+/// @throws ArgumentError unless the out_dim of attention is the in_dim of the layer, and options and shapes fit
+/// @cost   attention and layer; keeps N·D values between them
 template <class AttentionT, class LayerT>
 struct Block {
   GATEFOLD_REQUIRE(!detail_::policy::is_misplaced<LayerT>,
@@ -61,7 +63,7 @@ struct Block {
   };
   template <class T, class B>
   struct ExtraGrad {
-    gatefold::ExtraGrad<First<T, B>, T, B> attention{};  // whose trace is the block's own affair
+    gatefold::ExtraGrad<First<T, B>, T, B> attention{};  // Block sets and reads its trace
   };
 
   template <class T, class B>
@@ -108,7 +110,7 @@ struct Block {
                 const Extra<T, B>& extra) const {
     validate_dims();
     gatefold::validate(as_layer<T, B>(attention), p.attention, items, Nothing<T, B>{}, extra.attention);
-    // The layer's own check waits for the trace, which exists after attention ran; its shapes follow from N and D.
+    // The layer cannot be validated before attention has made the trace. The shapes of the trace follow from N and D.
     if constexpr (std::is_same_v<decltype(extra.layer), gatefold::Extra<Second<T, B>, T, B>>)
       gatefold::validate(as_layer<T, B>(layer), p.layer, items, carry, extra.layer);
   }
@@ -132,7 +134,7 @@ struct Block {
     expect_forward("Block.forward", *this, p, x, "y", y, carry, extra);
     auto mark = ctx.mark();
     auto between = ctx.template scratch<T>(x.extent(0), attention.out_dim());
-    auto saved = ctx.template acquire<gatefold::Saved<First<T, B>, T, B>>();  // the layer may ask for its trace
+    auto saved = ctx.template acquire<gatefold::Saved<First<T, B>, T, B>>();  // the layer can read its trace
     Nothing<T, B> none;
     as_layer<T, B>(attention).forward(ctx, p.attention, x, none, between, *saved, traced(extra));
     update::follow_pass(carry, x.data(), between.data());
@@ -167,7 +169,7 @@ struct Block {
   void validate_dims() const {
     expect(attention.out_dim() == layer.in_dim(), "Block", "layer.in_dim", attention.out_dim(), layer.in_dim());
   }
-  /// The attention's extra inputs, of which one may ask whether somebody looks at its trace.
+  /// Returns the extra inputs of the attention with `traced` set, if they have it.
   template <class T, class B>
   static auto traced(const Extra<T, B>& extra) {
     auto of_attention = extra.attention;

@@ -15,31 +15,32 @@
 #include "gatefold/update/pass.hpp"
 #include "gatefold/update/update.hpp"
 
-/// Branches and layers. Both map items [N, in_dim] to items [N, out_dim] and have init(ctx, seed). One that reads ids
-/// [N] in [0, in_dim), as an Embedding does, says so by a nested type `Items`; its dx is Nothing, which takes no
-/// adjoint.
+/// Branches and layers. Both map items [N, in_dim] to items [N, out_dim] and have init(ctx, seed). A branch or layer
+/// that reads ids [N] in [0, in_dim), for example Embedding, declares a nested type `Items`. Its dx is Nothing, because
+/// ids have no adjoint.
 ///
-/// A branch is a function of the items; the update rule around it may have an elementwise step to take on each value of
-/// u:
+/// A branch is a function of the items. The update rule around it can pass a step, an elementwise operation that the
+/// branch applies to each value of u:
 ///
 ///     forward (ctx, params, x, u, saved, extra = {}, step = {}) const;      // writes u, then step(at, i) for every i
 ///     backward(ctx, params, x, saved, du, dx, grads, extra, dextra) const;  // adds to dx and grads
 ///
-/// with `class Step = functor::NoStep<T>`. A branch that cannot take the step while u is in the cache ends with
+/// with `class Step = functor::NoStep<T>`. A branch that cannot apply the step while u is in the cache ends with
 /// run_step(ctx, u, step).
 ///
-/// A layer has a state that travels through depth:
+/// A layer has a carry, a state that travels through depth:
 ///
-///     begin   (ctx, params, items, carry) const;                            // how the carry starts
+///     begin   (ctx, params, items, carry) const;                            // initialises the carry
 ///     forward (ctx, params, x, carry, y, saved, extra = {}) const;          // writes y, updates carry
 ///     backward(ctx, params, x, saved, dy, dcarry, dx, grads, extra, dextra) const;
 ///
-/// What either may have besides is in policy/hooks.hpp.
-/// Wherever a layer is expected (Stack, Chain, PerToken, Trainer, the checks), a branch stands for NoResidual{branch}
-/// and an expert for NoResidual{OneExpert{expert}}.
+/// policy/hooks.hpp lists the optional members of branches and layers.
+/// A branch is accepted wherever a layer is expected (Stack, Chain, PerToken, Trainer, the checks); it is treated as
+/// NoResidual{branch}. An expert is treated as NoResidual{OneExpert{expert}}.
 
-// What a layer or branch of the library says of calls with too few or too many arguments, in its own words: a line of
-// the struct. GATEFOLD_WRONG_COUNT(function, fewest, most arguments after ctx, sentence) is one of them.
+// Members that explain calls with too few or too many arguments. A struct of a layer or branch contains one of these
+// lines. GATEFOLD_WRONG_COUNT(function, fewest, most, sentence) declares one such overload: it takes fewer than
+// `fewest` or more than `most` arguments after ctx, and the compiler prints `sentence`.
 #define GATEFOLD_WRONG_COUNT(function, fewest, most, sentence)                                          \
   template <class... A, class = std::enable_if_t<(sizeof...(A) < (fewest)) || (sizeof...(A) > (most))>> \
   void function(::gatefold::detail_::policy::Misuse<sentence>, A&&...) const
@@ -90,7 +91,8 @@ concept HasDims = requires(const L layer) {
   { layer.in_dim() } -> std::convertible_to<Index>;
   { layer.out_dim() } -> std::convertible_to<Index>;
 };
-/// What a branch takes: Given is its parameters, or something else in their place; More comes after extra.
+/// A branch with this forward. Given is the type of params, for example Params or Foreign; More are the types of the
+/// arguments after extra.
 template <class L, class T, class B, class Given, class... More>
 concept BranchForwardOf = requires(const L branch, Probe<T, B> a, const Items<L, T, B>& x, const Given& params,
                                    Saved<L, T, B>& saved, const Extra<L, T, B>& extra, const More&... more) {
@@ -106,7 +108,7 @@ concept BranchBackward = requires(const L branch, Probe<T, B> a, const Items<L, 
 };
 template <class L, class T, class B>
 concept Branch = HasDims<L> && HasInit<L, T, B> && BranchForward<L, T, B> && BranchBackward<L, T, B>;
-/// One whose forward ends with extra, or with saved.
+/// A branch whose forward lacks the step: its last parameter is extra or saved.
 template <class L, class T, class B>
 concept ForwardWithoutStep = BranchForwardOf<L, T, B, Params<L, T, B>> ||
     requires(const L branch, Probe<T, B> a, const Items<L, T, B>& x, const Params<L, T, B>& params,
@@ -133,7 +135,7 @@ template <class L, class T, class B>
 concept Layer =
     HasDims<L> && HasInit<L, T, B> && LayerBegin<L, T, B> && LayerForward<L, T, B> && LayerBackward<L, T, B>;
 
-/// True for a branch; otherwise one sentence says so.
+/// Returns true for a branch. Otherwise the compiler reports the first unmet requirement in one sentence.
 template <class L, class T, class B>
 constexpr bool check_branch() {
   GATEFOLD_EXPECT((!Layer<L, T, B> || Branch<L, T, B>),
@@ -173,7 +175,7 @@ constexpr bool check_branch() {
   return detail_::hook::branch::all<L, T, B>() && check_inside<L, T, B>();
 }
 
-/// True for a layer; otherwise one sentence says so.
+/// Returns true for a layer. Otherwise the compiler reports the first unmet requirement in one sentence.
 template <class L, class T, class B>
 constexpr bool check_layer() {
   GATEFOLD_EXPECT((HasDims<L>),
@@ -199,7 +201,7 @@ constexpr bool check_layer() {
   return detail_::hook::layer::all<L, T, B>() && check_inside<L, T, B>();
 }
 
-/// The same of the experts of a mixture.
+/// Returns true for an expert. Otherwise the compiler reports the first unmet requirement in one sentence.
 template <class E, class T, class B>
 constexpr bool check_bank() {
   GATEFOLD_EXPECT(
@@ -209,16 +211,16 @@ constexpr bool check_bank() {
   return check_expert<E, T, B>();
 }
 
-/// The trace of an attention, wherever it is inside.
+/// A layer or branch that has the trace of an attention, which can be nested inside it.
 template <class L, class T, class B>
 concept HasTrace = requires(const L layer, const Params<L, T, B>& params, const Saved<L, T, B>& saved) {
   layer.trace(params, saved);
 };
 
-/// Whether a branch or layer reads ids, and not rows.
+/// True if a branch or layer reads ids instead of rows.
 template <class L, class T, class B>
 inline constexpr bool reads_ids = std::is_same_v<Items<L, T, B>, View<const Index, 1, B>>;
-/// True for what may stand where rows are read; otherwise one sentence says so.
+/// Returns true unless L reads ids. If it reads ids, the compiler reports so in one sentence.
 template <class L, class T, class B>
 constexpr bool check_reads_rows() {
   GATEFOLD_EXPECT((!reads_ids<L, T, B>),
@@ -237,8 +239,8 @@ constexpr bool check_items() {
 
 }  // namespace detail_::policy
 
-/// Require ids in [0, count); on a device nobody looks.
-/// @throws ArgumentError naming the first that is not, and where it stands
+/// Requires ids in [0, count). On a device the ids are not checked.
+/// @throws ArgumentError that names the first id out of range and its index
 /// @cost   two comparisons an id
 template <class B>
 void expect_ids(const char* where, const char* name, View<const Index, 1, B> ids, Index count) {
@@ -248,23 +250,23 @@ void expect_ids(const char* where, const char* name, View<const Index, 1, B> ids
              ids(n));
 }
 
-/// Check everything about a layer that is O(1) to see: parameter shapes, options, extra inputs, the carry's shape.
-/// A stack calls it for all its layers before it writes anything.
-/// @throws ArgumentError naming what does not fit
+/// Checks everything about a layer that can be checked in O(1): parameter shapes, options, extra inputs, the carry's
+/// shape. A stack calls it for all its layers before it writes anything.
+/// @throws ArgumentError that names the first argument or option that does not fit
 template <class L, template <class, class> class ParamsT, class T, class B>
 void validate(const L& layer, const ParamsT<T, B>& params, Index items, const Carry<L, T, B>& carry,
               const Extra<L, T, B>& extra) {
   if constexpr (detail_::hook::layer::validate<L, T, B>()) layer.validate(params, items, carry, extra);
 }
-/// The same of a branch.
-/// @throws ArgumentError naming what does not fit
+/// Checks a branch in the same way.
+/// @throws ArgumentError that names the first argument or option that does not fit
 template <class L, template <class, class> class ParamsT, class T, class B>
 void validate(const L& branch, const ParamsT<T, B>& params, Index items, const Extra<L, T, B>& extra) {
   if constexpr (detail_::hook::branch::validate<L, T, B>()) branch.validate(params, items, extra);
 }
 
-/// Require items that a layer reads: rows [N, in_dim], or ids [N] in [0, in_dim), which a device does not look at.
-/// @throws ArgumentError
+/// Requires items that a layer reads: rows [N, in_dim], or ids [N] in [0, in_dim). On a device the ids are not checked.
+/// @throws ArgumentError if they do not fit
 template <class L, class X>
 void expect_items(const char* where, const L& layer, const X& x) {
   if constexpr (X::rank == 1) {
@@ -274,17 +276,17 @@ void expect_items(const char* where, const L& layer, const X& x) {
     expect_shape(where, "x", x, {any_extent, layer.in_dim()});
   }
 }
-/// Require the shapes of a forward: y [N, out_dim] for N items x, in memory of its own (backward reads x).
-/// @throws ArgumentError
+/// Requires the shapes of a forward: y [N, out_dim] for N items x. y must not overlap x, because backward reads x.
+/// @throws ArgumentError if they do not fit
 template <class L, class X, class Y>
 void expect_forward_shapes(const char* where, const L& layer, const X& x, const char* y_name, const Y& y) {
   expect_items(where, layer, x);
   expect_shape(where, y_name, y, {x.extent(0), layer.out_dim()});
   expect_apart(where, y_name, y, "x", x);
 }
-/// Require the shapes of a backward: dy [N, out_dim] for N items x, and dx, where they have one, of the shape of x in
-/// memory of its own.
-/// @throws ArgumentError
+/// Requires the shapes of a backward: dy [N, out_dim] for N items x and, if x are rows, dx of the shape of x. dx must
+/// not overlap x or dy.
+/// @throws ArgumentError if they do not fit
 template <class L, class X, class Dy, class Dx>
 void expect_backward_shapes(const char* where, const L& layer, const X& x, const Dy& dy, const Dx& dx) {
   expect_items(where, layer, x);
@@ -296,17 +298,17 @@ void expect_backward_shapes(const char* where, const L& layer, const X& x, const
   }
 }
 
-/// All that is O(1) to see about a forward, before it writes: shapes, then layer.validate(params, N, with...), `with`
-/// the carry, of a layer, and the extra inputs.
-/// @throws ArgumentError
+/// Checks everything about a forward that can be checked in O(1), before forward writes: the shapes, then
+/// layer.validate(params, N, with...). `with` is the carry, if the callee is a layer, and the extra inputs.
+/// @throws ArgumentError if anything does not fit
 template <class L, class P, class X, class Y, class... With>
 void expect_forward(const char* where, const L& layer, const P& params, const X& x, const char* y_name, const Y& y,
                     const With&... with) {
   expect_forward_shapes(where, layer, x, y_name, y);
   layer.validate(params, x.extent(0), with...);
 }
-/// The same about a backward, whose gradients are those of the parameters.
-/// @throws ArgumentError
+/// Checks a backward in the same way. The gradients must have the shapes of the parameters and be a separate pack.
+/// @throws ArgumentError if anything does not fit
 template <class L, class P, class X, class Dy, class Dx, class... With>
 void expect_backward(const char* where, const L& layer, const P& params, const X& x, const Dy& dy, const Dx& dx,
                      const P& grads, const With&... with) {
@@ -316,8 +318,8 @@ void expect_backward(const char* where, const L& layer, const P& params, const X
   expect_like(where, "grads", params, grads);
 }
 
-/// Run a branch without keeping anything for backward: the bits of forward.
-/// @cost forward, and the activations of one part at a time; no allocation after a first call of as many items
+/// Runs a branch without saving anything for backward. The result has the same bits as forward.
+/// @cost forward, and the activations of one part at a time; no allocation after a first call with as many items
 template <class T, class B, class L, class Step = functor::NoStep<T>>
 void infer_branch(const L& branch, typename B::Context& ctx, const Params<L, T, B>& p, NonDeduced<Items<L, T, B>> x,
                   Out<T, 2, B> u, const Extra<L, T, B>& extra, const Step& step = {}) {
@@ -329,7 +331,7 @@ void infer_branch(const L& branch, typename B::Context& ctx, const Params<L, T, 
     branch.forward(ctx, p, x, u, *discarded, extra, step);
   }
 }
-/// The same of a layer.
+/// Runs a layer in the same way.
 template <class T, class B, class L>
 void infer(const L& layer, typename B::Context& ctx, const Params<L, T, B>& p, NonDeduced<Items<L, T, B>> x,
            Carry<L, T, B>& carry, Out<T, 2, B> y, const Extra<L, T, B>& extra = {}) {
@@ -342,7 +344,8 @@ void infer(const L& layer, typename B::Context& ctx, const Params<L, T, B>& p, N
   }
 }
 
-/// The forward of a branch and work(), which touches nothing of it: where the branch waits for others, meanwhile.
+/// Runs the forward of a branch and work(), which must not use data of the branch. If the branch supports it
+/// (forward_overlapping), work() runs while the branch waits for other shards, otherwise after it.
 template <class T, class B, class L, class Work>
 void forward_overlapping(const L& branch, typename B::Context& ctx, const Params<L, T, B>& p,
                          NonDeduced<Items<L, T, B>> x, Out<T, 2, B> u, Saved<L, T, B>& saved,
@@ -354,7 +357,7 @@ void forward_overlapping(const L& branch, typename B::Context& ctx, const Params
     work();
   }
 }
-/// The same of infer_branch.
+/// Runs infer_branch and work() in the same way.
 template <class T, class B, class L, class Work>
 void infer_overlapping(const L& branch, typename B::Context& ctx, const Params<L, T, B>& p,
                        NonDeduced<Items<L, T, B>> x, Out<T, 2, B> u, const Extra<L, T, B>& extra, const Work& work) {
@@ -366,7 +369,7 @@ void infer_overlapping(const L& branch, typename B::Context& ctx, const Params<L
     work();
   }
 }
-/// work() and the backward of a branch, which adds to dx and dextra after it.
+/// Runs work() and the backward of a branch. The branch adds to dx and dextra after work().
 template <class T, class B, class L, class Work>
 void backward_overlapping(const L& branch, typename B::Context& ctx, const Params<L, T, B>& p,
                           NonDeduced<Items<L, T, B>> x, const Saved<L, T, B>& saved, In<T, 2, B> du,
@@ -398,14 +401,14 @@ constexpr bool are_params_of() {
 
 }  // namespace detail_::lookup
 
-/// The same, T and B deduced from the parameters: `infer(layer, ctx, params, x, carry, y)`.
+/// Runs a layer; T and B are deduced from the parameters: `infer(layer, ctx, params, x, carry, y)`.
 template <class L, template <class, class> class ParamsT, class T, class B,
           class = std::enable_if_t<detail_::lookup::are_params_of<L, ParamsT, T, B>()>>
 void infer(const L& layer, typename B::Context& ctx, const ParamsT<T, B>& p, NonDeduced<Items<L, T, B>> x,
            Carry<L, T, B>& carry, Out<T, 2, B> y, const Extra<L, T, B>& extra = {}) {
   infer<T, B>(layer, ctx, p, x, carry, y, extra);
 }
-/// A branch by itself, a Mixture say: `infer(branch, ctx, params, x, u)`.
+/// Runs a branch by itself, for example a Mixture: `infer(branch, ctx, params, x, u)`.
 template <class L, template <class, class> class ParamsT, class T, class B,
           class = std::enable_if_t<detail_::lookup::are_params_of<L, ParamsT, T, B>()>>
 void infer(const L& branch, typename B::Context& ctx, const ParamsT<T, B>& p, NonDeduced<Items<L, T, B>> x,
@@ -419,8 +422,8 @@ void infer(const L& branch, typename B::Context& ctx, const ParamsT<T, B>& p, No
 
 namespace detail_::lookup {
 
-/// Whether an argument of infer after the parameters is none that a layer or branch of these elements and this backend
-/// takes there: items, a carry, memory for y, extra inputs.
+/// True if an argument of infer after the parameters fits no parameter of infer for this layer or branch, element type
+/// and backend: neither items, nor a carry, nor memory for y, nor extra inputs.
 template <class L, class T, class B, class A>
 inline constexpr bool is_foreign =
     !std::is_convertible_v<A, Items<L, T, B>> && !std::is_convertible_v<A, View<T, 2, B>> &&
@@ -438,7 +441,8 @@ constexpr bool any_foreign() {
 
 }  // namespace detail_::lookup
 
-/// What belongs to several models: one sentence.
+/// Catch-all overload for arguments that belong to different models, element types or backends: it stops with one
+/// sentence.
 template <class L, class C, template <class, class> class ParamsT, class T, class B, class... A,
           class = std::enable_if_t<(detail_::lookup::are_elements<T, B> &&
                                     !detail_::lookup::are_params_of<L, ParamsT, T, B>()) ||
@@ -450,10 +454,10 @@ void infer(const L&, C&, const ParamsT<T, B>&, A&&...) {
                    "docs/reference/functions.md");
 }
 
-/// The adjoint of a layer where nobody asks for that of its extra inputs: adds to dx and grads, turns dcarry from the
-/// adjoint of the carry after the layer into that of the carry before it.
-/// @throws ArgumentError unless shapes fit, and if dcarry is unchanged since a forward, or since another backward with
-///         these arguments (update/pass.hpp), before anything is written
+/// Runs the backward of a layer without the adjoint of its extra inputs. Adds to dx and grads. Turns dcarry from the
+/// adjoint of the carry after the layer into the adjoint of the carry before the layer.
+/// @throws ArgumentError unless shapes fit. Also if dcarry is unchanged since a forward, or since another backward with
+///         these arguments (update/pass.hpp). Nothing has been written then
 template <class L, template <class, class> class ParamsT, class T, class B>
 void backward(const L& layer, typename B::Context& ctx, const ParamsT<T, B>& p, NonDeduced<Items<L, T, B>> x,
               const Saved<L, T, B>& saved, In<T, 2, B> dy, Carry<L, T, B>& dcarry, NonDeduced<ItemsGrad<L, T, B>> dx,
@@ -466,7 +470,8 @@ void backward(const L& layer, typename B::Context& ctx, const ParamsT<T, B>& p, 
   if constexpr (!detail_::policy::reads_ids<L, T, B>) written = dx.data();
   update::leave_backward(dcarry, written);
 }
-/// The same of a branch: `backward(branch, ctx, params, x, saved, du, dx, grads)`.
+/// Runs the backward of a branch without the adjoint of its extra inputs: `backward(branch, ctx, params, x, saved, du,
+/// dx, grads)`.
 template <class L, template <class, class> class ParamsT, class T, class B>
 void backward(const L& branch, typename B::Context& ctx, const ParamsT<T, B>& p, NonDeduced<Items<L, T, B>> x,
               const Saved<L, T, B>& saved, In<T, 2, B> du, NonDeduced<ItemsGrad<L, T, B>> dx, ParamsT<T, B>& grads,
@@ -482,7 +487,7 @@ void backward(const L& branch, typename B::Context& ctx, const ParamsT<T, B>& p,
     branch.backward(ctx, p, x, saved, du, dx, grads, extra, unused);
   }
 }
-/// Too few or too many arguments: one sentence.
+/// Catch-all overload for too few or too many arguments: it stops with one sentence.
 template <class L, class C, template <class, class> class ParamsT, class T, class B, class... A,
           class = std::enable_if_t<detail_::lookup::are_elements<T, B> && (sizeof...(A) < 5 || sizeof...(A) > 7)>>
 void backward(const L&, C&, const ParamsT<T, B>&, A&&...) {
@@ -492,9 +497,10 @@ void backward(const L&, C&, const ParamsT<T, B>&, A&&...) {
                    "extra inputs as last argument if there are any; see docs/reference/functions.md");
 }
 
-/// Call f(saved) for every mixture inside what a layer saved, in depth order: its plan holds who went where
-/// (`saved.plan.offsets`), its gate the probabilities and auxiliary losses. An update rule that evaluates twice shows
-/// its mixture twice; the second time without auxiliary losses.
+/// Calls f(saved) for every mixture inside the values that a layer saved, in depth order. The plan of a mixture holds
+/// the assignment of items to experts (`saved.plan.offsets`); its gate holds the probabilities and auxiliary losses. If
+/// an update rule evaluates its branch twice, f is called for both evaluations of the mixture; the second has no
+/// auxiliary losses.
 template <class S, class F>
 void for_each_mixture(const S& saved, F&& f) {
   if constexpr (detail_::hook::saved::mixtures<const S, std::remove_reference_t<F>>()) saved.mixtures(f);

@@ -13,13 +13,13 @@
 
 namespace gatefold {
 
-/// A branch as a layer, without a residual stream: also for experts whose output is not as wide as the items.
+/// A branch as a layer, without a residual stream. The output may have another width than the items.
 ///
 ///     y = u(x)                                                                                          (1)
 ///
 /// @param x [N, in_dim] in (or ids [N]), y [N, out_dim] out
 /// @throws ArgumentError unless the options of the branch and shapes fit
-/// @cost   that of the branch
+/// @cost   the branch
 template <class BranchT>
 struct NoResidual {
   GATEFOLD_REQUIRE(!detail_::policy::is_misplaced<BranchT>,
@@ -93,7 +93,7 @@ struct NoResidual {
     branch.backward(ctx, p.branch, x, saved.branch, dy, dx, grads.branch, extra, dextra);
   }
 
-  /// The attention trace of a branch that has one.
+  /// Returns the attention trace of a branch that has one.
   template <class T, class B, class Of = BranchT>
   auto trace(const Params<T, B>& p, const Saved<T, B>& saved) const
       -> decltype(std::declval<const Of&>().trace(p.branch, saved.branch)) {
@@ -107,7 +107,7 @@ NoResidual(P...) -> NoResidual<detail_::policy::Misplaced<P...>>;
 
 namespace detail_::lookup {
 
-/// Stands for a part that does not fit, once a sentence has said why: nothing more is said about it.
+/// Replaces a part that does not fit, after one sentence has reported it. It prevents further errors about that part.
 struct Refused {
   Index in_dim() const { return 0; }
   Index out_dim() const { return 0; }
@@ -120,7 +120,8 @@ struct Refused {
 
 namespace detail_::policy {
 
-/// False, with one sentence, for what is almost a layer, a branch or an expert, or is inside of one.
+/// Returns false for a part that is almost a layer, a branch or an expert, or whose nested parts are at fault. The
+/// compiler reports the fault in one sentence.
 template <class L, class T, class B>
 constexpr bool check_almost() {
   GATEFOLD_EXPECT((!requires(T v) { L::value(v); }),
@@ -173,13 +174,14 @@ auto as_layer(const L& part) {
 
 namespace detail_::policy {
 
-/// Whether a part stood for a layer.
+/// True if a part was accepted as a layer.
 template <class Inner>
 inline constexpr bool fits = !std::is_same_v<Inner, detail_::lookup::Refused>;
 
 }  // namespace detail_::policy
 
-/// The layer that a part of a model stands for: itself, NoResidual{branch} or NoResidual{OneExpert{expert}}.
+/// The layer as which a part of a model is treated: the part itself, NoResidual{branch} or
+/// NoResidual{OneExpert{expert}}.
 template <class L, class T, class B>
 using AsLayer = decltype(detail_::lookup::as_layer<L, T, B>(std::declval<const L&>()));
 template <class T, class B, class L>

@@ -181,7 +181,7 @@ struct Residual {
     }
   }
 
-  /// The attention trace of a branch that has one.
+  /// Returns the attention trace of a branch that has one.
   template <class T, class B, class Of = BranchT>
   auto trace(const Params<T, B>& p, const Saved<T, B>& saved) const
       -> decltype(std::declval<const Of&>().trace(p.branch, saved.calls[0])) {
