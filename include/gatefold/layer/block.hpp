@@ -15,9 +15,8 @@
 
 namespace gatefold {
 
-/// Attention, then a layer whose gate can read the trace of that attention: `Block{Residual{Plain{},
-/// PreNorm{LayerNorm{},
-/// Attention{…}}}, Residual{rule, Mixture{AttentionAware<…>{…}, …}}}`.
+/// Attention, then a layer whose gate can read the trace of that attention:
+/// `Block{Residual{Plain{}, PreNorm{LayerNorm{}, Attention{…}}}, Residual{rule, Mixture{AttentionAware<…>{…}, …}}}`.
 ///
 ///     h = attention(x),   y, carry ← layer(h, carry; trace of the attention)                            (1)
 ///
@@ -25,8 +24,7 @@ namespace gatefold {
 /// to the layer: attention never has momentum (paper 001, appendix).
 /// @param x [N, D] in, y [N, out_dim] out
 /// @param extra  `.attention` is the extra input of the attention; Block sets its flag `traced`, if it has one.
-///               `.layer`
-///               is the extra input of the layer without the trace
+///               `.layer` is the extra input of the layer without the trace
 /// @throws ArgumentError unless the out_dim of attention is the in_dim of the layer, and options and shapes fit
 /// @cost   attention and layer; keeps N·D values between them
 template <class AttentionT, class LayerT>

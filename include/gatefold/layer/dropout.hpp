@@ -25,8 +25,8 @@ namespace gatefold {
 /// @param extra  `.noise` (forked per layer of a stack) and `.branch`; another part that gets the same Random draws the
 ///               same numbers
 /// @param saved  the values that the branch saves; backward draws ξ again
-/// @throws ArgumentError unless 0 <= rate < 1; in Trainer.step and ThreeStage.step also if noise is missing and rate >
-///         0
+/// @throws ArgumentError unless 0 <= rate < 1; in Trainer.step and ThreeStage.step also if noise is missing,
+///         unless rate is 0
 /// @cost   N·out_dim random numbers, forward and backward
 /// @order  element (n, d) of ξ is number n·out_dim + d of the stream: the same on any number of threads
 template <class BranchT>

@@ -31,7 +31,7 @@ concept TakesSlots = requires(const P plan, Probe<T, B> a, View<const Z, 2, B> s
 
 /// A mixture of experts: the branch of the four papers.
 ///
-///     u[n] = Σ_e w[n,e] · expert_e(x[n]),   the gate selects experts and weights w                      (1)
+///     u[n] = Σ_e w[n,e] · expert_e(x[n]),   the gate gives w and selects experts                        (1)
 ///
 /// A model dimension 0 of the gate is filled from the experts. Experts of different types (Experts) also give the gate
 /// its expert count. forward and infer accept a step(at, i), the elementwise operation of an update rule on u, and

@@ -35,8 +35,7 @@ struct AddPlaces {
 };
 }  // namespace functor
 
-/// Adds learned position vectors to tokens, after a class token if there is one: the first layer of a vision
-/// transformer.
+/// Adds learned position vectors to tokens, and an optional class token before them, as in a vision transformer.
 ///
 ///     u[n] = (first, x[n,0], …, x[n,tokens−1]) + P,   P [L, D],   L = tokens + 1                         (1)
 ///     u[n] = (x[n,0], …, x[n,tokens−1]) + P,          L = tokens             without a class token       (2)

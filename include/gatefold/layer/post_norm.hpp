@@ -21,6 +21,7 @@ namespace gatefold {
 /// Source: Vaswani et al. 2017, arXiv:1706.03762, sec. 3.1, with a Residual inside: norm(x + u(x)). The norm is an
 /// expert or a branch (LayerNorm, RmsNorm). If its model dimension is 0, it takes the out_dim of the layer. Extra
 /// inputs go to the layer. The carry of the layer is not normalised.
+/// @param x [N, D] in, y [N, out_dim] out
 /// @throws ArgumentError unless the norm has the out_dim of the layer, and options and shapes fit
 /// @cost   the layer and the norm; keeps z [N, out_dim]
 template <class LayerT, class NormT>

@@ -17,8 +17,9 @@ namespace gatefold {
 ///     u(x) = branch(norm(x))                                                                            (1)
 ///
 /// The norm is an expert or a branch (LayerNorm, RmsNorm). If its model dimension is 0, it takes the in_dim of the
-/// branch. Extra inputs and steps (see Mixture) go to the branch. The norm does not know the padding mask of the
-/// branch: values of padding reach the gradient of the gain, unless they are finite and their dy is 0.
+/// branch. Extra inputs and steps (see Mixture) go to the branch. The norm treats padding as items, even if the branch
+/// skips padding: values of padding reach the gradient of the gain, unless they are finite and their dy is 0.
+/// @param x [N, D] in, u [N, out_dim] out
 /// @throws ArgumentError unless the norm has the in_dim of the branch, and options and shapes fit
 /// @cost   the norm and the branch; keeps the normalised items [N, D]
 template <class NormT, class BranchT>

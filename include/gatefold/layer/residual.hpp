@@ -18,11 +18,11 @@ namespace gatefold {
 ///
 ///     y, carry ← rule(x, carry; u),   u = branch                                                        (1)
 ///
-/// A model dimension the rule left 0 is filled from the branch.
+/// If the model dimension of the rule is 0, it is filled from the branch.
 /// @param x      [N, D] in items; y [N, D] out (must not be x)
-/// @param carry  in/out, the rule's state; dcarry in/out in backward
-/// @param saved  what the rule keeps, and one branch's worth per evaluation
-/// @throws ArgumentError unless the branch is as wide going out as coming in (use NoResidual otherwise) and shapes fit
+/// @param carry  in/out, the state of the rule; dcarry in/out in backward
+/// @param saved  the values that the rule saves, and the values that the branch saves, once per evaluation
+/// @throws ArgumentError unless in_dim and out_dim of the branch are equal (otherwise use NoResidual) and shapes fit
 /// @cost   rule.evaluations times the branch, plus the rule
 template <class RuleT, class BranchT>
 struct Residual {
@@ -189,7 +189,7 @@ struct Residual {
   }
 
  private:
-  /// Of an evaluation in Saved.
+  /// Returns the index of an evaluation in Saved.calls.
   static std::size_t place_of(const char* where, int call) {
     constexpr int evaluations = detail_::hook::rule::evaluations<RuleT>();
     expect(call >= 0 && call < evaluations, where, "call of the branch",

@@ -23,9 +23,9 @@
 
 namespace gatefold {
 
-/// The parameters of a model: what `summary` returns, to be read and to be printed.
+/// The parameters of a model, as `summary` returns them, to read or print.
 struct Summary {
-  /// One tensor. Of a tensor of E experts, of which an item uses K, `active` is K/E of the values.
+  /// One tensor. If it belongs to E experts and an item uses K of them, `active` is K/E of the values.
   struct Row {
     std::string name;
     std::vector<Index> extents;
@@ -34,7 +34,7 @@ struct Summary {
   };
   std::vector<Row> rows{};
   Index values = 0;   // of all tensors
-  Index active = 0;   // of those that compute for one item
+  Index active = 0;   // values that compute for one item
   Index bytes = 0;    // of all tensors
   Index learned = 0;  // values that an optimizer steps
 
@@ -84,7 +84,7 @@ namespace detail_::summing {
 struct Rows {
   Summary& all;
 
-  /// @param active, experts  of an expert's tensors: how many of how many compute for an item; else 1 of 1
+  /// @param active, experts  for tensors of experts: the experts that compute for one item, and all experts; else 1, 1
   template <class P>
   void part(const Name& at, const P& p, bool learned, Index active, Index experts) const {
     if constexpr (detail_::pack::is_tensor<P>) {
@@ -130,7 +130,7 @@ struct Rows {
 }  // namespace detail_::summing
 
 /// Returns name, shape and size of every tensor in the parameters of a model, and how many values compute for one item.
-/// Nothing is stored: a model of any size is summed up, before it is made.
+/// No tensor is allocated: you can summarise a model of any size before you make it.
 ///
 ///     std::cout << summary(model);                 // of float
 ///     summary<double>(model).bytes, summary(model).active, summary(model).rows[0].name

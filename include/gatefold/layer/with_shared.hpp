@@ -23,17 +23,17 @@ inline constexpr bool are_shared<Br, S, W> = std::is_convertible_v<W, double>;
 
 }  // namespace detail_::lookup
 
-/// A branch and, beside it, an expert that every item goes to: `WithShared{Mixture{gate, expert}, Mlp<Gelu>{…}}`.
+/// A branch plus a shared expert, which every item goes to: `WithShared{Mixture{gate, expert}, Mlp<Gelu>{…}}`.
 ///
 ///     u(x) = branch(x) + weight · shared(x)                                                             (1)
 ///
-/// Source: the shared experts of DeepSeekMoE, Dai et al. 2024, arXiv:2401.06066, eq. (9); several are one that is
-/// wider. Extra inputs go to the branch: padding that they name is 0 in its part of u, and an item like others to the
-/// shared expert, whose gradient it reaches. Where the branch waits for other shards (dist::ExpertParallel), the shared
-/// expert is computed meanwhile.
+/// Source: the shared experts of DeepSeekMoE, Dai et al. 2024, arXiv:2401.06066, eq. (9); several shared experts are
+/// equivalent to one wider expert. Extra inputs go to the branch only. If they mark padding, the branch gives 0 for it,
+/// but the shared expert treats padding as items, so that padding reaches its gradient. If the branch waits for other
+/// shards (dist::ExpertParallel), the shared expert runs meanwhile.
 /// @param x [N, in_dim] in, u [N, out_dim] out
-/// @throws ArgumentError unless branch and shared expert agree in in_dim and out_dim, and weight is finite
-/// @cost   branch + shared expert on N items
+/// @throws ArgumentError unless branch and shared expert have the same in_dim and out_dim, and weight is finite
+/// @cost   branch and shared expert on N items
 template <class BranchT, class SharedT>
 struct WithShared {
   GATEFOLD_REQUIRE(
