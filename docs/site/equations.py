@@ -26,7 +26,8 @@ class Unsure(Exception):
 
 
 def decomposed(text):
-    """`text` with the accents of letters apart."""
+    """`text` with the accents of letters apart, and with one character for each comparison."""
+    text = text.replace("<=", "≤").replace(">=", "≥")
     return "".join(unicodedata.normalize("NFD", c) if c.isalpha() else c for c in text)
 
 
@@ -108,6 +109,9 @@ class Formula:
             if fraction and (spaces or not out or not operand_before):
                 self.at += len(fraction[0])
                 node, word, operand = (f"<mfrac><mn>{fraction[1]}</mn><mi>{fraction[2]}</mi></mfrac>", False, True)
+            elif word_before and spaces == 1 and re.match(r"a [a-z]{2,}", self.rest()):  # the article
+                self.at += 1
+                node, word, operand = "<mtext>a</mtext>", True, True
             elif c in OPERATORS or c in OPENING or c in CLOSING or c in "|‖":
                 self.at += 1
                 bare = operator(c, not operand_before)
