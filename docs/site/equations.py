@@ -1,4 +1,4 @@
-"""equations.py: the equations of doc comments as MathML.
+"""equations.py: the equations of doc comments and pages as MathML.
 
 `block(lines)` converts a block of equation lines and returns one line of HTML, or None if it is unsure. Doubtful cases
 are None on purpose: the page then shows the text of the comment. `python3 docs/site/equations.py` lists the blocks of
@@ -17,7 +17,7 @@ OPENING, CLOSING = "([{⟨⌈⌊", ")]}⟩⌉⌋"
 OPERATORS = set("=←+−-·⊙∘×/,;:<>≤≥≠≈≡∝~∈∉→∓±⊕⊗⟺⟹*…≪≫∪∩∖")
 LIMITS = {"max", "min", "argmax", "argmin"}  # their subscripts are below them
 FUNCTIONS = LIMITS | {"softmax", "concat", "log", "exp", "top"}
-ACCENTS = {"\u0304": "¯", "\u0302": "^", "\u0303": "~", "\u0307": "˙"}
+ACCENTS = "\u0304\u0302\u0303\u0307"
 NUMBER = re.compile(r"\s+(\(\d+[a-z]?\))\s*$")
 
 
@@ -45,8 +45,6 @@ def visible(markup):
 
 def visible_source(text):
     plain = "".join(SUBSCRIPTS.get(c, SUPERSCRIPTS.get(c, c)) for c in decomposed(text))
-    for mark, accent in ACCENTS.items():
-        plain = plain.replace(mark, accent)
     words = re.sub(r"[A-Za-z]{2,}(?:_[A-Za-z]{2,})+", lambda m: m[0].replace("_", "\0"), plain)
     words = re.sub(r"\b(?:%s)\0(?![A-Za-z]+\0)" % "|".join(FUNCTIONS), lambda m: m[0][:-1], words)
     plain = re.sub(r"(?<!\^)\^(?=[\w({⌊])|_|√", "", words).replace("\0", "_")
@@ -86,8 +84,9 @@ def operator(c, prefix):
 
 
 class Formula:
-    def __init__(self, text):
-        self.text, self.at = text, 0
+    def __init__(self, text, indices=False):
+        """`indices`: two letters are two indices, and not a word."""
+        self.text, self.at, self.indices = text, 0, indices
 
     def rest(self):
         return self.text[self.at:]
@@ -109,6 +108,9 @@ class Formula:
             if fraction and (spaces or not out or not operand_before):
                 self.at += len(fraction[0])
                 node, word, operand = (f"<mfrac><mn>{fraction[1]}</mn><mi>{fraction[2]}</mi></mfrac>", False, True)
+            elif self.rest()[:2] in ("+=", ":=", "=:"):
+                self.at += 2
+                node, word, operand = f"<mo>{self.text[self.at - 2:self.at]}</mo>", False, False
             elif word_before and spaces == 1 and re.match(r"a [a-z]{2,}", self.rest()):  # the article
                 self.at += 1
                 node, word, operand = "<mtext>a</mtext>", True, True
@@ -153,6 +155,8 @@ class Formula:
             self.at += len(name[0])
             return self.scripts(f'<mtext class="code">{name[0]}</mtext>', False), True
         word = re.match(r"[A-Za-z]{2,}", text)
+        if word and self.indices and len(word[0]) == 2 and word[0] not in ("at", "id", "in", "of", "on", "to", "up"):
+            word = None
         if word and not (text[word.end():word.end() + 1] in ACCENTS):
             self.at += len(word[0])
             node = self.scripts(f"<mi>{word[0]}</mi>", word[0] in LIMITS)
@@ -160,7 +164,8 @@ class Formula:
         if is_letter(c):
             self.at += 1
             if self.peek() and self.peek() in ACCENTS:
-                node = f'<mover accent="true"><mi>{c}</mi><mo stretchy="false">{ACCENTS[self.peek()]}</mo></mover>'
+                # One text and no <mover>, because without a font for mathematics the accent would touch the letter.
+                node = f'<mi class="accented">{c}{self.peek()}</mi>'
                 self.at += 1
                 if self.peek() and is_letter(self.peek()):
                     raise Unsure("an accent within a word")
@@ -217,7 +222,7 @@ class Formula:
                     raise Unsure("a star after a script")
                 self.at += 1
                 base = f'<msup>{base}<mo lspace="0" rspace="0">*</mo></msup>'
-            elif c == "[" and index and not below and not above and base.startswith(("<mi>", "<mover", "<mtext")):
+            elif c == "[" and index and not below and not above and base.startswith(("<mi", "<mtext")):
                 end = closing(self.text, self.at)
                 inside = self.text[self.at + 1:end] if end > 0 else ""
                 if not inside or len(inside) > 16 or ": " in inside or ":," in inside and " " in inside:
@@ -255,7 +260,7 @@ class Formula:
     def subscript(self):
         self.at += 1
         if self.peek() == "{":
-            return Formula(self.braces()).sequence()
+            return Formula(self.braces(), indices=True).sequence()
         match = re.match(r"[A-Za-z]+\*?|\d+|[^\W\d_]", self.rest())
         if not match or not (is_letter(match[0][0]) or match[0][0].isdigit()):
             raise Unsure("a subscript of what?")
@@ -272,7 +277,7 @@ class Formula:
             raise Unsure("where does the subscript end?")
         if after[:1] == "_" or (after[:1] and unicodedata.combining(after[0])):
             raise Unsure("where does the subscript end?")
-        return Formula(taken.replace("*", "＊")).starred() if "*" in taken else Formula(taken).sequence()
+        return Formula(taken.replace("*", "＊")).starred() if "*" in taken else Formula(taken, indices=True).sequence()
 
     def starred(self):
         """A letter with a star: h*."""
@@ -317,6 +322,30 @@ def pieces(text):
 
 def flow(text):
     return " ".join(math(piece) for piece in pieces(text))
+
+
+def formula(text):
+    """MathML for a paragraph or item of a page that is a formula; None if it is prose or the converter is unsure."""
+    words = re.findall(r"[A-Za-z]{3,}", re.sub(r"_\{[^}]*\}", "", text))
+    if not re.search(r"[=←≤]", text) or "`" in text or "**" in text or len(set(words) - FUNCTIONS) > 2:
+        return None
+    body, end = re.fullmatch(r"(.*?)([.,;:]?)", text.strip(), re.S).groups()
+    try:
+        return flow(body) + end
+    except Unsure:
+        return None
+
+
+def scripts_in_prose(text):
+    """Prose in which x_{n,l} and x^(p) have HTML subscripts and superscripts. Code stays."""
+    def prose(part):
+        part = re.sub(r"(?<![\w^])([^\W\d_][\u0300-\u036f]*)_(?:\{([^{}]*)\}|([A-Za-z]{1,2}|\d))(?![A-Za-z\d_{(])",
+                      lambda m: f"{m[1]}<sub>{m[2] or m[3]}</sub>", part)
+        part = re.sub(r"(?<=\w)\^([A-Z])(?:_([a-z]{1,2})(?!\w))?",
+                      lambda m: f"<sup>{m[1]}</sup>" + (f"<sub>{m[2]}</sub>" if m[2] else ""), part)
+        return re.sub(r"(?<=\w)\^(?:\{([^{}]*)\}|(\([^()]*\)))",
+                      lambda m: f"\\htmlonly <sup>{m[1] or m[2]}</sup>\\endhtmlonly ", part)
+    return "`".join(part if i % 2 else prose(part) for i, part in enumerate(text.split("`")))
 
 
 def block(lines):

@@ -13,9 +13,9 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 LONGEST, SHORTER = 12, 8  # lines
-PUBLIC = {"gatefold", "check", "data", "dist", "distributed", "io", "language", "metric", "optim", "papers", "published",
-          "routing", "update", "vision"}
-CLASS = re.compile(r"(?:template.*> )?(?:struct|class) (\w+)(?: final)?(?: : .*)?(?: \{.*)?$")
+PUBLIC = {"gatefold", "check", "data", "dist", "distributed", "io", "language", "metric", "optim", "papers",
+          "published", "routing", "update", "vision"}
+CLASS = re.compile(r"(?:template.*> )?(?:struct|class) (?:[A-Z]+_[A-Z_]+ )?(\w+)(?: final)?(?: : .*)?(?: \{.*)?$")
 
 
 def public_classes(text):
@@ -25,14 +25,19 @@ def public_classes(text):
     for i, line in enumerate(lines):
         if opened := re.match(r"namespace ([\w:]+) \{$", line):
             space.append(opened[1])
-        elif re.match(r"\}  // namespace [\w:]+$", line) and space:
+        elif space and re.match(r"\}  // namespace [\w:]+$", line):
             space.pop()
+        elif space and line == "}" and re.search(r"^namespace [^{}]*\{[^{}]*$", "\n".join(lines[max(0, i - 5):i]),
+                                                re.M):
+            space.pop()  # declarations of names of another namespace
         if line.startswith("///"):
             comment = (i if comment is None else comment[0], i + 1)
             continue
         found = CLASS.match(line)
-        if found and comment and not line.endswith(";") and not re.search(r"\bdetail_|\bfunctor\b", "::".join(space)) and space:
-            yield "::".join(space), found[1], *comment
+        within = "::".join(space)
+        hidden = not space or re.search(r"\bdetail_|\bfunctor\b", within)
+        if found and comment and not hidden and (line[-1] != ";" or "{" in line):
+            yield within, found[1], *comment
         if comment and not re.match(r"template|  requires|\s+\S|concept|$", line) or found:
             comment = None
 
@@ -130,8 +135,9 @@ FIRST = ["quickstart.cpp", "first_layer.cpp", "papers.cpp", "daily_tools.cpp", "
 
 def sources():
     """(rank, source), the best first: small programs, other programs, tests, what the tests share, the library."""
-    groups = [(0, "examples", "*.cpp"), (2, "tests", "*_test.cpp"), (3, "tests", "*_test.cu"), (3, "examples", "*/*.cpp"),
-              (3, "examples", "**/*.cu"), (4, "tests", "**/*.cpp"), (5, "tests", "**/*.hpp"), (5, "bench", "**/*.cpp"),
+    groups = [(0, "examples", "*.cpp"), (2, "tests", "*_test.cpp"), (3, "tests", "*_test.cu"),
+              (3, "examples", "*/*.cpp"), (3, "examples", "**/*.cu"), (4, "tests", "**/*.cpp"),
+              (5, "tests", "**/*.hpp"), (5, "bench", "**/*.cpp"),
               (6, "include", "**/*.hpp")]
     seen = set()
     for rank, folder, pattern in groups:
@@ -192,8 +198,8 @@ class Search:
             if header not in included(path) or included(path) & self.defined[name]:
                 continue  # the name is that of another class
             before = re.search(rf"(\w+)::{name}\b", code)
-            if before and before[1] != inner and not own or inner != "gatefold" and not before and not own and not library:
-                continue
+            if not own and (before[1] != inner if before else inner != "gatefold" and not library):
+                continue  # the name is that of a class of another namespace
             made = re.search(rf"\b{name}(<[^;]*>)?(\{{|\(| \w+[{{(;=, ])", code)
             cost = (1 if own else 7 if path == header else rank) + (0 if made else 2) + source.place(at)
             if best and cost >= best[0]:
@@ -222,8 +228,7 @@ def main(out):
             if best:
                 found[str(header.relative_to(ROOT))][name] = best
     pathlib.Path(out).write_text(json.dumps(found, ensure_ascii=False, indent=1))
-    print(f"{sum(map(len, found.values()))} classes have an example of a program or test; {len(without)} have no example"
-          + (": " + ", ".join(without) if without else ""))
+    print(f"examples for {sum(map(len, found.values()))} classes, none for {len(without)}", *without)
 
 
 if __name__ == "__main__":

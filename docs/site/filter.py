@@ -50,6 +50,35 @@ def header():
     return "\n".join(out)
 
 
+def with_equations(page_text, mathematical):
+    """A page with MathML for its equations: indented blocks, and in pages of mathematics paragraphs and items."""
+    out = []
+    for i, paragraph in enumerate(re.split(r"(\n{2,}|^```.*?^```\n)", page_text, flags=re.S | re.M)):
+        lines = paragraph.split("\n")
+        markup = None
+        if i % 2 or not paragraph:
+            pass
+        elif all(line.startswith("    ") for line in lines):
+            if re.search("[Σ·√]", paragraph):
+                try:
+                    markup = equations.table([(line, "") for line in lines])
+                except equations.Unsure:
+                    pass
+            paragraph = f"\\htmlonly[block]{markup}\\endhtmlonly" if markup else paragraph
+        elif mathematical and not lines[0].startswith("#"):
+            markup = equations.formula(re.sub(r"\n\s*", " ", paragraph))
+            if markup and not paragraph.startswith("- "):
+                paragraph = f'\\htmlonly[block]<div class="equations">{markup}</div>\\endhtmlonly'
+            else:
+                items = re.split(r"^- ", paragraph, flags=re.M)
+                for k, item in enumerate(items):
+                    markup = equations.formula(re.sub(r"\n\s*", " ", item.strip())) if k else None
+                    items[k] = f"\\htmlonly {markup}\\endhtmlonly\n" if markup else equations.scripts_in_prose(item)
+                paragraph = "- ".join(items)
+        out.append(paragraph)
+    return "".join(out)
+
+
 def page():
     source = root / "README.md" if path.parent == root / "build/docs" else path
     name, used = pages.page_id(source), {}
@@ -78,7 +107,7 @@ def page():
         return f"{match[0]} {{#{name}-{anchor}{'-' + str(used[anchor]) if used[anchor] else ''}}}"
 
     out, fenced, joined = [], False, ""
-    for line in text.split("\n"):
+    for line in with_equations(text, "docs/explanation/math" in str(path)).split("\n"):
         if line.lstrip().startswith("```"):
             fenced = not fenced
         elif not fenced and not line.startswith("    "):

@@ -83,9 +83,13 @@ def navindex():
     return "<navindex>\n" + "\n".join(out) + "\n</navindex>"
 
 
+def description_first(layout):
+    """The layout of a class, whose page begins with its equation, description and example, followed by its members."""
+    layout = re.sub(r"\n.*<detaileddescription.*", "", layout)
+    return layout.replace('<briefdescription visible="yes"/>', '<detaileddescription title="Description"/>')
+
+
 if __name__ == "__main__":
     layout = pathlib.Path(sys.argv[1])
     text = re.sub(r"<navindex>.*</navindex>", lambda _: navindex(), layout.read_text(), flags=re.S)
-    # The page of a class begins with its equation and description, followed by its members.
-    text = re.sub(r"\n.*<detaileddescription.*", "", text)
-    layout.write_text(text.replace('<briefdescription visible="yes"/>', '<detaileddescription title="Description"/>'))
+    layout.write_text(re.sub(r"<class>.*</class>", lambda m: description_first(m[0]), text, flags=re.S))
