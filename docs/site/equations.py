@@ -17,7 +17,7 @@ OPENING, CLOSING = "([{⟨⌈⌊", ")]}⟩⌉⌋"
 OPERATORS = set("=←+−-·⊙∘×/,;:<>≤≥≠≈≡∝~∈∉→∓±⊕⊗⟺⟹*…≪≫∪∩∖")
 LIMITS = {"max", "min", "argmax", "argmin"}  # their subscripts are below them
 FUNCTIONS = LIMITS | {"softmax", "concat", "log", "exp", "top"}
-ACCENTS = "\u0304\u0302\u0303\u0307"
+ACCENTS = set("\u0304\u0302\u0303\u0307")
 NUMBER = re.compile(r"\s+(\(\d+[a-z]?\))\s*$")
 
 
@@ -344,7 +344,7 @@ def scripts_in_prose(text):
         part = re.sub(r"(?<=\w)\^([A-Z])(?:_([a-z]{1,2})(?!\w))?",
                       lambda m: f"<sup>{m[1]}</sup>" + (f"<sub>{m[2]}</sub>" if m[2] else ""), part)
         return re.sub(r"(?<=\w)\^(?:\{([^{}]*)\}|(\([^()]*\)))",
-                      lambda m: f"\\htmlonly <sup>{m[1] or m[2]}</sup>\\endhtmlonly ", part)
+                      lambda m: f"\\htmlonly<sup>{m[1] or m[2]}</sup>\\endhtmlonly", part)
     return "`".join(part if i % 2 else prose(part) for i, part in enumerate(text.split("`")))
 
 

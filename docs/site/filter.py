@@ -79,6 +79,20 @@ def with_equations(page_text, mathematical):
     return "".join(out)
 
 
+def row_with_equation(row, column):
+    """A row of a table with MathML for the equations in one column. Doubtful equations stay code."""
+    def converted(match):
+        try:
+            markup = equations.flow(match[1].replace("\\|", "|"))
+        except equations.Unsure:
+            return match[0]
+        return "\\htmlonly " + markup.replace("|", "&#124;") + "\\endhtmlonly"
+
+    cells = re.split(r"(?<!\\)\|", row)
+    cells[column] = re.sub("`([^`]*)`", converted, cells[column])
+    return "|".join(cells)
+
+
 def page():
     source = root / "README.md" if path.parent == root / "build/docs" else path
     name, used = pages.page_id(source), {}
@@ -106,7 +120,7 @@ def page():
         used[anchor] = used.get(anchor, -1) + 1
         return f"{match[0]} {{#{name}-{anchor}{'-' + str(used[anchor]) if used[anchor] else ''}}}"
 
-    out, fenced, joined = [], False, ""
+    out, fenced, joined, column = [], False, "", None
     for line in with_equations(text, "docs/explanation/math" in str(path)).split("\n"):
         if line.lstrip().startswith("```"):
             fenced = not fenced
@@ -120,6 +134,11 @@ def page():
             if joined:
                 out.append(joined)
                 joined = ""
+            column = column if line.startswith("|") else None  # of the equations in this table
+            if column:
+                line = row_with_equation(line, column)
+            elif line.startswith("|") and "| equation |" in line:
+                column = [cell.strip() for cell in line.split("|")].index("equation")
             line = re.sub(r"^(#+) (.+)$", heading, line)
             line = re.sub(r"(!?)\[([^\[\]]*)\]\(([^()\s]+)\)", link, line)
         out.append(line)
