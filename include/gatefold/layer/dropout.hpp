@@ -68,24 +68,7 @@ struct Dropout {
     gatefold::validate(branch, p.branch, items, extra.branch);
   }
 
-  template <class T, class B, class Step = functor::NoStep<T>>
-  void forward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> u,
-               NonDeduced<Saved<T, B>>& saved, const NonDeduced<Extra<T, B>>& extra = {}, const Step& step = {}) const {
-    const auto here = ctx.here();
-    expect_forward("Dropout.forward", *this, p, x, "u", u, extra);
-    if (!drops(extra.noise)) return branch.forward(ctx, p.branch, x, u, saved, extra.branch, step);
-    branch.forward(ctx, p.branch, x, u, saved, extra.branch, functor::NoStep<T>{});
-    for_rows(ctx, u, rows<T, B>(extra.noise, u, u), step);
-  }
-  template <class T, class B, class Step = functor::NoStep<T>>
-  void infer(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> u,
-             const NonDeduced<Extra<T, B>>& extra = {}, const Step& step = {}) const {
-    const auto here = ctx.here();
-    expect_forward("Dropout.forward", *this, p, x, "u", u, extra);
-    if (!drops(extra.noise)) return infer_branch<T, B>(branch, ctx, p.branch, x, u, extra.branch, step);
-    infer_branch<T, B>(branch, ctx, p.branch, x, u, extra.branch);
-    for_rows(ctx, u, rows<T, B>(extra.noise, u, u), step);
-  }
+  GATEFOLD_BRANCH_PASSES(Dropout)
   template <class T, class B>
   void backward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, const NonDeduced<Saved<T, B>>& saved,
                 In<T, 2, B> du, Out<T, 2, B> dx, Params<T, B>& grads, const NonDeduced<Extra<T, B>>& extra,
@@ -108,6 +91,13 @@ struct Dropout {
   }
 
  private:
+  template <class T, class B, class Keep, class Step>
+  void run(auto& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> u, Keep keep, const Extra<T, B>& extra,
+           const Step& step) const {
+    if (!drops(extra.noise)) return run_branch<T, B>(branch, ctx, p.branch, x, u, keep, extra.branch, step);
+    run_branch<T, B>(branch, ctx, p.branch, x, u, keep, extra.branch);
+    for_rows(ctx, u, rows<T, B>(extra.noise, u, u), step);
+  }
   void expect_options() const { expect(0 <= rate && rate < 1, "Dropout", "rate", "0 <= rate < 1", rate); }
   bool drops(const Noise& noise) const { return rate > 0 && noise.random.has_value(); }
   template <class T, class B>

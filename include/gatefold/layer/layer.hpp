@@ -1,6 +1,7 @@
 #pragma once
 
 #include <concepts>
+#include <cstddef>
 #include <type_traits>
 
 #include "gatefold/backend/elementwise.hpp"
@@ -77,6 +78,46 @@
                        "gatefold: without the adjoint of extra inputs call the free function backward(branch, "     \
                        "ctx, params, x, saved, du, dx, grads), or with extra inputs as last argument; the member "  \
                        "takes extra and dextra too; see docs/reference/functions.md")
+
+// forward and infer of a branch or layer as one text: both check their arguments and call
+// run<T, B>(ctx, params, x, [carry,] y, keep, extra, [step]), where keep is &saved in forward and nullptr in infer.
+// keep_or_scratch, part_of, run_branch and run_layer (below) take keep.
+#define GATEFOLD_BRANCH_PASSES(Branch)                                                                            \
+  template <class T, class B, class Step = ::gatefold::functor::NoStep<T>>                                        \
+  void forward(typename B::Context& ctx, const Params<T, B>& p,                                                   \
+               ::gatefold::NonDeduced<::gatefold::Items<Branch, T, B>> x, ::gatefold::Out<T, 2, B> u,             \
+               ::gatefold::NonDeduced<Saved<T, B>>& saved, const ::gatefold::NonDeduced<Extra<T, B>>& extra = {}, \
+               const Step& step = {}) const {                                                                     \
+    const auto here = ctx.here();                                                                                 \
+    ::gatefold::expect_forward(#Branch ".forward", *this, p, x, "u", u, extra);                                   \
+    run<T, B>(ctx, p, x, u, &saved, extra, step);                                                                 \
+  }                                                                                                               \
+  template <class T, class B, class Step = ::gatefold::functor::NoStep<T>>                                        \
+  void infer(typename B::Context& ctx, const Params<T, B>& p,                                                     \
+             ::gatefold::NonDeduced<::gatefold::Items<Branch, T, B>> x, ::gatefold::Out<T, 2, B> u,               \
+             const ::gatefold::NonDeduced<Extra<T, B>>& extra = {}, const Step& step = {}) const {                \
+    const auto here = ctx.here();                                                                                 \
+    ::gatefold::expect_forward(#Branch ".forward", *this, p, x, "u", u, extra);                                   \
+    run<T, B>(ctx, p, x, u, nullptr, extra, step);                                                                \
+  }
+#define GATEFOLD_LAYER_PASSES(Layer)                                                                                 \
+  template <class T, class B>                                                                                        \
+  void forward(typename B::Context& ctx, const Params<T, B>& p,                                                      \
+               ::gatefold::NonDeduced<::gatefold::Items<Layer, T, B>> x, ::gatefold::NonDeduced<Carry<T, B>>& carry, \
+               ::gatefold::Out<T, 2, B> y, ::gatefold::NonDeduced<Saved<T, B>>& saved,                               \
+               const ::gatefold::NonDeduced<Extra<T, B>>& extra = {}) const {                                        \
+    const auto here = ctx.here();                                                                                    \
+    ::gatefold::expect_forward(#Layer ".forward", *this, p, x, "y", y, carry, extra);                                \
+    run<T, B>(ctx, p, x, carry, y, &saved, extra);                                                                   \
+  }                                                                                                                  \
+  template <class T, class B>                                                                                        \
+  void infer(typename B::Context& ctx, const Params<T, B>& p,                                                        \
+             ::gatefold::NonDeduced<::gatefold::Items<Layer, T, B>> x, ::gatefold::NonDeduced<Carry<T, B>>& carry,   \
+             ::gatefold::Out<T, 2, B> y, const ::gatefold::NonDeduced<Extra<T, B>>& extra = {}) const {              \
+    const auto here = ctx.here();                                                                                    \
+    ::gatefold::expect_forward(#Layer ".forward", *this, p, x, "y", y, carry, extra);                                \
+    run<T, B>(ctx, p, x, carry, y, nullptr, extra);                                                                  \
+  }
 
 namespace gatefold {
 
@@ -338,6 +379,46 @@ void infer(const L& layer, typename B::Context& ctx, const Params<L, T, B>& p, N
   } else {
     auto discarded = ctx.template acquire<Saved<L, T, B>>();
     layer.forward(ctx, p, x, carry, y, *discarded, extra);
+  }
+}
+
+/// Returns memory [rows, columns] for a value of a forward pass: a member of Saved if backward needs it, or scratch
+/// memory.
+template <class T, class B, class S>
+View<T, 2, B> keep_or_scratch(typename B::Context&, S* keep, Tensor<T, 2, B> S::*member, Index rows, Index columns) {
+  (keep->*member).resize(rows, columns);
+  return (keep->*member).view();
+}
+template <class T, class B, class M>
+View<T, 2, B> keep_or_scratch(typename B::Context& ctx, std::nullptr_t, M, Index rows, Index columns) {
+  return ctx.template scratch<T>(rows, columns);
+}
+/// Returns the part of Saved that a part of a composite keeps, or nullptr in inference.
+template <class S, class M>
+M* part_of(S* keep, M S::*member) {
+  return &(keep->*member);
+}
+template <class M>
+std::nullptr_t part_of(std::nullptr_t, M) {
+  return nullptr;
+}
+/// Runs a branch, or a layer. Keeps values for backward in *keep, or nothing if keep is nullptr.
+template <class T, class B, class L, class Keep, class Step = functor::NoStep<T>>
+void run_branch(const L& branch, typename B::Context& ctx, const Params<L, T, B>& p, NonDeduced<Items<L, T, B>> x,
+                Out<T, 2, B> u, Keep keep, const Extra<L, T, B>& extra, const Step& step = {}) {
+  if constexpr (std::is_null_pointer_v<Keep>) {
+    infer_branch<T, B>(branch, ctx, p, x, u, extra, step);
+  } else {
+    branch.forward(ctx, p, x, u, *keep, extra, step);
+  }
+}
+template <class T, class B, class L, class Keep>
+void run_layer(const L& layer, typename B::Context& ctx, const Params<L, T, B>& p, NonDeduced<Items<L, T, B>> x,
+               Carry<L, T, B>& carry, Out<T, 2, B> y, Keep keep, const Extra<L, T, B>& extra) {
+  if constexpr (std::is_null_pointer_v<Keep>) {
+    infer<T, B>(layer, ctx, p, x, carry, y, extra);
+  } else {
+    layer.forward(ctx, p, x, carry, y, *keep, extra);
   }
 }
 

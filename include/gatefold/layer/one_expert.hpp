@@ -60,24 +60,7 @@ struct OneExpert {
     if constexpr (detail_::hook::expert::validate<ExpertT, T, B>()) drawing(extra).validate(p.expert, Index(1));
   }
 
-  template <class T, class B, class Step = functor::NoStep<T>>
-  void forward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> u,
-               NonDeduced<Saved<T, B>>& saved, const NonDeduced<Extra<T, B>>& extra = {}, const Step& step = {}) const {
-    const auto here = ctx.here();
-    expect_forward("OneExpert.forward", *this, p, x, "u", u, extra);
-    auto mark = ctx.mark();
-    drawing(extra).forward(ctx, p.expert, one_group(ctx, x.extent(0)), x, u, saved);
-    run_step(ctx, u, step);
-  }
-  template <class T, class B, class Step = functor::NoStep<T>>
-  void infer(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> u,
-             const NonDeduced<Extra<T, B>>& extra = {}, const Step& step = {}) const {
-    const auto here = ctx.here();
-    expect_forward("OneExpert.forward", *this, p, x, "u", u, extra);
-    auto mark = ctx.mark();
-    infer_expert<T, B>(drawing(extra), ctx, p.expert, one_group(ctx, x.extent(0)), x, u);
-    run_step(ctx, u, step);
-  }
+  GATEFOLD_BRANCH_PASSES(OneExpert)
   template <class T, class B>
   void backward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, const NonDeduced<Saved<T, B>>& saved,
                 In<T, 2, B> du, Out<T, 2, B> dx, Params<T, B>& grads, const NonDeduced<Extra<T, B>>& extra,
@@ -91,6 +74,17 @@ struct OneExpert {
   }
 
  private:
+  template <class T, class B, class Keep, class Step>
+  void run(auto& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> u, Keep keep, const auto& extra,
+           const Step& step) const {
+    auto mark = ctx.mark();
+    if constexpr (std::is_null_pointer_v<Keep>) {
+      infer_expert<T, B>(drawing(extra), ctx, p.expert, one_group(ctx, x.extent(0)), x, u);
+    } else {
+      drawing(extra).forward(ctx, p.expert, one_group(ctx, x.extent(0)), x, u, *keep);
+    }
+    run_step(ctx, u, step);
+  }
   ExpertT drawing(const Noise& noise) const { return with_noise(expert, noise); }
   template <class T, class B>
   ExpertT drawing(const Nothing<T, B>&) const {

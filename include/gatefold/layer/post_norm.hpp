@@ -87,27 +87,7 @@ struct PostNorm {
     gatefold::validate(filled_norm<T, B>(), p.norm, items, Nothing<T, B>{});
   }
 
-  template <class T, class B>
-  void forward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, NonDeduced<Carry<T, B>>& carry,
-               Out<T, 2, B> y, Saved<T, B>& saved, const NonDeduced<Extra<T, B>>& extra = {}) const {
-    const auto here = ctx.here();
-    expect_forward("PostNorm.forward", *this, p, x, "y", y, carry, extra);
-    saved.z.resize(x.extent(0), out_dim());
-    as_layer<T, B>(layer).forward(ctx, p.layer, x, carry, saved.z, saved.layer, extra);
-    filled_norm<T, B>().forward(ctx, p.norm, saved.z, y, saved.norm, Nothing<T, B>{}, functor::NoStep<T>{});
-    update::follow_pass(carry, saved.z.data(), y.data());
-  }
-  template <class T, class B>
-  void infer(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, NonDeduced<Carry<T, B>>& carry,
-             Out<T, 2, B> y, const NonDeduced<Extra<T, B>>& extra = {}) const {
-    const auto here = ctx.here();
-    expect_forward("PostNorm.forward", *this, p, x, "y", y, carry, extra);
-    auto mark = ctx.mark();
-    auto z = ctx.template scratch<T>(x.extent(0), out_dim());
-    gatefold::infer<T, B>(as_layer<T, B>(layer), ctx, p.layer, x, carry, z, extra);
-    infer_branch<T, B>(filled_norm<T, B>(), ctx, p.norm, z, y, Nothing<T, B>{});
-    update::follow_pass(carry, z.data(), y.data());
-  }
+  GATEFOLD_LAYER_PASSES(PostNorm)
   template <class T, class B>
   void backward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, const Saved<T, B>& saved,
                 In<T, 2, B> dy, NonDeduced<Carry<T, B>>& dcarry, Out<T, 2, B> dx, Params<T, B>& grads,
@@ -131,6 +111,15 @@ struct PostNorm {
   }
 
  private:
+  template <class T, class B, class Keep>
+  void run(auto& ctx, const Params<T, B>& p, In<T, 2, B> x, auto& carry, Out<T, 2, B> y, Keep keep,
+           const Extra<T, B>& extra) const {
+    auto mark = ctx.mark();
+    auto z = keep_or_scratch<T, B>(ctx, keep, &Saved<T, B>::z, x.extent(0), out_dim());
+    run_layer<T, B>(as_layer<T, B>(layer), ctx, p.layer, x, carry, z, part_of(keep, &Saved<T, B>::layer), extra);
+    run_branch<T, B>(filled_norm<T, B>(), ctx, p.norm, z, y, part_of(keep, &Saved<T, B>::norm), Nothing<T, B>{});
+    update::follow_pass(carry, z.data(), y.data());
+  }
   template <class T, class B>
   Norm<T, B> filled_norm() const {
     return as_branch<T, B>(with_model_dim(norm, out_dim()));

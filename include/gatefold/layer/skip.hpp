@@ -66,22 +66,7 @@ struct Skip {
     gatefold::validate(as_layer<T, B>(layer), p.layer, items, carry, extra);
   }
 
-  template <class T, class B>
-  void forward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, NonDeduced<Carry<T, B>>& carry,
-               Out<T, 2, B> y, NonDeduced<Saved<T, B>>& saved, const NonDeduced<Extra<T, B>>& extra = {}) const {
-    const auto here = ctx.here();
-    expect_forward("Skip.forward", *this, p, x, "y", y, carry, extra);
-    as_layer<T, B>(layer).forward(ctx, p.layer, x, carry, y, saved, extra);
-    add(ctx, x, y);
-  }
-  template <class T, class B>
-  void infer(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, NonDeduced<Carry<T, B>>& carry,
-             Out<T, 2, B> y, const NonDeduced<Extra<T, B>>& extra = {}) const {
-    const auto here = ctx.here();
-    expect_forward("Skip.forward", *this, p, x, "y", y, carry, extra);
-    gatefold::infer<T, B>(as_layer<T, B>(layer), ctx, p.layer, x, carry, y, extra);
-    add(ctx, x, y);
-  }
+  GATEFOLD_LAYER_PASSES(Skip)
   template <class T, class B>
   void backward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, const NonDeduced<Saved<T, B>>& saved,
                 In<T, 2, B> dy, NonDeduced<Carry<T, B>>& dcarry, Out<T, 2, B> dx, Params<T, B>& grads,
@@ -90,6 +75,14 @@ struct Skip {
     expect_backward("Skip.backward", *this, p, x, dy, dx, grads, dcarry, extra);
     add(ctx, dy, dx);
     as_layer<T, B>(layer).backward(ctx, p.layer, x, saved, dy, dcarry, dx, grads.layer, extra, dextra);
+  }
+
+ private:
+  template <class T, class B, class Keep>
+  void run(auto& ctx, const Params<T, B>& p, In<T, 2, B> x, auto& carry, Out<T, 2, B> y, Keep keep,
+           const Extra<T, B>& extra) const {
+    run_layer<T, B>(as_layer<T, B>(layer), ctx, p.layer, x, carry, y, keep, extra);
+    add(ctx, x, y);
   }
 };
 template <class L>

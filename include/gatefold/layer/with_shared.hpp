@@ -94,30 +94,7 @@ struct WithShared {
     one().validate(p.shared, items, Nothing<T, B>{});
   }
 
-  template <class T, class B, class Step = functor::NoStep<T>>
-  void forward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> u, Saved<T, B>& saved,
-               const NonDeduced<Extra<T, B>>& extra = {}, const Step& step = {}) const {
-    const auto here = ctx.here();
-    expect_forward("WithShared.forward", *this, p, x, "u", u, extra);
-    auto mark = ctx.mark();
-    auto from_shared = ctx.template scratch<T>(x.extent(0), out_dim());
-    forward_overlapping<T, B>(branch, ctx, p.branch, x, u, saved.branch, extra,
-                              [&] { one().forward(ctx, p.shared, x, from_shared, saved.shared, Nothing<T, B>{}); });
-    add_scaled(ctx, T(weight), from_shared, u);
-    run_step(ctx, u, step);
-  }
-  template <class T, class B, class Step = functor::NoStep<T>>
-  void infer(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> u,
-             const NonDeduced<Extra<T, B>>& extra = {}, const Step& step = {}) const {
-    const auto here = ctx.here();
-    expect_forward("WithShared.forward", *this, p, x, "u", u, extra);
-    auto mark = ctx.mark();
-    auto from_shared = ctx.template scratch<T>(x.extent(0), out_dim());
-    infer_overlapping<T, B>(branch, ctx, p.branch, x, u, extra,
-                            [&] { one().infer(ctx, p.shared, x, from_shared, Nothing<T, B>{}); });
-    add_scaled(ctx, T(weight), from_shared, u);
-    run_step(ctx, u, step);
-  }
+  GATEFOLD_BRANCH_PASSES(WithShared)
   template <class T, class B>
   void backward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, const Saved<T, B>& saved,
                 In<T, 2, B> du, Out<T, 2, B> dx, Params<T, B>& grads, const NonDeduced<Extra<T, B>>& extra,
@@ -134,6 +111,22 @@ struct WithShared {
   }
 
  private:
+  template <class T, class B, class Keep, class Step>
+  void run(auto& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> u, Keep keep, const Extra<T, B>& extra,
+           const Step& step) const {
+    auto mark = ctx.mark();
+    auto from_shared = ctx.template scratch<T>(x.extent(0), out_dim());
+    const auto run_shared = [&] {
+      run_branch<T, B>(one(), ctx, p.shared, x, from_shared, part_of(keep, &Saved<T, B>::shared), Nothing<T, B>{});
+    };
+    if constexpr (std::is_null_pointer_v<Keep>) {
+      infer_overlapping<T, B>(branch, ctx, p.branch, x, u, extra, run_shared);
+    } else {
+      forward_overlapping<T, B>(branch, ctx, p.branch, x, u, keep->branch, extra, run_shared);
+    }
+    add_scaled(ctx, T(weight), from_shared, u);
+    run_step(ctx, u, step);
+  }
   OneExpert<SharedT> one() const { return {shared}; }
   void validate_options() const {
     expect(shared.in_dim() == in_dim(), "WithShared", "shared.in_dim", Joined{in_dim(), " (the branch's)"},
