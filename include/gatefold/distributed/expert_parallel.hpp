@@ -26,26 +26,10 @@ namespace gatefold {
 
 namespace functor {
 
-/// w[s] = the weight of slot s, for slots in use
 template <class T, class B>
-struct TakeWeights {
-  Groups<B> groups;
-  SlotWeights<T, B> weights;
-  View<T, 2, B> w;
-  GATEFOLD_HD void operator()(Index s) const {
-    if (s < groups.offsets(groups.experts())) w(s, 0) = weights(s);
-  }
-};
-/// Sets the gradient of slot s's weight to dw[s].
+struct TakeWeights;
 template <class T, class B>
-struct GiveAdjoints {
-  Groups<B> groups;
-  SlotWeights<T, B> weights;
-  View<const T, 2, B> dw;
-  GATEFOLD_HD void operator()(Index s) const {
-    if (s < groups.offsets(groups.experts())) weights.set_adjoint(s, dw(s, 0));
-  }
-};
+struct GiveAdjoints;
 
 }  // namespace functor
 
@@ -332,4 +316,30 @@ template <class M, class S, class... A>
 ExpertParallel(const M&, const S&, const A&...) -> ExpertParallel<NoMixture<M, S>, M, S>;
 
 }  // namespace dist
+
+namespace functor {
+
+/// w[s] = the weight of slot s, for slots in use
+template <class T, class B>
+struct TakeWeights {
+  Groups<B> groups;
+  SlotWeights<T, B> weights;
+  View<T, 2, B> w;
+  GATEFOLD_HD void operator()(Index s) const {
+    if (s < groups.offsets(groups.experts())) w(s, 0) = weights(s);
+  }
+};
+/// Sets the gradient of slot s's weight to dw[s].
+template <class T, class B>
+struct GiveAdjoints {
+  Groups<B> groups;
+  SlotWeights<T, B> weights;
+  View<const T, 2, B> dw;
+  GATEFOLD_HD void operator()(Index s) const {
+    if (s < groups.offsets(groups.experts())) weights.set_adjoint(s, dw(s, 0));
+  }
+};
+
+}  // namespace functor
+
 }  // namespace gatefold

@@ -13,66 +13,12 @@ namespace gatefold {
 
 namespace functor {
 
-/// value[n] = log Σ_c exp y[n,c] − y[n, label], computed relative to the largest logit, so that no exponential
-/// overflows and logits of any size keep their differences. A loss smaller than an ulp of 1 becomes 0.
 template <class T, class B>
-struct NegativeLogLikelihood {
-  struct Row {
-    T top, total;  // max_c y[n,c],  Σ_c exp(y[n,c] − top)
-  };
-  View<const T, 2, B> y;
-  View<const Index, 1, B> label;
-  Index ignore;
-  View<T, 1, B> value;  // [N]
-  template <class Lanes>
-  GATEFOLD_HD Row row(const Lanes& lanes, Index n) const {
-    using functor::math::exp;
-    const T top = max_columns<T>(lanes, y.extent(1), [&](const auto& at, Index c) { return at.load(&y(n, c)); });
-    return {top,
-            sum_columns<T>(lanes, y.extent(1), [&](const auto& at, Index c) { return exp(at.load(&y(n, c)) - top); })};
-  }
-  template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
-    const Index l = label(n);
-    const bool counts = l != ignore;
-    GATEFOLD_ASSERT(!counts || (0 <= l && l < y.extent(1)), "CrossEntropy: label out of range");
-    const Row r = row(lanes, n);
-    if (lanes.lane == 0) value(n) = counts ? std::log(r.total) - (y(n, l) - r.top) : T(0);
-  }
-};
-/// dy = (softmax y − one-hot label) / N, or 0 if the label does not count
+struct NegativeLogLikelihood;
 template <class T, class B>
-struct NegativeLogLikelihoodBackward {
-  NegativeLogLikelihood<T, B> loss;
-  ShareOfMean share;
-  View<T, 2, B> dy;
-  template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
-    using functor::math::exp;
-    const auto& y = loss.y;
-    const Index l = loss.label(n);
-    if (l == loss.ignore) return zero_columns(lanes, dy.data() + n * dy.extent(1), dy.extent(1));
-    const auto r = loss.row(lanes, n);
-    const T mean = share.template of<T>(), scale = mean / r.total;
-    each_column<T>(lanes, dy.extent(1),
-                   [&](const auto& at, Index c) { at.store(&dy(n, c), scale * exp(at.load(&y(n, c)) - r.top)); });
-    // By the lane that wrote dy(n, l).
-    if (l % lanes.size == lanes.lane) dy(n, l) = mean * (exp(y(n, l) - r.top) / r.total - 1);
-  }
-};
-
-/// The backward of softmax. Writes 0 if the label does not count, whatever values the row has.
+struct NegativeLogLikelihoodBackward;
 template <class T, class B>
-struct SoftmaxBackwardOfCounted {
-  SoftmaxBackward<T, B> of;
-  View<const Index, 1, B> label;
-  Index ignore;
-  template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
-    if (label(n) == ignore) return zero_columns(lanes, of.dz.data() + n * of.dz.extent(1), of.dz.extent(1));
-    of(lanes, n);
-  }
-};
+struct SoftmaxBackwardOfCounted;
 
 }  // namespace functor
 
@@ -143,5 +89,70 @@ struct CrossEntropy {
     return p;
   }
 };
+
+namespace functor {
+
+/// value[n] = log Σ_c exp y[n,c] − y[n, label], computed relative to the largest logit, so that no exponential
+/// overflows and logits of any size keep their differences. A loss smaller than an ulp of 1 becomes 0.
+template <class T, class B>
+struct NegativeLogLikelihood {
+  struct Row {
+    T top, total;  // max_c y[n,c],  Σ_c exp(y[n,c] − top)
+  };
+  View<const T, 2, B> y;
+  View<const Index, 1, B> label;
+  Index ignore;
+  View<T, 1, B> value;  // [N]
+  template <class Lanes>
+  GATEFOLD_HD Row row(const Lanes& lanes, Index n) const {
+    using functor::math::exp;
+    const T top = max_columns<T>(lanes, y.extent(1), [&](const auto& at, Index c) { return at.load(&y(n, c)); });
+    return {top,
+            sum_columns<T>(lanes, y.extent(1), [&](const auto& at, Index c) { return exp(at.load(&y(n, c)) - top); })};
+  }
+  template <class Lanes>
+  GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
+    const Index l = label(n);
+    const bool counts = l != ignore;
+    GATEFOLD_ASSERT(!counts || (0 <= l && l < y.extent(1)), "CrossEntropy: label out of range");
+    const Row r = row(lanes, n);
+    if (lanes.lane == 0) value(n) = counts ? std::log(r.total) - (y(n, l) - r.top) : T(0);
+  }
+};
+/// dy = (softmax y − one-hot label) / N, or 0 if the label does not count
+template <class T, class B>
+struct NegativeLogLikelihoodBackward {
+  NegativeLogLikelihood<T, B> loss;
+  ShareOfMean share;
+  View<T, 2, B> dy;
+  template <class Lanes>
+  GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
+    using functor::math::exp;
+    const auto& y = loss.y;
+    const Index l = loss.label(n);
+    if (l == loss.ignore) return zero_columns(lanes, dy.data() + n * dy.extent(1), dy.extent(1));
+    const auto r = loss.row(lanes, n);
+    const T mean = share.template of<T>(), scale = mean / r.total;
+    each_column<T>(lanes, dy.extent(1),
+                   [&](const auto& at, Index c) { at.store(&dy(n, c), scale * exp(at.load(&y(n, c)) - r.top)); });
+    // By the lane that wrote dy(n, l).
+    if (l % lanes.size == lanes.lane) dy(n, l) = mean * (exp(y(n, l) - r.top) / r.total - 1);
+  }
+};
+
+/// The backward of softmax. Writes 0 if the label does not count, whatever values the row has.
+template <class T, class B>
+struct SoftmaxBackwardOfCounted {
+  SoftmaxBackward<T, B> of;
+  View<const Index, 1, B> label;
+  Index ignore;
+  template <class Lanes>
+  GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
+    if (label(n) == ignore) return zero_columns(lanes, of.dz.data() + n * of.dz.extent(1), of.dz.extent(1));
+    of(lanes, n);
+  }
+};
+
+}  // namespace functor
 
 }  // namespace gatefold

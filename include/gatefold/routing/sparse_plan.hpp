@@ -20,109 +20,12 @@ inline constexpr Index no_pick = std::numeric_limits<Index>::min();
 
 namespace functor {
 
-/// Returns the expert that a pick chose, dropped or not; a dropped pick is stored as ~e in the plan.
-GATEFOLD_HD inline Index chosen(Index expert) { return expert < 0 ? ~expert : expert; }
-
-/// rows[s] = item[pick[s]]; -1 after the last slot, so that the rest belongs to no item
 template <class B>
-struct SlotItems {
-  View<const Index, 1, B> offsets, pick, item;
-  View<Index, 1, B> rows;
-  GATEFOLD_HD void operator()(Index s) const {
-    rows(s) = s < offsets(offsets.extent(0) - 1) ? item(pick(s)) : Index(-1);
-  }
-};
-
-/// out[n] (+)= Σ w[s] z[s] over the slots s of item n, in ascending order from 0 (or out[n]); w = 1 without weights. On
-/// the CPU every product is rounded before it is added. take(at, i, value) stores an element (for_rows).
-/// @tparam Z  stored type of z
+struct SlotItems;
 template <class T, class B, class Z = T>
-struct Combine {
-  View<const Index, 1, B> item_offsets, item_slots, pick;
-  View<const T, 1, B> weight;
-  View<const Z, 2, B> z;
-  View<T, 2, B> out;
-  bool accumulate;
-
-  template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
-    (*this)(lanes, n, ToItsPlace<T>{out.data()});
-  }
-  template <class Lanes, class Take>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index n, const Take& take) const {
-    Slots s = from_first(lanes, [&] { return slots_of(item_offsets(n), item_offsets(n + 1)); });
-    bool add = accumulate;
-    for (; s.count > few; s = from_first(lanes, [&] { return slots_of(s.begin + few, s.begin + s.count); })) {
-      sum(lanes, n, s, add, ToItsPlace<T>{out.data()});
-      add = true;
-    }
-    sum(lanes, n, s, add, take);
-  }
-  GATEFOLD_HD Index independent_columns() const { return out.extent(1); }
-
- private:
-  static constexpr int few = 4;  // slots that are read and summed together
-  struct Slots {
-    Index begin, count;  // of all remaining slots
-    Index slot[few];
-    T weight[few];
-  };
-  GATEFOLD_HD Slots slots_of(Index begin, Index end) const {
-    Slots s{begin, end - begin, {}, {}};
-    for (int i = 0; i < few; ++i)
-      if (i < s.count) s.slot[i] = item_slots(begin + i);
-    for (int i = 0; i < few; ++i)
-      if (i < s.count) s.weight[i] = weight_of(s.slot[i]);
-    return s;
-  }
-  /// Sums the slots in s.
-  template <class Lanes, class Take>
-  GATEFOLD_HD void sum(const Lanes& lanes, Index n, const Slots& s, bool add, const Take& take) const {
-    const Index columns = out.extent(1);
-    const int count = s.count < few ? static_cast<int>(s.count) : few;
-    const Z* from[few];
-    for (int i = 0; i < few; ++i) from[i] = row(s.slot[i]);
-    const Index first = n * columns;
-    each_column<T>(lanes, columns, [&](auto at, Index j) {
-      using Value = typename decltype(at)::Value;
-      Value term[few];  // load all before the first use, so that the latencies overlap
-      for (int i = 0; i < few; ++i) term[i] = i < count ? at.load(from[i] + j) : Value(T(0));
-      Value total = add ? at.load(out.data() + first + j) : Value(T(0));
-      for (int i = 0; i < few; ++i)
-        if (i < count) total += s.weight[i] * term[i];
-      take(at, first + j, total);
-    });
-  }
-  GATEFOLD_HD const Z* row(Index slot) const { return z.data() + slot * z.extent(1); }
-  GATEFOLD_HD T weight_of(Index slot) const { return weight.data() ? weight(pick(slot)) : T(1); }
-};
-
-/// dz[s] = w[s] dout[item of s],   dw[s] = ⟨dout[item of s], z[s]⟩
+struct Combine;
 template <class T, class B>
-struct CombineBackward {
-  Groups<B> groups;
-  View<const Index, 1, B> pick;
-  View<const T, 1, B> weight;
-  View<const T, 2, B> z, dout;
-  View<T, 2, B> dz;
-  View<T, 1, B> dweight;
-
-  template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index s) const {
-    if (s >= from_first(lanes, [&] { return groups.offsets(groups.experts()); })) return;
-    const Index columns = z.extent(1), p = from_first(lanes, [&] { return pick(s); });
-    const Index item = from_first(lanes, [&] { return groups.row(s); });
-    const T w = from_first(lanes, [&] { return weight(p); });
-    const T *from = dout.data() + item * columns, *value = z.data() + s * columns;
-    T* to = dz.data() + s * columns;
-    const T dot = sum_columns<T>(lanes, columns, [&](auto at, Index j) {
-      const auto d = at.load(from + j), v = at.load(value + j);  // before the store, because dz can be z
-      at.store(to + j, w * d);
-      return d * v;
-    });
-    if (lanes.lane == 0) dweight(p) = dot;
-  }
-};
+struct CombineBackward;
 
 }  // namespace functor
 
@@ -230,5 +133,113 @@ struct SparsePlan {
     B::for_rows(ctx, dx.extent(0), functor::Combine<T, B, Z>{item_offsets, item_slots, pick, {}, dslots, dx, true});
   }
 };
+
+namespace functor {
+
+/// Returns the expert that a pick chose, dropped or not; a dropped pick is stored as ~e in the plan.
+GATEFOLD_HD inline Index chosen(Index expert) { return expert < 0 ? ~expert : expert; }
+
+/// rows[s] = item[pick[s]]; -1 after the last slot, so that the rest belongs to no item
+template <class B>
+struct SlotItems {
+  View<const Index, 1, B> offsets, pick, item;
+  View<Index, 1, B> rows;
+  GATEFOLD_HD void operator()(Index s) const {
+    rows(s) = s < offsets(offsets.extent(0) - 1) ? item(pick(s)) : Index(-1);
+  }
+};
+
+/// out[n] (+)= Σ w[s] z[s] over the slots s of item n, in ascending order from 0 (or out[n]); w = 1 without weights. On
+/// the CPU every product is rounded before it is added. take(at, i, value) stores an element (for_rows).
+/// @tparam Z  stored type of z
+template <class T, class B, class Z>
+struct Combine {
+  View<const Index, 1, B> item_offsets, item_slots, pick;
+  View<const T, 1, B> weight;
+  View<const Z, 2, B> z;
+  View<T, 2, B> out;
+  bool accumulate;
+
+  template <class Lanes>
+  GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
+    (*this)(lanes, n, ToItsPlace<T>{out.data()});
+  }
+  template <class Lanes, class Take>
+  GATEFOLD_HD void operator()(const Lanes& lanes, Index n, const Take& take) const {
+    Slots s = from_first(lanes, [&] { return slots_of(item_offsets(n), item_offsets(n + 1)); });
+    bool add = accumulate;
+    for (; s.count > few; s = from_first(lanes, [&] { return slots_of(s.begin + few, s.begin + s.count); })) {
+      sum(lanes, n, s, add, ToItsPlace<T>{out.data()});
+      add = true;
+    }
+    sum(lanes, n, s, add, take);
+  }
+  GATEFOLD_HD Index independent_columns() const { return out.extent(1); }
+
+ private:
+  static constexpr int few = 4;  // slots that are read and summed together
+  struct Slots {
+    Index begin, count;  // of all remaining slots
+    Index slot[few];
+    T weight[few];
+  };
+  GATEFOLD_HD Slots slots_of(Index begin, Index end) const {
+    Slots s{begin, end - begin, {}, {}};
+    for (int i = 0; i < few; ++i)
+      if (i < s.count) s.slot[i] = item_slots(begin + i);
+    for (int i = 0; i < few; ++i)
+      if (i < s.count) s.weight[i] = weight_of(s.slot[i]);
+    return s;
+  }
+  /// Sums the slots in s.
+  template <class Lanes, class Take>
+  GATEFOLD_HD void sum(const Lanes& lanes, Index n, const Slots& s, bool add, const Take& take) const {
+    const Index columns = out.extent(1);
+    const int count = s.count < few ? static_cast<int>(s.count) : few;
+    const Z* from[few];
+    for (int i = 0; i < few; ++i) from[i] = row(s.slot[i]);
+    const Index first = n * columns;
+    each_column<T>(lanes, columns, [&](auto at, Index j) {
+      using Value = typename decltype(at)::Value;
+      Value term[few];  // load all before the first use, so that the latencies overlap
+      for (int i = 0; i < few; ++i) term[i] = i < count ? at.load(from[i] + j) : Value(T(0));
+      Value total = add ? at.load(out.data() + first + j) : Value(T(0));
+      for (int i = 0; i < few; ++i)
+        if (i < count) total += s.weight[i] * term[i];
+      take(at, first + j, total);
+    });
+  }
+  GATEFOLD_HD const Z* row(Index slot) const { return z.data() + slot * z.extent(1); }
+  GATEFOLD_HD T weight_of(Index slot) const { return weight.data() ? weight(pick(slot)) : T(1); }
+};
+
+/// dz[s] = w[s] dout[item of s],   dw[s] = ⟨dout[item of s], z[s]⟩
+template <class T, class B>
+struct CombineBackward {
+  Groups<B> groups;
+  View<const Index, 1, B> pick;
+  View<const T, 1, B> weight;
+  View<const T, 2, B> z, dout;
+  View<T, 2, B> dz;
+  View<T, 1, B> dweight;
+
+  template <class Lanes>
+  GATEFOLD_HD void operator()(const Lanes& lanes, Index s) const {
+    if (s >= from_first(lanes, [&] { return groups.offsets(groups.experts()); })) return;
+    const Index columns = z.extent(1), p = from_first(lanes, [&] { return pick(s); });
+    const Index item = from_first(lanes, [&] { return groups.row(s); });
+    const T w = from_first(lanes, [&] { return weight(p); });
+    const T *from = dout.data() + item * columns, *value = z.data() + s * columns;
+    T* to = dz.data() + s * columns;
+    const T dot = sum_columns<T>(lanes, columns, [&](auto at, Index j) {
+      const auto d = at.load(from + j), v = at.load(value + j);  // before the store, because dz can be z
+      at.store(to + j, w * d);
+      return d * v;
+    });
+    if (lanes.lane == 0) dweight(p) = dot;
+  }
+};
+
+}  // namespace functor
 
 }  // namespace gatefold

@@ -17,6 +17,11 @@ namespace gatefold {
 
 namespace functor {
 
+template <class T, class B>
+struct PickItems;
+template <class T, class B>
+struct PickItemsBackward;
+
 /// The number of items that an expert takes from `items` items.
 struct ChoiceCapacity {
   double factor;
@@ -25,59 +30,6 @@ struct ChoiceCapacity {
     const double even = static_cast<double>(items) * factor / static_cast<double>(experts) + 0.5;
     if (!(even < static_cast<double>(items))) return items;  // also keeps the cast below in range
     return even < 2 && items > 0 ? Index(1) : static_cast<Index>(even);
-  }
-};
-/// Orders two items: the more probable for expert e first.
-template <class T, class B>
-struct MoreProbable {
-  View<const T, 2, B> log_p;
-  Index e;
-  GATEFOLD_HD bool operator()(Index a, Index b) const { return ranks_before(log_p(a, e), a, log_p(b, e), b); }
-};
-/// Picks the best items of list l, best first. A list has the picks of one sequence and expert. If padding leaves fewer
-/// items, the rest of the list has dropped picks of padding.
-template <class T, class B>
-struct PickItems {
-  View<const T, 2, B> log_p, q;
-  View<const T, 1, B> valid;
-  ChoiceCapacity room;
-  Index length, most;  // items of a sequence, picks of a list
-  View<Index, 1, B> item, expert;
-  View<T, 1, B> weight;
-
-  template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index l) const {
-    if (lanes.lane > 0) return;
-    const Index experts = q.extent(1), e = l % experts, first = l / experts * length;
-    const MoreProbable<T, B> before{log_p, e};
-    Index count = 0, padding = first;
-    for (Index n = first; n < first + length; ++n) {
-      const bool real = !valid.data() || valid(n) != 0;
-      count += real;
-      if (!real) padding = n;
-    }
-    Index* list = item.data() + l * most;
-    Index held = 0;
-    const Index places = room(count);
-    for (Index n = first; n < first + length; ++n)
-      if (!valid.data() || valid(n) != 0) offer(list, places, held, n, before);
-    heap_sort(list, held, before);
-    for (Index j = 0; j < most; ++j) {
-      const Index p = l * most + j;
-      if (j >= held) list[j] = padding;
-      expert(p) = j < held ? e : ~e;
-      weight(p) = j < held ? q(list[j], e) : T(0);
-    }
-  }
-};
-/// Adds to dq. Threads write different elements, because no two picks have the same item and expert.
-template <class T, class B>
-struct PickItemsBackward {
-  View<const Index, 1, B> item, expert;
-  View<const T, 1, B> dweight;
-  View<T, 2, B> dq;
-  GATEFOLD_HD void operator()(Index p) const {
-    if (expert(p) >= 0) dq(item(p), expert(p)) += dweight(p);
   }
 };
 
@@ -141,5 +93,63 @@ struct ExpertChoice {
     B::for_each(ctx, plan.expert.size(), functor::PickItemsBackward<T, B>{plan.item, plan.expert, dplan.weight, d.q});
   }
 };
+
+namespace functor {
+
+/// Orders two items: the more probable for expert e first.
+template <class T, class B>
+struct MoreProbable {
+  View<const T, 2, B> log_p;
+  Index e;
+  GATEFOLD_HD bool operator()(Index a, Index b) const { return ranks_before(log_p(a, e), a, log_p(b, e), b); }
+};
+/// Picks the best items of list l, best first. A list has the picks of one sequence and expert. If padding leaves fewer
+/// items, the rest of the list has dropped picks of padding.
+template <class T, class B>
+struct PickItems {
+  View<const T, 2, B> log_p, q;
+  View<const T, 1, B> valid;
+  ChoiceCapacity room;
+  Index length, most;  // items of a sequence, picks of a list
+  View<Index, 1, B> item, expert;
+  View<T, 1, B> weight;
+
+  template <class Lanes>
+  GATEFOLD_HD void operator()(const Lanes& lanes, Index l) const {
+    if (lanes.lane > 0) return;
+    const Index experts = q.extent(1), e = l % experts, first = l / experts * length;
+    const MoreProbable<T, B> before{log_p, e};
+    Index count = 0, padding = first;
+    for (Index n = first; n < first + length; ++n) {
+      const bool real = !valid.data() || valid(n) != 0;
+      count += real;
+      if (!real) padding = n;
+    }
+    Index* list = item.data() + l * most;
+    Index held = 0;
+    const Index places = room(count);
+    for (Index n = first; n < first + length; ++n)
+      if (!valid.data() || valid(n) != 0) offer(list, places, held, n, before);
+    heap_sort(list, held, before);
+    for (Index j = 0; j < most; ++j) {
+      const Index p = l * most + j;
+      if (j >= held) list[j] = padding;
+      expert(p) = j < held ? e : ~e;
+      weight(p) = j < held ? q(list[j], e) : T(0);
+    }
+  }
+};
+/// Adds to dq. Threads write different elements, because no two picks have the same item and expert.
+template <class T, class B>
+struct PickItemsBackward {
+  View<const Index, 1, B> item, expert;
+  View<const T, 1, B> dweight;
+  View<T, 2, B> dq;
+  GATEFOLD_HD void operator()(Index p) const {
+    if (expert(p) >= 0) dq(item(p), expert(p)) += dweight(p);
+  }
+};
+
+}  // namespace functor
 
 }  // namespace gatefold
