@@ -12,9 +12,9 @@
 
 namespace gatefold {
 
-/// Tells the batch x that forward has seen from another one: by its extents and, on host backends, by its contents.
-/// Builds with assertions read all elements. Others read a sample (SampledHash), which finds another batch, or an x
-/// that was overwritten, but may not find a few changed elements. The memory of x may be another one.
+/// Detects whether backward gets the batch x of forward: by its extents and, on host backends, by its contents. Builds
+/// with assertions read all elements. Other builds read a sample (SampledHash), which detects another batch or an
+/// overwritten x, but possibly not a few changed elements. x may be in other memory.
 /// @cost  one read of the elements in builds with assertions, of at most 17 words in others
 struct BatchStamp {
   std::uint64_t hash = 0;      // 0: not taken, or on a device
@@ -26,7 +26,7 @@ struct BatchStamp {
     items = x.extent(0);
     width = width_of(x);
   }
-  /// @throws ArgumentError unless these are the items of take
+  /// @throws ArgumentError unless x is the x of take
   template <class T, int Rank, class B>
   void expect_same(const char* where, View<const T, Rank, B> x) const {
     const Index taken[] = {items, width};

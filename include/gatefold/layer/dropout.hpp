@@ -14,17 +14,17 @@
 
 namespace gatefold {
 
-/// Dropout of what a branch gives: each value is 0 with probability `rate`, and the others make up for it.
+/// Dropout of the output of a branch: each value becomes 0 with probability `rate`, and the others are scaled up.
 ///
 ///     u = ξ ⊙ branch(x) / (1 − rate),   ξ[n,d] = 0 with probability rate, else 1                        (1)
 ///
 /// Source: Srivastava et al. 2014, "Dropout", JMLR 15, scaled in training as torch.nn.Dropout. Without noise in the
-/// extra inputs, or with rate 0, u = branch(x) to the bit. A rule that evaluates twice drops the same values.
-/// Parameters have the names of the branch's alone.
+/// extra inputs, or with rate 0, u = branch(x) to the bit. A rule that evaluates the branch twice drops the same
+/// values. Parameters have the names of the branch's parameters.
 /// @param x [N, D] in, u [N, out_dim] out
-/// @param extra  `.noise` (forked per layer of a stack) and `.branch`; other parts that are given the same Random draw
-///               the same numbers
-/// @param saved  the branch's: backward draws ξ again
+/// @param extra  `.noise` (forked per layer of a stack) and `.branch`. Other parts that get the same Random draw the
+///         same numbers
+/// @param saved  the saved values of the branch, because backward draws ξ again
 /// @throws ArgumentError unless 0 <= rate < 1, and in Trainer.step and ThreeStage.step without noise unless rate is 0
 /// @cost   N·out_dim random numbers, forward and backward
 /// @order  element (n, d) of ξ is number n·out_dim + d of the stream: the same on any number of threads
@@ -83,7 +83,7 @@ struct Dropout {
     branch.backward(ctx, p.branch, x, saved, kept, dx, grads.branch, extra.branch, dextra);
   }
 
-  /// The attention trace of a branch that has one.
+  /// Returns the attention trace of the branch, if it has one.
   template <class T, class B, class Of = BranchT>
   auto trace(const Params<T, B>& p, const NonDeduced<Saved<T, B>>& saved) const
       -> decltype(std::declval<const Of&>().trace(p.branch, saved)) {

@@ -14,13 +14,13 @@
 
 namespace gatefold {
 
-/// Every item goes to the one expert: with `Linear` an ordinary linear layer, with `Mlp<Gelu>` a dense feed-forward
+/// Sends every item to one expert. With `Linear` it is an ordinary linear layer, with `Mlp<Gelu>` a dense feed-forward
 /// branch. The first extent of its parameters is 1.
 ///
 ///     u[n] = expert(x[n])                                                                               (1)
 ///
 /// @param x [N, in_dim] in, u [N, out_dim] out
-/// @param extra  of an expert that draws numbers, its Noise
+/// @param extra  the Noise of an expert that draws numbers
 /// @throws ArgumentError unless shapes fit
 template <class ExpertT>
 struct OneExpert {
@@ -98,7 +98,7 @@ OneExpert(P...) -> OneExpert<detail_::policy::Misplaced<P...>>;
 
 namespace detail_::policy {
 
-/// True for a norm; otherwise one sentence says so.
+/// Returns true for a norm. Otherwise the compiler reports the first unmet requirement in one sentence.
 template <class N, class T, class B>
 constexpr bool check_norm() {
   GATEFOLD_EXPECT((Expert<N, T, B> || Branch<N, T, B>),
@@ -122,7 +122,7 @@ auto as_branch(const P& part) {
 
 }  // namespace detail_::lookup
 
-/// The branch that a part of a layer stands for, a norm say: itself, or an expert as OneExpert{expert}.
+/// The branch that a layer uses for a part, for example for a norm: the part itself, or OneExpert{expert}.
 template <class P, class T, class B>
 using AsBranch = decltype(detail_::lookup::as_branch<P, T, B>(std::declval<const P&>()));
 template <class T, class B, class P>

@@ -14,15 +14,15 @@
 
 namespace gatefold {
 
-/// A layer whose output is normalised: the residual stream itself passes the norm.
+/// A layer with a normalised output: the norm is applied to the residual stream itself.
 ///
 ///     y, carry ← norm(z), carry,   z, carry ← layer(x, carry)                                           (1)
 ///
 /// Source: Vaswani et al. 2017, arXiv:1706.03762, sec. 3.1, with a Residual inside: norm(x + u(x)). The norm is an
-/// expert or a branch (LayerNorm, RmsNorm); a model dimension that it left 0 is the layer's. Extra inputs go to the
-/// layer, whose carry is not normalised.
+/// expert or a branch (LayerNorm, RmsNorm); model dimension 0 is filled from the layer. Extra inputs go to the layer.
+/// The carry is not normalised.
 /// @param x [N, D] in, y [N, out_dim] out
-/// @throws ArgumentError unless the norm is as wide as the layer goes out, options and shapes fit
+/// @throws ArgumentError unless the width of the norm is out_dim of the layer, and options and shapes fit
 /// @cost   the layer and the norm; keeps z [N, out_dim]
 template <class LayerT, class NormT>
 struct PostNorm {
@@ -103,7 +103,7 @@ struct PostNorm {
     as_layer<T, B>(layer).backward(ctx, p.layer, x, saved.layer, dz, dcarry, dx, grads.layer, extra, dextra);
   }
 
-  /// The attention trace of a layer that has one.
+  /// Returns the attention trace of the layer, if it has one.
   template <class T, class B, class Of = Inner<T, B>>
   auto trace(const Params<T, B>& p, const Saved<T, B>& saved) const
       -> decltype(std::declval<const Of&>().trace(p.layer, saved.layer)) {

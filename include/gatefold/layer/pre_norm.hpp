@@ -12,15 +12,15 @@
 
 namespace gatefold {
 
-/// A branch that sees normalised items.
+/// A branch that gets normalised items.
 ///
 ///     u(x) = branch(norm(x))                                                                            (1)
 ///
-/// The norm is an expert or a branch (LayerNorm, RmsNorm). Extra inputs and steps (see Mixture) go to the branch. A
-/// model dimension the norm left 0 is the branch's. Padding that the branch leaves out is an item like others to the
-/// norm: its numbers reach the gradient of the gain, unless dy of it is 0 and they are finite.
+/// The norm is an expert or a branch (LayerNorm, RmsNorm); model dimension 0 is filled from the branch. Extra inputs
+/// and steps (see Mixture) go to the branch. The norm treats padding like other items: it reaches the gradient of the
+/// gain unless its dy is 0 and its values are finite.
 /// @param x [N, D] in, u [N, out_dim] out
-/// @throws ArgumentError unless the norm is as wide as the branch, options and shapes fit
+/// @throws ArgumentError unless norm and branch have the same width, and options and shapes fit
 /// @cost   the norm and the branch; keeps the normalised items [N, D]
 template <class NormT, class BranchT>
 struct PreNorm {
@@ -96,7 +96,7 @@ struct PreNorm {
     filled_norm<T, B>().backward(ctx, p.norm, x, saved.norm, dnormed, dx, grads.norm, none, none);
   }
 
-  /// The attention trace of a branch that has one.
+  /// Returns the attention trace of the branch, if it has one.
   template <class T, class B, class Of = BranchT>
   auto trace(const Params<T, B>& p, const Saved<T, B>& saved) const
       -> decltype(std::declval<const Of&>().trace(p.branch, saved.branch)) {

@@ -10,14 +10,14 @@
 
 namespace gatefold {
 
-/// A connection around a whole layer, which may carry a state as no branch does.
+/// A residual connection around a whole layer. Unlike a branch, a layer can have a carry.
 ///
 ///     y, carry ← x + z, carry,   z, carry ← layer(x, carry)                                             (1)
 ///
 /// Source: the code of paper 001, whose mixture has a residual connection inside another. Parameters have the names of
-/// the layer's alone; extra inputs go to the layer.
+/// the layer's parameters; extra inputs go to the layer.
 /// @param x [N, D] in, y [N, D] out
-/// @throws ArgumentError unless the layer is as wide going out as coming in
+/// @throws ArgumentError unless in_dim of the layer equals its out_dim
 /// @cost   the layer and N·D additions
 template <class LayerT>
 struct Skip {

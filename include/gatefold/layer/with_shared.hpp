@@ -23,14 +23,14 @@ inline constexpr bool are_shared<Br, S, W> = std::is_convertible_v<W, double>;
 
 }  // namespace detail_::lookup
 
-/// A branch and, beside it, an expert that every item goes to: `WithShared{Mixture{gate, expert}, Mlp<Gelu>{…}}`.
+/// A branch plus an expert that every item goes to: `WithShared{Mixture{gate, expert}, Mlp<Gelu>{…}}`.
 ///
 ///     u(x) = branch(x) + weight · shared(x)                                                             (1)
 ///
-/// Source: the shared experts of DeepSeekMoE, Dai et al. 2024, arXiv:2401.06066, eq. (9); several are one that is
-/// wider. Extra inputs go to the branch: padding that they name is 0 in its part of u, and an item like others to the
-/// shared expert, whose gradient it reaches. Where the branch waits for other shards (dist::ExpertParallel), the shared
-/// expert is computed meanwhile.
+/// Source: the shared experts of DeepSeekMoE, Dai et al. 2024, arXiv:2401.06066, eq. (9). Several shared experts are
+/// one wider expert. Extra inputs go to the branch. If they name padding, the part of u from the branch is 0 there; the
+/// shared expert treats padding like other items, so padding reaches its gradient. While the branch waits for other
+/// shards (dist::ExpertParallel), the shared expert is computed.
 /// @param x [N, in_dim] in, u [N, out_dim] out
 /// @throws ArgumentError unless branch and shared expert agree in in_dim and out_dim, and weight is finite
 /// @cost   branch + shared expert on N items
