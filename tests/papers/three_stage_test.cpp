@@ -20,6 +20,7 @@
 #include "gatefold/optim/adamw.hpp"
 #include "gatefold/papers/signal_mixture.hpp"
 #include "support/allocations.hpp"
+#include "support/counted_allocations.hpp"
 #include "support/pass.hpp"
 
 using namespace gatefold;
