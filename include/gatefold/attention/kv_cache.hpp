@@ -11,8 +11,8 @@
 #include "gatefold/tensor/tensor.hpp"
 #include "gatefold/tensor/view.hpp"
 
-/// The memory of an attention: items of the segments before the current one. The caller owns it. The attention reads
-/// `past` and writes `next`.
+/// The memory of an attention (KV cache): items of the segments before the current one. The caller owns it. The
+/// attention reads `past` and writes `next`.
 namespace gatefold {
 
 /// The remembered items of each layer of a stack, sequence by sequence. It is an extra input: views of memory that the

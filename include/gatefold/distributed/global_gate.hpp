@@ -83,8 +83,8 @@ struct Inner;
 ///   one shard.
 /// - For any other gate the items of all shards are gathered, and every shard routes all of them.
 ///
-/// Plan and auxiliary losses are those of one process. Padding is `extra.valid` of the gate; otherwise `extra` is the
-/// same on all shards.
+/// Plan and auxiliary losses are those of one process. Masks of padding and an attention trace are those of this
+/// shard's items; noise, k, length and tau are the same on all shards.
 /// @cost   logits: N·E values gathered, mixed: 3·N·E, and the selection of N items; items: N·D values, and the gate
 ///         for N items
 template <class GateT, class T, class B>
@@ -146,7 +146,8 @@ struct GlobalGate {
     }
   }
 
-  /// Adds to dx, and adds this shard's part of the gradient to grads.
+  /// Adds to dx, and adds this shard's part of the gradient to grads. If all items are gathered, that is the whole
+  /// gradient on shard 0 and nothing on the others.
   /// @param dplan  the gradient of saved.own()
   template <class ShardT>
   static void backward(const GateT& gate, ShardT& shard, typename B::Context& ctx, const Params<GateT, T, B>& p,
@@ -372,7 +373,8 @@ struct Parts<ComposedGate<S, M, Sel, A...>> {
   template <class T, class B>
   using OfLogits = ComposedGate<std::conditional_t<scores_rows<T, B>, GivenRows, GivenScores>, M, Sel, A...>;
   using OfMixed = ComposedGate<MixedScores, GivenMixing, Sel, A...>;
-  /// The scores have no extra inputs that depend on the number of an item, and the selection does not read items.
+  /// The scores have no extra inputs, which could depend on the number of an item, and the selection does not read
+  /// items.
   static constexpr bool selects_by_logits = !detail_::named::Extra<S>() && reads_logits_alone<Sel>;
   /// In addition, the mixing works on rows of logits only.
   template <class T, class B>

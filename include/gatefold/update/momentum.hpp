@@ -10,8 +10,8 @@
 #include "gatefold/update/pass.hpp"
 #include "gatefold/update/update.hpp"
 
-/// Shared parts of the rules with momentum: the state p, one step of it, and the step with look-ahead. Each rule gives
-/// its own coefficients.
+/// Shared parts of the rules with momentum (the rule itself is HeavyBall, heavy_ball.hpp): the state p, one step of it,
+/// and the step with look-ahead. Each rule gives its own coefficients.
 ///
 ///     z = x + a p,   p ← μ p + u(z),   y = x + γ p                                                      (1)
 namespace gatefold {

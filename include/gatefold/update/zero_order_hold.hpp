@@ -44,7 +44,7 @@ namespace update {
 /// `mu`. w and b start by `initial`, so γ_t starts with mean 0 and either sign, and a layer steps forward or back until
 /// it learns. At Δ μ = 0 the quotient in (2) is 1; near 0 the quotient and its slope have full precision.
 /// @param carry  p [N, D]
-/// @param saved  p before and after [N, D], the linear map and γ_t [N]
+/// @param saved  p before and after [N, D], the linear map, γ_t [N], μ_t and Δ φ(Δ μ) [2]
 /// @throws ArgumentError unless mu, delta > 0 are finite and model_dim fits the branch (0: deduced inside Residual)
 /// @cost   3·N·D multiply-adds forward and 6·N·D backward, N·D carried and 2·N·D kept values
 struct ZeroOrderHold {

@@ -40,8 +40,8 @@ struct ChoiceCapacity {
 ///     C = L · factor / E,   G[e] = the C items n of a sequence with the largest q[n,e],   w[n,e] = q[n,e]          (1)
 ///
 /// C is rounded to the nearest integer, halves up, and lies in 1 … L. Items are compared by log q, which orders them
-/// even if q underflows. The load is even by construction. An item can be taken by several experts or by no expert;
-/// then its output of the mixture is 0. Padding is never taken and does not count in L.
+/// even if q underflows. The load is even by construction. An item can be taken by several experts, or by none: then
+/// the output of the mixture for it is 0. Padding is never taken and does not count in L.
 ///
 /// ExpertChoice is not causal: whether an item is taken depends on later items of its sequence. A decoder that
 /// generates item by item routes differently than in training.
