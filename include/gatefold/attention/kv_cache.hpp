@@ -268,7 +268,8 @@ class SegmentMemory {
     return {std::as_const(past_.rows).view(), next_.rows.view(), std::as_const(past_.valid).view(), next_.valid.view(),
             size_.sequences};
   }
-  /// Makes the rows that the last segment wrote the past of the next one.
+  /// Call it after each segment: the rows that the segment wrote (`next`) become the remembered rows (`past`) of the
+  /// next segment.
   void advance() { std::swap(past_, next_); }
 
  private:

@@ -29,7 +29,8 @@ using ParametersOf = Params<decltype(with_init<T, B>(std::declval<const P&>())),
 }  // namespace detail_::lookup
 
 /// Returns the number of values in the parameters of layers (or branches, experts and losses that learn). Nothing is
-/// stored, so a model of any size can be counted. `count_parameters(model, loss)` is the number that a Trainer learns.
+/// stored, so a model of any size can be counted. `count_parameters(model, loss)` counts the parameters that a Trainer
+/// holds.
 ///
 ///     count = Σ over their tensors of the product of their extents                                       (1)
 ///

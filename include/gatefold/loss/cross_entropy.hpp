@@ -80,7 +80,7 @@ struct CrossEntropy {
   }
 
  private:
-  /// Returns y, or with `twice` softmax y in scratch.
+  /// Returns y. If `twice` is set, returns softmax(y) instead, in scratch memory.
   template <class T, class B>
   View<const T, 2, B> logits(typename B::Context& ctx, View<const T, 2, B> y) const {
     if (!twice) return y;

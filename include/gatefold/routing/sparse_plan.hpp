@@ -103,7 +103,8 @@ struct SparsePlan {
   Index experts() const { return std::max<Index>(offsets.size() - 1, 0); }
   Groups<B> groups() const { return {offsets, rows, rows.size()}; }
 
-  /// Returns the items in their own order, because a backend gathers rows while it reads them.
+  /// Returns x as it is, with the groups of the plan. It does not sort rows by expert, because a backend gathers the
+  /// rows of an expert while it reads them.
   Dispatched<T, B> dispatch(typename B::Context&, In<T, 2, B> x) {
     expect(built, "SparsePlan.dispatch", "plan", "one that the gate built, by plan.build(ctx)", "one that it did not");
     return {groups(), x};
