@@ -10,7 +10,7 @@
 /// Optional nested types of a policy. They are the first rows of the table in docs/reference/optional_members.md.
 namespace gatefold {
 
-// GATEFOLD_TYPE(member, description, default): looks up a nested template; the default is used if a policy has none.
+// GATEFOLD_TYPE(member, description, default): looks up a nested template; a policy without it gets the default.
 #define GATEFOLD_TYPE(member, what, ...)                                                                         \
   template <class P, class T, class B>                                                                           \
   auto member() {                                                                                                \
