@@ -1,4 +1,4 @@
-// expect: gatefold: a model computes in float or double, and these are its elements: init<float, Cpu>\(ctx, seed\), Trainer\{\.\.\., Seed\{1\}, Element<double>\{\}\}; see docs/how-to/your_data\.md
+// expect: gatefold: the element type of a model must be float or double, for example init<float, Cpu>\(ctx, seed\) or Trainer\{\.\.\., Seed\{1\}, Element<double>\{\}\}; see docs/how-to/your_data\.md
 #include <gatefold/gatefold.hpp>
 
 using namespace gatefold;

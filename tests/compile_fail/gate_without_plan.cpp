@@ -1,4 +1,4 @@
-// expect: gatefold: a gate needs a member template Plan<T, B> \(SparsePlan, say\) and Index experts\(\) const; see docs/how-to/extending\.md#gate
+// expect: gatefold: a gate needs a member template Plan<T, B> \(for example SparsePlan\) and Index experts\(\) const; see docs/how-to/extending\.md#gate
 #include <gatefold/gatefold.hpp>
 
 using namespace gatefold;

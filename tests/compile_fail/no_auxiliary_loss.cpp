@@ -1,6 +1,6 @@
 // expect: gatefold: this is no auxiliary loss of a gate, Balance or ZLoss say, which needs forward<T, B>\(ctx, a, value\) const of a GateOutcome a; see docs/how-to/extending_parts\.md#parts-of-a-gate
 // expect: gatefold: an auxiliary loss needs backward<T, B>\(ctx, a, d\) const, which adds to what d, a GateOutcomeGrad, has; see docs/how-to/extending_parts\.md#parts-of-a-gate
-// expect: gatefold: WithAuxiliary takes a ComposedGate, scores x mixing x selection, and its losses, one or more: WithAuxiliary<SoftmaxTopK, Balance>; see docs/how-to/extending_parts\.md#parts-of-a-gate
+// expect: gatefold: WithAuxiliary takes a ComposedGate of scores, mixing and selection, and at least one auxiliary loss: WithAuxiliary<SoftmaxTopK, Balance>; see docs/how-to/extending_parts\.md#parts-of-a-gate
 #include <gatefold/gatefold.hpp>
 
 using namespace gatefold;

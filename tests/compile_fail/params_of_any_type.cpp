@@ -1,4 +1,4 @@
-// expect: gatefold: forward and backward of an update rule take params as const Params<T, B>& \(const Nothing<T, B>& without any\), never as const auto&, which would take those of another model; see docs/how-to/extending\.md#what-all-policies-share
+// expect: gatefold: forward and backward of an update rule take params as const Params<T, B>& \(const Nothing<T, B>& if it has no Params\), never as const auto&, which would accept the parameters of another model; see docs/how-to/extending\.md#what-all-policies-share
 // expect: gatefold: forward and backward of a gate take params as
 // expect: gatefold: forward and backward of an expert take params as
 // expect: gatefold: forward and backward of a branch take params as

@@ -1,5 +1,5 @@
 // expect: gatefold: the parts of this gate are in another order: ComposedGate<scores, mixing, selection, auxiliary losses\.\.\.>, ComposedGate<LinearScores, Independent, TopK, Balance> say; see docs/how-to/extending_parts\.md#parts-of-a-gate
-// expect: gatefold: a ComposedGate has scores, mixing, selection and auxiliary losses, if any: ComposedGate<LinearScores, Independent, TopK>, say; see docs/how-to/extending_parts\.md#parts-of-a-gate
+// expect: gatefold: a ComposedGate needs scores, mixing, selection and optional auxiliary losses, for example ComposedGate<LinearScores, Independent, TopK>; see docs/how-to/extending_parts\.md#parts-of-a-gate
 #include <gatefold/gatefold.hpp>
 
 using namespace gatefold;

@@ -1,5 +1,5 @@
-// expect: gatefold: an expert that says stores_slots has forward<T, B, Z>, infer<T, B, Z> and weighted_backward<T, B, Z>, whose z and dslots are Out<Z, 2, B>; see docs/reference/optional_members\.md
-// Slots of a mixture may be stored in another element: where an expert says so, all three functions take it.
+// expect: gatefold: an expert with stores_slots needs forward<T, B, Z>, infer<T, B, Z> and weighted_backward<T, B, Z>, with z and dslots as Out<Z, 2, B>; see docs/reference/optional_members\.md
+// An expert with stores_slots must accept another element type of slots in all three functions.
 #include <gatefold/gatefold.hpp>
 
 using namespace gatefold;

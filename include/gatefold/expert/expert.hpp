@@ -123,7 +123,8 @@ concept ExpertBackward = requires(const E expert, Probe<T, B> a, const Given& pa
   expert.backward(a.ctx, params, a.groups, a.in, saved, a.in, a.out, grads);
 };
 
-/// An expert whose slots can have another element type. It is checked even if B has no SlotValue, which is T then.
+/// An expert whose slots can have another element type. The concept is checked even if B has no narrower SlotValue: T
+/// is used then.
 template <class E, class T, class B>
 concept StoresSlots = requires(const E expert, Probe<T, B> a, const Params<E, T, B>& params, Saved<E, T, B>& saved,
                                const SlotWeights<T, B>& weights, Params<E, T, B>& grads,
@@ -150,13 +151,14 @@ constexpr bool check_expert() {
   GATEFOLD_EXPECT((ExpertBackward<E, T, B>),
                   "gatefold: an expert needs backward(ctx, params, groups, x, saved, dz, dslots, grads) const; "
                   "see docs/how-to/extending.md#expert")
-  GATEFOLD_EXPECT((!ExpertForward<E, T, B, Foreign> && !ExpertBackward<E, T, B, Foreign>),
-                  "gatefold: forward and backward of an expert take params as const Params<T, B>& (const Nothing<T, "
-                  "B>& without any), never as const auto&, which would take those of another model; see "
-                  "docs/how-to/extending.md#what-all-policies-share")
+  GATEFOLD_EXPECT(
+      (!ExpertForward<E, T, B, Foreign> && !ExpertBackward<E, T, B, Foreign>),
+      "gatefold: forward and backward of an expert take params as const Params<T, B>& (const Nothing<T, "
+      "B>& if it has no Params), never as const auto&, which would accept the parameters of another model; see "
+      "docs/how-to/extending.md#what-all-policies-share")
   GATEFOLD_EXPECT((!detail_::hook::expert::stores_slots<E>() || StoresSlots<E, T, B>),
-                  "gatefold: an expert that says stores_slots has forward<T, B, Z>, infer<T, B, Z> and "
-                  "weighted_backward<T, B, Z>, whose z and dslots are Out<Z, 2, B>; see "
+                  "gatefold: an expert with stores_slots needs forward<T, B, Z>, infer<T, B, Z> and "
+                  "weighted_backward<T, B, Z>, with z and dslots as Out<Z, 2, B>; see "
                   "docs/reference/optional_members.md")
   return detail_::hook::expert::all<E, T, B>() && check_inside<E, T, B>();
 }

@@ -39,13 +39,15 @@ namespace gatefold {
 template <class ScoresT, class MixingT = detail_::policy::Misplaced<>, class SelectionT = detail_::policy::Misplaced<>,
           class... AuxiliaryT>
 struct ComposedGate {
-  GATEFOLD_REQUIRE(!detail_::policy::is_misplaced<SelectionT>,
-                   "gatefold: a ComposedGate has scores, mixing, selection and auxiliary losses, if any: ComposedGate<"
-                   "LinearScores, Independent, TopK>, say; see docs/how-to/extending_parts.md#parts-of-a-gate");
+  GATEFOLD_REQUIRE(
+      !detail_::policy::is_misplaced<SelectionT>,
+      "gatefold: a ComposedGate needs scores, mixing, selection and optional auxiliary losses, for example "
+      "ComposedGate<LinearScores, Independent, TopK>; see docs/how-to/extending_parts.md#parts-of-a-gate");
   GATEFOLD_REQUIRE(
       (detail_::auxiliary::fits<AuxiliaryT, SelectionT> && ...),
-      "gatefold: this auxiliary loss does not fit the selection: Load needs noise (NoisyTopK), GShard and Load need "
-      "the picks of an item side by side (not ExpertChoice); see docs/how-to/extending.md#gate");
+      "gatefold: this auxiliary loss does not fit the selection: Load needs noise (NoisyTopK), GShard and Load need a "
+      "selection that stores the picks of an item next to each other (not ExpertChoice); see "
+      "docs/how-to/extending.md#gate");
   using Scores = ScoresT;
   using Mixing = MixingT;
   using Selection = SelectionT;
@@ -58,18 +60,18 @@ struct ComposedGate {
   Selection selection{};
   std::conditional_t<
       (sizeof...(AuxiliaryT) > 0), std::tuple<AuxiliaryT...>,
-      detail_::policy::Misuse<"gatefold: the type of a gate names its auxiliary losses: WithAuxiliary<SoftmaxTopK, "
+      detail_::policy::Misuse<"gatefold: the type of a gate must list its auxiliary losses: WithAuxiliary<SoftmaxTopK, "
                               "Balance>{.scores = {.experts = 8}, .auxiliary = {Balance{.weight = 0.01}}}; see "
                               "docs/how-to/extending_parts.md#parts-of-a-gate">>
       auxiliary{};
   // These members report options of the parts that were passed to the gate by mistake.
   [[no_unique_address]] detail_::policy::Misuse<
       "gatefold: the number of experts is an option of the scores of a gate, SoftmaxTopK{.scores = {.experts = 8}, "
-      ".selection = {.k = 2}}, which count_experts(gate) returns; see docs/how-to/extending_parts.md#parts-of-a-gate">
+      ".selection = {.k = 2}}; count_experts(gate) returns it; see docs/how-to/extending_parts.md#parts-of-a-gate">
       experts{};
   [[no_unique_address]] detail_::policy::Misuse<
       "gatefold: model_dim is an option of the scores of a gate, SoftmaxTopK{.scores = {.model_dim = 16, .experts = "
-      "8}}, and 0 where the experts say it; see docs/how-to/extending_parts.md#parts-of-a-gate">
+      "8}}; if it is 0, a Mixture takes it from its experts; see docs/how-to/extending_parts.md#parts-of-a-gate">
       model_dim{};
   [[no_unique_address]] detail_::policy::Misuse<
       "gatefold: k is an option of the selection of a gate, SoftmaxTopK{.scores = {.experts = 8}, .selection = {.k = "
@@ -353,7 +355,7 @@ struct ComposedGate {
     B::for_each(ctx, plan.item.size(), functor::DropPadding<T, B>{extra.valid, plan.item, plan.expert});
     plan.build(ctx);
   }
-  /// Returns the ranks of the mixing.
+  /// Returns the values [N, E] by which the selection orders the experts, from the mixing. Larger is better.
   template <class T, class B>
   View<const T, 2, B> rank(const Saved<T, B>& saved) const {
     const View<const T, 2, B> rank = mixing.rank(saved.logits.view(), saved.mixing);
@@ -392,9 +394,10 @@ namespace detail_::lookup {
 
 template <class Base, class... AuxiliaryT>
 struct WithAuxiliary {
-  GATEFOLD_REQUIRE(std::is_void_v<Base>,
-                   "gatefold: WithAuxiliary takes a ComposedGate, scores x mixing x selection, and its losses, one or "
-                   "more: WithAuxiliary<SoftmaxTopK, Balance>; see docs/how-to/extending_parts.md#parts-of-a-gate");
+  GATEFOLD_REQUIRE(
+      std::is_void_v<Base>,
+      "gatefold: WithAuxiliary takes a ComposedGate of scores, mixing and selection, and at least one auxiliary "
+      "loss: WithAuxiliary<SoftmaxTopK, Balance>; see docs/how-to/extending_parts.md#parts-of-a-gate");
   using Type = Base;
 };
 template <class Base, class... AuxiliaryT>

@@ -64,22 +64,23 @@ concept Gate = GateTypes<G, T, B> && HasInit<G, T, B> && GateForward<G, T, B> &&
 /// Returns true for a gate. Otherwise the compiler reports the first unmet requirement in one sentence.
 template <class G, class T, class B>
 constexpr bool check_gate() {
-  GATEFOLD_EXPECT((GateTypes<G, T, B>),
-                  "gatefold: a gate needs a member template Plan<T, B> (SparsePlan, say) and Index experts() const; "
-                  "see docs/how-to/extending.md#gate")
+  GATEFOLD_EXPECT(
+      (GateTypes<G, T, B>),
+      "gatefold: a gate needs a member template Plan<T, B> (for example SparsePlan) and Index experts() const; "
+      "see docs/how-to/extending.md#gate")
   GATEFOLD_EXPECT((HasInit<G, T, B>),
                   "gatefold: a gate with Params needs Params<T, B> init<T, B>(ctx, seed) const; "
                   "see docs/how-to/extending.md#gate")
   GATEFOLD_EXPECT((GateForward<G, T, B>),
                   "gatefold: a gate needs forward(ctx, params, x, plan, saved, extra) const, with params as "
-                  "const Params<T, B>& (const Nothing<T, B>& without any); see docs/how-to/extending.md#gate")
+                  "const Params<T, B>& (const Nothing<T, B>& if it has no Params); see docs/how-to/extending.md#gate")
   GATEFOLD_EXPECT((GateBackward<G, T, B>),
                   "gatefold: a gate needs backward(ctx, params, x, plan, saved, dplan, dx, grads, extra, dextra) "
                   "const; see docs/how-to/extending.md#gate")
   GATEFOLD_EXPECT(
       (!GateForward<G, T, B, Foreign> && !GateBackward<G, T, B, Foreign>),
-      "gatefold: forward and backward of a gate take params as const Params<T, B>& (const Nothing<T, B>& without any), "
-      "never as const auto&, which would take those of another model; see "
+      "gatefold: forward and backward of a gate take params as const Params<T, B>& (const Nothing<T, B>& if it has no "
+      "Params), never as const auto&, which would accept the parameters of another model; see "
       "docs/how-to/extending.md#what-all-policies-share")
   return detail_::hook::gate::all<G, T, B>() && detail_::hook::plan::all<Plan<G, T, B>, T, B>() &&
          check_inside<G, T, B>();

@@ -12,10 +12,10 @@
 
 namespace gatefold {
 
-/// Identifies the batch x of a forward, so that backward can refuse another batch. It compares the extents and, on host
-/// backends, the contents. Builds with assertions read all elements. Other builds read a sample (SampledHash), which
-/// detects another batch or an overwritten x, but can miss a few changed elements. The address of x may differ.
-/// @cost  one read of the elements in builds with assertions, of at most 17 words in other builds
+/// Detects whether backward gets the batch x of forward: by its extents and, on host backends, by its contents. Builds
+/// with assertions read all elements. Other builds read a sample (SampledHash), which detects another batch or an
+/// overwritten x, but possibly not a few changed elements. x may be in other memory.
+/// @cost  one read of the elements in builds with assertions, of at most 17 words in others
 struct BatchStamp {
   std::uint64_t hash = 0;      // 0 if x was on a device or take was not called
   Index items = 0, width = 0;  // of x; ids are 1 wide
@@ -26,7 +26,7 @@ struct BatchStamp {
     items = x.extent(0);
     width = width_of(x);
   }
-  /// @throws ArgumentError unless x is the batch of the last take
+  /// @throws ArgumentError unless x is the x of take
   template <class T, int Rank, class B>
   void expect_same(const char* where, View<const T, Rank, B> x) const {
     const Index taken[] = {items, width};

@@ -15,18 +15,18 @@
 
 namespace gatefold {
 
-/// Attention, then a layer whose gate can read the trace of that attention:
-/// `Block{Residual{Plain{}, PreNorm{LayerNorm{}, Attention{…}}}, Residual{rule, Mixture{AttentionAware<…>{…}, …}}}`.
+/// Attention, then a layer whose gate can read that attention: `Block{Residual{Plain{}, PreNorm{LayerNorm{},
+/// Attention{…}}}, Residual{rule, Mixture{AttentionAware<…>{…}, …}}}`.
 ///
 ///     h = attention(x),   y, carry ← layer(h, carry; trace of the attention)                            (1)
 ///
-/// Forward passes the trace to the gate; backward passes the adjoint of the trace to the attention. The carry belongs
-/// to the layer: attention never has momentum (paper 001, appendix).
+/// In forward the gate gets the trace, in backward the attention gets its adjoint. The carry is the carry of the layer,
+/// because attention never has momentum (paper 001, appendix).
 /// @param x [N, D] in, y [N, out_dim] out
-/// @param extra  `.attention` is the extra input of the attention; Block sets its flag `traced`, if it has one.
-///               `.layer` is the extra input of the layer without the trace
-/// @throws ArgumentError unless the out_dim of attention is the in_dim of the layer, and options and shapes fit
-/// @cost   attention and layer; keeps N·D values between them
+/// @param extra  `.attention`: the extra inputs of the attention, whose flag `traced`, if it has one, is set; `.layer`:
+///         the extra inputs of the layer, without the trace
+/// @throws ArgumentError unless out_dim of the attention equals in_dim of the layer, and options and shapes fit
+/// @cost   the sum of both; N·D values between them
 template <class AttentionT, class LayerT>
 struct Block {
   GATEFOLD_REQUIRE(!detail_::policy::is_misplaced<LayerT>,
@@ -108,7 +108,7 @@ struct Block {
                 const Extra<T, B>& extra) const {
     validate_dims();
     gatefold::validate(as_layer<T, B>(attention), p.attention, items, Nothing<T, B>{}, extra.attention);
-    // The layer cannot be validated before attention has made the trace. The shapes of the trace follow from N and D.
+    // The check of the layer needs the trace, which exists only after attention ran. Its shapes follow from N and D.
     if constexpr (std::is_same_v<decltype(extra.layer), gatefold::Extra<Second<T, B>, T, B>>)
       gatefold::validate(as_layer<T, B>(layer), p.layer, items, carry, extra.layer);
   }
@@ -167,7 +167,7 @@ struct Block {
   void validate_dims() const {
     expect(attention.out_dim() == layer.in_dim(), "Block", "layer.in_dim", attention.out_dim(), layer.in_dim());
   }
-  /// Returns the extra inputs of the attention with `traced` set, if they have it.
+  /// Returns the extra inputs of the attention, and tells it that its trace is read.
   template <class T, class B>
   static auto traced(const Extra<T, B>& extra) {
     auto of_attention = extra.attention;

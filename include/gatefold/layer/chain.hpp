@@ -36,19 +36,18 @@ struct UniqueCarries<Known, First, Rest...> : UniqueCarries<typename WithCarry<K
 
 }  // namespace detail_::lookup
 
-/// Layers of different types, one after the other: `Chain{Linear{…}, Stack{…}, Linear{…}}`. Itself a layer. Branches
-/// and experts are accepted as layers (see layer.hpp).
+/// Layers of different types, one after the other: `Chain{Linear{…}, Stack{…}, Linear{…}}`. A chain is a layer. It also
+/// accepts branches and experts as layers (see layer.hpp).
 ///
 ///     x₀ = x,   x_i, carry_i ← layer_i(x_{i−1}, carry_i),   y = x_last                                   (1)
 ///
 /// The carry holds one state per type of carry, so one per update rule: two heavy-ball layers share their momentum, and
-/// layers without a carry leave it unchanged. Layers that share a state must have the same width. Only the first layer
-/// can read ids, for example Embedding; then the chain reads ids. If a later norm or attention has model dimension 0,
-/// for example `LayerNorm{}`, it takes the out_dim of the layer before it. Experts (Linear, Mlp) must set their
-/// dimension.
+/// layers without a carry leave it untouched. Layers that share a state must be equally wide. If the first layer reads
+/// ids, as an Embedding does, the chain reads ids. If a later norm or attention has model dimension 0, for example
+/// `LayerNorm{}`, the chain fills it from the layer before. Experts (Linear, Mlp) name their dimensions.
 /// @param x [N, in_dim] in (or ids [N]), y [N, out_dim] out
 /// @throws ArgumentError before the first layer writes anything
-/// @cost   the sum of the layers; keeps the items between layers
+/// @cost   the sum of the layers; keeps the items between them
 template <class... L>
 struct Chain {
   std::tuple<L...> layers;
@@ -197,7 +196,7 @@ struct Chain {
   }
 
  private:
-  /// Returns layer `At` with its model dimension set.
+  /// Returns layer At with its model dimension filled.
   template <std::size_t At>
   auto part() const {
     const auto& layer = std::get<At>(layers);
@@ -221,7 +220,7 @@ struct Chain {
     };
     parts(std::make_index_sequence<size>{});
   }
-  /// Returns the items that layer `At` reads.
+  /// Returns the items that layer At reads.
   template <std::size_t At, class X, class T, class B>
   static auto input(const X& x, const Saved<T, B>& saved) {
     if constexpr (At == 0) {
@@ -242,7 +241,7 @@ struct Chain {
     };
     parts(std::make_index_sequence<size - 1>{});
   }
-  /// Requires the same width for all layers that share a state.
+  /// Requires that layers with a common state have one width.
   template <class T, class B>
   void validate_widths() const {
     for_each<T, B>([&]<std::size_t At>(const auto& a) {
@@ -259,8 +258,8 @@ struct Chain {
 template <class... L>
 Chain(L...) -> Chain<L...>;
 
-/// Returns one chain of the layers of two chains, whose update rules share their states. A chain nested in a chain
-/// would keep a separate state.
+/// Joins the layers of two chains to one chain, whose rules share their states. A chain inside a chain has a separate
+/// state.
 template <class... A, class... B>
 Chain<A..., B...> joined_chain(const Chain<A...>& a, const Chain<B...>& b) {
   return std::apply([](const auto&... layers) { return Chain<A..., B...>(layers...); },

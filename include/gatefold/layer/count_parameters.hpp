@@ -13,7 +13,7 @@ namespace gatefold {
 
 namespace detail_::lookup {
 
-/// Returns a part of a model in a form that has `init`: an expert as a layer, a layer, branch or loss unchanged.
+/// Returns a part of a model as a type with `init`: a layer, a branch or a loss unchanged, an expert as a layer.
 template <class T, class B, class P>
 auto with_init(const P& part) {
   if constexpr (!requires { part.in_dim(); } || detail_::policy::Branch<P, T, B>) {
@@ -28,14 +28,14 @@ using ParametersOf = Params<decltype(with_init<T, B>(std::declval<const P&>())),
 
 }  // namespace detail_::lookup
 
-/// Returns the number of values in the parameters of layers (or of branches, experts and losses that learn). It
-/// allocates none of them, so the model can have any size. `count_parameters(model, loss)` is the number that a Trainer
-/// learns.
+/// Returns the number of values in the parameters of layers (or branches, experts and losses that learn). Nothing is
+/// stored, so a model of any size can be counted. `count_parameters(model, loss)` counts the parameters that a Trainer
+/// holds.
 ///
 ///     count = Σ over their tensors of the product of their extents                                       (1)
 ///
-/// @throws ArgumentError on options that do not fit, as init does
-/// @cost   a visit of the tensors
+/// @throws ArgumentError if options do not fit, as init does
+/// @cost   a visit of their tensors
 template <class... L>
 Index count_parameters(const L&... parts) {
   Shapes::Context ctx;

@@ -24,8 +24,8 @@ auto packed_weights() {
 
 }  // namespace detail_::lookup
 
-/// Parameters for inference only. Tensors [E, rows, columns] are stored twice: in plain form and packed in the order in
-/// which the backend's products read them. Takes the place of Params in `infer`.
+/// Parameters for inference only. Next to each tensor [E, rows, columns] it holds the same values in the order in which
+/// the backend's products read them. `infer` takes it in place of Params.
 template <class P, class B>
 struct FrozenParams {
   P params;  // read only: a change would not reach the packed weights
@@ -47,14 +47,14 @@ struct FreezeOptions {
   bool bfloat16 = false;  // keep packed float weights in half the size
 };
 
-/// Freezes parameters. Pass them with std::move.
+/// Freezes parameters; pass them with std::move.
 ///
-/// Frozen weights without `bfloat16` change no bit of a result. With `bfloat16` the weights of an expert's products are
-/// rounded to 8 bits of mantissa, with a relative error of at most 2⁻⁸. Sums are still computed in float. This halves
-/// the bytes to read, which helps if memory bandwidth is the limit. Only tensors of rank 3 are packed and rounded. A
-/// backend without packed weights ignores both.
-/// @cost  one pass over the weights; memory of the size of the weights, with columns padded to a multiple of two
-///        registers (half of it with bfloat16)
+/// Frozen weights that are not rounded change no bit of a result. With `bfloat16`, the weights of expert products are
+/// rounded to 8 bits of mantissa, so by at most 2⁻⁸ of their value. Sums are still taken in float. This halves the
+/// bytes to read, which helps if memory is the limit. Only tensors of rank 3 are packed and rounded. A backend without
+/// packed weights ignores both.
+/// @cost  one pass over the weights; as much memory again as they take, columns filled up to two registers (half of it
+///        with bfloat16)
 template <class C, class P>
 FrozenParams<std::remove_reference_t<P>, typename C::Backend> freeze(C& ctx, P&& params, FreezeOptions options = {}) {
   GATEFOLD_REQUIRE(!std::is_lvalue_reference_v<P>,
@@ -77,7 +77,7 @@ FrozenParams<std::remove_reference_t<P>, typename C::Backend> freeze(C& ctx, P&&
 
 namespace detail_::lookup {
 
-/// Calls run() while the products of the context use the packed weights.
+/// Calls run() while products of the context find packed weights.
 template <class C, class P, class B, class Run>
 void with_packed(C& ctx, const FrozenParams<P, B>& frozen, const Run& run) {
   if constexpr (requires { ctx.use(frozen.packed); }) {
@@ -102,7 +102,7 @@ void infer(const L& layer, typename B::Context& ctx, const FrozenParams<ParamsT<
            NonDeduced<Items<L, T, B>> x, Carry<L, T, B>& carry, Out<T, 2, B> y, const Extra<L, T, B>& extra = {}) {
   infer<T, B>(layer, ctx, frozen, x, carry, y, extra);
 }
-/// Runs a branch by itself, for example a Mixture: `infer(branch, ctx, frozen, x, u)`.
+/// Runs a branch, for example a Mixture, with frozen parameters: `infer(branch, ctx, frozen, x, u)`.
 template <class L, template <class, class> class ParamsT, class T, class B,
           class = std::enable_if_t<detail_::lookup::are_params_of<L, ParamsT, T, B>()>>
 void infer(const L& branch, typename B::Context& ctx, const FrozenParams<ParamsT<T, B>, B>& frozen,
@@ -110,8 +110,7 @@ void infer(const L& branch, typename B::Context& ctx, const FrozenParams<ParamsT
   detail_::lookup::with_packed(ctx, frozen, [&] { infer(branch, ctx, frozen.params, x, u, extra); });
 }
 
-/// Catch-all overload for arguments that belong to different models, element types or backends: it stops with one
-/// sentence.
+/// Reports arguments of different models in one sentence.
 template <class L, class C, template <class, class> class ParamsT, class T, class B, class... A,
           class = std::enable_if_t<(detail_::lookup::are_elements<T, B> &&
                                     !detail_::lookup::are_params_of<L, ParamsT, T, B>()) ||

@@ -12,7 +12,7 @@ namespace gatefold {
 
 namespace functor {
 
-/// Offsets of the values of patch r in consecutive images: `patch` lines of `width` values, `stride` apart.
+/// The addresses of the values of patch r in a batch of images: `patch` lines of `width` values, `stride` apart.
 struct PatchPlace {
   Index across, patch, width;  // patches in a row of patches; pixels and values in one line of a patch
 
@@ -37,7 +37,7 @@ struct TakePatches {
     }
   }
 };
-/// dx += scale · du, at the offsets that TakePatches read
+/// dx += scale · du, at the addresses that forward read
 template <class T, class B>
 struct TakePatchesBackward {
   PatchPlace place;
@@ -58,13 +58,13 @@ struct TakePatchesBackward {
 
 }  // namespace functor
 
-/// Cuts images into square patches, with the patches and the values of each patch in row-major order, and normalises
-/// the values with a given mean and deviation.
+/// Cuts images into square patches. Patches, and values in a patch, are in row-major order. Subtracts `mean` and
+/// divides by `deviation`, so that pixels with this mean and deviation get mean 0 and deviation 1.
 ///
 ///     u[n, (a, b), (i, j, c)] = (x[n, (a p + i, b p + j, c)] − mean) / deviation,   p = patch             (1)
 ///
-/// Source: Dosovitskiy et al. 2021, arXiv:2010.11929, sec. 3.1; the linear map from patches to tokens is
-/// `PerToken{patches, Linear{…}}`. ImagePatches is a branch; use it as a layer with NoResidual.
+/// Source: Dosovitskiy et al. 2021, arXiv:2010.11929, sec. 3.1. The linear map from patches to tokens is
+/// `PerToken{patches, Linear{…}}`. This is a branch; as a layer it is NoResidual.
 /// @param x [N, rows · columns · channels] in, u [N, rows · columns · channels] out, rows of P · patch² · channels
 /// @throws ArgumentError unless sizes are at least 1, patch divides rows and columns, mean is finite and deviation > 0
 /// @cost   one read and one write of each value
@@ -75,7 +75,7 @@ struct ImagePatches {
   GATEFOLD_BRANCH_CALLS;
   Index in_dim() const { return rows * columns * channels; }
   Index out_dim() const { return in_dim(); }
-  /// Returns P, the number of patches of an image. patch_dim() returns the number of values of a patch.
+  /// Returns P, the width of a patch.
   Index patches() const { return patch > 0 ? rows / patch * (columns / patch) : 0; }
   Index patch_dim() const { return patch * patch * channels; }
 

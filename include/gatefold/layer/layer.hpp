@@ -1,6 +1,7 @@
 #pragma once
 
 #include <concepts>
+#include <cstddef>
 #include <type_traits>
 
 #include "gatefold/backend/elementwise.hpp"
@@ -16,16 +17,14 @@
 #include "gatefold/update/update.hpp"
 
 /// Branches and layers. Both map items [N, in_dim] to items [N, out_dim] and have init(ctx, seed). A branch or layer
-/// that reads ids [N] in [0, in_dim), for example Embedding, declares a nested type `Items`. Its dx is Nothing, because
-/// ids have no adjoint.
+/// that reads ids [N] in [0, in_dim), as an Embedding does, has a nested type `Items`; its dx is Nothing.
 ///
-/// A branch is a function of the items. The update rule around it can pass a step, an elementwise operation that the
-/// branch applies to each value of u:
+/// A branch is a function of the items. The update rule around it may pass an elementwise step for each value of u:
 ///
 ///     forward (ctx, params, x, u, saved, extra = {}, step = {}) const;      // writes u, then step(at, i) for every i
 ///     backward(ctx, params, x, saved, du, dx, grads, extra, dextra) const;  // adds to dx and grads
 ///
-/// with `class Step = functor::NoStep<T>`. A branch that cannot apply the step while u is in the cache ends with
+/// with `class Step = functor::NoStep<T>`. A branch that cannot run the step while u is in the cache ends with
 /// run_step(ctx, u, step).
 ///
 /// A layer has a carry, a state that travels through depth:
@@ -34,13 +33,11 @@
 ///     forward (ctx, params, x, carry, y, saved, extra = {}) const;          // writes y, updates carry
 ///     backward(ctx, params, x, saved, dy, dcarry, dx, grads, extra, dextra) const;
 ///
-/// policy/hooks.hpp lists the optional members of branches and layers.
-/// A branch is accepted wherever a layer is expected (Stack, Chain, PerToken, Trainer, the checks); it is treated as
-/// NoResidual{branch}. An expert is treated as NoResidual{OneExpert{expert}}.
+/// Optional members of both are in policy/hooks.hpp. A branch or an expert is accepted wherever a layer is expected
+/// (Stack, Chain, PerToken, Trainer, the checks). It is treated as NoResidual{branch} or NoResidual{OneExpert{expert}}.
 
-// Members that explain calls with too few or too many arguments. A struct of a layer or branch contains one of these
-// lines. GATEFOLD_WRONG_COUNT(function, fewest, most, sentence) declares one such overload: it takes fewer than
-// `fewest` or more than `most` arguments after ctx, and the compiler prints `sentence`.
+// The messages for calls of a member of a layer or branch with too few or too many arguments. A struct of the library
+// has one line, GATEFOLD_LAYER_CALLS or GATEFOLD_BRANCH_CALLS.
 #define GATEFOLD_WRONG_COUNT(function, fewest, most, sentence)                                          \
   template <class... A, class = std::enable_if_t<(sizeof...(A) < (fewest)) || (sizeof...(A) > (most))>> \
   void function(::gatefold::detail_::policy::Misuse<sentence>, A&&...) const
@@ -82,6 +79,46 @@
                        "of extra inputs call the free function backward(branch, ctx, params, x, saved, du, dx, "       \
                        "grads), with extra last if the branch has extra inputs; see docs/reference/functions.md")
 
+// forward and infer of a branch or layer as one text. Both check their arguments and call run<T, B>(ctx, params, x,
+// [carry,] y, keep, extra, [step]). keep is &saved in forward and nullptr in infer; keep_or_scratch, part_of,
+// run_branch and run_layer (below) take it.
+#define GATEFOLD_BRANCH_PASSES(Branch)                                                                            \
+  template <class T, class B, class Step = ::gatefold::functor::NoStep<T>>                                        \
+  void forward(typename B::Context& ctx, const Params<T, B>& p,                                                   \
+               ::gatefold::NonDeduced<::gatefold::Items<Branch, T, B>> x, ::gatefold::Out<T, 2, B> u,             \
+               ::gatefold::NonDeduced<Saved<T, B>>& saved, const ::gatefold::NonDeduced<Extra<T, B>>& extra = {}, \
+               const Step& step = {}) const {                                                                     \
+    const auto here = ctx.here();                                                                                 \
+    ::gatefold::expect_forward(#Branch ".forward", *this, p, x, "u", u, extra);                                   \
+    run<T, B>(ctx, p, x, u, &saved, extra, step);                                                                 \
+  }                                                                                                               \
+  template <class T, class B, class Step = ::gatefold::functor::NoStep<T>>                                        \
+  void infer(typename B::Context& ctx, const Params<T, B>& p,                                                     \
+             ::gatefold::NonDeduced<::gatefold::Items<Branch, T, B>> x, ::gatefold::Out<T, 2, B> u,               \
+             const ::gatefold::NonDeduced<Extra<T, B>>& extra = {}, const Step& step = {}) const {                \
+    const auto here = ctx.here();                                                                                 \
+    ::gatefold::expect_forward(#Branch ".forward", *this, p, x, "u", u, extra);                                   \
+    run<T, B>(ctx, p, x, u, nullptr, extra, step);                                                                \
+  }
+#define GATEFOLD_LAYER_PASSES(Layer)                                                                                 \
+  template <class T, class B>                                                                                        \
+  void forward(typename B::Context& ctx, const Params<T, B>& p,                                                      \
+               ::gatefold::NonDeduced<::gatefold::Items<Layer, T, B>> x, ::gatefold::NonDeduced<Carry<T, B>>& carry, \
+               ::gatefold::Out<T, 2, B> y, ::gatefold::NonDeduced<Saved<T, B>>& saved,                               \
+               const ::gatefold::NonDeduced<Extra<T, B>>& extra = {}) const {                                        \
+    const auto here = ctx.here();                                                                                    \
+    ::gatefold::expect_forward(#Layer ".forward", *this, p, x, "y", y, carry, extra);                                \
+    run<T, B>(ctx, p, x, carry, y, &saved, extra);                                                                   \
+  }                                                                                                                  \
+  template <class T, class B>                                                                                        \
+  void infer(typename B::Context& ctx, const Params<T, B>& p,                                                        \
+             ::gatefold::NonDeduced<::gatefold::Items<Layer, T, B>> x, ::gatefold::NonDeduced<Carry<T, B>>& carry,   \
+             ::gatefold::Out<T, 2, B> y, const ::gatefold::NonDeduced<Extra<T, B>>& extra = {}) const {              \
+    const auto here = ctx.here();                                                                                    \
+    ::gatefold::expect_forward(#Layer ".forward", *this, p, x, "y", y, carry, extra);                                \
+    run<T, B>(ctx, p, x, carry, y, nullptr, extra);                                                                  \
+  }
+
 namespace gatefold {
 
 namespace detail_::policy {
@@ -91,8 +128,8 @@ concept HasDims = requires(const L layer) {
   { layer.in_dim() } -> std::convertible_to<Index>;
   { layer.out_dim() } -> std::convertible_to<Index>;
 };
-/// A branch with this forward. Given is the type of params, for example Params or Foreign; More are the types of the
-/// arguments after extra.
+/// The arguments of forward of a branch. Given is the type of the parameters, or a wrong one; More are arguments after
+/// extra.
 template <class L, class T, class B, class Given, class... More>
 concept BranchForwardOf = requires(const L branch, Probe<T, B> a, const Items<L, T, B>& x, const Given& params,
                                    Saved<L, T, B>& saved, const Extra<L, T, B>& extra, const More&... more) {
@@ -108,7 +145,7 @@ concept BranchBackward = requires(const L branch, Probe<T, B> a, const Items<L, 
 };
 template <class L, class T, class B>
 concept Branch = HasDims<L> && HasInit<L, T, B> && BranchForward<L, T, B> && BranchBackward<L, T, B>;
-/// A branch whose forward lacks the step: its last parameter is extra or saved.
+/// A branch whose forward ends with extra or with saved.
 template <class L, class T, class B>
 concept ForwardWithoutStep = BranchForwardOf<L, T, B, Params<L, T, B>> ||
     requires(const L branch, Probe<T, B> a, const Items<L, T, B>& x, const Params<L, T, B>& params,
@@ -201,7 +238,8 @@ constexpr bool check_layer() {
   return detail_::hook::layer::all<L, T, B>() && check_inside<L, T, B>();
 }
 
-/// Returns true for an expert. Otherwise the compiler reports the first unmet requirement in one sentence.
+/// Returns true for the experts of a mixture. Otherwise the compiler reports the first unmet requirement in one
+/// sentence.
 template <class E, class T, class B>
 constexpr bool check_bank() {
   GATEFOLD_EXPECT(
@@ -211,16 +249,16 @@ constexpr bool check_bank() {
   return check_expert<E, T, B>();
 }
 
-/// A layer or branch that has the trace of an attention, which can be nested inside it.
+/// A layer that has an attention trace at any depth.
 template <class L, class T, class B>
 concept HasTrace = requires(const L layer, const Params<L, T, B>& params, const Saved<L, T, B>& saved) {
   layer.trace(params, saved);
 };
 
-/// True if a branch or layer reads ids instead of rows.
+/// Whether a branch or layer reads ids instead of rows.
 template <class L, class T, class B>
 inline constexpr bool reads_ids = std::is_same_v<Items<L, T, B>, View<const Index, 1, B>>;
-/// Returns true unless L reads ids. If it reads ids, the compiler reports so in one sentence.
+/// Returns true for a part that reads rows. Otherwise the compiler reports it in one sentence.
 template <class L, class T, class B>
 constexpr bool check_reads_rows() {
   GATEFOLD_EXPECT((!reads_ids<L, T, B>),
@@ -239,8 +277,8 @@ constexpr bool check_items() {
 
 }  // namespace detail_::policy
 
-/// Requires ids in [0, count). On a device the ids are not checked.
-/// @throws ArgumentError that names the first id out of range and its index
+/// Requires ids in [0, count). On a device, ids are not checked.
+/// @throws ArgumentError that names the first other id and its position
 /// @cost   two comparisons an id
 template <class B>
 void expect_ids(const char* where, const char* name, View<const Index, 1, B> ids, Index count) {
@@ -250,23 +288,23 @@ void expect_ids(const char* where, const char* name, View<const Index, 1, B> ids
              ids(n));
 }
 
-/// Checks everything about a layer that can be checked in O(1): parameter shapes, options, extra inputs, the carry's
-/// shape. A stack calls it for all its layers before it writes anything.
-/// @throws ArgumentError that names the first argument or option that does not fit
+/// Checks everything about a layer in O(1): parameter shapes, options, extra inputs, the carry's shape. A stack calls
+/// it for all its layers before it writes anything.
+/// @throws ArgumentError that names the misfit
 template <class L, template <class, class> class ParamsT, class T, class B>
 void validate(const L& layer, const ParamsT<T, B>& params, Index items, const Carry<L, T, B>& carry,
               const Extra<L, T, B>& extra) {
   if constexpr (detail_::hook::layer::validate<L, T, B>()) layer.validate(params, items, carry, extra);
 }
 /// Checks a branch in the same way.
-/// @throws ArgumentError that names the first argument or option that does not fit
+/// @throws ArgumentError that names the misfit
 template <class L, template <class, class> class ParamsT, class T, class B>
 void validate(const L& branch, const ParamsT<T, B>& params, Index items, const Extra<L, T, B>& extra) {
   if constexpr (detail_::hook::branch::validate<L, T, B>()) branch.validate(params, items, extra);
 }
 
-/// Requires items that a layer reads: rows [N, in_dim], or ids [N] in [0, in_dim). On a device the ids are not checked.
-/// @throws ArgumentError if they do not fit
+/// Requires items that a layer reads: rows [N, in_dim], or ids [N] in [0, in_dim). On a device, ids are not checked.
+/// @throws ArgumentError
 template <class L, class X>
 void expect_items(const char* where, const L& layer, const X& x) {
   if constexpr (X::rank == 1) {
@@ -277,16 +315,16 @@ void expect_items(const char* where, const L& layer, const X& x) {
   }
 }
 /// Requires the shapes of a forward: y [N, out_dim] for N items x. y must not overlap x, because backward reads x.
-/// @throws ArgumentError if they do not fit
+/// @throws ArgumentError
 template <class L, class X, class Y>
 void expect_forward_shapes(const char* where, const L& layer, const X& x, const char* y_name, const Y& y) {
   expect_items(where, layer, x);
   expect_shape(where, y_name, y, {x.extent(0), layer.out_dim()});
   expect_apart(where, y_name, y, "x", x);
 }
-/// Requires the shapes of a backward: dy [N, out_dim] for N items x and, if x are rows, dx of the shape of x. dx must
-/// not overlap x or dy.
-/// @throws ArgumentError if they do not fit
+/// Requires the shapes of a backward: dy [N, out_dim] for N items x. If x are rows, dx has the shape of x and overlaps
+/// neither x nor dy.
+/// @throws ArgumentError
 template <class L, class X, class Dy, class Dx>
 void expect_backward_shapes(const char* where, const L& layer, const X& x, const Dy& dy, const Dx& dx) {
   expect_items(where, layer, x);
@@ -298,17 +336,17 @@ void expect_backward_shapes(const char* where, const L& layer, const X& x, const
   }
 }
 
-/// Checks everything about a forward that can be checked in O(1), before forward writes: the shapes, then
-/// layer.validate(params, N, with...). `with` is the carry, if the callee is a layer, and the extra inputs.
-/// @throws ArgumentError if anything does not fit
+/// Checks everything about a forward in O(1), before it writes: shapes, then layer.validate(params, N, with...). `with`
+/// is the carry, if it is a layer, and the extra inputs.
+/// @throws ArgumentError
 template <class L, class P, class X, class Y, class... With>
 void expect_forward(const char* where, const L& layer, const P& params, const X& x, const char* y_name, const Y& y,
                     const With&... with) {
   expect_forward_shapes(where, layer, x, y_name, y);
   layer.validate(params, x.extent(0), with...);
 }
-/// Checks a backward in the same way. The gradients must have the shapes of the parameters and be a separate pack.
-/// @throws ArgumentError if anything does not fit
+/// Checks everything about a backward in the same way, and that grads have the shapes of params in other memory.
+/// @throws ArgumentError
 template <class L, class P, class X, class Dy, class Dx, class... With>
 void expect_backward(const char* where, const L& layer, const P& params, const X& x, const Dy& dy, const Dx& dx,
                      const P& grads, const With&... with) {
@@ -318,8 +356,8 @@ void expect_backward(const char* where, const L& layer, const P& params, const X
   expect_like(where, "grads", params, grads);
 }
 
-/// Runs a branch without saving anything for backward. The result has the same bits as forward.
-/// @cost forward, and the activations of one part at a time; no allocation after a first call with as many items
+/// Runs a branch without keeping values for backward. Gives the same bits as forward.
+/// @cost forward, and the activations of one part at a time; no allocation after the first call with as many items
 template <class T, class B, class L, class Step = functor::NoStep<T>>
 void infer_branch(const L& branch, typename B::Context& ctx, const Params<L, T, B>& p, NonDeduced<Items<L, T, B>> x,
                   Out<T, 2, B> u, const Extra<L, T, B>& extra, const Step& step = {}) {
@@ -331,7 +369,7 @@ void infer_branch(const L& branch, typename B::Context& ctx, const Params<L, T, 
     branch.forward(ctx, p, x, u, *discarded, extra, step);
   }
 }
-/// Runs a layer in the same way.
+/// Runs a layer without keeping values for backward.
 template <class T, class B, class L>
 void infer(const L& layer, typename B::Context& ctx, const Params<L, T, B>& p, NonDeduced<Items<L, T, B>> x,
            Carry<L, T, B>& carry, Out<T, 2, B> y, const Extra<L, T, B>& extra = {}) {
@@ -344,8 +382,48 @@ void infer(const L& layer, typename B::Context& ctx, const Params<L, T, B>& p, N
   }
 }
 
-/// Runs the forward of a branch and work(), which must not use data of the branch. If the branch supports it
-/// (forward_overlapping), work() runs while the branch waits for other shards, otherwise after it.
+/// Returns memory [rows, columns] for a value of a forward pass: a member of Saved if backward needs it, or scratch
+/// memory.
+template <class T, class B, class S>
+View<T, 2, B> keep_or_scratch(typename B::Context&, S* keep, Tensor<T, 2, B> S::*member, Index rows, Index columns) {
+  (keep->*member).resize(rows, columns);
+  return (keep->*member).view();
+}
+template <class T, class B, class M>
+View<T, 2, B> keep_or_scratch(typename B::Context& ctx, std::nullptr_t, M, Index rows, Index columns) {
+  return ctx.template scratch<T>(rows, columns);
+}
+/// Returns the part of Saved that a part of a composite keeps, or nullptr in inference.
+template <class S, class M>
+M* part_of(S* keep, M S::*member) {
+  return &(keep->*member);
+}
+template <class M>
+std::nullptr_t part_of(std::nullptr_t, M) {
+  return nullptr;
+}
+/// Runs a branch, or a layer. Keeps values for backward in *keep, or nothing if keep is nullptr.
+template <class T, class B, class L, class Keep, class Step = functor::NoStep<T>>
+void run_branch(const L& branch, typename B::Context& ctx, const Params<L, T, B>& p, NonDeduced<Items<L, T, B>> x,
+                Out<T, 2, B> u, Keep keep, const Extra<L, T, B>& extra, const Step& step = {}) {
+  if constexpr (std::is_null_pointer_v<Keep>) {
+    infer_branch<T, B>(branch, ctx, p, x, u, extra, step);
+  } else {
+    branch.forward(ctx, p, x, u, *keep, extra, step);
+  }
+}
+template <class T, class B, class L, class Keep>
+void run_layer(const L& layer, typename B::Context& ctx, const Params<L, T, B>& p, NonDeduced<Items<L, T, B>> x,
+               Carry<L, T, B>& carry, Out<T, 2, B> y, Keep keep, const Extra<L, T, B>& extra) {
+  if constexpr (std::is_null_pointer_v<Keep>) {
+    infer<T, B>(layer, ctx, p, x, carry, y, extra);
+  } else {
+    layer.forward(ctx, p, x, carry, y, *keep, extra);
+  }
+}
+
+/// Runs forward of a branch, and work() once. If the branch waits for other shards, work() runs meanwhile; it must not
+/// touch data of the branch.
 template <class T, class B, class L, class Work>
 void forward_overlapping(const L& branch, typename B::Context& ctx, const Params<L, T, B>& p,
                          NonDeduced<Items<L, T, B>> x, Out<T, 2, B> u, Saved<L, T, B>& saved,
@@ -357,7 +435,7 @@ void forward_overlapping(const L& branch, typename B::Context& ctx, const Params
     work();
   }
 }
-/// Runs infer_branch and work() in the same way.
+/// Runs infer_branch in the same way.
 template <class T, class B, class L, class Work>
 void infer_overlapping(const L& branch, typename B::Context& ctx, const Params<L, T, B>& p,
                        NonDeduced<Items<L, T, B>> x, Out<T, 2, B> u, const Extra<L, T, B>& extra, const Work& work) {
@@ -369,7 +447,7 @@ void infer_overlapping(const L& branch, typename B::Context& ctx, const Params<L
     work();
   }
 }
-/// Runs work() and the backward of a branch. The branch adds to dx and dextra after work().
+/// Runs work(), and backward of a branch, which adds to dx and dextra after work().
 template <class T, class B, class L, class Work>
 void backward_overlapping(const L& branch, typename B::Context& ctx, const Params<L, T, B>& p,
                           NonDeduced<Items<L, T, B>> x, const Saved<L, T, B>& saved, In<T, 2, B> du,
@@ -401,14 +479,14 @@ constexpr bool are_params_of() {
 
 }  // namespace detail_::lookup
 
-/// Runs a layer; T and B are deduced from the parameters: `infer(layer, ctx, params, x, carry, y)`.
+/// Deduces T and B from the parameters: `infer(layer, ctx, params, x, carry, y)`.
 template <class L, template <class, class> class ParamsT, class T, class B,
           class = std::enable_if_t<detail_::lookup::are_params_of<L, ParamsT, T, B>()>>
 void infer(const L& layer, typename B::Context& ctx, const ParamsT<T, B>& p, NonDeduced<Items<L, T, B>> x,
            Carry<L, T, B>& carry, Out<T, 2, B> y, const Extra<L, T, B>& extra = {}) {
   infer<T, B>(layer, ctx, p, x, carry, y, extra);
 }
-/// Runs a branch by itself, for example a Mixture: `infer(branch, ctx, params, x, u)`.
+/// Runs a branch without a layer around it, for example a Mixture: `infer(branch, ctx, params, x, u)`.
 template <class L, template <class, class> class ParamsT, class T, class B,
           class = std::enable_if_t<detail_::lookup::are_params_of<L, ParamsT, T, B>()>>
 void infer(const L& branch, typename B::Context& ctx, const ParamsT<T, B>& p, NonDeduced<Items<L, T, B>> x,
@@ -422,8 +500,8 @@ void infer(const L& branch, typename B::Context& ctx, const ParamsT<T, B>& p, No
 
 namespace detail_::lookup {
 
-/// True if an argument of infer after the parameters fits no parameter of infer for this layer or branch, element type
-/// and backend: neither items, nor a carry, nor memory for y, nor extra inputs.
+/// Whether an argument of infer after the parameters fits no parameter of a layer or branch with these elements and
+/// this backend: items, carry, memory for y, extra inputs.
 template <class L, class T, class B, class A>
 inline constexpr bool is_foreign =
     !std::is_convertible_v<A, Items<L, T, B>> && !std::is_convertible_v<A, View<T, 2, B>> &&
@@ -441,8 +519,7 @@ constexpr bool any_foreign() {
 
 }  // namespace detail_::lookup
 
-/// Catch-all overload for arguments that belong to different models, element types or backends: it stops with one
-/// sentence.
+/// Reports arguments of different models in one sentence.
 template <class L, class C, template <class, class> class ParamsT, class T, class B, class... A,
           class = std::enable_if_t<(detail_::lookup::are_elements<T, B> &&
                                     !detail_::lookup::are_params_of<L, ParamsT, T, B>()) ||
@@ -454,10 +531,10 @@ void infer(const L&, C&, const ParamsT<T, B>&, A&&...) {
                    "docs/reference/functions.md");
 }
 
-/// Runs the backward of a layer without the adjoint of its extra inputs. Adds to dx and grads. Turns dcarry from the
-/// adjoint of the carry after the layer into the adjoint of the carry before the layer.
-/// @throws ArgumentError unless shapes fit. Also if dcarry is unchanged since a forward, or since another backward with
-///         these arguments (update/pass.hpp). Nothing has been written then
+/// Computes the adjoint of a layer, without the adjoint of its extra inputs. Adds to dx and grads, and turns dcarry
+/// from the adjoint of the carry after the layer into the adjoint of the carry before it.
+/// @throws ArgumentError unless shapes fit, or if dcarry is unchanged since a forward or since another backward with
+///         these arguments (update/pass.hpp), before anything is written
 template <class L, template <class, class> class ParamsT, class T, class B>
 void backward(const L& layer, typename B::Context& ctx, const ParamsT<T, B>& p, NonDeduced<Items<L, T, B>> x,
               const Saved<L, T, B>& saved, In<T, 2, B> dy, Carry<L, T, B>& dcarry, NonDeduced<ItemsGrad<L, T, B>> dx,
@@ -470,8 +547,7 @@ void backward(const L& layer, typename B::Context& ctx, const ParamsT<T, B>& p, 
   if constexpr (!detail_::policy::reads_ids<L, T, B>) written = dx.data();
   update::leave_backward(dcarry, written);
 }
-/// Runs the backward of a branch without the adjoint of its extra inputs: `backward(branch, ctx, params, x, saved, du,
-/// dx, grads)`.
+/// Computes the adjoint of a branch: `backward(branch, ctx, params, x, saved, du, dx, grads)`.
 template <class L, template <class, class> class ParamsT, class T, class B>
 void backward(const L& branch, typename B::Context& ctx, const ParamsT<T, B>& p, NonDeduced<Items<L, T, B>> x,
               const Saved<L, T, B>& saved, In<T, 2, B> du, NonDeduced<ItemsGrad<L, T, B>> dx, ParamsT<T, B>& grads,
@@ -487,7 +563,7 @@ void backward(const L& branch, typename B::Context& ctx, const ParamsT<T, B>& p,
     branch.backward(ctx, p, x, saved, du, dx, grads, extra, unused);
   }
 }
-/// Catch-all overload for too few or too many arguments: it stops with one sentence.
+/// Reports too few or too many arguments in one sentence.
 template <class L, class C, template <class, class> class ParamsT, class T, class B, class... A,
           class = std::enable_if_t<detail_::lookup::are_elements<T, B> && (sizeof...(A) < 5 || sizeof...(A) > 7)>>
 void backward(const L&, C&, const ParamsT<T, B>&, A&&...) {
@@ -497,10 +573,9 @@ void backward(const L&, C&, const ParamsT<T, B>&, A&&...) {
                    "extra inputs as last argument if there are any; see docs/reference/functions.md");
 }
 
-/// Calls f(saved) for every mixture inside the values that a layer saved, in depth order. The plan of a mixture holds
-/// the assignment of items to experts (`saved.plan.offsets`); its gate holds the probabilities and auxiliary losses. If
-/// an update rule evaluates its branch twice, f is called for both evaluations of the mixture; the second has no
-/// auxiliary losses.
+/// Calls f(saved) for every mixture in the saved values of a layer, in depth order. Its plan holds the expert of each
+/// item (`saved.plan.offsets`), its gate the probabilities and auxiliary losses. If an update rule evaluates its
+/// mixture twice, f gets both evaluations, the second without auxiliary losses.
 template <class S, class F>
 void for_each_mixture(const S& saved, F&& f) {
   if constexpr (detail_::hook::saved::mixtures<const S, std::remove_reference_t<F>>()) saved.mixtures(f);

@@ -20,7 +20,7 @@ namespace gatefold {
 
 namespace detail_::policy {
 
-/// A plan that accepts slots with elements Z.
+/// A plan whose slots can hold Z.
 template <class P, class T, class B, class Z>
 concept TakesSlots = requires(const P plan, Probe<T, B> a, View<const Z, 2, B> slots, typename P::Grad& dplan) {
   plan.template combine<Z>(a.ctx, slots, a.out);
@@ -31,23 +31,23 @@ concept TakesSlots = requires(const P plan, Probe<T, B> a, View<const Z, 2, B> s
 
 /// A mixture of experts: the branch of the four papers.
 ///
-///     u[n] = Σ_e w[n,e] · expert_e(x[n]),   the gate gives w and selects experts                        (1)
+///     u[n] = Σ_e w[n,e] · expert_e(x[n]),   w from the gate, 0 for experts not picked                   (1)
 ///
-/// A model dimension 0 of the gate is filled from the experts. Experts of different types (Experts) also give the gate
-/// its expert count. forward and infer accept a step(at, i), the elementwise operation of an update rule on u, and
-/// apply it at the end. If the plan can run the step, it does so while it combines: on a host row by row, on a device
-/// before u is stored.
+/// If the gate has model dimension 0, it is filled from the experts. If it has 0 experts, their number is filled from
+/// experts of several kinds (Experts). forward and infer take an elementwise step(at, i), which is the update rule's
+/// use of u. If the plan can run steps, the step runs while u is combined: row by row on a host, before u is stored on
+/// a device.
 /// @param x  [N, in_dim] in, u [N, out_dim] out
-/// @param extra  the extra input of the gate. If the experts draw random numbers (HiddenDropout): `.noise`, and the
-///               extra input of the gate as `.branch`
-/// @param saved  the plan, the values that gate and experts save, and the experts' outputs z [S, out_dim] if backward
-///               needs them. It does not if the experts have weighted_backward and the plan has slot_weights
-/// @throws ArgumentError unless shapes and options fit; nothing has been written then
+/// @param extra  the extra inputs of the gate; if the experts draw numbers (HiddenDropout), `.noise`, and the extra
+///         inputs of the gate as `.branch`
+/// @param saved  the plan, the saved values of gate and experts, and the outputs z [S, out_dim] of the experts if
+///         backward needs them. It does not if the experts have weighted_backward and the plan has slot_weights
+/// @throws ArgumentError unless shapes and options fit, before anything is written
 /// @cost   gate + experts on S slots + S·D for combining
 /// @order  an item's slots are summed by ascending expert
 template <class GateT, class ExpertT>
 struct Mixture {
-  /// True if gate and expert are in the wrong order: only experts have dimensions.
+  /// A gate has a plan; experts have dimensions.
   static constexpr bool swapped = detail_::policy::HasDims<GateT> && !detail_::policy::HasDims<ExpertT>;
   GATEFOLD_REQUIRE(!swapped,
                    "gatefold: gate and expert are swapped: Mixture{gate, expert}; see docs/how-to/extending.md#expert");
@@ -110,7 +110,7 @@ struct Mixture {
     }
   }
   Index experts() const { return count_experts(filled_gate()); }
-  /// Returns the gate with its model dimension and expert count filled in.
+  /// Returns the gate with filled dimensions.
   GateT filled_gate() const {
     if constexpr (detail_::hook::any::experts<ExpertT>()) {
       return with_experts(with_model_dim(gate, in_dim()), expert.experts());
@@ -128,7 +128,7 @@ struct Mixture {
       return expert;
     }
   }
-  /// Returns the extra input of the gate.
+  /// Returns the gate's part of the extra inputs.
   template <class E>
   static const auto& of_gate(const E& extra) {
     if constexpr (draws) {
@@ -220,7 +220,7 @@ struct Mixture {
     }
   }
 
-  /// Requires that plan and z have the shapes that a forward of this gate and these experts makes for the items x.
+  /// Requires that plan and z come from a forward of this gate and these experts, with as many items as x has.
   template <class T, class B>
   void expect_plan(const char* where, const gatefold::Plan<GateT, T, B>& plan, const Tensor<T, 2, B>& z,
                    In<T, 2, B> x) const {
@@ -232,14 +232,14 @@ struct Mixture {
     expect_shape(where, "saved.plan: dispatched items", in.x, {any_extent, in_dim()});
     if constexpr (!takes_weights<T, B>()) expect_shape(where, "saved.z", z, {in.groups.slots, out_dim()});
   }
-  /// True if the backward of the experts also computes the adjoint of the weights of the plan. Then it needs no z.
+  /// Whether backward of the experts computes the adjoints of the weights of the plan. Then it needs no z.
   template <class T, class B>
   static constexpr bool takes_weights() {
     using Plan = gatefold::Plan<GateT, T, B>;
     return detail_::hook::expert::weighted_backward<ExpertT, T, B>() && detail_::hook::plan::slot_weights<Plan, T, B>();
   }
-  /// Element type of z and dslots. If backward does not need z, both use SlotValue, a type of the backend that can be
-  /// narrower than T, provided that experts and plan support it. Otherwise T.
+  /// The element of z and of the adjoints of slots. It is SlotValue if no value is kept, and experts and plan support
+  /// it.
   template <class T, class B>
   using Slot =
       std::conditional_t<takes_weights<T, B>() &&
@@ -262,7 +262,7 @@ struct Mixture {
       plan.template dispatch_backward<Z>(ctx, x, dslots, dx, dplan);
     }
   }
-  /// Returns memory for the experts' outputs: the saved z if backward needs it, otherwise scratch.
+  /// Returns memory for the experts' outputs: z, which is kept, if backward needs it.
   template <class T, class B>
   View<Slot<T, B>, 2, B> outputs(typename B::Context& ctx, Tensor<T, 2, B>& z, Index slots) const {
     if constexpr (takes_weights<T, B>()) {

@@ -13,7 +13,7 @@
 
 namespace gatefold {
 
-/// A branch as a layer, without a residual stream. The output may have another width than the items.
+/// Makes a layer of a branch, without a residual stream. Also for branches whose output is not as wide as their items.
 ///
 ///     y = u(x)                                                                                          (1)
 ///
@@ -93,7 +93,7 @@ struct NoResidual {
     branch.backward(ctx, p.branch, x, saved.branch, dy, dx, grads.branch, extra, dextra);
   }
 
-  /// Returns the attention trace of a branch that has one.
+  /// Returns the attention trace of the branch, if it has one.
   template <class T, class B, class Of = BranchT>
   auto trace(const Params<T, B>& p, const Saved<T, B>& saved) const
       -> decltype(std::declval<const Of&>().trace(p.branch, saved.branch)) {
@@ -107,7 +107,7 @@ NoResidual(P...) -> NoResidual<detail_::policy::Misplaced<P...>>;
 
 namespace detail_::lookup {
 
-/// Replaces a part that does not fit, after one sentence has reported it. It prevents further errors about that part.
+/// Replaces a part that does not fit, after one sentence has reported it, so that no further error follows.
 struct Refused {
   Index in_dim() const { return 0; }
   Index out_dim() const { return 0; }
@@ -120,8 +120,7 @@ struct Refused {
 
 namespace detail_::policy {
 
-/// Returns false for a part that is almost a layer, a branch or an expert, or whose nested parts are at fault. The
-/// compiler reports the fault in one sentence.
+/// Returns false, with one sentence, for a type that is almost a layer, a branch or an expert, or is a part of one.
 template <class L, class T, class B>
 constexpr bool check_almost() {
   GATEFOLD_EXPECT((!requires(T v) { L::value(v); }),
@@ -174,14 +173,13 @@ auto as_layer(const L& part) {
 
 namespace detail_::policy {
 
-/// True if a part was accepted as a layer.
+/// Whether a part was accepted as a layer.
 template <class Inner>
 inline constexpr bool fits = !std::is_same_v<Inner, detail_::lookup::Refused>;
 
 }  // namespace detail_::policy
 
-/// The layer as which a part of a model is treated: the part itself, NoResidual{branch} or
-/// NoResidual{OneExpert{expert}}.
+/// The layer that a model uses for a part: the part itself, NoResidual{branch} or NoResidual{OneExpert{expert}}.
 template <class L, class T, class B>
 using AsLayer = decltype(detail_::lookup::as_layer<L, T, B>(std::declval<const L&>()));
 template <class T, class B, class L>

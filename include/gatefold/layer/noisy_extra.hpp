@@ -6,14 +6,14 @@
 
 namespace gatefold {
 
-/// Extra inputs of a branch that draws random numbers: noise, and the extra inputs without it. `.branch` is the extra
-/// input of the branch inside a Dropout, or of the gate in a Mixture whose experts draw.
+/// Extra inputs of a branch that draws numbers: the noise, and the extra inputs of the branch inside a Dropout, or of
+/// the gate of a Mixture whose experts draw numbers.
 template <class E>
 struct NoisyExtra {
   Noise noise{};  // empty: evaluation
   E branch{};
 
-  /// The same type if the branch needs no trace.
+  /// This type, if the branch takes no trace.
   using WithoutTrace = NoisyExtra<gatefold::WithoutTrace<E>>;
   template <class Trace>
   static NoisyExtra with_trace(const WithoutTrace& rest, const Trace& trace) {

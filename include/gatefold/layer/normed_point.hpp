@@ -28,17 +28,17 @@ struct AddWhatChanged {
 
 }  // namespace functor
 
-/// A layer that reads the normalised items and whose change of them is added to the items. A rule that looks ahead then
-/// does so after the norm.
+/// A layer that is applied to the normalised items; its change is added to the items. A rule that looks ahead then
+/// looks ahead after the norm.
 ///
 ///     h = norm(x),   z, carry ← layer(h, carry),   y = x + (z − h)                                      (1)
 ///
 /// Source: the code of paper 001 on vision (vmoe), `NormedPoint{LayerNorm{}, Residual{update::Robust{}, branch}}`. The
 /// paper's equation looks ahead before the norm, `Residual{update::Robust{}, PreNorm{LayerNorm{}, branch}}`. Without a
-/// look-ahead the two agree up to rounding. The norm is an expert or a branch. If its model dimension is 0, it takes
-/// the in_dim of the layer. Extra inputs go to the layer.
+/// look-ahead, both agree up to rounding. The norm is an expert or a branch; model dimension 0 is filled from the
+/// layer. Extra inputs go to the layer.
 /// @param x [N, D] in, y [N, D] out
-/// @throws ArgumentError unless in_dim and out_dim of the layer are equal
+/// @throws ArgumentError unless in_dim of the layer equals its out_dim
 /// @cost   the layer, the norm and 2·N·D additions; keeps h [N, D]
 template <class NormT, class LayerT>
 struct NormedPoint {

@@ -11,12 +11,12 @@
 
 namespace gatefold {
 
-/// A layer over the tokens of each item: an item of width length · D is `length` tokens of width D.
+/// Applies a layer to the tokens of each item: an item of width length · D is `length` tokens of width D.
 ///
 ///     y[n] = (layer(x[n,0]), …, layer(x[n,length−1])),   N·length items inside                          (1)
 ///
-/// Views the same memory with other extents, without a copy. The carry inside has N·length rows. If an extra input has
-/// a sequence length (attention, mixings, Soft MoE) and it is 0, each item is a sequence.
+/// It reads and writes the same memory with other extents. The carry inside has N·length rows. If an extra input inside
+/// (attention, mixings, Soft MoE) has no length, each item is a sequence.
 /// @param x [N, length · D] in, y [N, length · D_out] out
 /// @throws ArgumentError unless length >= 1
 template <class LayerT>
@@ -40,7 +40,7 @@ struct PerToken {
     gatefold::Saved<Inner<T, B>, T, B> layer;
     void mixtures(auto&& f) const { for_each_mixture(layer, f); }
   };
-  /// A separate type, because a Chain shares one state per type: tokens never share a state with whole items.
+  /// A separate type, because tokens never share a state with whole items.
   template <class T, class B>
   struct Carry {
     gatefold::Carry<Inner<T, B>, T, B> tokens;
@@ -102,7 +102,7 @@ struct PerToken {
   }
 
  private:
-  /// Returns the extra inputs with sequence length 0 replaced by `length`.
+  /// Returns extra inputs in which each item is a sequence, if they have no length.
   template <class E>
   E of_items(E extra) const {
     detail_::lookup::for_each_extra(extra, [&]<class P>(P& part) {

@@ -35,14 +35,14 @@ struct AddPlaces {
 };
 }  // namespace functor
 
-/// Adds learned position vectors to tokens, and an optional class token before them, as in a vision transformer.
+/// Adds learned positions to tokens, and puts the class token before them: the first layers of a vision transformer.
 ///
 ///     u[n] = (first, x[n,0], …, x[n,tokens−1]) + P,   P [L, D],   L = tokens + 1                         (1)
 ///     u[n] = (x[n,0], …, x[n,tokens−1]) + P,          L = tokens             without a class token       (2)
 ///
-/// Source: Dosovitskiy et al. 2021, arXiv:2010.11929, eq. (1). A branch; items are sequences.
+/// Source: Dosovitskiy et al. 2021, arXiv:2010.11929, eq. (1). This is a branch, whose items are sequences.
 /// @param x [N, tokens · D] in, u [N, L · D] out
-/// @param initial  how P is initialised; the class token is initialised to 0
+/// @param initial  initial values of P; the class token begins at 0
 /// @throws ArgumentError unless tokens, model_dim >= 1 and shapes fit
 /// @cost   N·L·D additions, twice that backward
 /// @order  gradients are summed over the items in order of blocks; bitwise equal for every thread count

@@ -21,7 +21,7 @@ namespace gatefold {
 
 namespace detail_::lookup {
 
-/// Copies the number of finished layers (`Index layer`) of a carry and of all carries inside it.
+/// Copies the number of layers done (`Index layer`) of a carry and of all carries inside it.
 template <class C>
 void copy_layers_done(const C& from, C& to) {
   if constexpr (detail_::pack::is_tuple<C>) {
@@ -42,22 +42,21 @@ void copy_layers_done(const C& from, C& to) {
 
 }  // namespace detail_::lookup
 
-/// A layer that saves only its input carry for backward, and runs forward again in its backward (activation
-/// checkpointing, recomputation): `Stack{Recompute{Residual{rule, branch}}, 12}`.
+/// A layer that keeps only its carry for backward, and runs forward again in backward (activation checkpointing,
+/// recomputation): `Stack{Recompute{Residual{rule, branch}}, 12}`.
 ///
 ///     y, carry ← layer(x, carry),   the same bits in y and in all adjoints                              (1)
 ///
-/// Source: Chen et al. 2016, "Training Deep Nets with Sublinear Memory Cost", arXiv:1604.06174. Backward needs the same
-/// extra inputs as forward, as in every layer; then dropout and noise draw the same numbers again. Parameters have the
-/// names that they have in the layer. The caller keeps the items x; in a Stack these are the items between layers.
-/// Mixtures inside are not visible after forward: auxiliary losses add to gradients, but Trainer.auxiliary() does not
-/// report their values. If you write a Carry of your own, Recompute saves its tensors and its
-/// `Index layer`, if it has one.
+/// Source: Chen et al. 2016, "Training Deep Nets with Sublinear Memory Cost", arXiv:1604.06174. Forward and backward
+/// get the same extra inputs, so dropout and noise draw the same numbers again. Parameters have the names of the
+/// layer's parameters. The caller keeps the items x; a Stack keeps them between layers. After forward, for_each_mixture
+/// does not show mixtures inside: auxiliary losses act in gradients, but Trainer.auxiliary() does not see their values.
+/// Of your own Carry, it copies the tensors and, if it has one, `Index layer`.
 /// @param x [N, in_dim] in (or ids [N]), y [N, out_dim] out
-/// @param enabled  false: the layer without recomputation, which saves its own values
-/// @param saved  the carry before the layer; nothing if the layer has no carry
-/// @cost   forward twice instead of once. The values that the layer saves exist for one layer at a time, in memory of
-///         the context; without Recompute a Stack saves them for each of its layers
+/// @param enabled  false: runs the layer as it is, which keeps its values
+/// @param saved  the carry before the layer; empty for a layer without a carry
+/// @cost   forward twice instead of once. The values that the layer keeps exist for one layer at a time, in memory of
+///         the context; without Recompute, a Stack keeps them for each of its layers
 template <class LayerT>
 struct Recompute {
   GATEFOLD_REQUIRE(!detail_::policy::is_misplaced<LayerT>,

@@ -9,7 +9,7 @@
 
 namespace gatefold {
 
-/// The two halves of reference_layer, for a Block that passes the attention trace of the first to the second.
+/// The two halves of reference_layer, for a Block, which shows the attention of the first half to the second.
 template <class AttentionT>
 auto reference_attention_layer(const AttentionT& attention) {
   return PostNorm{Residual{update::Plain{}, attention}, LayerNorm{}};
@@ -19,8 +19,8 @@ auto reference_mixture_layer(const RuleT& rule, const BranchT& branch) {
   return PostNorm{Skip{PostNorm{Residual{rule, branch}, LayerNorm{}}}, LayerNorm{}};
 }
 
-/// The layer of the code of papers 001 and 002. Its norms come after the residual connections, and its mixture has two
-/// norms and two residual connections:
+/// The layer of the code of papers 001 and 002. Norms follow the residual connections, and the mixture has two norms
+/// and two connections:
 ///
 ///     h₁ = LN₁(h + attention(h)),   z, carry ← rule(h₁, carry; branch),   h' = LN₃(h₁ + LN₂(z))         (1)
 ///

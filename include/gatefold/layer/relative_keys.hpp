@@ -18,8 +18,8 @@ namespace gatefold {
 
 namespace detail_::lookup {
 
-/// Sets the position keys, or the memory for their adjoint, in every extra input (or adjoint of one) that has
-/// `relative`. Returns true if there is one.
+/// Passes keys of positions, or memory for their adjoint, to every attention among the extra inputs (or their adjoints)
+/// that takes them. Returns whether there is one.
 template <class E, class V>
 bool set_relative(E& extra, const V& keys) {
   bool any = false;
@@ -34,18 +34,17 @@ bool set_relative(E& extra, const V& keys) {
 
 }  // namespace detail_::lookup
 
-/// The position keys of every RelativeAttention inside. They are one tensor with one gradient, saved once. Around a
-/// stack, all its layers share the tensor; inside a stack, each layer has its own.
+/// The keys of positions of every RelativeAttention inside: one tensor with one gradient, saved once. Around a stack,
+/// all its layers share the tensor; inside a stack, each layer has a separate one.
 ///
 ///     y, carry ← layer(x, carry; e),   e [window, head_dim]                                             (1)
 ///
-/// Source: the code of papers 001 and 002, whose layers and heads share e [head_dim, window], initialised with N(0, 1).
-/// The keys reach attentions through their extra inputs. An attention inside a nested RelativeKeys uses the keys of the
-/// nested one.
+/// Source: the code of papers 001 and 002, whose layers and heads share e [head_dim, window], initially N(0, 1).
+/// Attentions get it through their extra inputs. Those inside another RelativeKeys get the keys of that one.
 /// @param x [N, D] in, y [N, out_dim] out
-/// @param window, head_dim  the window L and D / heads of the attentions
-/// @throws ArgumentError unless the layer contains a RelativeAttention, and its window and heads fit
-/// @cost   the layer; window · head_dim parameters
+/// @param window, head_dim  of the attentions: D / heads
+/// @throws ArgumentError unless a RelativeAttention is inside, and its window and heads fit
+/// @cost   that of the layer, window · head_dim parameters
 template <class LayerT>
 struct RelativeKeys {
   GATEFOLD_REQUIRE(!detail_::policy::is_misplaced<LayerT>,

@@ -14,15 +14,15 @@
 
 namespace gatefold {
 
-/// An update rule around a branch: the layer of paper 001.
+/// The layer of paper 001: an update rule adds the output of a branch to the items.
 ///
 ///     y, carry ← rule(x, carry; u),   u = branch                                                        (1)
 ///
-/// If the model dimension of the rule is 0, it is filled from the branch.
+/// If the rule has model dimension 0, it is filled from the branch.
 /// @param x      [N, D] in items; y [N, D] out (must not be x)
-/// @param carry  in/out, the state of the rule; dcarry in/out in backward
-/// @param saved  the values that the rule saves, and the values that the branch saves, once per evaluation
-/// @throws ArgumentError unless in_dim and out_dim of the branch are equal (otherwise use NoResidual) and shapes fit
+/// @param carry  in/out, the rule's state; dcarry in/out in backward
+/// @param saved  the values that the rule keeps, and the saved values of the branch for each evaluation
+/// @throws ArgumentError unless in_dim of the branch equals its out_dim (otherwise use NoResidual) and shapes fit
 /// @cost   rule.evaluations times the branch, plus the rule
 template <class RuleT, class BranchT>
 struct Residual {
@@ -181,7 +181,7 @@ struct Residual {
     }
   }
 
-  /// Returns the attention trace of a branch that has one.
+  /// Returns the attention trace of the branch, if it has one.
   template <class T, class B, class Of = BranchT>
   auto trace(const Params<T, B>& p, const Saved<T, B>& saved) const
       -> decltype(std::declval<const Of&>().trace(p.branch, saved.calls[0])) {
@@ -189,7 +189,7 @@ struct Residual {
   }
 
  private:
-  /// Returns the index of an evaluation in Saved.calls.
+  /// Returns the index of an evaluation in Saved.
   static std::size_t place_of(const char* where, int call) {
     constexpr int evaluations = detail_::hook::rule::evaluations<RuleT>();
     expect(call >= 0 && call < evaluations, where, "call of the branch",

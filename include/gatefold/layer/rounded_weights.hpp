@@ -42,20 +42,20 @@ struct FindCopies {
 
 }  // namespace detail_::pack
 
-/// Copies of the weights of experts, rounded as the products of a backend would round them (CudaBf16: to bfloat16).
-/// Products read the copies instead of rounding the weights each time. On backends without such copies it is empty and
-/// does nothing.
+/// Copies of expert weights, rounded as the products of a backend would round them (CudaBf16: to bfloat16), so that
+/// several products need not round them again. On other backends it is empty and does nothing.
 ///
 ///     RoundedWeights<CudaBf16> rounded;
 ///     rounded.refresh(ctx, params);               // again after every write to params
 ///     const auto use = ctx.use(rounded.packed);   // products that run during its lifetime read the copies
 ///
-/// The results have the same bits as without copies. A stale copy gives wrong numbers: refresh after every change.
-/// Builds with assertions compare each copy that a product reads with the weights, except during a capture: a graph
-/// should refresh the copies that it reads. Copies exist for tensors [E, rows, columns] and are found by the address of
-/// the tensor. Only the context that refreshed them can use them. A Trainer has its own copies.
-/// @cost  one pass over the weights for each refresh; half the memory of the weights, with columns padded to a multiple
-///        of eight. No allocation after the first refresh of a pack; never waits for the device
+/// The bits are the same as without copies. A copy that was not refreshed gives wrong numbers. Builds with assertions
+/// compare each copy that a product reads with the weights, except in a capture, because a graph should refresh the
+/// copies that it reads. Only tensors [E, rows, columns] have copies, which are found by the address of the tensor, for
+/// the context that refreshed them. A Trainer has its own RoundedWeights.
+/// @cost  one pass over the weights for each refresh; half as much memory as they take, with columns padded to a
+///         multiple of eight. After the first refresh of a pack, it does not allocate, and it never waits for the
+///         device
 template <class B>
 struct RoundedWeights {
   static constexpr bool exist = requires(typename B::Context & ctx, View<const float, 3, B> w,
@@ -72,12 +72,11 @@ struct RoundedWeights {
       round_all(ctx, params);
     }
   }
-  /// `keep`: f() uses copies. `written`: refresh the copies even if they are current.
+  /// Whether copies are kept during a call, and whether they are refreshed although they are current.
   struct Use {
     bool keep = true, written = true;
   };
-  /// Calls f(). With how.keep its products read copies of params. Otherwise the copies are freed, and each product
-  /// rounds the weights it reads.
+  /// Calls f(). Its products read copies of params if copies are kept; otherwise they round by themselves.
   template <class P, class F>
   void run(typename B::Context& ctx, const P& params, [[maybe_unused]] Use how, const F& f) {
     if constexpr (exist) {
@@ -91,8 +90,8 @@ struct RoundedWeights {
     f();
   }
 
-  /// True if no tensor had a non-const access since it was copied. Writes through a view that was taken before the copy
-  /// are not detected.
+  /// Whether each copy is current: no caller has requested write access to its tensor since. Writes through an older
+  /// view are not detected.
   template <class P>
   bool current(const P& params) const {
     bool all = true;

@@ -26,7 +26,8 @@ inline constexpr bool are_stacked<L, Count> = std::is_convertible_v<Count, Index
 
 }  // namespace detail_::lookup
 
-/// `depth` layers of one type, each with its own parameters; itself a layer. All layers share one carry.
+/// `depth` layers of one type, each with separate parameters. A stack is a layer. The carry travels through all its
+/// layers.
 ///
 ///     x₀ = x,   x_l, carry ← layer(x_{l−1}, carry; params_l, extra_l),   y = x_depth                     (1)
 ///
@@ -163,7 +164,7 @@ struct Stack {
   static auto& at(V& vector, Index l) {
     return vector[static_cast<std::size_t>(l)];
   }
-  /// Grows a vector to at least `count` elements. It never shrinks, so that the memory of a deeper stack can be reused.
+  /// Makes a vector at least this long. Values that a deeper stack has kept stay for the next deeper stack.
   template <class V>
   static void grow(V& vector, Index count) {
     if (static_cast<Index>(vector.size()) < count) vector.resize(static_cast<std::size_t>(count));

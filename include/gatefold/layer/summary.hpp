@@ -23,9 +23,10 @@
 
 namespace gatefold {
 
-/// The parameters of a model, as `summary` returns them, to read or print.
+/// The parameters of a model: the result of `summary`, for reading and printing.
 struct Summary {
-  /// One tensor. If it belongs to E experts and an item uses K of them, `active` is K/E of the values.
+  /// One tensor. `active` is the number of values that compute for one item: K/E of the values of a tensor of E
+  /// experts, of which an item uses K.
   struct Row {
     std::string name;
     std::vector<Index> extents;
@@ -84,7 +85,7 @@ namespace detail_::summing {
 struct Rows {
   Summary& all;
 
-  /// @param active, experts  for tensors of experts: the experts that compute for one item, and all experts; else 1, 1
+  /// @param active, experts  an item uses `active` of `experts` experts; 1 of 1 for other tensors
   template <class P>
   void part(const Name& at, const P& p, bool learned, Index active, Index experts) const {
     if constexpr (detail_::pack::is_tensor<P>) {
@@ -129,8 +130,8 @@ struct Rows {
 
 }  // namespace detail_::summing
 
-/// Returns name, shape and size of every tensor in the parameters of a model, and how many values compute for one item.
-/// No tensor is allocated: you can summarise a model of any size before you make it.
+/// Returns name, shape and size of every tensor in the parameters of a model, and the number of values that compute for
+/// one item. Nothing is stored, so a model of any size can be summed up before it is made.
 ///
 ///     std::cout << summary(model);                 // of float
 ///     summary<double>(model).bytes, summary(model).active, summary(model).rows[0].name

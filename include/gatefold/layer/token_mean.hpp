@@ -8,12 +8,12 @@
 
 namespace gatefold {
 
-/// The mean of the first `count` tokens of each sequence, or of all its tokens.
+/// Returns one row per sequence: the mean of its first `count` tokens.
 ///
 ///     u[n] = (1/count) Σ_{l < count} x[n,l]                                                             (1)
 ///
 /// Source: count = 1 reads the class token, Dosovitskiy et al. 2021, arXiv:2010.11929, eq. (4); count = length is
-/// global average pooling, Beyer et al. 2022, arXiv:2205.01580. A branch; items are sequences.
+/// global average pooling, Beyer et al. 2022, arXiv:2205.01580. This is a branch, whose items are sequences.
 /// @param x [N, length · D] in, u [N, D] out
 /// @param count  the number of tokens to average; 0: all, length
 /// @throws ArgumentError unless length, model_dim >= 1, 0 <= count <= length and shapes fit

@@ -165,8 +165,8 @@ class Trained {
     if (!whole_) stepped_ = ParameterGroup<Pack>(params, choose, true);
   }
 
-  /// Returns zeros of the shape of the parameters. Gradients that nobody reads are skipped
-  /// (detail_::gradient_memory::shape).
+  /// Returns gradients that are 0, with the shapes of the parameters. A gradient that no code reads gets no memory
+  /// (Tensor.skip; detail_::gradient_memory::shape).
   Pack gradients(C& ctx, const Pack& params) const {
     return detail_::not_trained::gradients(ctx, params, uses_, selected_);
   }

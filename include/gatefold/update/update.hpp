@@ -83,14 +83,16 @@ constexpr bool check_rule() {
                   "begin(ctx, items, dim, carry) const; see docs/how-to/extending.md#rule")
   GATEFOLD_EXPECT((RuleForward<U, T, B>),
                   "gatefold: an update rule needs forward(ctx, params, x, carry, f, y, saved) const, with params as "
-                  "const Params<T, B>& (const Nothing<T, B>& without any); see docs/how-to/extending.md#rule")
+                  "const Params<T, B>& (const Nothing<T, B>& if it has no Params); see docs/how-to/extending.md#rule")
   GATEFOLD_EXPECT((RuleBackward<U, T, B>),
                   "gatefold: an update rule needs backward(ctx, params, x, saved, df, dy, dcarry, dx, grads) const; "
                   "see docs/how-to/extending.md#rule")
-  GATEFOLD_EXPECT((!RuleForward<U, T, B, Foreign> && !RuleBackward<U, T, B, Foreign>),
-                  "gatefold: forward and backward of an update rule take params as const Params<T, B>& (const "
-                  "Nothing<T, B>& without any), never as const auto&, which would take those of another model; see "
-                  "docs/how-to/extending.md#what-all-policies-share")
+  GATEFOLD_EXPECT(
+      (!RuleForward<U, T, B, Foreign> && !RuleBackward<U, T, B, Foreign>),
+      "gatefold: forward and backward of an update rule take params as const Params<T, B>& (const "
+      "Nothing<T, B>& if it has no Params), never as const auto&, which would accept the parameters of another "
+      "model; see "
+      "docs/how-to/extending.md#what-all-policies-share")
   return true;
 }
 
