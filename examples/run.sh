@@ -38,8 +38,8 @@ esac
 # The default run compiles only the default model.
 variants=()
 if [[ $program == fashion_mnist ]]; then
-  [[ " $* " =~ " --"(backend|gate|update|shards)[=\ ] ]] && variants=(-DFASHION_MNIST_VARIANTS=ON) ||
-    variants=(-DFASHION_MNIST_VARIANTS=OFF)
+  variants=(-DFASHION_MNIST_VARIANTS=OFF)
+  if [[ " $* " =~ " --"(backend|gate|update|shards)[=\ ] ]]; then variants=(-DFASHION_MNIST_VARIANTS=ON); fi
 fi
 
 preset=release

@@ -104,14 +104,14 @@ int main(int argc, char** argv) {
     if (o.backend == "cpu" && o.shards > 0) return fashion::train_heavy_ball_on_shards(o);
     if (o.backend == "cpu") return o.update == "plain" ? fashion::train_plain(o) : fashion::train_dense(o);
 #endif
+    if (o.backend == "cuda") {
 #ifdef FASHION_CUDA
-    if (o.backend == "cuda")
       return o.update == "plain" ? fashion::train_plain_cuda(o) : fashion::train_heavy_ball_cuda(o);
 #else
-    if (o.backend == "cuda")
       throw gatefold::ArgumentError("--backend cuda: this program was built without CUDA: configure with "
                                     "-DGATEFOLD_CUDA=ON");
 #endif
+    }
     throw gatefold::ArgumentError(
         "--backend, --gate, --update, --shards: this program has only the default model: "
         "configure with -DFASHION_MNIST_VARIANTS=ON");

@@ -30,7 +30,7 @@ wait
 build_and_run() {
   local main=("$dir/main.o")
   grep -q counted_allocations.hpp "$root/tests/$2" || main+=("$dir/counted.o")  # one source of a program includes it
-  [[ $2 == data/* || $2 == papers/* ]] && main+=(-lz)
+  [[ $2 == data/* ]] && main+=(-lz)
   "$compiler" "${flags[@]}" -include "$dir/others.hpp" -I"$1" -I"$root/include" -I"$root/tests" "$root/tests/$2" \
     "${main[@]}" -o "$1/test" 2>"$1/log" || return 3
   (cd "$1" && timeout "$limit" ./test --abort-after=1 >out 2>&1)

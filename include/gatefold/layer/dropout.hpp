@@ -94,8 +94,9 @@ struct Dropout {
   template <class T, class B, class Keep, class Step>
   void run(auto& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> u, Keep keep, const Extra<T, B>& extra,
            const Step& step) const {
-    if (!drops(extra.noise)) return run_branch<T, B>(branch, ctx, p.branch, x, u, keep, extra.branch, step);
-    run_branch<T, B>(branch, ctx, p.branch, x, u, keep, extra.branch);
+    if (!drops(extra.noise))
+      return detail_::passes::run_branch<T, B>(branch, ctx, p.branch, x, u, keep, extra.branch, step);
+    detail_::passes::run_branch<T, B>(branch, ctx, p.branch, x, u, keep, extra.branch);
     for_rows(ctx, u, rows<T, B>(extra.noise, u, u), step);
   }
   void expect_options() const { expect(0 <= rate && rate < 1, "Dropout", "rate", "0 <= rate < 1", rate); }

@@ -382,6 +382,8 @@ void infer(const L& layer, typename B::Context& ctx, const Params<L, T, B>& p, N
   }
 }
 
+namespace detail_::passes {
+
 /// Returns memory [rows, columns] for a value of a forward pass: a member of Saved if backward needs it, or scratch
 /// memory.
 template <class T, class B, class S>
@@ -421,6 +423,8 @@ void run_layer(const L& layer, typename B::Context& ctx, const Params<L, T, B>& 
     layer.forward(ctx, p, x, carry, y, *keep, extra);
   }
 }
+
+}  // namespace detail_::passes
 
 /// Runs forward of a branch, and work() once. If the branch waits for other shards, work() runs meanwhile; it must not
 /// touch data of the branch.

@@ -105,29 +105,7 @@ struct NormedPoint {
     gatefold::validate(as_layer<T, B>(layer), p.layer, items, carry, extra);
   }
 
-  template <class T, class B>
-  void forward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, NonDeduced<Carry<T, B>>& carry,
-               Out<T, 2, B> y, Saved<T, B>& saved, const NonDeduced<Extra<T, B>>& extra = {}) const {
-    const auto here = ctx.here();
-    expect_forward("NormedPoint.forward", *this, p, x, "y", y, carry, extra);
-    saved.h.resize(x.extent(0), in_dim());
-    filled_norm<T, B>().forward(ctx, p.norm, x, saved.h, saved.norm, Nothing<T, B>{}, functor::NoStep<T>{});
-    update::follow_pass(carry, x.data(), saved.h.data());
-    as_layer<T, B>(layer).forward(ctx, p.layer, saved.h, carry, y, saved.layer, extra);
-    B::for_each(ctx, y.size(), functor::AddWhatChanged<T>{x.data(), saved.h.data(), y.data()});
-  }
-  template <class T, class B>
-  void infer(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, NonDeduced<Carry<T, B>>& carry,
-             Out<T, 2, B> y, const NonDeduced<Extra<T, B>>& extra = {}) const {
-    const auto here = ctx.here();
-    expect_forward("NormedPoint.forward", *this, p, x, "y", y, carry, extra);
-    auto mark = ctx.mark();
-    auto h = ctx.template scratch<T>(x.extent(0), in_dim());
-    infer_branch<T, B>(filled_norm<T, B>(), ctx, p.norm, x, h, Nothing<T, B>{});
-    update::follow_pass(carry, x.data(), h.data());
-    gatefold::infer<T, B>(as_layer<T, B>(layer), ctx, p.layer, h, carry, y, extra);
-    B::for_each(ctx, y.size(), functor::AddWhatChanged<T>{x.data(), h.data(), y.data()});
-  }
+  GATEFOLD_LAYER_PASSES(NormedPoint)
   template <class T, class B>
   void backward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, const Saved<T, B>& saved,
                 In<T, 2, B> dy, NonDeduced<Carry<T, B>>& dcarry, Out<T, 2, B> dx, Params<T, B>& grads,
@@ -145,6 +123,19 @@ struct NormedPoint {
   }
 
  private:
+  template <class T, class B, class Keep>
+  void run(auto& ctx, const Params<T, B>& p, In<T, 2, B> x, auto& carry, Out<T, 2, B> y, Keep keep,
+           const Extra<T, B>& extra) const {
+    namespace passes = detail_::passes;
+    auto mark = ctx.mark();
+    auto h = passes::keep_or_scratch<T, B>(ctx, keep, &Saved<T, B>::h, x.extent(0), in_dim());
+    passes::run_branch<T, B>(filled_norm<T, B>(), ctx, p.norm, x, h, passes::part_of(keep, &Saved<T, B>::norm),
+                             Nothing<T, B>{});
+    update::follow_pass(carry, x.data(), h.data());
+    passes::run_layer<T, B>(as_layer<T, B>(layer), ctx, p.layer, h, carry, y,
+                            passes::part_of(keep, &Saved<T, B>::layer), extra);
+    B::for_each(ctx, y.size(), functor::AddWhatChanged<T>{x.data(), h.data(), y.data()});
+  }
   template <class T, class B>
   Norm<T, B> filled_norm() const {
     return as_branch<T, B>(with_model_dim(norm, in_dim()));

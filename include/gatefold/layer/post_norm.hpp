@@ -114,10 +114,13 @@ struct PostNorm {
   template <class T, class B, class Keep>
   void run(auto& ctx, const Params<T, B>& p, In<T, 2, B> x, auto& carry, Out<T, 2, B> y, Keep keep,
            const Extra<T, B>& extra) const {
+    namespace passes = detail_::passes;
     auto mark = ctx.mark();
-    auto z = keep_or_scratch<T, B>(ctx, keep, &Saved<T, B>::z, x.extent(0), out_dim());
-    run_layer<T, B>(as_layer<T, B>(layer), ctx, p.layer, x, carry, z, part_of(keep, &Saved<T, B>::layer), extra);
-    run_branch<T, B>(filled_norm<T, B>(), ctx, p.norm, z, y, part_of(keep, &Saved<T, B>::norm), Nothing<T, B>{});
+    auto z = passes::keep_or_scratch<T, B>(ctx, keep, &Saved<T, B>::z, x.extent(0), out_dim());
+    passes::run_layer<T, B>(as_layer<T, B>(layer), ctx, p.layer, x, carry, z,
+                            passes::part_of(keep, &Saved<T, B>::layer), extra);
+    passes::run_branch<T, B>(filled_norm<T, B>(), ctx, p.norm, z, y, passes::part_of(keep, &Saved<T, B>::norm),
+                             Nothing<T, B>{});
     update::follow_pass(carry, z.data(), y.data());
   }
   template <class T, class B>

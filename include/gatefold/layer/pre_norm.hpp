@@ -107,10 +107,13 @@ struct PreNorm {
   template <class T, class B, class Keep, class Step>
   void run(auto& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> u, Keep keep, const Extra<T, B>& extra,
            const Step& step) const {
+    namespace passes = detail_::passes;
     auto mark = ctx.mark();
-    auto normed = keep_or_scratch<T, B>(ctx, keep, &Saved<T, B>::normed, x.extent(0), x.extent(1));
-    run_branch<T, B>(filled_norm<T, B>(), ctx, p.norm, x, normed, part_of(keep, &Saved<T, B>::norm), Nothing<T, B>{});
-    run_branch<T, B>(branch, ctx, p.branch, normed, u, part_of(keep, &Saved<T, B>::branch), extra, step);
+    auto normed = passes::keep_or_scratch<T, B>(ctx, keep, &Saved<T, B>::normed, x.extent(0), x.extent(1));
+    passes::run_branch<T, B>(filled_norm<T, B>(), ctx, p.norm, x, normed, passes::part_of(keep, &Saved<T, B>::norm),
+                             Nothing<T, B>{});
+    passes::run_branch<T, B>(branch, ctx, p.branch, normed, u, passes::part_of(keep, &Saved<T, B>::branch), extra,
+                             step);
   }
   template <class T, class B>
   Norm<T, B> filled_norm() const {

@@ -81,7 +81,7 @@ struct Skip {
   template <class T, class B, class Keep>
   void run(auto& ctx, const Params<T, B>& p, In<T, 2, B> x, auto& carry, Out<T, 2, B> y, Keep keep,
            const Extra<T, B>& extra) const {
-    run_layer<T, B>(as_layer<T, B>(layer), ctx, p.layer, x, carry, y, keep, extra);
+    detail_::passes::run_layer<T, B>(as_layer<T, B>(layer), ctx, p.layer, x, carry, y, keep, extra);
     add(ctx, x, y);
   }
 };

@@ -118,7 +118,8 @@ struct WithShared {
     auto mark = ctx.mark();
     auto from_shared = ctx.template scratch<T>(x.extent(0), out_dim());
     const auto run_shared = [&] {
-      run_branch<T, B>(one(), ctx, p.shared, x, from_shared, part_of(keep, &Saved<T, B>::shared), Nothing<T, B>{});
+      detail_::passes::run_branch<T, B>(one(), ctx, p.shared, x, from_shared,
+                                        detail_::passes::part_of(keep, &Saved<T, B>::shared), Nothing<T, B>{});
     };
     if constexpr (std::is_null_pointer_v<Keep>) {
       infer_overlapping<T, B>(branch, ctx, p.branch, x, u, extra, run_shared);
