@@ -35,6 +35,13 @@ case $program in
   mot_text | language_model | momentum | graph_of_tokens) data=(bible-kjv) ;;
 esac
 
+# The default run compiles only the default model.
+variants=()
+if [[ $program == fashion_mnist ]]; then
+  variants=(-DFASHION_MNIST_VARIANTS=OFF)
+  if [[ " $* " =~ " --"(backend|gate|update|shards)[=\ ] ]]; then variants=(-DFASHION_MNIST_VARIANTS=ON); fi
+fi
+
 preset=release
 if [[ " $* " =~ " --backend"[=\ ]"cuda" ]]; then
   preset=gpu
@@ -45,7 +52,7 @@ command -v ccache >/dev/null && export CMAKE_CXX_COMPILER_LAUNCHER=ccache
 (
   cd "$root"
   mkdir -p build
-  cmake --preset $preset >build/$preset.log || { cat build/$preset.log; exit 1; }
+  cmake --preset $preset "${variants[@]}" >build/$preset.log || { cat build/$preset.log; exit 1; }
   cmake --build --preset $preset --target "$target$program"
   if [[ $program =~ ^(language_model|momentum|graph_of_tokens)$ && ! -e build/text/bible_words/test.txt ]]; then
     cmake --build --preset $preset --target split_text

@@ -1,6 +1,9 @@
-"""groups.py: a page for each family of include/gatefold, in the order of the include picture, with a program where
+"""groups.py: a page for each folder of include/gatefold, in the order in which a reader meets them, with a program if
 there is one."""
 
+import pathlib
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 FAMILIES = [
     ("expert", "Experts: what is computed", "own_expert.cpp"),
     ("gate", "Gates: who goes where", "own_gate.cpp"),
@@ -15,6 +18,7 @@ FAMILIES = [
     ("optim", "Optimizers and schedules", None),
     ("train", "Training", "quickstart.cpp"),
     ("distributed", "Training on several processes", "distributed.cpp"),
+    ("papers", "Instruments of the four papers", None),
     ("metric", "Metrics", None),
     ("check", "Checks for policies of your own", None),
     ("io", "Files of tensors", "load_checkpoint/main.cpp"),
@@ -28,8 +32,14 @@ FAMILIES = [
     ("core", "Errors, seeds, random numbers", None),
 ]
 
-for name, title, example in FAMILIES:
-    print(f"/** @defgroup {name} {title}\n * @brief What include/gatefold/{name.replace('_', '/')} holds.")
-    if example:
-        print(f" *\n * A program (examples/{example}):\n * @include {example}")
+folders = {path.parent for path in (ROOT / "include/gatefold").rglob("*.hpp")} - {ROOT / "include/gatefold"}
+present = {"core"} | {"_".join(path.relative_to(ROOT / "include/gatefold").parts) for path in folders}
+titles = {name: (title, example) for name, title, example in FAMILIES if name in present}
+for name in sorted(present - titles.keys()):
+    titles[name] = (name.replace("_", ": ").capitalize(), None)
+
+for name, (title, example) in titles.items():
+    print(f"/** @defgroup {name} {title}\n * @brief The names of `include/gatefold/{name.replace('_', '/')}`.")
+    if example and (ROOT / "examples" / example).exists():
+        print(f" *\n * A program (`examples/{example}`):\n * @include {example}")
     print(" */")

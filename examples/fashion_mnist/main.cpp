@@ -95,20 +95,25 @@ int main(int argc, char** argv) {
     }
     expect(o.shards == 0 || (o.backend == "cpu" && o.update == "heavy-ball"), "fashion_mnist", "--shards",
            "backend cpu and update heavy-ball", o.backend + " and " + o.update);
-    if (o.backend == "cpu") {
-      command_line::limit_memory();
-      if (o.shards > 0) return fashion::train_heavy_ball_on_shards(o);
-      o.update == "plain" ? fashion::train_plain(o) : fashion::train_heavy_ball(o);
-    } else if (o.backend == "cpu-bf16") {
-      command_line::limit_memory();
-      o.update == "plain" ? fashion::train_plain_bf16(o) : fashion::train_heavy_ball_bf16(o);
-    } else {
+    if (o.backend != "cuda") command_line::limit_memory();
+    if (o.backend == "cpu" && o.update == "heavy-ball" && o.gate == "softmax" && o.shards == 0)
+      return fashion::train_default(o);
+#ifdef FASHION_VARIANTS
+    if (o.backend == "cpu-bf16")
+      return o.update == "plain" ? fashion::train_plain_bf16(o) : fashion::train_heavy_ball_bf16(o);
+    if (o.backend == "cpu" && o.shards > 0) return fashion::train_heavy_ball_on_shards(o);
+    if (o.backend == "cpu") return o.update == "plain" ? fashion::train_plain(o) : fashion::train_dense(o);
+#endif
+    if (o.backend == "cuda") {
 #ifdef FASHION_CUDA
-      o.update == "plain" ? fashion::train_plain_cuda(o) : fashion::train_heavy_ball_cuda(o);
+      return o.update == "plain" ? fashion::train_plain_cuda(o) : fashion::train_heavy_ball_cuda(o);
 #else
       throw gatefold::ArgumentError("--backend cuda: this program was built without CUDA: configure with "
                                     "-DGATEFOLD_CUDA=ON");
 #endif
     }
+    throw gatefold::ArgumentError(
+        "--backend, --gate, --update, --shards: this program has only the default model: "
+        "configure with -DFASHION_MNIST_VARIANTS=ON");
   });
 }

@@ -21,9 +21,11 @@ struct Options {
   Index tokens() const { return (28 / patch) * (28 / patch); }
 };
 
-/// Trains, evaluates and reports. One definition per update rule and backend, each in a separate file.
+/// Trains, evaluates and reports the default model: gate softmax, update heavy-ball, backend cpu.
+void train_default(const Options& options);
+// Other models, in a program that is built with FASHION_MNIST_VARIANTS: each in a separate file.
+void train_dense(const Options& options);
 void train_plain(const Options& options);
-void train_heavy_ball(const Options& options);
 void train_heavy_ball_on_shards(const Options& options);
 void train_plain_bf16(const Options& options);
 void train_heavy_ball_bf16(const Options& options);

@@ -209,20 +209,28 @@ void train_with(C& ctx, const Options& o, const RuleT& rule, const GateT& gate, 
     if (!path->empty()) std::printf("%s: %s\n", what, path->c_str());
 }
 
-/// Trains on the backend of ctx, in one process or at another place.
+/// Trains with the gate `softmax` on the backend of ctx, in one process or at another place.
+template <class C, class RuleT, class PlaceT = training::OneProcess>
+void train_softmax(C& ctx, const Options& o, const RuleT& rule, const PlaceT& place = {}) {
+  using Gate = WithAuxiliary<SoftmaxTopK, Balance>;
+  const LinearScores scores{.model_dim = o.dim, .experts = o.experts};
+  const Balance balance{.weight = o.balance};
+  train_with(ctx, o, rule, Gate{.scores = scores, .mixing = {}, .selection = {.k = o.k}, .auxiliary = {balance}},
+             scores, place);
+}
+/// Trains with the gate `dense`.
+template <class C, class RuleT, class PlaceT = training::OneProcess>
+void train_dense(C& ctx, const Options& o, const RuleT& rule, const PlaceT& place = {}) {
+  using Gate = WithAuxiliary<SoftmaxDense, Balance>;
+  const LinearScores scores{.model_dim = o.dim, .experts = o.experts};
+  const Balance balance{.weight = o.balance};
+  train_with(ctx, o, rule, Gate{.scores = scores, .mixing = {}, .selection = {}, .auxiliary = {balance}}, scores,
+             place);
+}
+/// Trains with the gate of the options.
 template <class C, class RuleT, class PlaceT = training::OneProcess>
 void train(C& ctx, const Options& o, const RuleT& rule, const PlaceT& place = {}) {
-  const LinearScores scores{.model_dim = o.dim, .experts = o.experts};
-  const std::tuple<Balance> balance{Balance{.weight = o.balance}};
-  if (o.gate == "softmax") {
-    using Gate = WithAuxiliary<SoftmaxTopK, Balance>;
-    train_with(ctx, o, rule, Gate{.scores = scores, .mixing = {}, .selection = {.k = o.k}, .auxiliary = balance},
-               scores, place);
-  } else {
-    using Gate = WithAuxiliary<SoftmaxDense, Balance>;
-    train_with(ctx, o, rule, Gate{.scores = scores, .mixing = {}, .selection = {}, .auxiliary = balance}, scores,
-               place);
-  }
+  o.gate == "softmax" ? train_softmax(ctx, o, rule, place) : train_dense(ctx, o, rule, place);
 }
 
 }  // namespace fashion

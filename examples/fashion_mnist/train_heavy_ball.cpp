@@ -4,9 +4,9 @@
 
 namespace fashion {
 
-void train_heavy_ball(const Options& options) {
+void train_default(const Options& options) {
   Cpu::Context ctx(options.threads);
-  train(ctx, options, update::HeavyBall{.mu = 0.7, .gamma = 1.0});
+  train_softmax(ctx, options, update::HeavyBall{.mu = 0.7, .gamma = 1.0});
 }
 
 }  // namespace fashion

@@ -96,14 +96,14 @@ void check_expert(const std::string& name, const E& expert) {
 
 #if GATEFOLD_TEST_COUNTS
 
-TEST_CASE("what is counted: memory of the library and of the standard containers") {
+TEST_CASE("counted: sees allocations of the library and of containers") {
   const int of_backend = counted([] { Cpu::release(Cpu::allocate(1)); });
   const int of_vector = counted([] { std::vector<int> three(3); });
   CHECK(of_backend == 1);
   CHECK(of_vector == 1);
 }
 
-TEST_CASE("gates take no memory after the first call") {
+TEST_CASE("gates: no allocation after the first call") {
   check_gate("SoftmaxTopK", top_2);
   check_gate("auxiliary losses", WithAuxiliary<SoftmaxTopK, Balance, ZLoss>{.scores = {.experts = 4}});
   check_gate("VMoe", VMoe{.scores = {.experts = 4}, .selection = {.batch_priority = true}});
@@ -114,7 +114,7 @@ TEST_CASE("gates take no memory after the first call") {
   check_gate("SimilarityAware", SimilarityAware<SoftmaxTopK>{.scores = {.experts = 4}});
 }
 
-TEST_CASE("no routing takes memory that another one of as many items did not take") {
+TEST_CASE("routings: another routing of as many items allocates nothing") {
   // Large enough that the engine shares out work and packs weights: some experts have many blocks of rows, some few
   // rows.
   const auto check_wide = [](const std::string& name, const auto& gate, Index items) {
@@ -131,7 +131,7 @@ TEST_CASE("no routing takes memory that another one of as many items did not tak
   check_wide("SimilarityAware", SimilarityAware<SoftmaxTopK>{.scores = {.experts = 8}}, 300);
 }
 
-TEST_CASE("threads that take whole sequences take no memory after the first call") {
+TEST_CASE("sequences: threads allocate nothing after the first call") {
   const AttentionAware<SoftmaxTopK> gate{.scores = {.experts = 4}};
   expect_no_memory("SimilarityAware", Mixture{SimilarityAware<SoftmaxTopK>{.scores = {.experts = 4}}, mlp}, 4 * 160,
                    160);
@@ -141,7 +141,7 @@ TEST_CASE("threads that take whole sequences take no memory after the first call
                    4 * 160, 160);
 }
 
-TEST_CASE("update rules take no memory after the first call") {
+TEST_CASE("update rules: no allocation after the first call") {
   check_rule("Adam, then HeavyBall", update::First{update::Adam{.epsilon = 0.3}, update::HeavyBall{}});
   check_rule("Robust", update::Robust{});
   check_rule("Nesterov", update::Nesterov{});
@@ -151,7 +151,7 @@ TEST_CASE("update rules take no memory after the first call") {
   check_rule("LearnedHeavyBall", update::LearnedHeavyBall{});
 }
 
-TEST_CASE("experts take no memory after the first call") {
+TEST_CASE("experts: no allocation after the first call") {
   check_expert("GatedMlp", GatedMlp<Silu>{.model_dim = 2 * dim, .hidden_dim = 20});
   check_expert("PatchMlp", PatchMlp<Cubic>{.model_dim = dim, .patches = 2, .filters = 8, .outputs = 4});
   check_expert("AttentionExpert", AttentionExpert{.model_dim = dim, .length = 2});
@@ -161,7 +161,7 @@ TEST_CASE("experts take no memory after the first call") {
                                                      .counts = {2, 2}});
 }
 
-TEST_CASE("models take no memory after the first call") {
+TEST_CASE("models: no allocation after the first call") {
   const Mixture mixture{top_2, mlp};
   const Residual layer{update::HeavyBall{}, PreNorm{LayerNorm{}, mixture}};
   expect_no_memory(

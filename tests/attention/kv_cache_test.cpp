@@ -50,7 +50,7 @@ TEST_CASE("memory: remembered and current rows are joined and split again") {
   CHECK(detail_::attending::without_past(ctx, alone, now.view()).data() == now.data());
 }
 
-TEST_CASE("memory: the next segment gets the last rows, up to window") {
+TEST_CASE("memory: the next segment gets the last rows") {
   Cpu::Context ctx(2);
   const auto keys = counted(10, 2, 0);  // two sequences of five
   for (const Index width : {1, 3, 5, 6, 9}) {

@@ -11,7 +11,7 @@
 using namespace gatefold;
 using namespace gatefold::detail_::attending;
 
-TEST_CASE("Window (1): visible keys of a row are in one block") {
+TEST_CASE("Window (1): one block has all visible keys") {
   for (const bool itself : {true, false})
     for (const Index length : {1, 2, 5, 128, 129, 300})
       for (const Index past : {0, 1, 7, 200, 600})
@@ -47,7 +47,7 @@ TEST_CASE("Window (1): visible keys of a row are in one block") {
         }
 }
 
-TEST_CASE("Window: the cuts of a sequence do not depend on others") {
+TEST_CASE("Window: blocks of a sequence do not depend on others") {
   for (const auto& window : {Window{3, 2, 4}, Window{40, 60, 100}, Window{1, 1023, 1024}, Window{200, 700, 500},
                              Window{1, 70000, 70001}, Window{300, 0, 900, false}}) {
     std::map<Index, Index> cuts;  // rows and keys of the first sequence's blocks
@@ -76,7 +76,7 @@ std::vector<std::vector<Index>> cuts(const Window& window) {
   return all;
 }
 
-TEST_CASE("Window: the cuts of sums do not depend on later items") {
+TEST_CASE("Window: blocks of sums do not depend on later items") {
   static_assert(keys_of_a_chain == cpu::Tile<float>::depth && keys_of_a_chain == cpu::Tile<double>::depth);
   const Index lengths[] = {1, 2, 50, 102, 103, 128, 129, 150, 200, 255, 256, 257, 300, 500, 900};
   for (const bool itself : {true, false})

@@ -78,7 +78,7 @@ TEST_CASE("Backend: Cpu satisfies the concept, incomplete types do not") {
   static_assert(!Backend<int>);
 }
 
-TEST_CASE("for_each and for_rows visit every index once") {
+TEST_CASE("for_each, for_rows: visit every index once") {
   for (const int threads : {1, 2, 3}) {
     Cpu::Context ctx(threads);
     for (const Index n : {0, 1, 2, 63, 64, 65, 1000, 40000}) {
@@ -125,7 +125,7 @@ TEST_CASE("for_tasks: runs each task once with its scratch, rethrows exceptions"
     }
 }
 
-TEST_CASE("reduce adds the sum of f to out") {
+TEST_CASE("reduce: adds the sum of f to out") {
   Cpu::Context ctx(2);
   for (const Index n : {0, 1, 5, 4096, 4097, 30000}) {
     double out = 1;
@@ -136,7 +136,7 @@ TEST_CASE("reduce adds the sum of f to out") {
   }
 }
 
-TEST_CASE("group_by is a stable sort that leaves negative keys out") {
+TEST_CASE("group_by: sorts stably and omits negative keys") {
   for (const int threads : {1, 2}) {
     Cpu::Context ctx(threads);
     for (const Index groups : {1, 2, 7, 257})

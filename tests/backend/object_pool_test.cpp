@@ -39,7 +39,7 @@ TEST_CASE("ObjectPool: destroys its objects") {
 }
 
 // Preset test links with --icf=all --ignore-data-address-equality: types must stay apart there too.
-TEST_CASE("ObjectPool: an idle object is lent only as its own type") {
+TEST_CASE("ObjectPool: an idle object is reused only as its type") {
   struct Small {
     int value = 1;
   };

@@ -28,7 +28,7 @@ void each_block(F&& f) {
 
 }  // namespace
 
-TEST_CASE_TEMPLATE("attention: any threads", T, float, double) {
+TEST_CASE_TEMPLATE("attention: the number of threads changes no bit", T, float, double) {
   each_block([](const std::string& name, const auto& block) {
     CAPTURE(name);
     on_any_threads<T>(block, 24, true, {.length = 8, .padding = true});
@@ -36,7 +36,7 @@ TEST_CASE_TEMPLATE("attention: any threads", T, float, double) {
   });
 }
 
-TEST_CASE_TEMPLATE("attention: a sequence alone and in any batch", T, float, double) {
+TEST_CASE_TEMPLATE("attention: other sequences of the batch change no bit", T, float, double) {
   each_block([](const std::string& name, const auto& block) {
     CAPTURE(name);
     in_any_batch<T>(block, {.length = length}, length);
@@ -44,14 +44,14 @@ TEST_CASE_TEMPLATE("attention: a sequence alone and in any batch", T, float, dou
   });
 }
 
-TEST_CASE_TEMPLATE("attention, causal: the bits of items do not depend on later ones", T, float, double) {
+TEST_CASE_TEMPLATE("causal attention: later items change no bit of earlier ones", T, float, double) {
   without_later_items<T>(attention(true));
   for (const auto head : {FollowedHead::lowest_entropy, FollowedHead::every})
     for (const bool only_confident : {false, true})
       without_later_items<T>(block_of({.head = head, .only_confident = only_confident}));
 }
 
-TEST_CASE_TEMPLATE("attention to a window: any threads, in any batch, and whatever comes later", T, float, double) {
+TEST_CASE_TEMPLATE("RelativeAttention: threads, batch and later items change no bit", T, float, double) {
   const auto in_window = [](Index window) {
     const RelativeAttention of{.model_dim = width, .heads = 2, .window = window, .dropout = 0.3};
     return RelativeKeys{window, width / 2, Residual{update::Plain{}, PreNorm{RmsNorm{}, of}}};

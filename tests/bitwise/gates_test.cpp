@@ -5,7 +5,7 @@ using namespace gatefold::bitwise;
 
 // Gates of few experts are in the tests made of tests/descriptors.
 
-TEST_CASE_TEMPLATE("a gate of 64 experts: any threads, alone and in any batch", T, float, double) {
+TEST_CASE_TEMPLATE("64 experts: threads and batch change no bit of gates", T, float, double) {
   const SoftmaxTopK gate{.scores = {.experts = 64}, .selection = {.k = 1, .renormalise = false}};
   on_any_threads<T>(layer_of(gate), few, true);
   on_any_threads<T>(layer_of(gate), 1000, false);

@@ -3,7 +3,7 @@
 using namespace gatefold;
 using namespace gatefold::bitwise;
 
-TEST_CASE_TEMPLATE("TokenSimilarity, causal: the bits of items do not depend on later ones", T, float, double) {
+TEST_CASE_TEMPLATE("causal TokenSimilarity: later items change no bit of earlier ones", T, float, double) {
   for (const bool only_confident : {false, true}) {
     const SimilarityAware<SoftmaxTopK> gate{.scores = {.experts = experts},
                                             .mixing = {.only_confident = only_confident}};

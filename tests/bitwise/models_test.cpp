@@ -19,7 +19,7 @@ void each_model(F&& f) {
 
 }  // namespace
 
-TEST_CASE_TEMPLATE("models: any threads", T, float, double) {
+TEST_CASE_TEMPLATE("models: the number of threads changes no bit", T, float, double) {
   each_model([](const std::string& name, const auto& model) {
     CAPTURE(name);
     on_any_threads<T>(model, few, true);
@@ -27,7 +27,7 @@ TEST_CASE_TEMPLATE("models: any threads", T, float, double) {
   });
 }
 
-TEST_CASE_TEMPLATE("models: alone and in any batch", T, float, double) {
+TEST_CASE_TEMPLATE("models: the rest of the batch changes no bit", T, float, double) {
   each_model([](const std::string& name, const auto& model) {
     CAPTURE(name);
     in_any_batch<T>(model);

@@ -294,7 +294,7 @@ TEST_CASE("free functions: a second thread is refused and changes nothing") {
   check_second_thread(at, [&] { return std::make_unique<Run>(at); });
 }
 
-TEST_CASE("Trainer: an executor that lets a second thread in changes no step") {
+TEST_CASE("Trainer: a second thread inside the executor changes no step") {
   Interruption unused;
   Batch b;
   const auto train = [&](Calling executor, bool interrupt, std::string& said) {
@@ -320,7 +320,7 @@ TEST_CASE("Trainer: an executor that lets a second thread in changes no step") {
   CHECK(place > 20);
 }
 
-TEST_CASE("Trainer: threads that call at any time race with no step") {
+TEST_CASE("Trainer: calls of other threads do not race with steps") {
   Interruption unused;
   Batch b, others;
   const auto train = [&](bool disturbed) {
@@ -349,7 +349,7 @@ TEST_CASE("Trainer: threads that call at any time race with no step") {
   CHECK(same_bits(train(true), train(false)));
 }
 
-TEST_CASE("contexts of several threads share parameters, plain and frozen") {
+TEST_CASE("contexts: several threads share parameters, plain and frozen") {
   Interruption unused;
   const auto layer = model(unused);
   using L = std::remove_const_t<decltype(layer)>;

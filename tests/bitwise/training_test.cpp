@@ -3,7 +3,7 @@
 using namespace gatefold;
 using namespace gatefold::bitwise;
 
-TEST_CASE_TEMPLATE("a training run: any threads", T, float, double) {
+TEST_CASE_TEMPLATE("a training run: the number of threads changes no bit", T, float, double) {
   constexpr Index items = 1000, classes = 7;
   Cpu::Context one(1);
   const auto x = uniform_tensor<T>(one, Seed{1}, 1, items, dim);
@@ -35,7 +35,7 @@ TEST_CASE_TEMPLATE("a training run: any threads", T, float, double) {
   check(optim::NormalizedGd{.lr = 0.1, .per_expert = false});
 }
 
-TEST_CASE_TEMPLATE("losses: any threads", T, float, double) {
+TEST_CASE_TEMPLATE("losses: the number of threads changes no bit", T, float, double) {
   const auto check = [](const auto& loss, Index items, Index width, const auto& target_of) {
     Cpu::Context one(1);
     const auto y = uniform_tensor<T>(one, Seed{1}, 3, items, width);

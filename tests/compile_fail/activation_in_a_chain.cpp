@@ -1,4 +1,4 @@
-// expect: gatefold: this is an activation, which is no layer: it stands between the two products of an expert, Mlp<Gelu>\{\.model_dim = 8, \.hidden_dim = 16\}; see docs/how-to/extending\.md#expert
+// expect: gatefold: expected a layer, a branch or an expert, got an activation: make it the template argument of an expert, Mlp<Gelu>\{\.model_dim = 8, \.hidden_dim = 16\}; see docs/how-to/extending\.md#expert
 #include <gatefold/gatefold.hpp>
 
 using namespace gatefold;

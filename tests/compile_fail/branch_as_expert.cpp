@@ -1,4 +1,4 @@
-// expect: gatefold: this is a branch or a layer, and experts are needed here, Linear or Mlp<Gelu> say: Mixture\{gate, expert\}, OneExpert\{expert\}, WithShared\{branch, expert\}; see docs/how-to/extending\.md#expert
+// expect: gatefold: expected an expert, for example Linear or Mlp<Gelu>, got a branch or a layer: Mixture\{gate, expert\}, OneExpert\{expert\} and WithShared\{branch, expert\} take an expert; see docs/how-to/extending\.md#expert
 // expect: gatefold: branch and shared expert are swapped: WithShared\{branch, expert\}; see docs/how-to/extending\.md#branch
 #include <gatefold/gatefold.hpp>
 

@@ -1,4 +1,4 @@
-// expect: gatefold: forward of a branch takes any number of arguments \(auto&&\.\.\.\), and so the step that comes last, which it would lose: name it, and run_step\(ctx, u, step\); see docs/how-to/extending\.md#branch
+// expect: gatefold: forward of this branch takes any number of arguments \(auto&&\.\.\.\), so it would drop the step, its last argument: declare const auto& step and end with run_step\(ctx, u, step\); see docs/how-to/extending\.md#branch
 #include <gatefold/gatefold.hpp>
 
 using namespace gatefold;
@@ -12,7 +12,8 @@ struct Copied {
     copy(ctx, x, u);
   }
 #else
-  void forward(auto& ctx, const Nothing<T, B>&, In<T, 2, B> x, Out<T, 2, B> u, auto&, const auto&, const auto& step) const {
+  void forward(auto& ctx, const Nothing<T, B>&, In<T, 2, B> x, Out<T, 2, B> u, auto&, const auto&,
+               const auto& step) const {
     copy(ctx, x, u);
     run_step(ctx, u, step);
   }

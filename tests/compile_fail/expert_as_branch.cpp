@@ -1,4 +1,4 @@
-// expect: gatefold: this is an expert, and a Residual needs a branch: Residual\{rule, OneExpert\{expert\}\}; see docs/how-to/extending\.md#expert
+// expect: gatefold: a Residual needs a branch, got an expert: write Residual\{rule, OneExpert\{expert\}\}; see docs/how-to/extending\.md#expert
 #include <gatefold/gatefold.hpp>
 
 using namespace gatefold;

@@ -1,4 +1,4 @@
-// expect: gatefold: an extra input that has no default is missing: name it in the extra, the last argument of forward, infer and step; see docs/reference/inputs\.md#inputs-of-its-own
+// expect: gatefold: an extra input that has no default is missing: set it in the extra, the last argument of forward, infer and step; see docs/reference/inputs\.md#inputs-of-its-own
 #include <gatefold/gatefold.hpp>
 
 using namespace gatefold;

@@ -1,4 +1,4 @@
-// expect: gatefold: a Residual needs a branch behind its rule, with in_dim\(\) and out_dim\(\): Mixture\{gate, expert\}, say, or Attention; see docs/how-to/extending\.md#branch
+// expect: gatefold: the second part of a Residual must be a branch with in_dim\(\) and out_dim\(\), for example Mixture\{gate, expert\} or Attention; see docs/how-to/extending\.md#branch
 #include <gatefold/gatefold.hpp>
 
 using namespace gatefold;

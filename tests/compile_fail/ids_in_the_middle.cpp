@@ -1,4 +1,4 @@
-// expect: gatefold: this part reads ids, as the first layer of a Chain may and no other: the layers after it read rows, and so does what a Stack, a PerToken and a Residual are made of; see docs/how-to/extending\.md#branch
+// expect: gatefold: this part reads ids, which only the first layer of a Chain may do: the other layers of a Chain and the parts of a Stack, a PerToken and a Residual read rows; see docs/how-to/extending\.md#branch
 #include <gatefold/gatefold.hpp>
 
 using namespace gatefold;

@@ -1,4 +1,4 @@
-// expect: gatefold: this is a layer, which takes a carry too: Carry<L, T, B> carry; layer\.begin\(ctx, params, items, carry\); infer\(layer, ctx, params, x, carry, y\); see docs/how-to/serving\.md
+// expect: gatefold: infer of a layer also takes a carry: Carry<L, T, B> carry; layer\.begin\(ctx, params, items, carry\); infer\(layer, ctx, params, x, carry, y\); see docs/how-to/serving\.md
 #include <gatefold/gatefold.hpp>
 
 using namespace gatefold;

@@ -1,4 +1,4 @@
-// expect: gatefold: infer takes what belongs to one model, its elements T and its backend B: B::Context, Params<L, T, B>, items, Carry<L, T, B> \(of a layer\), y and Extra<L, T, B>; see docs/reference/functions\.md
+// expect: gatefold: the arguments of infer must belong to one model L, one element type T and one backend B: B::Context, Params<L, T, B>, items, Carry<L, T, B> \(if L is a layer\), y and Extra<L, T, B>; see docs/reference/functions\.md
 #include <gatefold/gatefold.hpp>
 
 using namespace gatefold;

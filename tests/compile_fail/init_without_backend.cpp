@@ -1,4 +1,4 @@
-// expect: gatefold: init names elements and backend, model\.init<float, Cpu>\(ctx, Seed\{1\}\); see docs/reference/functions\.md
+// expect: gatefold: init takes the element type and the backend as template arguments: model\.init<float, Cpu>\(ctx, Seed\{1\}\); see docs/reference/functions\.md
 #include <gatefold/gatefold.hpp>
 
 using namespace gatefold;

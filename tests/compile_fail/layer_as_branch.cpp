@@ -1,4 +1,4 @@
-// expect: gatefold: this is a layer, and a branch is needed here: Residual\{rule, PreNorm\{norm, branch\}\} has the rule outside and the norm inside, and layers follow each other in a Chain\{a, b\}; see docs/how-to/extending\.md#branch
+// expect: gatefold: expected a branch, got a layer: write Residual\{rule, PreNorm\{norm, branch\}\}, with the rule outside and the norm inside, or join layers with Chain\{a, b\}; see docs/how-to/extending\.md#branch
 #include <gatefold/gatefold.hpp>
 
 using namespace gatefold;

@@ -1,8 +1,8 @@
-// expect: gatefold: length of an Extra must be Index, of the elements and backend of what fills it; see docs/reference/inputs\.md#inputs-of-its-own
-// expect: gatefold: valid of an Extra must be View<const T, 1, B>, of the elements and backend of what fills it; see docs/reference/inputs\.md#inputs-of-its-own
-// expect: gatefold: memory of an Extra must be AttentionMemory<T, B>, of the elements and backend of what fills it; see docs/reference/inputs\.md#inputs-of-its-own
-// expect: gatefold: noise of an Extra must be Noise, of the elements and backend of what fills it; see docs/reference/inputs\.md#inputs-of-its-own
-// expect: gatefold: relative of an Extra must be View<const T, 2, B>, of the elements and backend of what fills it; see docs/reference/inputs\.md#inputs-of-its-own
+// expect: gatefold: length of an Extra must be Index, with the element type and backend of the value that is assigned to it; see docs/reference/inputs\.md#inputs-of-its-own
+// expect: gatefold: valid of an Extra must be View<const T, 1, B>, with the element type and backend of the value that is assigned to it; see docs/reference/inputs\.md#inputs-of-its-own
+// expect: gatefold: memory of an Extra must be AttentionMemory<T, B>, with the element type and backend of the value that is assigned to it; see docs/reference/inputs\.md#inputs-of-its-own
+// expect: gatefold: noise of an Extra must be Noise, with the element type and backend of the value that is assigned to it; see docs/reference/inputs\.md#inputs-of-its-own
+// expect: gatefold: relative of an Extra must be View<const T, 2, B>, with the element type and backend of the value that is assigned to it; see docs/reference/inputs\.md#inputs-of-its-own
 // Extra inputs that are named as those that the library fills, and are others: they would not be filled. Padding of
 // floats would be left out by a model of doubles.
 #include <gatefold/gatefold.hpp>

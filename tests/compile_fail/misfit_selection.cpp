@@ -1,4 +1,4 @@
-// expect: gatefold: validate of a selection must be callable as validate\(params, items, extra\) const, options alone as validate_options\(experts\) const; see docs/reference/optional_members\.md
+// expect: gatefold: validate of a selection must be callable as validate\(params, items, extra\) const \(checks of options only: validate_options\(experts\) const\); see docs/reference/optional_members\.md
 // expect: gatefold: validate_options of a selection must be callable as validate_options\(experts\) const; see docs/reference/optional_members\.md
 // expect: gatefold: noisy of a selection must be callable as noisy\(saved\) const, which returns NoisyRank<const T, B>; see docs/reference/optional_members\.md
 // expect: gatefold: rows of a selection must be callable as rows\(candidates, plan, extra\) const, which returns f\(lanes, n\) with choose\(lanes, n\) and weigh\(lanes, n\); see docs/reference/optional_members\.md

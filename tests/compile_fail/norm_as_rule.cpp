@@ -1,4 +1,4 @@
-// expect: gatefold: this is no update rule: a gate, an expert, a norm, a branch or a layer stands in its place; Residual\{rule, branch\}: update::HeavyBall\{\} and Mixture\{gate, expert\}, say; see docs/how-to/extending\.md#rule
+// expect: gatefold: expected an update rule as first part of a Residual, got a gate, an expert, a norm, a branch or a layer: Residual\{rule, branch\}, for example update::HeavyBall\{\} and Mixture\{gate, expert\}; see docs/how-to/extending\.md#rule
 #include <gatefold/gatefold.hpp>
 
 using namespace gatefold;

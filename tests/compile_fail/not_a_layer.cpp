@@ -1,4 +1,4 @@
-// expect: gatefold: a Stack, Chain, Block, PerToken or Trainer needs a layer, a branch or an expert: something with in_dim, out_dim, init, forward and backward of one of these families; see docs/how-to/extending\.md
+// expect: gatefold: a Stack, Chain, Block, PerToken or Trainer needs a layer, a branch or an expert: a type with the in_dim, out_dim, init, forward and backward of one of these families; see docs/how-to/extending\.md
 #include <gatefold/gatefold.hpp>
 
 using namespace gatefold;

@@ -1,21 +1,21 @@
-// expect: gatefold: a Mixture has two parts, Mixture\{gate, expert\}: the update rule stands around it, Residual\{rule, Mixture\{gate, expert\}\}, and unlike experts are one part, Experts\{std::tuple\{a, b\}\}; see docs/how-to/extending\.md#expert
-// expect: gatefold: a Residual has two parts, Residual\{rule, branch\}: update::HeavyBall\{\} and Mixture\{gate, expert\}, say; see docs/how-to/extending\.md#branch
-// expect: gatefold: a PreNorm has two parts, PreNorm\{norm, branch\}: LayerNorm\{\} and Mixture\{gate, expert\}, say; see docs/how-to/extending\.md#branch
-// expect: gatefold: a PostNorm has two parts, PostNorm\{layer, norm\}: Residual\{rule, branch\} and LayerNorm\{\}, say; see docs/how-to/extending\.md#branch
-// expect: gatefold: a Block has two parts, Block\{attention, layer\}; see docs/how-to/extending\.md#branch
-// expect: gatefold: a WithShared has a branch, an expert and a number, if any: WithShared\{Mixture\{gate, expert\}, shared\}; see docs/how-to/extending\.md#branch
-// expect: gatefold: a Stack is a layer and how often, Stack\{layer, depth\}; unlike layers are a Chain\{a, b\}; see docs/how-to/extending\.md#branch
-// expect: gatefold: a PerToken is a number of tokens and a layer, PerToken\{length, layer\}; see docs/how-to/extending\.md#branch
+// expect: gatefold: a Mixture takes two parts, Mixture\{gate, expert\}: put the update rule around it, Residual\{rule, Mixture\{gate, expert\}\}, and pass experts of different types as one part, Experts\{std::tuple\{a, b\}\}; see docs/how-to/extending\.md#expert
+// expect: gatefold: a Residual takes two parts, Residual\{rule, branch\}, for example update::HeavyBall\{\} and Mixture\{gate, expert\}; see docs/how-to/extending\.md#branch
+// expect: gatefold: a PreNorm takes two parts, PreNorm\{norm, branch\}, for example LayerNorm\{\} and Mixture\{gate, expert\}; see docs/how-to/extending\.md#branch
+// expect: gatefold: a PostNorm takes two parts, PostNorm\{layer, norm\}, for example Residual\{rule, branch\} and LayerNorm\{\}; see docs/how-to/extending\.md#branch
+// expect: gatefold: a Block takes two parts, Block\{attention, layer\}; see docs/how-to/extending\.md#branch
+// expect: gatefold: a WithShared takes a branch, an expert and, optionally, a weight: WithShared\{Mixture\{gate, expert\}, shared\}; see docs/how-to/extending\.md#branch
+// expect: gatefold: a Stack takes a layer and a depth, Stack\{layer, depth\}; join layers of different types with Chain\{a, b\}; see docs/how-to/extending\.md#branch
+// expect: gatefold: a PerToken takes a number of tokens and a layer: PerToken\{length, layer\}; see docs/how-to/extending\.md#branch
 // expect: gatefold: Experts takes a tuple of kinds and the number of experts of each: Experts\{std::tuple\{a, b\}, \{2, 6\}\}, or Experts\{std::tuple\{a, b\}\} for one of each; see docs/how-to/extending\.md#expert
-// expect: gatefold: a Dropout is a rate and a branch, Dropout\{rate, branch\}; see docs/how-to/extending\.md#branch
+// expect: gatefold: a Dropout takes a rate and a branch: Dropout\{rate, branch\}; see docs/how-to/extending\.md#branch
 // expect: gatefold: HiddenDropout takes a rate and an expert: HiddenDropout\{rate, expert\}; see docs/how-to/extending\.md#expert
-// expect: gatefold: a OneExpert has one part, OneExpert\{expert\}: Mlp<Gelu>\{\.\.\.\} say; several experts and a gate are a Mixture\{gate, expert\}; see docs/how-to/extending\.md#expert
+// expect: gatefold: a OneExpert takes one part, OneExpert\{expert\}, for example Mlp<Gelu>\{\.\.\.\}; for a gate and several experts use Mixture\{gate, expert\}; see docs/how-to/extending\.md#expert
 // expect: gatefold: SigmoidGated takes one expert: SigmoidGated\{expert\}; see docs/how-to/extending\.md#expert
-// expect: gatefold: a NoResidual has one part, NoResidual\{branch\}: it has no update rule, and Residual\{rule, branch\} has one; see docs/how-to/extending\.md#branch
-// expect: gatefold: a Skip has one part, Skip\{layer\}; layers that follow each other are a Chain\{a, b\}; see docs/how-to/extending\.md#branch
-// expect: gatefold: a Recompute is a layer, and whether it is on, if that is said: Recompute\{layer\}, Recompute\{layer, enabled\}; see docs/how-to/extending\.md#branch
-// expect: gatefold: a RelativeKeys is two numbers and a layer, RelativeKeys\{window, head_dim, layer\}; see docs/how-to/extending\.md#branch
-// expect: gatefold: a NormedPoint has two parts, NormedPoint\{norm, layer\}: LayerNorm\{\} and Residual\{rule, branch\}, say; see docs/how-to/extending\.md#branch
+// expect: gatefold: a NoResidual takes one part, NoResidual\{branch\}; for an update rule use Residual\{rule, branch\}; see docs/how-to/extending\.md#branch
+// expect: gatefold: a Skip takes one part, Skip\{layer\}; join layers with Chain\{a, b\}; see docs/how-to/extending\.md#branch
+// expect: gatefold: a Recompute takes a layer and, optionally, whether it is enabled: Recompute\{layer\} or Recompute\{layer, enabled\}; see docs/how-to/extending\.md#branch
+// expect: gatefold: a RelativeKeys takes two numbers and a layer: RelativeKeys\{window, head_dim, layer\}; see docs/how-to/extending\.md#branch
+// expect: gatefold: a NormedPoint takes two parts, NormedPoint\{norm, layer\}, for example LayerNorm\{\} and Residual\{rule, branch\}; see docs/how-to/extending\.md#branch
 // expect: gatefold: First takes two update rules: First\{first, rest\}, for example First\{update::Adam\{\}, update::HeavyBall\{\}\}; see docs/how-to/extending\.md#rule
 #include <gatefold/gatefold.hpp>
 

@@ -1,4 +1,4 @@
-// expect: gatefold: infer takes what belongs to one model, its elements T and its backend B
+// expect: gatefold: the arguments of infer must belong to one model L, one element type T and one backend B
 #include <gatefold/gatefold.hpp>
 
 int main() {

@@ -1,4 +1,4 @@
-// expect: gatefold: infer takes what belongs to one model
+// expect: gatefold: the arguments of infer must belong to one model
 #include <gatefold/gatefold.hpp>
 
 int main() {

@@ -1,6 +1,6 @@
 // expect: gatefold: attention and layer are swapped: Block\{attention, layer\}; see docs/how-to/extending\.md#branch
-// expect: gatefold: a Block begins with attention, whose trace its layer may follow: Block\{Residual\{update::Plain\{\}, Attention\{\.\.\.\}\}, layer\}; other layers follow each other in a Chain\{a, b\}; see docs/how-to/extending\.md#branch
-// expect: gatefold: the attention of a Block has no momentum; use update::Plain around it
+// expect: gatefold: the first part of a Block must be attention, whose trace the second part can read: Block\{Residual\{update::Plain\{\}, Attention\{\.\.\.\}\}, layer\}; join other layers with Chain\{a, b\}; see docs/how-to/extending\.md#branch
+// expect: gatefold: the attention of a Block must not have a carry \(momentum\); use update::Plain around it
 #include <gatefold/gatefold.hpp>
 
 using namespace gatefold;

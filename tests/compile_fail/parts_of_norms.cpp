@@ -1,9 +1,9 @@
 // expect: gatefold: norm and branch are swapped: PreNorm\{norm, branch\}; see docs/how-to/extending\.md#branch
 // expect: gatefold: layer and norm are swapped: PostNorm\{layer, norm\}; see docs/how-to/extending\.md#branch
 // expect: gatefold: norm and layer are swapped: NormedPoint\{norm, layer\}; see docs/how-to/extending\.md#branch
-// expect: gatefold: a norm is an expert or a branch, LayerNorm\{\} or RmsNorm\{\} say: PreNorm\{norm, branch\}, PostNorm\{layer, norm\}, NormedPoint\{norm, layer\}; see docs/how-to/extending\.md#branch
-// expect: gatefold: this is an expert, and a branch is needed here: OneExpert\{expert\}, or Mixture\{gate, expert\}; see docs/how-to/extending\.md#branch
-// expect: gatefold: this is a gate, and a branch is needed here: Mixture\{gate, expert\}; see docs/how-to/extending\.md#branch
+// expect: gatefold: a norm must be an expert or a branch, for example LayerNorm\{\} or RmsNorm\{\}: PreNorm\{norm, branch\}, PostNorm\{layer, norm\}, NormedPoint\{norm, layer\}; see docs/how-to/extending\.md#branch
+// expect: gatefold: expected a branch, got an expert: write OneExpert\{expert\} or Mixture\{gate, expert\}; see docs/how-to/extending\.md#branch
+// expect: gatefold: expected a branch, got a gate: write Mixture\{gate, expert\}; see docs/how-to/extending\.md#branch
 #include <gatefold/gatefold.hpp>
 
 using namespace gatefold;

@@ -1,11 +1,11 @@
-// expect: gatefold: begin of a layer takes \(ctx, params, items, carry\), items the number of items; see docs/reference/functions\.md
-// expect: gatefold: forward of a layer takes \(ctx, params, x, carry, y, saved, extra\), extra inputs if it has some: Carry<L, T, B> carry; layer\.begin\(ctx, params, items, carry\) first; see docs/reference/functions\.md
-// expect: gatefold: infer of a layer takes \(ctx, params, x, carry, y, extra\), extra inputs if it has some: Carry<L, T, B> carry; layer\.begin\(ctx, params, items, carry\) first; see docs/reference/functions\.md
-// expect: gatefold: without the adjoint of extra inputs call the free function backward\(layer, ctx, params, x, saved, dy, dcarry, dx, grads\), or with extra inputs as last argument; the member takes extra and dextra too; see docs/reference/functions\.md
-// expect: gatefold: forward of a branch takes \(ctx, params, x, u, saved, extra, step\), extra inputs if it has some, and a step if there is one; see docs/reference/functions\.md
-// expect: gatefold: without the adjoint of extra inputs call the free function backward\(branch, ctx, params, x, saved, du, dx, grads\), or with extra inputs as last argument; the member takes extra and dextra too; see docs/reference/functions\.md
-// expect: gatefold: this is a layer, whose backward takes the adjoint of its carry too: backward\(layer, ctx, params, x, saved, dy, dcarry, dx, grads\); see docs/reference/functions\.md
-// expect: gatefold: backward takes backward\(layer, ctx, params, x, saved, dy, dcarry, dx, grads\) of a layer, backward\(branch, ctx, params, x, saved, du, dx, grads\) of a branch, and extra inputs as last argument; see docs/reference/functions\.md
+// expect: gatefold: begin of a layer takes \(ctx, params, items, carry\); items is the number of items; see docs/reference/functions\.md
+// expect: gatefold: forward of a layer takes \(ctx, params, x, carry, y, saved\), then extra if the layer has extra inputs; call begin first: Carry<L, T, B> carry; layer\.begin\(ctx, params, items, carry\); see docs/reference/functions\.md
+// expect: gatefold: infer of a layer takes \(ctx, params, x, carry, y\), then extra if the layer has extra inputs; call begin first: Carry<L, T, B> carry; layer\.begin\(ctx, params, items, carry\); see docs/reference/functions\.md
+// expect: gatefold: the member backward of a layer also takes extra and dextra; without the adjoint of extra inputs call the free function backward\(layer, ctx, params, x, saved, dy, dcarry, dx, grads\), with extra last if the layer has extra inputs; see docs/reference/functions\.md
+// expect: gatefold: forward of a branch takes \(ctx, params, x, u, saved\), then extra if the branch has extra inputs, then step if there is one; see docs/reference/functions\.md
+// expect: gatefold: the member backward of a branch also takes extra and dextra; without the adjoint of extra inputs call the free function backward\(branch, ctx, params, x, saved, du, dx, grads\), with extra last if the branch has extra inputs; see docs/reference/functions\.md
+// expect: gatefold: backward of a layer also takes the adjoint of its carry: backward\(layer, ctx, params, x, saved, dy, dcarry, dx, grads\); see docs/reference/functions\.md
+// expect: gatefold: wrong number of arguments: call backward\(layer, ctx, params, x, saved, dy, dcarry, dx, grads\) for a layer or backward\(branch, ctx, params, x, saved, du, dx, grads\) for a branch, with extra inputs as last argument if there are any; see docs/reference/functions\.md
 #include <gatefold/gatefold.hpp>
 
 using namespace gatefold;

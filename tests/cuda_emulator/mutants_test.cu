@@ -164,7 +164,7 @@ TEST_CASE("reduction: no barrier between writing and reading shared memory") {
 TEST_CASE("reduction: a barrier that only some threads reach") {
   expect_report<barrier_in_a_branch>(BlockSum{}, "^divergent barrier: ");
 }
-TEST_CASE("reduction: some lanes wait for the block, the others of their warp for them") {
+TEST_CASE("reduction: lanes of one warp wait at different barriers") {
   expect_report<barrier_against_warp>(BlockSum{}, R"(^deadlock: of 64 threads 48 wait at a barrier and 16 in a warp)"
                                                   R"( for lanes that do not come \(mask 0xffffffff\))");
 }

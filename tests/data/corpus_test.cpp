@@ -34,7 +34,7 @@ struct Batch {
 
 }  // namespace
 
-TEST_CASE("Corpus (1), (2): rows lie one after the other in the text, targets are the next tokens") {
+TEST_CASE("Corpus (1), (2): rows are consecutive; targets are next tokens") {
   const auto ids = counting(32);  // 3 rows of 10 and 2 tokens left
   const Corpus corpus{.ids = ids, .batch_size = 3, .length = 4, .seed = Seed{1}};
   CHECK(corpus.columns() == 10);
@@ -46,7 +46,7 @@ TEST_CASE("Corpus (1), (2): rows lie one after the other in the text, targets ar
   CHECK((first.place.clear && !second.place.clear && second.place.column == 4));
 }
 
-TEST_CASE("Corpus (3): passes go on while a block and its targets fit, as the papers' loop does") {
+TEST_CASE("Corpus (3): a pass ends if no whole block fits") {
   for (const Index length : {1, 3, 4, 7})
     for (Index columns = length + 1; columns < 5 * length + 4; ++columns) {
       CAPTURE(length);
@@ -71,7 +71,7 @@ TEST_CASE("Corpus (3): passes go on while a block and its targets fit, as the pa
     }
 }
 
-TEST_CASE("Corpus (3): the first pass begins at 0, later ones everywhere, as the seed says") {
+TEST_CASE("Corpus (3): only the first pass begins at 0") {
   const auto ids = counting(101);
   const Index length = 10;
   const Corpus corpus{.ids = ids, .batch_size = 1, .length = length, .seed = Seed{3}};
@@ -93,7 +93,7 @@ TEST_CASE("Corpus (3): the first pass begins at 0, later ones everywhere, as the
   CHECK(chi_squared < 9 + 5 * std::sqrt(18.0));
 }
 
-TEST_CASE("Corpus: a step's batch is the same in any order of asking") {
+TEST_CASE("Corpus: a step's batch does not depend on earlier calls") {
   const auto ids = counting(500);
   const Corpus corpus{.ids = ids, .batch_size = 4, .length = 9, .seed = Seed{11}};
   std::vector<Batch> forward;
@@ -108,7 +108,7 @@ TEST_CASE("Corpus: a step's batch is the same in any order of asking") {
   }
 }
 
-TEST_CASE("Corpus: one pass asks for every token of its blocks once") {
+TEST_CASE("Corpus: one pass has every token of its blocks once") {
   const auto ids = counting(97);
   const Corpus corpus{.ids = ids, .batch_size = 3, .length = 5};
   std::multiset<Index> targets;
@@ -122,7 +122,7 @@ TEST_CASE("Corpus: one pass asks for every token of its blocks once") {
   CHECK(targets == expected);
 }
 
-TEST_CASE("Corpus: what does not fit") {
+TEST_CASE("Corpus: wrong options and sizes throw") {
   const auto ids = counting(10);
   const auto said = [&](Index batch_size, Index length, Index step = 0, Index elements = 8) {
     const Corpus corpus{.ids = ids, .batch_size = batch_size, .length = length};

@@ -78,7 +78,7 @@ void check_message(const std::string& message, const std::filesystem::path& path
 
 }  // namespace
 
-TEST_CASE("images and labels, plain and gzip") {
+TEST_CASE("read_idx: reads images and labels, plain and gzip") {
   Files temp;
   const Bytes file = small_images();
   for (const auto& path : {temp.write(file), temp.write_gz(file)}) {
@@ -93,7 +93,7 @@ TEST_CASE("images and labels, plain and gzip") {
   CHECK(read_idx_labels(temp.write_gz(idx_file({5}, labels))) == labels);
 }
 
-TEST_CASE("a file longer than one step of growth, and than one gzip member") {
+TEST_CASE("read_idx: reads long files and several gzip members") {
   Files temp;
   Bytes labels(3'000'001);
   std::mt19937 random(1);
@@ -109,7 +109,7 @@ TEST_CASE("a file longer than one step of growth, and than one gzip member") {
   CHECK(read_idx_labels(temp.write(two)) == labels);
 }
 
-TEST_CASE("zero extents") {
+TEST_CASE("read_idx: reads extents of 0, unless others are huge") {
   Files temp;
   CHECK(read_idx_labels(temp.write(idx_file({0}, {}))).empty());
   CHECK(read_idx_labels(temp.write_gz(idx_file({0}, {}))).empty());
@@ -126,14 +126,14 @@ TEST_CASE("zero extents") {
   }
 }
 
-TEST_CASE("a path that cannot be read") {
+TEST_CASE("read_idx: an unreadable path throws") {
   Files temp;
   const auto missing = temp.path / "missing";
   check_message(message_of([&] { read_idx_images(missing); }), missing, "cannot open: No such file");
   check_message(message_of([&] { read_idx_images(temp.path); }), temp.path, "cannot open: not a regular file");
 }
 
-TEST_CASE("not the file that was asked for") {
+TEST_CASE("read_idx: other file types, element types and ranks throw") {
   Files temp;
   auto images = [&](const Bytes& bytes) { return message_of([path = temp.write(bytes)] { read_idx_images(path); }); };
   const auto path = temp.path / "file";
@@ -144,7 +144,7 @@ TEST_CASE("not the file that was asked for") {
   check_message(message_of([&] { read_idx_labels(temp.write(small_images())); }), path, "rank: expected 1, got 3");
 }
 
-TEST_CASE("truncated at every byte") {
+TEST_CASE("read_idx: a file truncated at any byte throws") {
   Files temp;
   const Bytes plain = small_images(), gz = read_bytes(temp.write_gz(plain));
   for (const Bytes& whole : {plain, gz}) {
@@ -159,7 +159,7 @@ TEST_CASE("truncated at every byte") {
                 "offset 39: truncated: the header declares 24 bytes of pixels, found 23");
 }
 
-TEST_CASE("bytes after the end") {
+TEST_CASE("read_idx: bytes after the end throw") {
   Files temp;
   Bytes file = small_images();
   file.push_back(0);
@@ -168,7 +168,7 @@ TEST_CASE("bytes after the end") {
   }
 }
 
-TEST_CASE("a header that promises what the file lacks allocates nothing") {
+TEST_CASE("read_idx: extents larger than the file throw without allocating") {
   Files temp;
   const Bytes few{1, 2, 3};
   const auto images = temp.write(idx_file({0xffffffff, 0xffffffff, 0xffffffff}, few), "images");
@@ -184,7 +184,7 @@ TEST_CASE("a header that promises what the file lacks allocates nothing") {
                 "extents: expected at most 1049676 bytes (1 MiB plus 100 times the size of the file), got 4294967295");
 }
 
-TEST_CASE("a gzip file with a flipped bit is rejected or unharmed") {
+TEST_CASE("read_idx: a flipped bit of gzip throws or is harmless") {
   Files temp;
   const Bytes plain = small_images(), gz = read_bytes(temp.write_gz(plain));
   int rejected = 0;
@@ -207,7 +207,7 @@ TEST_CASE("a gzip file with a flipped bit is rejected or unharmed") {
   check_message(message_of([&] { read_idx_images(path); }), path, "corrupt compressed stream: incorrect data check");
 }
 
-TEST_CASE("a file that unpacks to far more than its size is refused") {
+TEST_CASE("read_idx: a file that unpacks to over 100 times throws") {
   Files temp;
   // 16 MiB of zeros in 16 KiB, as the header says; and as it does not.
   const auto honest = temp.write_gz(idx_file({16, 1024, 1024}, Bytes(1 << 24)), "honest");
@@ -220,7 +220,7 @@ TEST_CASE("a file that unpacks to far more than its size is refused") {
   CHECK(read_idx_images(temp.write(idx_file({16, 1024, 1024}, Bytes(1 << 24)))).pixels.size() == 1 << 24);
 }
 
-TEST_CASE("extents whose product wraps around to what the file has") {
+TEST_CASE("read_idx: extents whose product overflows throw") {
   Files temp;
   // 2^22 · 2^21 · 2^21 = 2^64
   const Bytes file = idx_file({1u << 22, 1u << 21, 1u << 21}, {});
@@ -228,7 +228,7 @@ TEST_CASE("extents whose product wraps around to what the file has") {
     check_message(message_of([&] { read_idx_images(path); }), path, "extents: expected at most 10");
 }
 
-TEST_CASE("what follows a gzip stream and is none is refused") {
+TEST_CASE("read_idx: bytes after a gzip stream throw") {
   Files temp;
   Bytes gz = read_bytes(temp.write_gz(small_images()));
   for (const Bytes& tail : {Bytes{0}, Bytes{'x', 'y', 'z'}, Bytes{0x1f, 0x8b}}) {
@@ -244,7 +244,7 @@ TEST_CASE("what follows a gzip stream and is none is refused") {
 }
 
 #if defined(__unix__)
-TEST_CASE("pipes and devices are refused, and none is waited for") {
+TEST_CASE("read_idx: pipes and devices throw without waiting") {
   Files temp;
   const auto pipe = temp.path / "pipe";
   REQUIRE(::mkfifo(pipe.c_str(), 0600) == 0);

@@ -22,20 +22,20 @@ std::string parts(const Split& split, Index lines) {
 
 }  // namespace
 
-TEST_CASE("one stretch: the end of the text is the test, before it validation") {
+TEST_CASE("Split: one stretch is training, then validation, then test") {
   CHECK(parts({.valid = 0.2, .test = 0.3}, 10) == "tttttvvTTT");
   CHECK(parts({.valid = 0, .test = 0}, 3) == "ttt");
   const std::string train(36, 't');
   CHECK(parts({}, 40) == train + "vvTT");
 }
 
-TEST_CASE("several stretches, each with its own parts, as even as the lines allow") {
+TEST_CASE("Split: several stretches of equal length, each with all parts") {
   CHECK(parts({.valid = 0.25, .test = 0.25, .stretches = 3}, 12) == "ttvTttvTttvT");
   CHECK(parts({.valid = 0.25, .test = 0.25, .stretches = 3}, 13) == "ttvTttvTtttvT");
   CHECK(parts({.valid = 0.25, .test = 0.25, .stretches = 1}, 0).empty());
 }
 
-TEST_CASE("every line is in one part, a stretch's parts are of neighbours, their sizes as asked for") {
+TEST_CASE("Split: parts of a stretch are contiguous, with requested sizes") {
   for (const Index lines : {1, 7, 100, 31102})
     for (const Index stretches : {1, 3, 66}) {
       const Split split{.valid = 0.04, .test = 0.06, .stretches = stretches};
@@ -60,7 +60,7 @@ TEST_CASE("every line is in one part, a stretch's parts are of neighbours, their
     }
 }
 
-TEST_CASE("Split: what does not fit") {
+TEST_CASE("Split: wrong options and lines throw") {
   const auto said = [](const Split& split, Index line = 0) { return message_of([&] { (void)split.part(line, 10); }); };
   CHECK(said({.valid = -0.1}) == "Split: valid: expected at least 0, got -0.1");
   CHECK(said({.test = -0.1}) == "Split: test: expected at least 0, got -0.1");

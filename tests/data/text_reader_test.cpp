@@ -28,7 +28,7 @@ std::vector<std::string> lines(const TextFile& file) {
 
 }  // namespace
 
-TEST_CASE("characters that lie across the end of a piece are whole, wherever the file ends") {
+TEST_CASE("TextReader: characters across the end of a piece stay whole") {
   for (const std::size_t before : {TextReader::kPiece - 5, TextReader::kPiece - 4, TextReader::kPiece - 3,
                                    TextReader::kPiece - 2, TextReader::kPiece - 1, TextReader::kPiece, std::size_t(0)})
     for (const char* last : {"", "x", "\u00e9", "\u20ac", "\U0001f600"}) {
@@ -44,7 +44,7 @@ TEST_CASE("characters that lie across the end of a piece are whole, wherever the
   CHECK(reader.next().value == U'\u20ac');
 }
 
-TEST_CASE("lines, with and without an end to the last one") {
+TEST_CASE("TextReader: reads lines; the last may lack a newline") {
   using Lines = std::vector<std::string>;
   CHECK(lines(TextFile("")) == Lines{});
   CHECK(lines(TextFile("\n")) == Lines{""});
@@ -54,7 +54,7 @@ TEST_CASE("lines, with and without an end to the last one") {
   CHECK(lines(TextFile(length + "\n" + length)) == Lines{length, length});
 }
 
-TEST_CASE("bytes that are no UTF-8 are refused, with the place") {
+TEST_CASE("TextReader: invalid UTF-8 throws with its offset") {
   const auto said = [](const std::string& text) {
     const TextFile file(text);
     const std::string message = refusal([&] { (void)read(file); });
@@ -69,7 +69,7 @@ TEST_CASE("bytes that are no UTF-8 are refused, with the place") {
         "offset " + std::to_string(2 * TextReader::kPiece - 1) + ": not UTF-8");
 }
 
-TEST_CASE("what is no regular file is refused, and not waited for") {
+TEST_CASE("TextReader: anything but a regular file throws without waiting") {
   CHECK(refusal([] { TextReader("/dev/zero"); }) == "/dev/zero: cannot open: not a regular file");
   CHECK(refusal([] { TextReader("/"); }) == "/: cannot open: not a regular file");
   CHECK(refusal([] { TextReader("/nowhere/text"); }).starts_with("/nowhere/text: cannot open: "));

@@ -31,7 +31,7 @@ Tokens tokens(std::string_view text, Unit unit) {
 
 }  // namespace
 
-TEST_CASE("words: split at white space, letters as they are, <eos> after each line") {
+TEST_CASE("for_each_token: words split at white space, <eos> ends lines") {
   CHECK(tokens("The  cat,\tthe CAT.\n\nIt\u00a0is\u3000caf\u00e9 \r\n", Unit::word) ==
         Tokens{"The", "cat,", "the", "CAT.", "<eos>", "<eos>", "It", "is", "caf\u00e9", "<eos>"});
   CHECK(tokens("no end", Unit::word) == Tokens{"no", "end", "<eos>"});
@@ -41,14 +41,14 @@ TEST_CASE("words: split at white space, letters as they are, <eos> after each li
   CHECK(tokens("a <unk> b", Unit::word) == Tokens{"a", "<unk>", "b", "<eos>"});
 }
 
-TEST_CASE("characters: code points, the end of a line as <eos>") {
+TEST_CASE("for_each_token: characters are code points, <eos> ends lines") {
   CHECK(tokens("a \u00e9\U0001f600\n\n<", Unit::character) ==
         Tokens{"a", " ", "\u00e9", "\U0001f600", "<eos>", "<eos>", "<", "<eos>"});
   CHECK(tokens("\r\n", Unit::character) == Tokens{"\r", "<eos>"});
   CHECK(tokens("", Unit::character) == Tokens{});
 }
 
-TEST_CASE("a word longer than a piece of the file is one word") {
+TEST_CASE("for_each_token: a word longer than a piece stays whole") {
   const std::string word(3 * TextReader::kPiece + 1, 'w');
   CHECK(tokens(word + " " + word, Unit::word) == Tokens{word, word, "<eos>"});
 }

@@ -20,7 +20,7 @@ std::string spelt(char32_t c) {
 
 }  // namespace
 
-TEST_CASE("every code point but the surrogates is read as it is spelt, whatever follows, and not when cut") {
+TEST_CASE("first_code_point: decodes every code point; rejects surrogates, truncated bytes") {
   for (char32_t c = 0; c <= 0x10ffff + 0x1000; ++c) {
     const std::string text = spelt(c);
     const bool exists = c <= 0x10ffff && (c < 0xd800 || c > 0xdfff);
@@ -35,7 +35,7 @@ TEST_CASE("every code point but the surrogates is read as it is spelt, whatever 
   }
 }
 
-TEST_CASE("what is no character: a byte in the middle, longer spellings than needed, a byte that never stands") {
+TEST_CASE("first_code_point: rejects continuation, overlong and invalid bytes") {
   for (const char* text :
        {"\x80", "\xbf", "\xc0\x80", "\xc1\xbf", "\xe0\x80\x80", "\xe0\x9f\xbf", "\xf0\x80\x80\x80", "\xf0\x8f\xbf\xbf",
         "\xf8\x88\x80\x80\x80", "\xfe", "\xff", "\xc3(", "\xe2\x82(", "\xe2(\xac", "\xf0\x9f(\x80"}) {
@@ -45,7 +45,7 @@ TEST_CASE("what is no character: a byte in the middle, longer spellings than nee
   CHECK(first_code_point("").length == 0);
 }
 
-TEST_CASE("white space is what Unicode says") {
+TEST_CASE("is_space: agrees with Unicode") {
   int spaces = 0;
   for (char32_t c = 0; c <= 0x10ffff; ++c) spaces += is_space(c);
   CHECK(spaces == 25);  // PropList.txt: "Total code points: 25"

@@ -20,7 +20,7 @@ using Ids = std::vector<TokenId>;
 
 }  // namespace
 
-TEST_CASE("words in the order in which all files show them first, letters as they are") {
+TEST_CASE("Vocabulary: words are numbered in order of first appearance") {
   const TextFile train("the cat saw The cat\n"), test("a cat\n\nwith the <unk> <eos> dog");
   const Vocabulary v = read_vocabulary({train.path, test.path}, Unit::word);
   CHECK(v.tokens() == Words{"the", "cat", "saw", "The", "<eos>", "a", "with", "<unk>", "dog"});
@@ -30,7 +30,7 @@ TEST_CASE("words in the order in which all files show them first, letters as the
   CHECK(read_ids(test.path, v) == Ids{5, 1, 4, 4, 6, 0, 7, 4, 8, 4});
 }
 
-TEST_CASE("a threshold leaves out what is rarer, in the same order") {
+TEST_CASE("Vocabulary: a threshold drops rarer words, keeping the order") {
   const TextFile text("c b a b\nc b\n");
   const auto kept = [&](gatefold::Index threshold) {
     return read_vocabulary({text.path}, Unit::word, threshold).tokens();
@@ -44,7 +44,7 @@ TEST_CASE("a threshold leaves out what is rarer, in the same order") {
   CHECK(message_of([&] { (void)kept(0); }) == "read_vocabulary: threshold: expected at least 1, got 0");
 }
 
-TEST_CASE("characters") {
+TEST_CASE("Vocabulary: characters are tokens") {
   const TextFile text("ab\u00e9 a\n");
   const Vocabulary v = read_vocabulary({text.path}, Unit::character);
   CHECK(v.tokens() == Words{"a", "b", "\u00e9", " ", "<eos>", "<unk>"});
@@ -52,7 +52,7 @@ TEST_CASE("characters") {
   CHECK(read_ids(TextFile("ax\n").path, v) == Ids{0, 5, 4});
 }
 
-TEST_CASE("a vocabulary of given tokens keeps their numbers, and has what every one has") {
+TEST_CASE("Vocabulary: given tokens keep their numbers; <eos>, <unk> are added") {
   CHECK(Vocabulary().tokens() == Words{"<eos>", "<unk>"});
   CHECK(Vocabulary(Unit::word, {"a", "b"}).tokens() == Words{"a", "b", "<eos>", "<unk>"});
   CHECK(Vocabulary(Unit::word, {"<unk>", "b"}).tokens() == Words{"<unk>", "b", "<eos>"});
@@ -68,7 +68,7 @@ TEST_CASE("a vocabulary of given tokens keeps their numbers, and has what every 
         }) == "Vocabulary: tokens: expected distinct tokens, got two of a");
 }
 
-TEST_CASE("an id that is no token's is said") {
+TEST_CASE("Vocabulary: an id out of range throws") {
   const Vocabulary v;
   CHECK(v.token(v.unknown()) == v.tokens()[static_cast<std::size_t>(v.unknown())]);
   const std::string most = std::to_string(v.size() - 1),
@@ -77,7 +77,7 @@ TEST_CASE("an id that is no token's is said") {
   CHECK(message_of([&] { (void)v.token(-1); }) == said + "-1");
 }
 
-TEST_CASE("every file must be one of UTF-8") {
+TEST_CASE("Vocabulary: a file that is not UTF-8 throws") {
   const TextFile good("a\n"), bad("a\n\xff\n");
   const std::string said = bad.path.string() + ": offset 2: not UTF-8";
   CHECK(refusal([&] { (void)read_vocabulary({good.path, bad.path}, Unit::word); }) == said);

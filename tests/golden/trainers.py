@@ -67,6 +67,6 @@ def case(gate, expert, weighted, seed):
 
 
 def files():
-    yield "papers/routed_trainer", {
+    yield "train/routed_trainer", {
         name: clear(lambda seed: case(*parts, seed), f"train/{name}") for name, parts in CASES.items()
     }

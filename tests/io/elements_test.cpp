@@ -33,7 +33,7 @@ struct Bytes {
 
 }  // namespace
 
-TEST_CASE("elements of every type of numbers are read as float, double and, where they are whole, Index") {
+TEST_CASE("decode: reads every number type; only whole numbers as Index") {
   using Doubles = std::vector<double>;
   const std::uint64_t minus_two = ~std::uint64_t(1);
   CHECK(Bytes().add(0x3fc0, 2).add(0xc000, 2).as<double>("BF16", 2) == Doubles{1.5, -2});
@@ -49,8 +49,7 @@ TEST_CASE("elements of every type of numbers are read as float, double and, wher
   CHECK(Bytes().add(~std::uint64_t(0), 4).as<Index>("U32", 1) == std::vector<Index>{0xffffffff});
 }
 
-TEST_CASE(
-    "what cannot be read is said before: floats and U64 as Index, truth values, bits in groups, complex numbers") {
+TEST_CASE("reads_as: false for types that decode cannot read") {
   for (const char* dtype : {"BF16", "F16", "F32", "F64", "U64"}) {
     CHECK(safetensors::reads_as<float>(dtype));
     CHECK_FALSE(safetensors::reads_as<Index>(dtype));
@@ -65,7 +64,7 @@ TEST_CASE(
   }
 }
 
-TEST_CASE("encode is the inverse of decode, and rounds sixteen bits to nearest even") {
+TEST_CASE("encode: inverts decode; 16-bit types round to nearest even") {
   const std::vector<float> from{1.5f,           -2.f,     1.f + 0x1p-8f,
                                 1.f + 0x1p-11f, 0x1p-24f, std::numeric_limits<float>::infinity()};
   const auto through = [&](const char* dtype, std::size_t size) {
@@ -81,7 +80,7 @@ TEST_CASE("encode is the inverse of decode, and rounds sixteen bits to nearest e
   CHECK(through("F16", 2) == std::vector<float>{1.5f, -2.f, from[2], 1.f, 0x1p-24f, from[5]});
 }
 
-TEST_CASE("doubles are rounded to sixteen bits once: right beside every border between two of them") {
+TEST_CASE("encode: doubles are rounded to 16 bits only once") {
   struct Form {
     const char* dtype;
     std::uint64_t infinity;
@@ -114,7 +113,7 @@ TEST_CASE("doubles are rounded to sixteen bits once: right beside every border b
   CHECK((got[0] == 0x7c00 && got[1] == 0xfc00 && got[2] == 0 && got[3] == 0x8000 && (got[4] & 0x7fff) > 0x7c00));
 }
 
-TEST_CASE("a type of a file for each type of elements; whole numbers stay whole") {
+TEST_CASE("dtype: each element type has one; Index stays I64") {
   CHECK(std::string(safetensors::dtype<float>(io::Stored::as_they_are)) == "F32");
   CHECK(std::string(safetensors::dtype<double>(io::Stored::as_they_are)) == "F64");
   CHECK(std::string(safetensors::dtype<double>(io::Stored::bf16)) == "BF16");

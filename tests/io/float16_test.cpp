@@ -20,7 +20,7 @@ double value(std::uint32_t bits) {
 
 }  // namespace
 
-TEST_CASE("Float16: every number is what IEEE 754 says, and comes back") {
+TEST_CASE("Float16: all values follow IEEE 754 and convert back") {
   for (std::uint32_t bits = 0; bits < 1u << 16; ++bits) {
     const float v = Float16{static_cast<std::uint16_t>(bits)};
     if (std::isnan(value(bits))) {
@@ -33,7 +33,7 @@ TEST_CASE("Float16: every number is what IEEE 754 says, and comes back") {
   }
 }
 
-TEST_CASE("Float16: between two numbers the nearer, in the middle the even one; too large is infinite") {
+TEST_CASE("Float16: rounds to nearest, ties to even; overflow is infinite") {
   for (std::uint32_t bits = 0; bits < 0x7c00; ++bits) {  // the next after the largest stands for infinity
     const double low = value(bits), high = bits == 0x7bff ? 65536 : value(bits + 1), middle = (low + high) / 2;
     const auto next = [](double v, double to) { return std::nextafter(float(v), float(to)); };

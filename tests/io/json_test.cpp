@@ -6,7 +6,7 @@
 
 #include "gatefold/io/safetensors_header.hpp"
 
-TEST_CASE("json: a text is quoted as JSON has it, by whoever was compiled with its library") {
+TEST_CASE("in_quotes: quotes and escapes a text as JSON") {
   const auto quoted = [](const char* text) { return gatefold::io::safetensors::in_quotes(text); };
   CHECK(quoted("") == "\"\"");
   CHECK(quoted("a \"b\"\n\x01") == "\"a \\\"b\\\"\\n\\u0001\"");

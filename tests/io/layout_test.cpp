@@ -28,7 +28,7 @@ std::vector<std::vector<std::string>> names(const Layout& layout) {
 
 }  // namespace
 
-TEST_CASE("one file: elements follow each other by the size of an element, then by name") {
+TEST_CASE("Layout: one file sorts by element size, then name") {
   const Layout layout = layout_of({{"k", "v"}}, list, {});
   CHECK(names(layout) == std::vector<std::vector<std::string>>{{"c", "b", "a", "d"}});
   CHECK_FALSE(layout.in_parts());
@@ -39,7 +39,7 @@ TEST_CASE("one file: elements follow each other by the size of an element, then 
   CHECK(layout.files[0].header.find(R"("__metadata__":{"k":"v"})") != std::string::npos);
 }
 
-TEST_CASE("a file takes what still fits, and a tensor that is larger has one of its own") {
+TEST_CASE("Layout: parts fill up; a larger tensor gets its own") {
   const auto parts = [](gatefold::Index most) { return names(layout_of({}, list, {.max_file_bytes = most})); };
   using Names = std::vector<std::vector<std::string>>;
   CHECK(parts(76) == Names{{"c", "b", "a", "d"}});
@@ -62,7 +62,7 @@ TEST_CASE("a file takes what still fits, and a tensor that is larger has one of 
   CHECK(layout.files[1].elements == 40);
 }
 
-TEST_CASE("what does not fit is said") {
+TEST_CASE("Layout: wrong sizes and metadata throw") {
   CHECK_THROWS_WITH_AS(layout_of({}, list, {.max_file_bytes = -1}),
                        "SaveOptions: max_file_bytes: expected at least 0 (0: one file), got -1", ArgumentError);
   // Before anything is written, also where the metadata is the index's.
@@ -70,7 +70,7 @@ TEST_CASE("what does not fit is said") {
     CHECK_THROWS_AS(layout_of({{"k", "\xff"}}, list, {.max_file_bytes = most}), ArgumentError);
 }
 
-TEST_CASE("the names of parts are known among others") {
+TEST_CASE("PartNames: recognises only names of its own parts") {
   const PartNames of("folder/run.safetensors");
   CHECK(of.of(0xabc, 0, 3) == "run-0000000000000abc-00001-of-00003.safetensors");
   CHECK(PartNames("run").of(~std::uint64_t(0), 11, 12) == "run-ffffffffffffffff-00012-of-00012.safetensors");
@@ -82,7 +82,7 @@ TEST_CASE("the names of parts are known among others") {
     CHECK_FALSE(of.contains(other));
 }
 
-TEST_CASE("the index names the file of each tensor, their bytes, and the metadata of the whole") {
+TEST_CASE("index_text: lists each tensor's file, total size and metadata") {
   const Layout layout = layout_of({{"k", "v"}}, list, {.max_file_bytes = 36});
   const auto index = nlohmann::json::parse(safetensors::index_text(layout, {"one", "two"}));
   CHECK(index == nlohmann::json::parse(R"({"metadata": {"total_size": 76}, "__metadata__": {"k": "v"},

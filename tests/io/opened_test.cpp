@@ -57,7 +57,7 @@ struct Parts {
 
 }  // namespace
 
-TEST_CASE("a path means the parts of an index beside it, or that index") {
+TEST_CASE("Opened: a path opens its index and parts") {
   const Parts parts;
   CHECK(parts.said() == "no FileError");
   CHECK(io::read_metadata(parts.path) == io::Metadata{{"k", "v"}});
@@ -76,7 +76,7 @@ TEST_CASE("a path means the parts of an index beside it, or that index") {
   CHECK(io::exists(parts.path));
 }
 
-TEST_CASE("parts that lack a tensor, are cut, or are not there are refused with their names") {
+TEST_CASE("Opened: missing, truncated or incomplete parts throw with their name") {
   const Parts parts;
   parts.index(R"("a": "m-1.safetensors")");
   CHECK(parts.said() == parts.in("m-1.safetensors") + ": tensor \"b\": missing");
@@ -97,7 +97,7 @@ TEST_CASE("parts that lack a tensor, are cut, or are not there are refused with 
   CHECK(parts.said().find("tensor \"c\": unexpected") != std::string::npos);
 }
 
-TEST_CASE("parts of another set under the right names are refused, and nothing has changed") {
+TEST_CASE("Opened: parts of another set throw; nothing changes") {
   namespace fs = std::filesystem;
   const auto save = [](const fs::path& path, float value) {
     Cpu::Context ctx(1);

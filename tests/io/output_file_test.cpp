@@ -12,7 +12,7 @@ using gatefold::io::OutputFile;
 using gatefold::support::read_bytes;
 using gatefold::support::TempDirectory;
 
-TEST_CASE("two write into a file, each its own bytes, in any order") {
+TEST_CASE("OutputFile: two writers write their own bytes in any order") {
   const TempDirectory temp;
   const auto path = temp.write("");
   OutputFile first, second;
@@ -31,7 +31,7 @@ TEST_CASE("two write into a file, each its own bytes, in any order") {
   CHECK(read_bytes(path) == std::string("ab\0def", 6));
 }
 
-TEST_CASE("a file that is not there is not made") {
+TEST_CASE("OutputFile: open does not create a missing file") {
   const TempDirectory temp;
   OutputFile file;
   CHECK_FALSE(file.open(temp.file()));

@@ -106,39 +106,39 @@ SoftmaxTopK softmax_top_k(Index experts, Index k, bool renormalise) {
 
 constexpr auto fused = io::published::ExpertStorage::fused;
 
-TEST_CASE("Mixtral") {
+TEST_CASE("published maps: Mixtral") {
   const Mixture block{softmax_top_k(4, 2, true), expert};
   const std::string at = "model.layers.0.block_sparse_moe.";
   agrees(block, "mixtral.safetensors", io::published::mixtral(at));
   agrees_fused(block, "mixtral.safetensors", at, io::published::mixtral(at, fused), "w1", "w3", "w2");
 }
-TEST_CASE("Qwen2-MoE: a shared expert behind a sigmoid") {
+TEST_CASE("published maps: Qwen2-MoE with a sigmoid-gated shared expert") {
   const WithShared block{Mixture{softmax_top_k(6, 3, false), expert},
                          SigmoidGated{GatedMlp<Silu>{.model_dim = 16, .hidden_dim = 28}}};
   const std::string at = "model.layers.1.mlp.";
   agrees(block, "qwen2_moe.safetensors", io::published::qwen2_moe(at));
   agrees_fused(block, "qwen2_moe.safetensors", at, io::published::qwen2_moe(at, fused));
 }
-TEST_CASE("Qwen3-MoE, in shards") {
+TEST_CASE("published maps: Qwen3-MoE in several files") {
   const Mixture block{softmax_top_k(8, 4, true), expert};
   const std::string at = "model.layers.2.mlp.";
   agrees(block, "qwen3_moe.safetensors.index.json", io::published::qwen3_moe(at));
   agrees_fused(block, "qwen3_moe.safetensors.index.json", at, io::published::qwen3_moe(at, fused));
 }
-TEST_CASE("OLMoE") {
+TEST_CASE("published maps: OLMoE") {
   const Mixture block{softmax_top_k(8, 3, false), expert};
   const std::string at = "model.layers.0.mlp.";
   agrees(block, "olmoe.safetensors", io::published::olmoe(at));
   agrees_fused(block, "olmoe.safetensors", at, io::published::olmoe(at, fused));
 }
-TEST_CASE("DeepSeek-V3: of the experts of the best groups, and shared ones") {
+TEST_CASE("published maps: DeepSeek-V3 with expert groups and a shared expert") {
   const WithShared block{Mixture{published::deepseek_v3({.experts = 16, .k = 4, .groups = 4, .top_groups = 2}), expert},
                          GatedMlp<Silu>{.model_dim = 16, .hidden_dim = 40}};
   const std::string at = "model.layers.3.mlp.";
   agrees(block, "deepseek_v3.safetensors", io::published::deepseek_v3(at));
   agrees_fused(block, "deepseek_v3.safetensors", at, io::published::deepseek_v3(at, fused));
 }
-TEST_CASE("Switch Transformer") {
+TEST_CASE("published maps: Switch Transformer") {
   agrees(Mixture{published::switch_transformer({.experts = 4, .factor = 4}),
                  Mlp<Relu>{.model_dim = 16, .hidden_dim = 20, .bias = false}},
          "switch_transformer.safetensors", io::published::switch_transformer("encoder.block.1.layer.1.mlp."));

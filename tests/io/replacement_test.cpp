@@ -90,7 +90,7 @@ bool is_a_version(const std::string& text) { return text.size() > 8 && text == v
 
 }  // namespace
 
-TEST_CASE("the target's mode stays, a new one's is what the umask leaves") {
+TEST_CASE("Replacement: keeps the mode; new files follow the umask") {
   const TempDirectory temp;
   const mode_t before = ::umask(027);
   replace(temp.file(), "first");
@@ -104,7 +104,7 @@ TEST_CASE("the target's mode stays, a new one's is what the umask leaves") {
   }
 }
 
-TEST_CASE("a symbolic link stays one, and what it points to is replaced") {
+TEST_CASE("Replacement: a symbolic link stays; its target is replaced") {
   const TempDirectory temp;
   fs::create_directory(temp.path / "away");
   put(temp.path / "away" / "target", "old");
@@ -128,7 +128,7 @@ TEST_CASE("a symbolic link stays one, and what it points to is replaced") {
   CHECK(temp.entries() == 6);
 }
 
-TEST_CASE("a file that nobody may write is not replaced, nor a pipe; root or not") {
+TEST_CASE("Replacement: read-only files and pipes throw, also for root") {
   const TempDirectory temp;
   put(temp.file(), "old");
   REQUIRE(::chmod(temp.file().c_str(), 0444) == 0);
@@ -142,7 +142,7 @@ TEST_CASE("a file that nobody may write is not replaced, nor a pipe; root or not
   CHECK(refusal("") == "cannot write: the name of the file is empty");
 }
 
-TEST_CASE("names as long as the system takes them") {
+TEST_CASE("Replacement: accepts the longest names of the file system") {
   const TempDirectory temp;
   for (const std::size_t length : {250, 255}) {
     const fs::path path = temp.path / std::string(length, 'n');
@@ -153,7 +153,7 @@ TEST_CASE("names as long as the system takes them") {
   CHECK(temp.entries() == 2);
 }
 
-TEST_CASE("what a killed writer left is gone after the next save of the same name, what a living one writes is not") {
+TEST_CASE("Replacement: removes only temporary files of killed writers") {
   const TempDirectory temp;
   fs::path left;
   const pid_t child = ::fork();
@@ -180,7 +180,7 @@ TEST_CASE("what a killed writer left is gone after the next save of the same nam
   CHECK(read_bytes(temp.path / "file.tmp") == "somebody else's");
 }
 
-TEST_CASE("given up: the old file, and nothing beside it") {
+TEST_CASE("Replacement: without commit only the old file remains") {
   const TempDirectory temp;
   put(temp.file(), "old");
   {
@@ -191,7 +191,7 @@ TEST_CASE("given up: the old file, and nothing beside it") {
   CHECK(temp.entries() == 1);
 }
 
-TEST_CASE("loss of power at any moment leaves the old file or the new one, and the new one once commit has returned") {
+TEST_CASE("Replacement: power loss leaves the old or new file, complete") {
   if (!gatefold::support::hears_system_calls) return;  // other builds do
   const TempDirectory temp;
   const std::string before = version(1), after = version(2);
@@ -260,7 +260,7 @@ void check_kills(int kills) {
 
 }  // namespace
 
-TEST_CASE("kill -9 at random moments of saving") { check_kills(20); }
-TEST_CASE("kill -9 at three hundred random moments of saving" * doctest::skip()) { check_kills(300); }
+TEST_CASE("Replacement: survives kill -9 at random moments") { check_kills(20); }
+TEST_CASE("Replacement: survives kill -9 at 300 random moments" * doctest::skip()) { check_kills(300); }
 
 #endif

@@ -62,7 +62,7 @@ std::string long_header(int n) {
 
 }  // namespace
 
-TEST_CASE("what a header says, in the order of the elements") {
+TEST_CASE("read_header: returns metadata, and tensors in file order") {
   const Written file(
       R"({"__metadata__":{"k":"v"},"a":{"dtype":"BF16","shape":[2,3],"data_offsets":[4,16],"new":{"x":1}},)"
       R"("\u00e4":{"shape":[],"data_offsets":[0,4],"dtype":"F32"}}  )",
@@ -88,7 +88,7 @@ TEST_CASE("read_header: leading blanks are refused, trailing blanks read") {
   }
 }
 
-TEST_CASE("bytes after the JSON, of any kind but white space, are refused, and so is what is no UTF-8") {
+TEST_CASE("read_header: trailing bytes and invalid UTF-8 throw") {
   CHECK(refusal("{}") == "");
   CHECK(refusal("{} \n\t ") == "");
   for (const std::string head : {"", " {}", "\n{}", "[]", "x"})
@@ -107,7 +107,7 @@ TEST_CASE("bytes after the JSON, of any kind but white space, are refused, and s
   }
 }
 
-TEST_CASE("the whole of a tensor is checked, whoever asks") {
+TEST_CASE("read_header: missing or malformed tensor fields throw") {
   CHECK(refusal(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})", 4) == "");
   CHECK(refusal(R"({"a":{"shape":[1],"data_offsets":[0,4]}})") == "offset 8: tensor \"a\": no dtype");
   CHECK(refusal(R"({"a":{"dtype":"F32","data_offsets":[0,4]}})") == "offset 8: tensor \"a\": no shape");
@@ -127,7 +127,7 @@ TEST_CASE("the whole of a tensor is checked, whoever asks") {
   CHECK(refusal(R"({"__metadata__":{},"__metadata__":{}})") == "offset 8: header: \"__metadata__\" appears twice");
 }
 
-TEST_CASE("types, shapes, places and the end of the file fit each other, whoever asks") {
+TEST_CASE("read_header: dtypes, shapes, offsets and file end must agree") {
   const auto one = [](const std::string& dtype, const std::string& shape, const std::string& offsets,
                       std::size_t data) {
     return refusal(R"({"a":{"dtype":")" + dtype + R"(","shape":)" + shape + R"(,"data_offsets":)" + offsets + "}}",
@@ -177,14 +177,14 @@ TEST_CASE("types, shapes, places and the end of the file fit each other, whoever
   CHECK(refusal("{}", 1) == "offset 10: expected the end of the file, found more bytes");
 }
 
-TEST_CASE("names that appear twice are found however far apart") {
+TEST_CASE("read_header: a name that appears twice throws") {
   std::string json = long_header(1000);
   json.insert(1, R"("layers.777.weight":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},)");
   CHECK(refusal(json) == "offset 8: header: \"layers.777.weight\" appears twice");
 }
 
 // Where every name was compared with every other, this ran into the time limit of tests.
-TEST_CASE("a hundred thousand tensors") {
+TEST_CASE("read_header: reads 100,000 tensors") {
   constexpr int n = 100'000;
   const std::string json = long_header(n);
   const Written file(json, 4 * n);
@@ -201,7 +201,7 @@ TEST_CASE("a hundred thousand tensors") {
   CHECK(header.tensors[n - 1].end == 4 * n);
 }
 
-TEST_CASE("header_bytes: what is written is read, whatever the names are") {
+TEST_CASE("header_bytes: read_header reads any name that it writes") {
   const std::vector<safetensors::Entry> list{{"a \"\\\n", "F32", {2, 0, 3}, 0}, {"\u2200", "I64", {}, 8}};
   const std::string bytes = safetensors::header_bytes({{"\x01", ""}}, {&list[1], &list[0]});
   CHECK(bytes.size() % 8 == 0);

@@ -147,7 +147,7 @@ std::string message_of(const std::function<void()>& f) {
 
 }  // namespace
 
-TEST_CASE("round trip of nested packs, several parts and metadata") {
+TEST_CASE("save, load: nested packs, several parts and metadata round-trip") {
   TempDirectory temp;
   Cpu::Context ctx;
   Model params = make_model(), moments = make_model();
@@ -176,7 +176,7 @@ TEST_CASE("round trip of nested packs, several parts and metadata") {
   CHECK(bytes.find(R"("rest.0":{"dtype":"I64","shape":[3],)") != std::string::npos);
 }
 
-TEST_CASE("load_subset reads the tensors that are asked for, of a file that holds others; names are all of them") {
+TEST_CASE("load_subset: reads only the requested tensors") {
   TempDirectory temp;
   Cpu::Context ctx;
   Model params = make_model(), moments = make_model(), params2 = make_model(), untouched = make_model();
@@ -202,7 +202,7 @@ TEST_CASE("load_subset reads the tensors that are asked for, of a file that hold
   CHECK(names == expected);
 }
 
-TEST_CASE("a tensor longer than one piece of a copy") {
+TEST_CASE("save, load: a tensor longer than one copy block") {
   TempDirectory temp;
   Cpu::Context ctx;
   Tensor<double, 1, Cpu> a((1 << 20) + 3), b((1 << 20) + 3);
@@ -213,7 +213,7 @@ TEST_CASE("a tensor longer than one piece of a copy") {
 }
 
 // Preset test runs this file too, because it links with --icf=all: types of elements must stay apart.
-TEST_CASE("byte for byte") {
+TEST_CASE("save, load: the file has the expected bytes") {
   TempDirectory temp;
   Cpu::Context ctx;
   const Pair pair = make_pair();
@@ -234,7 +234,7 @@ TEST_CASE("byte for byte") {
   CHECK(read_bytes(temp.file()) == with_length("{}      "));
 }
 
-TEST_CASE("files of others: any order, no padding, white space, types of others in read_metadata") {
+TEST_CASE("load: reads files of other writers") {
   TempDirectory temp;
   Cpu::Context ctx;
   Pair pair;
@@ -248,7 +248,7 @@ TEST_CASE("files of others: any order, no padding, white space, types of others 
   CHECK(io::read_metadata(foreign) == io::Metadata{{"k", "v"}});
 }
 
-TEST_CASE("wrong headers") {
+TEST_CASE("load: wrong headers throw") {
   TempDirectory temp;
   auto message = [&](const std::string& json, const std::string& data = kPairData) {
     return load_message(temp.write(with_length(json) + data));
@@ -326,7 +326,7 @@ TEST_CASE("wrong headers") {
   check_message(message(good, kPairData.substr(1)), temp.file(), R"(truncated: tensor "b": ends at)");
 }
 
-TEST_CASE("hostile header lengths") {
+TEST_CASE("load: hostile header lengths throw") {
   TempDirectory temp;
   for (const std::uint64_t length : {~std::uint64_t(0), std::uint64_t(1) << 63, std::uint64_t(100'000'001)}) {
     check_message(load_message(temp.write(little(length, 8) + "{}")), temp.file(),
@@ -337,14 +337,14 @@ TEST_CASE("hostile header lengths") {
                 "offset 0: truncated: the header is 3 bytes, the file has 2 after its length");
 }
 
-TEST_CASE("paths that cannot be read") {
+TEST_CASE("load: unreadable paths throw") {
   TempDirectory temp;
   check_message(load_message(temp.file()), temp.file(), "cannot open: No such file or directory");
   check_message(load_message(temp.path), temp.path, "cannot open: not a regular file");
   check_message(message_of<FileError>([&] { io::read_metadata(temp.file()); }), temp.file(), "cannot open");
 }
 
-TEST_CASE("leading extents of 1 may be there or not: a bank of one expert is the expert") {
+TEST_CASE("load: leading extents of 1 may be missing") {
   TempDirectory temp;
   Cpu::Context ctx;
   Tensor<float, 1, Cpu> vector(6);
@@ -366,7 +366,7 @@ TEST_CASE("leading extents of 1 may be there or not: a bank of one expert is the
   CHECK(bits(vector) == bits(other));
 }
 
-TEST_CASE("shapes of the caller") {
+TEST_CASE("load: shapes that differ from the file throw") {
   TempDirectory temp;
   Cpu::Context ctx;
   Tensor<float, 2, Cpu> large(8, 64), small(4, 64);
@@ -381,7 +381,7 @@ TEST_CASE("shapes of the caller") {
   CHECK(bits(large) == before);
 }
 
-TEST_CASE("truncated at every byte") {
+TEST_CASE("load: a file truncated at any byte throws") {
   TempDirectory temp;
   Cpu::Context ctx;
   Model model = make_model();
@@ -399,7 +399,7 @@ TEST_CASE("truncated at every byte") {
   CHECK(bits(model) == before);
 }
 
-TEST_CASE("flipped bits: a file loads or is refused") {
+TEST_CASE("load: a file with flipped bits loads or throws") {
   TempDirectory temp;
   Cpu::Context ctx;
   Model model = make_model();
@@ -428,7 +428,7 @@ TEST_CASE("flipped bits: a file loads or is refused") {
   CHECK(refused > 500);
 }
 
-TEST_CASE("saving fails: no new file, an old one untouched") {
+TEST_CASE("save: a failure keeps the old file, without new ones") {
   TempDirectory temp;
   Cpu::Context ctx;
   const Pair pair = make_pair();
@@ -448,7 +448,7 @@ TEST_CASE("saving fails: no new file, an old one untouched") {
   CHECK(temp.entries() == 1);
 }
 
-TEST_CASE("names of the caller") {
+TEST_CASE("save: invalid names throw") {
   TempDirectory temp;
   Cpu::Context ctx;
   Pair pair = make_pair();
@@ -472,7 +472,7 @@ TEST_CASE("names of the caller") {
 }
 
 #if defined(__unix__)
-TEST_CASE("the disk is full") {
+TEST_CASE("save: a full disk throws and keeps the old file") {
   TempDirectory temp;
   Cpu::Context ctx;
   temp.write("old");

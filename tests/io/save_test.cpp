@@ -73,7 +73,7 @@ std::map<std::string, std::string> contents(const TempDirectory& temp) {
 
 }  // namespace
 
-TEST_CASE("in parts: each is a file of safetensors of its tensors, and the index names them") {
+TEST_CASE("save: parts are safetensors files, listed in an index") {
   const TempDirectory temp, one;
   save(temp.file(), 1, 20);  // c (16 bytes), a (12), b (8)
   auto found = contents(temp);
@@ -107,7 +107,7 @@ TEST_CASE("in parts: each is a file of safetensors of its tensors, and the index
   CHECK(contents(one) == found);
 }
 
-TEST_CASE("what was there before is gone afterwards, in whichever form, and nothing else") {
+TEST_CASE("save: removes exactly the old file or parts") {
   const TempDirectory temp;
   temp.write("mine", "file-of-mine");
   temp.write("mine", "files-0123456789abcdef-00001-of-00002.safetensors");
@@ -121,7 +121,7 @@ TEST_CASE("what was there before is gone afterwards, in whichever form, and noth
   }
 }
 
-TEST_CASE("parts do not take the place of a symbolic link, and a name too long for an index has none") {
+TEST_CASE("save: symbolic links and too long names refuse parts") {
   const TempDirectory temp;
   save(temp.path / "real", 1, 0);
   fs::create_symlink(temp.path / "real", temp.file());
@@ -141,7 +141,7 @@ TEST_CASE("parts do not take the place of a symbolic link, and a name too long f
   CHECK(loaded(longest) == 4);
 }
 
-TEST_CASE("kill -9 at any call leaves what was there or what comes, complete, and the next save clears up") {
+TEST_CASE("save: kill -9 leaves the old or the new checkpoint") {
   if (!gatefold::support::hears_system_calls) return;  // other builds do
   for (const Index before : {-1, 0, 20})
     for (const Index after : {0, 20}) {
@@ -175,7 +175,7 @@ TEST_CASE("kill -9 at any call leaves what was there or what comes, complete, an
     }
 }
 
-TEST_CASE("a save that fails leaves what was there and no other file") {
+TEST_CASE("save: a failure leaves only the old files") {
   const TempDirectory temp;
   const auto limited = [&](rlim_t bytes, float value, Index most) {
     rlimit before{};
@@ -203,7 +203,7 @@ TEST_CASE("a save that fails leaves what was there and no other file") {
   CHECK_THROWS_AS(save(temp.path / "file.index.json", 1, 20), ArgumentError);
 }
 
-TEST_CASE("several write: each its bytes, in any order, and the names are those of one") {
+TEST_CASE("Save: several writers produce the files of one writer") {
   namespace files = io::safetensors;
   using Parts = std::vector<std::vector<files::Slice>>;  // by tensor
   const Three three(4);

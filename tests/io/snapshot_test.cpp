@@ -10,7 +10,7 @@
 using namespace gatefold;
 namespace files = io::safetensors;
 
-TEST_CASE("a snapshot has the elements as they were, and keeps its memory") {
+TEST_CASE("Snapshot: copies the elements and reuses its memory") {
   Cpu::Context ctx(1);
   Tensor<float, 1, Cpu> a(3);
   Tensor<double, 1, Cpu> b(2), none;

@@ -32,7 +32,7 @@ std::string said(const std::string& text) {
 
 }  // namespace
 
-TEST_CASE("strings come back as they were, whatever they hold") {
+TEST_CASE("save_strings: load_strings returns the same strings") {
   Strings many;
   for (int i = 0; i < 20'000; ++i) many.push_back("word " + std::to_string(i));
   for (const Strings& strings :
@@ -44,14 +44,14 @@ TEST_CASE("strings come back as they were, whatever they hold") {
   }
 }
 
-TEST_CASE("the file is a JSON array with a string a line") {
+TEST_CASE("save_strings: writes a JSON array, one string per line") {
   const TextFile file("");
   io::save_strings(file.path, {"a", "\u00e9\""});
   CHECK(contents(file) == "[\n\"a\",\n\"\u00e9\\\"\"\n]\n");
   CHECK(io::load_strings(TextFile("  [\"x\" , \"\\u00e9\"]").path) == Strings{"x", "\u00e9"});
 }
 
-TEST_CASE("a string that is no text is refused, and the file stays") {
+TEST_CASE("save_strings: invalid UTF-8 throws; the file stays") {
   const TextFile file("before");
   CHECK(message_of([&] {
           io::save_strings(file.path, {"a", "\xff"});
@@ -59,7 +59,7 @@ TEST_CASE("a string that is no text is refused, and the file stays") {
   CHECK(contents(file) == "before");
 }
 
-TEST_CASE("what is no array of strings is refused") {
+TEST_CASE("load_strings: anything but an array of strings throws") {
   for (const char* text :
        {"\"a\"", "[1]", "[-1]", "[0.5]", "[null]", "[true]", "[[]]", "[\"a\",[\"b\"]]", "{}", "[{}]", "null"})
     CHECK(said(text) == "expected an array of strings");

@@ -31,7 +31,7 @@ const std::string one = file("{" + entry("b", "I8", "[2,2]", 0, 4) + "," + entry
 
 }  // namespace
 
-TEST_CASE("tensors are listed by name and read whole, in the type that is asked for") {
+TEST_CASE("TensorFiles: lists tensors and reads them as any type") {
   const TempDirectory temp;
   const TensorFiles files(temp.write(one, "one.safetensors"));
   REQUIRE(files.tensors().size() == 2);
@@ -46,7 +46,7 @@ TEST_CASE("tensors are listed by name and read whole, in the type that is asked 
   CHECK(files.info("a").shape == std::vector<std::uint64_t>{1});
 }
 
-TEST_CASE("a part of a tensor is read alone") {
+TEST_CASE("TensorFiles: read_part reads only one part of a tensor") {
   const TempDirectory temp;
   const TensorFiles files(
       temp.write(file("{" + entry("x", "U16", "[2,6]", 0, 24) + "}", "aAbBcCdDeEfFgGhHiIjJkKlL"), "runs.safetensors"));
@@ -72,7 +72,7 @@ TEST_CASE("a part of a tensor is read alone") {
   CHECK(part(12, 0, 0) == wrong + "12, 0, 0");
 }
 
-TEST_CASE("what is not there, and what is no number, is said with path and tensor") {
+TEST_CASE("TensorFiles: errors name the path and the tensor") {
   const TempDirectory temp;
   const auto path = temp.write(file("{" + entry("q", "F8_E4M3", "[4]", 0, 4) + "}", "abcd"), "eight.safetensors");
   const TensorFiles files(path);
@@ -96,7 +96,7 @@ TEST_CASE("what is not there, and what is no number, is said with path and tenso
   CHECK(refusal([&] { TensorFiles{cut}; }).find("truncated") != std::string::npos);
 }
 
-TEST_CASE("an index: each tensor from its shard, and nothing of a shard that it does not name") {
+TEST_CASE("TensorFiles: an index selects each tensor's file") {
   const TempDirectory temp;
   temp.write(one, "m-1.safetensors");
   temp.write(file("{" + entry("c", "I8", "[1]", 0, 1) + "}", "\7"), "m-2.safetensors");
@@ -110,7 +110,7 @@ TEST_CASE("an index: each tensor from its shard, and nothing of a shard that it 
   CHECK_FALSE(files.contains("a"));
 }
 
-TEST_CASE("an index that is none, leads out of its folder, or promises what its files lack is refused") {
+TEST_CASE("TensorFiles: a wrong index throws") {
   const TempDirectory temp;
   temp.write(one, "m.safetensors");
   const auto said = [&](const std::string& text) {

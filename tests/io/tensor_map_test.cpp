@@ -48,7 +48,7 @@ const io::TensorMap map{{"weight", "e.{}.w", MapEntry::transposed}, {"bias", "al
 
 }  // namespace
 
-TEST_CASE("a tensor for each expert, transposed, under other names; what has no name stays") {
+TEST_CASE("TensorMap: one transposed tensor per expert; unmapped tensors stay") {
   const TempDirectory temp;
   Cpu::Context ctx(1);
   const Bank<float> bank = counted<float>();
@@ -76,7 +76,7 @@ TEST_CASE("a tensor for each expert, transposed, under other names; what has no 
   CHECK(loaded.count(0) == 7);
 }
 
-TEST_CASE("floats as sixteen bits, whole numbers as they are, larger elements first") {
+TEST_CASE("TensorMap: saves floats in 16 bits, whole numbers unchanged") {
   const TempDirectory temp;
   Cpu::Context ctx(1);
   Bank<double> bank = counted<double>();
@@ -91,7 +91,7 @@ TEST_CASE("floats as sixteen bits, whole numbers as they are, larger elements fi
   }
 }
 
-TEST_CASE("the parts that were at a path are gone, and their index, which went before the file") {
+TEST_CASE("TensorMap: save removes old parts and their index") {
   const TempDirectory temp;
   Cpu::Context ctx(1);
   Bank<float> before, now = counted<float>(), read;
@@ -107,7 +107,7 @@ TEST_CASE("the parts that were at a path are gone, and their index, which went b
                        ArgumentError);
 }
 
-TEST_CASE("what does not fit is refused before anything is written") {
+TEST_CASE("TensorMap: wrong maps throw before anything is written") {
   const TempDirectory temp;
   Cpu::Context ctx(1);
   const Bank<float> bank = counted<float>();
@@ -219,7 +219,7 @@ constexpr auto turned = MapEntry::transposed, straight = MapEntry::as_it_is;
 
 }  // namespace
 
-TEST_CASE("parts of a tensor: gate above up, of all experts") {
+TEST_CASE("parts of a tensor: gate above up, all experts") {
   check_fused(
       numbered({{"gu", {E, 2 * H, D}, {}}, {"down", {E, D, H}, {}}, {"b", {E, 2 * H}, {}}}),
       {{"gate", "gu", turned, 0, 2},
@@ -231,7 +231,7 @@ TEST_CASE("parts of a tensor: gate above up, of all experts") {
       [](Index e, Index h, Index d) { return 100 + (e * D + d) * H + h; },
       [](Index e, Index h) { return 200 + e * 2 * H + h; });
 }
-TEST_CASE("parts of a tensor: gate beside up, of all experts") {
+TEST_CASE("parts of a tensor: gate left of up, all experts") {
   check_fused(
       numbered({{"gu", {E, D, 2 * H}, {}}, {"down", {E, H, D}, {}}, {"b", {E, 2 * H}, {}}}),
       {{"gate", "gu", straight, 0, 2},
@@ -243,7 +243,7 @@ TEST_CASE("parts of a tensor: gate beside up, of all experts") {
       [](Index e, Index h, Index d) { return 100 + (e * H + h) * D + d; },
       [](Index e, Index h) { return 200 + e * 2 * H + h; });
 }
-TEST_CASE("parts of a tensor: gate above up, of each expert") {
+TEST_CASE("parts of a tensor: gate above up, per expert") {
   check_fused(
       numbered({{"0.gu", {2 * H, D}, {}},
                 {"1.gu", {2 * H, D}, {}},
@@ -320,7 +320,7 @@ struct Three {
 
 }  // namespace
 
-TEST_CASE("interleaved parts: three of them, in blocks of more than a mebibyte") {
+TEST_CASE("interleaved parts: three parts of more than 1 MiB") {
   const TempDirectory temp;
   Cpu::Context ctx(1);
   constexpr Index rows = 700, columns = 313;  // 3 · rows · columns floats are 2.6 MB
@@ -349,7 +349,7 @@ TEST_CASE("interleaved parts: three of them, in blocks of more than a mebibyte")
   }
 }
 
-TEST_CASE("interleaved parts: gate and up of a mixture as gpt-oss keeps them") {
+TEST_CASE("interleaved parts: gate and up in the layout of gpt-oss") {
   const TempDirectory temp;
   Cpu::Context ctx(1);
   const Mixture mixture{SoftmaxTopK{.scores = {.experts = 3}, .selection = {.k = 2}}, GatedMlp<Silu>{4, 5}};
@@ -369,7 +369,7 @@ TEST_CASE("interleaved parts: gate and up of a mixture as gpt-oss keeps them") {
   }
 }
 
-TEST_CASE("parts of a tensor: what does not fit is refused before anything is written") {
+TEST_CASE("parts of a tensor: wrong maps throw before any write") {
   const TempDirectory temp;
   Cpu::Context ctx(1);
   const auto path = temp.write(numbered({{"gu", {E, 2 * H, D}, {}}, {"down", {E, D, H}, {}}, {"b", {E, 2 * H}, {}}}),
@@ -427,7 +427,7 @@ struct OneWeight {
 
 }  // namespace
 
-TEST_CASE("one expert whose file has no extent for it: read, and written without one") {
+TEST_CASE("one_expert: a file without the expert extent loads and saves") {
   Cpu::Context ctx(1);
   const TempDirectory temp;
   const io::TensorMap map{{.ours = "weight", .theirs = "w", .layout = MapEntry::transposed, .one_expert = true}};
@@ -446,7 +446,7 @@ TEST_CASE("one expert whose file has no extent for it: read, and written without
                        ArgumentError);
 }
 
-TEST_CASE("a published block is written back as it was read, byte for byte of each tensor") {
+TEST_CASE("TensorMap: a published block is written back byte for byte") {
   const TempDirectory temp;
   Cpu::Context ctx(1);
   const std::filesystem::path path = std::filesystem::path(GATEFOLD_TEST_DIR) / "io/blocks/mixtral.safetensors";

@@ -28,8 +28,8 @@ namespace {
 
 std::string refused(const std::string& place) {
   return place +
-         ": saved: expected what forward kept of this x, got that of another batch, or of an x that has "
-         "changed since";
+         ": saved: expected the values that forward saved for this x, got values of another batch, or x has "
+         "changed since forward";
 }
 
 constexpr Index kItems = 7, kDim = 5;

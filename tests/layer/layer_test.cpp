@@ -268,7 +268,7 @@ void check_wrong_views(const L& part, const std::string& name, const std::string
   const auto params = support::values(p.params);
   CHECK(ends_with(support::message_of(
                       [&] { backward(p.layer, ctx, p.params, p.x, p.saved, p.dy, p.dcarry, p.dx, p.params, p.extra); }),
-                  ".backward: grads: expected a pack of their own, got the parameters"));
+                  ".backward: grads: expected a separate pack, got the parameters"));
   CHECK(support::values(p.params) == params);
 }
 

@@ -166,7 +166,7 @@ TEST_CASE("Recompute: wrong shapes or carries throw before any write") {
   q.forward();
   q.x(0, 0) += 1;
   CHECK(message_of([&] { q.backward(); }) ==
-        "Recompute.backward: saved: expected what forward kept of this x, got that of another batch, or of an x that "
-        "has changed since");
+        "Recompute.backward: saved: expected the values that forward saved for this x, got values of another batch, "
+        "or x has changed since forward");
 #endif
 }

@@ -103,9 +103,10 @@ target_include_directories(tests PRIVATE $source/tests)
 target_compile_options(tests PRIVATE -O0)
 END
 printf '#include "main.cpp"\n' >"$work/app/tests.cpp"
-for test in packet register register_access tile pack eigenvalues instruction_set; do
+for test in packet register register_access tile pack instruction_set; do
   printf '#include "backend/cpu/%s_test.cpp"\n' "$test"
 done >>"$work/app/tests.cpp"
+echo '#include "papers/eigenvalues_test.cpp"' >>"$work/app/tests.cpp"
 cmake -S "$work/app" -B "$work/app/build" -G Ninja -DCMAKE_CXX_COMPILER="$compiler" -DGATEFOLD_KERNELS_FOR= \
   -DCMAKE_PREFIX_PATH="$work/5.0.1;$work/prefix" -DCMAKE_BUILD_TYPE=None \
   -DCMAKE_CXX_FLAGS="-O1 -march=native -Wall -Wextra -Werror" >"$work/log" || { cat "$work/log"; exit 1; }

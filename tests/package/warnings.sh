@@ -13,7 +13,7 @@ flags=(-std=c++20 -O1 -march=native -pthread -flto=auto -Wall -Wextra -Wpedantic
   -Wsign-conversion -Wold-style-cast -Wcast-qual -Wcast-align -Wdouble-promotion -Wextra-semi -Wformat=2
   -Wnon-virtual-dtor -Woverloaded-virtual -Wundef "-I$source/include" -isystem /usr/include/eigen3)
 for folder in "${folders[@]}"; do flags+=(-isystem "$folder"); done
-for header in gatefold io data dist check analysis kernels mpi; do
+for header in gatefold io data distributed check papers kernels mpi; do
   case $header in
     io) needs=nlohmann/json.hpp ;;
     data) needs=zlib.h ;;

@@ -56,7 +56,7 @@ Tensor<double, 2, Cpu> image(Index rows, Index columns, const std::vector<double
 
 }  // namespace
 
-TEST_CASE("the table is in the order of the kinds, and each kind has its name") {
+TEST_CASE("kCorruptions: lists each kind in order, with its name") {
   const char* names[] = {"gaussian_noise", "blur", "contrast", "brightness", "pixelate", "occlusion"};
   REQUIRE(kCorruptions.size() == std::size(names));
   for (std::size_t i = 0; i < kCorruptions.size(); ++i) {
@@ -65,7 +65,7 @@ TEST_CASE("the table is in the order of the kinds, and each kind has its name") 
   }
 }
 
-TEST_CASE("every severity is further from the image than the one before, within 0 and 1; severity 0 is the image") {
+TEST_CASE("Corrupt: distance grows with severity; severity 0 is the image") {
   const auto x = pictures(40);
   for (const Severities& kind : kCorruptions) {
     CAPTURE(kind.name);
@@ -82,7 +82,7 @@ TEST_CASE("every severity is further from the image than the one before, within 
   }
 }
 
-TEST_CASE("the same bits for any number of threads, and for an image in another batch") {
+TEST_CASE("Corrupt: threads and batch change no bit of an image") {
   const auto x = pictures(9);
   Tensor<float, 2, Cpu> some(4, kPixels);
   std::copy_n(x.data(), some.size(), some.data());
@@ -95,7 +95,7 @@ TEST_CASE("the same bits for any number of threads, and for an image in another 
   }
 }
 
-TEST_CASE("what is drawn is another at another place of the stream; what is not, is not") {
+TEST_CASE("Corrupt: only noise and occlusion depend on the random stream") {
   const auto x = pictures(3);
   for (const Severities& kind : kCorruptions) {
     const bool drawn = kind.kind == Corruption::gaussian_noise || kind.kind == Corruption::occlusion;
@@ -105,7 +105,7 @@ TEST_CASE("what is drawn is another at another place of the stream; what is not,
   }
 }
 
-TEST_CASE("Corrupt (1): noise has its mean and deviation, brightness is added") {
+TEST_CASE("Corrupt (1): noise has its deviation; brightness adds a constant") {
   Cpu::Context ctx(1);
   const auto grey = constant_tensor<double>(ctx, 0.5, 50, kPixels);
   for (const Index severity : {1, 2}) {  // hardly cut at 0 and 1
@@ -123,13 +123,13 @@ TEST_CASE("Corrupt (1): noise has its mean and deviation, brightness is added") 
   CHECK(light(0, 2) == 1);
 }
 
-TEST_CASE("Corrupt (2): contrast keeps an image's mean and scales what differs from it") {
+TEST_CASE("Corrupt (2): contrast scales the difference from the image's mean") {
   const auto y = corrupted({Corruption::contrast, 3, 2, 2}, image(2, 2, {0, 0.2, 0.6, 1}));  // mean 0.45, times 0.2
   const double expected[] = {0.36, 0.4, 0.48, 0.56};
   for (Index p = 0; p < 4; ++p) CHECK(y(0, p) == doctest::Approx(expected[p]).epsilon(1e-14));
 }
 
-TEST_CASE("Corrupt (3): blur is a sum over both sides of normalised weights, edges going on as they end") {
+TEST_CASE("Corrupt (3): blur equals a normalised sum with repeated edges") {
   const Index rows = 5, columns = 7;
   Cpu::Context ctx(1);
   auto x = uniform_tensor<double>(ctx, Seed{8}, 0.5, 1, rows * columns);
@@ -155,7 +155,7 @@ TEST_CASE("Corrupt (3): blur is a sum over both sides of normalised weights, edg
   }
 }
 
-TEST_CASE("Corrupt (4): pixelate takes the mean of cells, which cover the image") {
+TEST_CASE("Corrupt (4): pixelate sets each cell to its mean") {
   // Half as many cells a side: two by two pixels; 3 columns in round(1.5) = 2 cells: of two pixels and of one.
   const auto y = corrupted({Corruption::pixelate, 3, 2, 4}, image(2, 4, {0, 0.4, 1, 1, 0.4, 0, 0.6, 0.2}));
   for (Index p = 0; p < 8; ++p) CHECK(y(0, p) == doctest::Approx(p % 4 < 2 ? 0.2 : 0.7).epsilon(1e-14));
@@ -180,7 +180,7 @@ TEST_CASE("Corrupt (4): pixelate takes the mean of cells, which cover the image"
   }
 }
 
-TEST_CASE("Corrupt (5): occlusion blackens one square, which may lie anywhere inside the image") {
+TEST_CASE("Corrupt (5): occlusion blackens one square, anywhere in the image") {
   Cpu::Context ctx(1);
   const Index items = 2000;
   const auto white = constant_tensor<float>(ctx, 1, items, kPixels);
@@ -213,7 +213,7 @@ TEST_CASE("Corrupt (5): occlusion blackens one square, which may lie anywhere in
   }
 }
 
-TEST_CASE("Corrupt: no image, one pixel, what does not fit") {
+TEST_CASE("Corrupt: no image and one pixel work; wrong options throw") {
   CHECK(corrupted({}, Tensor<float, 2, Cpu>(0, kPixels)).size() == 0);
   for (const Severities& kind : kCorruptions)
     CHECK(std::isfinite(corrupted({kind.kind, 5, 1, 1}, image(1, 1, {0.5}))(0, 0)));

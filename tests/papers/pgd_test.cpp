@@ -41,8 +41,7 @@ double sign(double v) { return v > 0 ? 1 : v < 0 ? -1 : 0; }
 
 }  // namespace
 
-TEST_CASE_TEMPLATE("Pgd (2), (3): one step along the sign of a gradient that is known, cut to [low, high]", T, float,
-                   double) {
+TEST_CASE_TEMPLATE("Pgd (2), (3): one step follows the gradient's sign, clamped", T, float, double) {
   Cpu::Context ctx(2);
   const Rows<T> x = pixels_of<T>(ctx);
   Rows<T> c(images, pixels), y(images, pixels);
@@ -62,7 +61,7 @@ TEST_CASE_TEMPLATE("Pgd (2), (3): one step along the sign of a gradient that is 
   CHECK(y(1, 2) == x(1, 2));  // sign 0 = 0
 }
 
-TEST_CASE("Pgd (1) to (3): many steps, in a loop over a loss whose gradient changes on the way") {
+TEST_CASE("Pgd (1) to (3): many steps equal a loop") {
   Cpu::Context ctx(2);
   const Rows<double> x = pixels_of<double>(ctx);
   Rows<double> y(images, pixels);
@@ -89,7 +88,7 @@ TEST_CASE("Pgd (1) to (3): many steps, in a loop over a loss whose gradient chan
   }
 }
 
-TEST_CASE("Pgd (2): a gradient that is NaN shows, and in its element alone") {
+TEST_CASE("Pgd (2): a NaN gradient changes only its own element") {
   Cpu::Context ctx(1);
   const Rows<float> x = pixels_of<float>(ctx);
   Rows<float> c(images, pixels), y(images, pixels);
@@ -100,7 +99,7 @@ TEST_CASE("Pgd (2): a gradient that is NaN shows, and in its element alone") {
     for (Index d = 0; d < pixels; ++d) CHECK(std::isnan(y(n, d)) == (n == 1 && d == 3));
 }
 
-TEST_CASE("Pgd: a start is random, in reach, and the same bits on any number of threads") {
+TEST_CASE("Pgd: random starts are within epsilon, equal on any threads") {
   Cpu::Context one(1), three(3);
   const Rows<float> x = pixels_of<float>(one);
   Rows<float> zero(images, pixels), a(images, pixels), b(images, pixels), other(images, pixels);
@@ -124,7 +123,7 @@ TEST_CASE("Pgd: a start is random, in reach, and the same bits on any number of 
   CHECK(most > 0.1);
 }
 
-TEST_CASE("Pgd: options and shapes that do not fit are said") {
+TEST_CASE("Pgd: wrong options and shapes throw") {
   Cpu::Context ctx(1);
   const Rows<double> x = pixels_of<double>(ctx);
   Rows<double> y(images, pixels), narrow(images, pixels - 1);

@@ -80,7 +80,7 @@ void check_uniform_law(const std::vector<double>& v, Amplitude law) {
 
 }  // namespace
 
-TEST_CASE("all features and centers are orthonormal, and other seeds give others") {
+TEST_CASE("SignalMixture: features and centers are orthonormal; seeds change them") {
   Cpu::Context ctx(1);
   for (const auto& [clusters, dim] : {std::pair<Index, Index>{4, 50}, {2, 4}, {25, 50}}) {
     const SignalMixture data{.clusters = clusters, .model_dim = dim};
@@ -96,7 +96,7 @@ TEST_CASE("all features and centers are orthonormal, and other seeds give others
   }
 }
 
-TEST_CASE("equation (1): center, feature, distractor and noise stand where `place` says, with label and signs") {
+TEST_CASE("SignalMixture (1): patches hold the signals that `place` names") {
   for (const SignalMixture& data :
        {SignalMixture{}, SignalMixture::expert_count(4), SignalMixture::expert_count(8), SignalMixture::reference(2),
         SignalMixture{.clusters = 2, .model_dim = 5, .length = 3}}) {
@@ -122,7 +122,7 @@ TEST_CASE("equation (1): center, feature, distractor and noise stand where `plac
   }
 }
 
-TEST_CASE("labels, signs, pairs of clusters and triples of places are uniform") {
+TEST_CASE("SignalMixture: labels, signs, cluster pairs and places are uniform") {
   const Drawn d(SignalMixture::expert_count(5), 40000);
   check_uniform(d, 2, [&](Index n) { return d.s.target(n, 0) > 0; });
   const auto sign = [&](Index n) { return d.along(n, d.s.place(n, 2), d.signals.feature, d.s.distractor(n)) > 0; };
@@ -138,7 +138,7 @@ TEST_CASE("labels, signs, pairs of clusters and triples of places are uniform") 
   });
 }
 
-TEST_CASE("amplitudes follow their ranges") {
+TEST_CASE("SignalMixture: amplitudes are uniform in their ranges") {
   const SignalMixture data = SignalMixture::reference(3);
   const Drawn d(data, 20000);
   std::vector<double> alpha, beta, gamma;
@@ -152,7 +152,7 @@ TEST_CASE("amplitudes follow their ranges") {
   check_uniform_law(gamma, {0.5, 2});
 }
 
-TEST_CASE("noise is N(0, σ²/d), times the scale, in every other place") {
+TEST_CASE("SignalMixture: the other places are N(0, σ²/d) times scale") {
   for (const double sigma : {0.0, 1.0, 3.0}) {
     SignalMixture data{.length = 5, .noise = sigma};
     data.scale = 2;
@@ -173,7 +173,7 @@ TEST_CASE("noise is N(0, σ²/d), times the scale, in every other place") {
   }
 }
 
-TEST_CASE("clusters of unequal shares: P(k) is proportional to decay to the k") {
+TEST_CASE("SignalMixture: P(cluster k) is proportional to decay^k") {
   for (const double decay : {0.5, 2.0}) {
     const Drawn d({.decay = decay}, 20000);
     std::vector<double> counts(4, 0.0), expected;
@@ -184,7 +184,7 @@ TEST_CASE("clusters of unequal shares: P(k) is proportional to decay to the k") 
   }
 }
 
-TEST_CASE("an item is the same on any number of threads and whatever comes after it") {
+TEST_CASE("SignalMixture: an item depends on neither threads nor later items") {
   const auto same = [](const auto& a, const auto& b, Index count) {
     return std::memcmp(a.data(), b.data(), static_cast<std::size_t>(count) * sizeof(*a.data())) == 0;
   };
@@ -200,7 +200,7 @@ TEST_CASE("an item is the same on any number of threads and whatever comes after
   CHECK(Drawn(data, 0).s.x.extent(0) == 0);
 }
 
-TEST_CASE("the settings of the code of Chen et al.") {
+TEST_CASE("SignalMixture: reference() has the settings of Chen et al.") {
   for (Index s = 1; s <= 4; ++s) {
     const SignalMixture data = SignalMixture::reference(s);
     CHECK(data.noise == (s == 2 || s == 4 ? 2 : 1));
@@ -213,7 +213,7 @@ TEST_CASE("the settings of the code of Chen et al.") {
                        ArgumentError);
 }
 
-TEST_CASE("options that do not fit") {
+TEST_CASE("SignalMixture: wrong options throw") {
   Cpu::Context ctx(1);
   const auto refused = [&](const SignalMixture& data, const char* sentence) {
     CHECK_THROWS_WITH_AS((data.signals<float, Cpu>(ctx, Seed{1})), sentence, ArgumentError);

@@ -7,13 +7,13 @@
 
 using namespace gatefold::data;
 
-TEST_CASE("as many as the Natural Language Toolkit has, each once, in small letters") {
+TEST_CASE("kStopWords: the 179 words of NLTK, distinct and lower-case") {
   CHECK(std::set<std::string_view>(kStopWords.begin(), kStopWords.end()).size() == 179);
   for (const std::string_view word : kStopWords)
     CHECK(word.find_first_not_of("abcdefghijklmnopqrstuvwxyz'") == std::string_view::npos);
 }
 
-TEST_CASE("words of grammar are stop words as they are spelt, others are not") {
+TEST_CASE("is_stop_word: compares the exact spelling") {
   for (const char* word : {"the", "i", "of", "don't", "don", "t", "themselves", "wouldn't", "that'll"})
     CHECK(is_stop_word(word));
   for (const char* word : {"The", "I", "cat", "unk", "", "would", "may", "the ", "one"})

@@ -20,6 +20,7 @@
 #include "gatefold/optim/adamw.hpp"
 #include "gatefold/papers/signal_mixture.hpp"
 #include "support/allocations.hpp"
+#include "support/counted_allocations.hpp"
 #include "support/pass.hpp"
 
 using namespace gatefold;
@@ -397,7 +398,8 @@ TEST_CASE("ThreeStage: dropout without noise is refused in steps") {
   run.begin_epoch();
   const auto before = values(run.trainer.params);
   CHECK(support::message_of([&] { run.step(x, x); }) ==
-        "HiddenDropout: extra.noise: expected numbers in a training step (for example trainer.noise()), or rate 0, got "
+        "HiddenDropout: extra.noise: expected random numbers in a training step (for example trainer.noise()), or rate "
+        "0, got "
         "none");
   CHECK(same_bits(values(run.trainer.params), before));
   run.step(x, x, {.noise = {Random{Seed{2}, 1}}});

@@ -50,7 +50,7 @@ int count_of(std::string_view text, std::string_view word) {
 
 }  // namespace
 
-TEST_CASE("words: runs of letters and digits, which go on with ' - _ * @ and do not begin with them") {
+TEST_CASE("WordSwap: words begin with a letter or digit") {
   CHECK(words_of("The cat sat.") == Words{"The", "cat", "sat"});
   CHECK(words_of("don't re-do a_b 3,000 x@y 2*3") == Words{"don't", "re-do", "a_b", "3", "000", "x@y", "2*3"});
   CHECK(words_of("dogs' -dogs 'tis _x") == Words{"dogs'", "dogs", "tis", "x"});
@@ -64,7 +64,7 @@ TEST_CASE("words: runs of letters and digits, which go on with ' - _ * @ and do 
                  "a\xff") == Words{"a"});
 }
 
-TEST_CASE("WordSwap (1): one word of a short line, the share of a long one, rounded down, counted with stop words") {
+TEST_CASE("WordSwap (1): swaps max(1, share of all words), rounded down") {
   // Words and of them stop words: of 119, 120 and 200 words 2, 3 and 5 are swapped, or one fewer.
   for (const auto& [words, swaps] : {std::pair{1, 1}, {39, 1}, {79, 1}, {80, 2}, {119, 2}, {120, 3}, {200, 5}}) {
     std::string line;
@@ -85,13 +85,13 @@ TEST_CASE("WordSwap (1): one word of a short line, the share of a long one, roun
   }
 }
 
-TEST_CASE("WordSwap (2): every choice of one word, and none, is as likely") {
+TEST_CASE("WordSwap (2): one swap chooses each word or none equally") {
   check_even(results({}, "big cats eat the mice"),
              {"big cats eat the mice", "AAA cats eat the mice", "big AAA eat the mice", "big cats AAA the mice",
               "big cats eat the AAA"});
 }
 
-TEST_CASE("WordSwap (2): of two swaps, every pair of words is as likely, and every single one") {
+TEST_CASE("WordSwap (2): two swaps choose each pair of words equally") {
   // Three candidates: each pair is found in two orders of 3 · 3, a single word in one.
   const auto count = results({.share = 0.7}, "red green blue");
   std::map<std::string, int> once, twice;
@@ -102,17 +102,17 @@ TEST_CASE("WordSwap (2): of two swaps, every pair of words is as likely, and eve
   for (const auto& [text, n] : twice) CHECK(std::abs(n - 2 * kLines / 9.0) < 5 * std::sqrt(kLines * 14 / 81.0));
 }
 
-TEST_CASE("WordSwap: stop words stay as they are spelt in small letters; The is none of them") {
+TEST_CASE("WordSwap: only lower-case stop words stay") {
   CHECK(swapped({.share = 1}, "and the of to, don't") == "and the of to, don't");
   check_even(results({}, "The of the"), {"The of the", "AAA of the"});
 }
 
-TEST_CASE("WordSwap: where the words run out, all of them are swapped") {
+TEST_CASE("WordSwap: swaps all words if there are too few") {
   for (std::uint64_t step = 0; step < 20; ++step)
     CHECK(swapped({.share = 1}, "cats of the dogs, in Rome", step) == "AAA of the AAA, in AAA");
 }
 
-TEST_CASE("WordSwap: what is between words stays, an unknown word becomes a new one, AAA is no candidate") {
+TEST_CASE("WordSwap: separators stay; <unk> is swapped; AAA is not") {
   for (std::uint64_t step = 0; step < 20; ++step) {
     CHECK(swapped({.share = 1}, " = the <unk> @-@ = ", step) == " = the <AAA> @-@ = ");
     CHECK(swapped({}, "AAA of the", step) == "AAA of the");
@@ -123,7 +123,7 @@ TEST_CASE("WordSwap: what is between words stays, an unknown word becomes a new 
   check_even(results({.word = "zz"}, "\u00e9t\u00e9 of"), {"\u00e9t\u00e9 of", "zz of"});
 }
 
-TEST_CASE("WordSwap: the same place in the stream, the same line; other places, other lines") {
+TEST_CASE("WordSwap: the position in the random stream determines the line") {
   const std::string line = "one two three four five six seven eight nine ten";
   int same = 0;
   for (std::uint64_t step = 0; step < 100; ++step) {
@@ -133,7 +133,7 @@ TEST_CASE("WordSwap: the same place in the stream, the same line; other places, 
   CHECK(same < 30);  // 10 are expected
 }
 
-TEST_CASE("a file after the attack: line n is step n, words new to the vocabulary are unknown") {
+TEST_CASE("read_swapped_ids: line n is step n; new words are unknown") {
   const TextFile file("red green blue\n\nthe red <unk> blue of it\nend");
   const Vocabulary v = read_vocabulary({file.path}, Unit::word);
   const WordSwap swap{.share = 0.5};

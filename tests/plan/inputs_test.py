@@ -1,4 +1,4 @@
-"""The files of bench/dist: every number has a source, and all of them can be planned with."""
+"""The files of bench/distributed: every number has a source, and all of them can be planned with."""
 import json
 import math
 import pathlib

@@ -2,5 +2,5 @@
 import pathlib
 import sys
 
-DIST = pathlib.Path(__file__).resolve().parents[2] / "bench" / "dist"
+DIST = pathlib.Path(__file__).resolve().parents[2] / "bench" / "distributed"
 sys.path.insert(0, str(DIST))

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # hooks.sh ROOT [print]: docs/reference/optional_members.md has the table of optional members that the rows of
 # include/gatefold/policy/{nested,hooks}.hpp make, between "<!-- hooks -->" and "<!-- /hooks -->", and `all` of each
-# family asks for each of its members. Prints "file:line: rule: text" for each mistake and fails if there is one; with
+# family looks up each of its members. Prints "file:line: rule: text" for each mistake and fails if there is one; with
 # print, the table.
 cd "$1" || exit 2
 nested=include/gatefold/policy/nested.hpp hooks=include/gatefold/policy/hooks.hpp
@@ -40,21 +40,21 @@ table() {
   kind == "GATEFOLD_FLAG" {
     strings(text, s); sub(/^[^,]*, */, "", text); type = word(text); sub(/^[^,]*, */, "", text); name = word(text)
     sub(/^[^,]*, */, "", text)
-    row(s[1], "`static constexpr " type " " name "` (else " word(text) ")", s[2])
+    row(s[1], "`static constexpr " type " " name "` (default " word(text) ")", s[2])
   }
   kind ~ /MEMBER/ { strings(text, s); row(s[1], "`" s[2] "`", s[3]) }
   function row(whose, member, what) {
     printf "| %s | %s | %s |\n", whose != last ? whose : "", member, what
     last = whose
   }
-  BEGIN { print "| of | member | what it says or does |\n|---|---|---|" }
+  BEGIN { print "| of | member | meaning |\n|---|---|---|" }
   ' <<<"$rows"
 }
 [[ ${2:-} != print ]] || { table; exit; }
 bad=0
 diff <(table) <(sed -n '/^<!-- hooks -->$/,/^<!-- \/hooks -->$/p' "$page" | sed '1d;$d') >/dev/null || {
   at=$(grep -n '^<!-- hooks -->$' "$page" | cut -d: -f1 | grep . || echo 1)
-  echo "$page:$at: old-table: make it anew with tests/structure/hooks.sh . print"
+  echo "$page:$at: old-table: replace it with the output of tests/structure/hooks.sh . print"
   bad=1
 }
 awk -F'\t' -v file="$hooks" '

@@ -57,7 +57,7 @@ void trainer_agrees(Golden& g, const M& mixture, const L& loss, bool weighted, F
 TEST_CASE("golden: RoutedTrainer of papers 000 and 003, and classes") {
   const auto signs = [](Golden& g, const std::string& name) { return g.matrix(name); };
   const auto labels = [](Golden& g, const std::string& name) { return g.indices(name); };
-  for (Golden& g : Golden::read_all("papers/routed_trainer")) {
+  for (Golden& g : Golden::read_all("train/routed_trainer")) {
     CAPTURE(g.name);
     if (g.name == "transformers") {
       trainer_agrees(g,

@@ -389,7 +389,8 @@ TEST_CASE("Trainer: dropout without noise is refused in steps") {
   const Batch<float> batch;
   const auto message = [](const char* where) {
     return std::string(where) +
-           ": extra.noise: expected numbers in a training step (for example trainer.noise()), or rate 0, got none";
+           ": extra.noise: expected random numbers in a training step (for example trainer.noise()), or rate 0, got "
+           "none";
   };
   const auto check = [&](const char* where, const auto& layer, auto&& set_noise) {
     Trainer trainer{ctx, layer, MeanSquaredError{}, optim::Sgd{}, Seed{4}};

@@ -32,7 +32,7 @@ inline void add(const Options& o, Jobs& jobs) {
     for (const auto& [name, s] : variants(o, kind)) jobs.add(s.label() + name, s);
 }
 
-inline void report(const Options& o, const Jobs& jobs, Summary& summary) {
+inline void report(const Options& o, const Jobs& jobs, StudySummary& summary) {
   HeatMap map{
       .title = "choices the paper leaves open", .x_label = "", .y_label = "", .columns = {}, .rows = {}, .values = {}};
   for (const auto& kind : o.kinds()) {

@@ -26,7 +26,7 @@ inline void add(const Options& o, Jobs& jobs) {
 }
 
 /// The mean of each data set, the deviation of these means, and the mean deviation of the runs on one data set.
-inline void report(const Options& o, const Jobs& jobs, Summary& summary) {
+inline void report(const Options& o, const Jobs& jobs, StudySummary& summary) {
   for (const Index s : reference::settings(o))
     for (const char* key : {"accuracy", "entropy"}) {
       std::vector<double> means, variances;

@@ -22,7 +22,7 @@ inline void add(const Options& o, Jobs& jobs) {
   }
 }
 
-inline void report(const Options& o, const Jobs& jobs, Summary& summary) {
+inline void report(const Options& o, const Jobs& jobs, StudySummary& summary) {
   std::vector<Panel> panels;
   std::vector<std::string> equal, apart;
   for (const Index m : o.experts) {

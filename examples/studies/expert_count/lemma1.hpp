@@ -168,7 +168,7 @@ inline void add(const Options& o, Jobs& jobs) {
     });
 }
 
-inline void report(const Options& o, const Jobs& jobs, Summary& summary) {
+inline void report(const Options& o, const Jobs& jobs, StudySummary& summary) {
   const std::vector<double> experts = as_doubles(o.experts);
   Lines lines{.title = "Lemma 1: how far routing follows the scores",
               .x_label = "experts M",

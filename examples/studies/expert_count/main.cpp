@@ -32,7 +32,7 @@ using namespace studies::expert_count;
 struct Study {
   const char* name;
   void (*add)(const Options&, Jobs&);
-  void (*report)(const Options&, const Jobs&, Summary&);
+  void (*report)(const Options&, const Jobs&, StudySummary&);
 };
 constexpr Study kStudies[]{{"sweep", sweep::add, sweep::report},
                            {"theorem", theorem::add, theorem::report},
@@ -90,7 +90,7 @@ void run(const Options& o) {
     if (chosen(study)) study.add(o, jobs);
   expect_taken(o, jobs);
   jobs.compute();
-  Summary summary;
+  StudySummary summary;
   for (const Study& study : kStudies)
     if (chosen(study)) study.report(o, jobs, summary);
   write_results(o.common, "expert_count", json(o), summary.results, summary.curves);

@@ -1,12 +1,11 @@
-#include <gatefold/papers/routed_trainer.hpp>
-#include <gatefold/papers/signal_mixture.hpp>
-
 #include "measure.hpp"
 
 #include <doctest/doctest.h>
 
 #include <algorithm>
 #include <cmath>
+#include <gatefold/papers/routed_trainer.hpp>
+#include <gatefold/papers/signal_mixture.hpp>
 #include <vector>
 
 using namespace gatefold;

@@ -45,7 +45,7 @@ inline void add_decays(const Options& o, Jobs& jobs) {
       }
 }
 
-inline void report_picks(const Options& o, const Jobs& jobs, Summary& summary) {
+inline void report_picks(const Options& o, const Jobs& jobs, StudySummary& summary) {
   Lines accuracy = accuracy_panel("top-k gate", "picks k"), entropy = entropy_panel("top-k gate", "picks k");
   accuracy.log_x = entropy.log_x = true;
   for (const auto& kind : o.kinds())
@@ -65,7 +65,7 @@ inline void report_picks(const Options& o, const Jobs& jobs, Summary& summary) {
   summary.draw("top_k.svg", {accuracy, entropy}, 2);
 }
 
-inline void report_decays(const Options& o, const Jobs& jobs, Summary& summary) {
+inline void report_decays(const Options& o, const Jobs& jobs, StudySummary& summary) {
   Lines accuracy = accuracy_panel("unequal clusters", "share of cluster k over that of k − 1"), smallest = accuracy;
   smallest.y_label = "accuracy on the smallest cluster, %";
   for (const auto& kind : o.kinds())

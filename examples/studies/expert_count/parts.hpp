@@ -37,7 +37,7 @@ inline void add(const Options& o, Jobs& jobs) {
 }
 
 /// The runs of each part, and their difference from the unchanged runs with the same seed.
-inline void report(const Options& o, const Jobs& jobs, Summary& summary) {
+inline void report(const Options& o, const Jobs& jobs, StudySummary& summary) {
   for (const Index s : reference::settings(o))
     for (const char* key : {"accuracy", "entropy"}) {
       const std::string unchanged = reference::label(s, "moe", true);

@@ -68,7 +68,7 @@ inline bool of_published_size(const Setting& s) {
   return s.train == published.train && s.test == published.test && s.iterations == published.iterations;
 }
 
-inline void report(const Options& o, const Jobs& jobs, Summary& summary) {
+inline void report(const Options& o, const Jobs& jobs, StudySummary& summary) {
   const bool compared = of_published_size(o.base);
   if (!compared)
     std::printf("%lld items and %lld iterations: not the published size, so the published numbers are left out\n",

@@ -1,6 +1,3 @@
-#include <gatefold/papers/routed_trainer.hpp>
-#include <gatefold/papers/signal_mixture.hpp>
-
 #include "streamed.hpp"
 
 #include <doctest/doctest.h>
@@ -8,6 +5,8 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <gatefold/papers/routed_trainer.hpp>
+#include <gatefold/papers/signal_mixture.hpp>
 
 using namespace gatefold;
 using namespace studies::expert_count;

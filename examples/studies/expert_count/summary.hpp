@@ -17,7 +17,7 @@
 namespace studies::expert_count {
 
 /// The results of the studies.
-struct Summary {
+struct StudySummary {
   std::vector<Result> results{};
   Json curves = Json::object();
 

@@ -17,7 +17,7 @@ inline void add(const Options& o, Jobs& jobs) {
       }
 }
 
-inline void report(const Options& o, const Jobs& jobs, Summary& summary) {
+inline void report(const Options& o, const Jobs& jobs, StudySummary& summary) {
   std::vector<Panel> accuracy, entropy, training;
   for (const auto& kind : o.kinds()) {
     const std::string title = kind == "mlp" ? "MoE with MLP experts" : "MoE with CNN experts";

@@ -56,7 +56,7 @@ inline double routed(const Json& run, const std::vector<std::size_t>& own) {
 }
 
 /// Adds numbers of the stages of a label's runs, under <name>.t1.… and <name>.end.…
-inline void report_stages(const Jobs& jobs, const std::string& label, const std::string& name, Summary& summary) {
+inline void report_stages(const Jobs& jobs, const std::string& label, const std::string& name, StudySummary& summary) {
   for (const std::string at : {"t1", "end"}) {
     std::vector<double> own, other, best, covered;
     for (const Json& run : jobs.of(label)) {
@@ -135,7 +135,7 @@ inline HeatMap picture(const std::string& title, const Errors& errors, const Err
 
 /// Adds the sizes of the sets, how many experts keep their cluster, and the share of items routed to an expert of their
 /// set.
-inline void report_sets(const Jobs& jobs, const Case& c, const std::string& name, Summary& summary) {
+inline void report_sets(const Jobs& jobs, const Case& c, const std::string& name, StudySummary& summary) {
   std::vector<double> to_own, to_best, kept, non_empty;
   for (const Json& run : jobs.of(c.label)) {
     const Json& experts = run.at("experts");
@@ -160,7 +160,7 @@ inline void report_sets(const Jobs& jobs, const Case& c, const std::string& name
   summary.add(name + ".routed_to_best", to_best);    // the same for the best cluster of each expert
 }
 
-inline void report(const Options& o, const Jobs& jobs, Summary& summary) {
+inline void report(const Options& o, const Jobs& jobs, StudySummary& summary) {
   std::map<std::string, std::vector<Panel>> pictures;
   for (const Index m : o.experts)
     for (const Case& c : cases(o, m)) {

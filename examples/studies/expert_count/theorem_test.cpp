@@ -34,7 +34,7 @@ struct Case {
   Folder folder;
   Options options;
   Jobs jobs{options};
-  Summary summary;
+  StudySummary summary;
   std::map<std::string, std::vector<double>> found;
 
   Case() {

@@ -1,6 +1,3 @@
-#include <gatefold/papers/routed_trainer.hpp>
-#include <gatefold/papers/specialisation.hpp>
-
 #include "measure.hpp"
 
 #include <doctest/doctest.h>
@@ -9,6 +6,8 @@
 #include <bit>
 #include <cmath>
 #include <cstdlib>
+#include <gatefold/papers/routed_trainer.hpp>
+#include <gatefold/papers/specialisation.hpp>
 #include <utility>
 #include <vector>
 

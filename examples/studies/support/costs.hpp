@@ -1,11 +1,14 @@
 #pragma once
 
+#if __has_include(<malloc.h>)
 #include <malloc.h>
+#endif
 
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <string>
 #include <vector>
@@ -34,8 +37,12 @@ void print_costs(const std::vector<Costed<Model>>& models) {
   };
   const auto now = [] { return std::chrono::steady_clock::now(); };
   const auto held = [] {
+#if defined(__GLIBC__)
     const auto heap = mallinfo2();
     return static_cast<double>(heap.uordblks + heap.hblkhd);
+#else
+    return std::numeric_limits<double>::quiet_NaN();  // other C libraries do not report it
+#endif
   };
   std::vector<Cost> costs(models.size());
   for (int round = 0; round < 8; ++round)

@@ -69,7 +69,8 @@ struct WindowForm {
 
 namespace functor {
 
-/// w[i,j] ← ξ w[i,j] / (1 − rate). Place o of head h of item n draws by number (n·H + h)·width + o.
+/// Dropout of the weights: w[i,j] ← ξ w[i,j] / (1 − rate), ξ as in functor::Drop. ξ of place o of head h of item n
+/// comes from number (n·H + h)·width + o of the random stream.
 template <class T, class B>
 struct DropWindow {
   detail_::attending::Window window;

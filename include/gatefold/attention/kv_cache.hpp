@@ -11,8 +11,8 @@
 #include "gatefold/tensor/tensor.hpp"
 #include "gatefold/tensor/view.hpp"
 
-/// The memory of an attention: items of the segments before the current one. The caller owns it. The attention reads
-/// `past` and writes `next`.
+/// The memory of an attention (KV cache): items of the segments before the current one. The caller owns it. The
+/// attention reads `past` and writes `next`.
 namespace gatefold {
 
 /// The remembered items of each layer of a stack, sequence by sequence. It is an extra input: views of memory that the
@@ -268,7 +268,8 @@ class SegmentMemory {
     return {std::as_const(past_.rows).view(), next_.rows.view(), std::as_const(past_.valid).view(), next_.valid.view(),
             size_.sequences};
   }
-  /// Makes the rows that the last segment wrote the past of the next one.
+  /// Call it after each segment: the rows that the segment wrote (`next`) become the remembered rows (`past`) of the
+  /// next segment.
   void advance() { std::swap(past_, next_); }
 
  private:

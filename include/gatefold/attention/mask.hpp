@@ -55,8 +55,9 @@ struct Mask {
 
 namespace functor {
 
-/// Prepares keys for products with weights that are 0 for hidden keys. Values that are not finite become 0, and the
-/// key's score becomes NaN instead. The NaN then reaches only the rows that see the key.
+/// Prepares keys for products with weights that are 0 for hidden keys. If a value of a key is not
+/// finite, all its values become 0, and its score becomes NaN instead (the score of padding stays −∞). The NaN then
+/// reaches only the rows that see the key.
 template <class T, class B>
 struct CleanKeys {
   detail_::attending::HeadRows heads;
@@ -82,7 +83,8 @@ struct CleanKeys {
 
 namespace detail_::attending {
 
-/// The keys of a block's products, in scratch: the mask, and the values with 0 for values that are not finite.
+/// The keys of a block's products, in scratch: the mask, and the values, all 0 for a key with a value that is not
+/// finite.
 template <class T, class B>
 struct Keys {
   View<T, 1, B> mask;    // [M]

@@ -39,32 +39,14 @@ namespace dist {
 
 namespace squares {
 
+template <class C>
+struct OfPack;
+
 /// Counts the experts of all Sharded packs together.
 struct CountExperts {
   Index& n;
   void operator()(const Name&, const auto&) const {}
   void sharded(const Name&, const auto& g) const { n += g.deal->placement.experts(); }
-};
-/// Computes Σ g² of the tensors that all shards hold, and of each expert that this shard holds.
-template <class C>
-struct OfPack {
-  C& ctx;
-  double *whole, *experts;  // experts: of all packs, one pack after the other
-  Index shard;
-  void operator()(const Name&, const auto& g) const { optim::add_squares(ctx, FlatTensor(g), whole); }
-  void sharded(const Name& at, const auto& g) {
-    const auto one = [&](const Name&, const auto& t, const DealtRows& rows) {
-      if (t.extent(0) == 0) return;
-      const Index width = rows::width(t);
-      const auto* row = t.data();
-      for (const Index e : rows.of(shard)) {
-        optim::add_squares(ctx, Parts{width, optim::summed_at_once}, row, experts + rows.experts.first + e);
-        row += width;
-      }
-    };
-    sharded::Visitor<true, decltype(one)>{one}.sharded(at, g);
-    experts += g.deal->placement.experts();
-  }
 };
 
 }  // namespace squares
@@ -130,5 +112,30 @@ struct DataParallel {
 template <class O, class S>
 DataParallel(O, S*) -> DataParallel<O, S>;
 
+namespace squares {
+
+/// Computes Σ g² of the tensors that all shards hold, and of each expert that this shard holds.
+template <class C>
+struct OfPack {
+  C& ctx;
+  double *whole, *experts;  // experts: of all packs, one pack after the other
+  Index shard;
+  void operator()(const Name&, const auto& g) const { optim::add_squares(ctx, FlatTensor(g), whole); }
+  void sharded(const Name& at, const auto& g) {
+    const auto one = [&](const Name&, const auto& t, const DealtRows& rows) {
+      if (t.extent(0) == 0) return;
+      const Index width = rows::width(t);
+      const auto* row = t.data();
+      for (const Index e : rows.of(shard)) {
+        optim::add_squares(ctx, Parts{width, optim::summed_at_once}, row, experts + rows.experts.first + e);
+        row += width;
+      }
+    };
+    sharded::Visitor<true, decltype(one)>{one}.sharded(at, g);
+    experts += g.deal->placement.experts();
+  }
+};
+
+}  // namespace squares
 }  // namespace dist
 }  // namespace gatefold

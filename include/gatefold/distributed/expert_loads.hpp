@@ -24,8 +24,8 @@ namespace gatefold::dist {
 struct ExpertLoads {
   std::vector<std::vector<Index>> slots{};  // [branches][E], of the experts on this shard
 
-  /// Adds the slots of the last step, or of a part of a batch, once. A batch without items adds nothing. Layers inside
-  /// a Recompute are not counted, because it keeps no plan.
+  /// Adds the slots of the last forward. A second call for the same forward adds nothing. A batch without items adds
+  /// nothing. Layers inside a Recompute are not counted, because it keeps no plan.
   /// @param run  a Trainer, or another object with the `params` of a model and the `saved` of a forward
   template <class ShardT, class R>
   void add(const ShardT& shard, const R& run) {

@@ -26,26 +26,10 @@ namespace gatefold {
 
 namespace functor {
 
-/// w[s] = the weight of slot s, for slots in use
 template <class T, class B>
-struct TakeWeights {
-  Groups<B> groups;
-  SlotWeights<T, B> weights;
-  View<T, 2, B> w;
-  GATEFOLD_HD void operator()(Index s) const {
-    if (s < groups.offsets(groups.experts())) w(s, 0) = weights(s);
-  }
-};
-/// Sets the gradient of slot s's weight to dw[s].
+struct TakeWeights;
 template <class T, class B>
-struct GiveAdjoints {
-  Groups<B> groups;
-  SlotWeights<T, B> weights;
-  View<const T, 2, B> dw;
-  GATEFOLD_HD void operator()(Index s) const {
-    if (s < groups.offsets(groups.experts())) weights.set_adjoint(s, dw(s, 0));
-  }
-};
+struct GiveAdjoints;
 
 }  // namespace functor
 
@@ -63,14 +47,16 @@ namespace dist {
 /// Items go to the shards of their experts and results come back (SlotExchange). Gates see the items of all shards
 /// (GlobalGate). Gradients of the gate are each shard's part of a sum, which DataParallel adds. Gradients of an expert
 /// are complete on the shard of the expert. Experts that draw numbers (HiddenDropout) draw the numbers of one process,
-/// from the noise of shard 0. For inference, experts can have copies (replicate.hpp).
+/// from the noise of shard 0. For inference, replicate() gives experts copies; backward throws if there
+/// are any.
 ///
 /// With `exchange.bfloat16`, transferred rows are rounded, also rows that stay on their shard. With `exchange.chunks =
 /// 2`, the rows of half of the experts are transferred while the other half computes, and no bit changes.
 /// @param x  [N_i, in_dim] in, u [N_i, out_dim] out: this shard's items
-/// @throws the errors of Mixture; ArgumentError unless the placement has a shard for each expert; ArgumentError if, on
-///         several shards, sequences that stay on their shard (SoftMoe, similarity) have no length; ArgumentError on
-///         all shards if a gate gets other noise, k or length on one of them; DeviceError if another shard has failed
+/// @throws the errors of Mixture; ArgumentError unless the placement is empty (even) or has a shard for each expert;
+///         ArgumentError if, on several shards, sequences that stay on their shard (SoftMoe, similarity) have no
+///         length; ArgumentError on all shards if a gate gets other noise, k or length on one of them; DeviceError if
+///         another shard has failed
 /// @cost   the experts' work on the slots of this shard's experts. Forward transfers a row for each item and shard of
 ///         its experts, and a row back for each slot. Backward transfers as many rows, or, if the experts do not apply
 ///         the weights, a row for each slot in both directions
@@ -142,7 +128,7 @@ struct ExpertParallel {
                const Extra<T, B>& extra = {}, const Step& step = {}) const {
     forward_overlapping(ctx, p, x, u, saved, extra, step, NoWork{});
   }
-  /// forward that runs work() while items are transferred to the shards of their experts.
+  /// forward that runs work() while the items of the first chunk are transferred to the shards of their experts.
   template <class T, class B, class Step, class Work>
   void forward_overlapping(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> u,
                            Saved<T, B>& saved, const Extra<T, B>& extra, const Step& step, const Work& work) const {
@@ -336,4 +322,30 @@ template <class M, class S, class... A>
 ExpertParallel(const M&, const S&, const A&...) -> ExpertParallel<NoMixture<M, S>, M, S>;
 
 }  // namespace dist
+
+namespace functor {
+
+/// w[s] = the weight of slot s, for slots in use
+template <class T, class B>
+struct TakeWeights {
+  Groups<B> groups;
+  SlotWeights<T, B> weights;
+  View<T, 2, B> w;
+  GATEFOLD_HD void operator()(Index s) const {
+    if (s < groups.offsets(groups.experts())) w(s, 0) = weights(s);
+  }
+};
+/// Sets the gradient of slot s's weight to dw[s].
+template <class T, class B>
+struct GiveAdjoints {
+  Groups<B> groups;
+  SlotWeights<T, B> weights;
+  View<const T, 2, B> dw;
+  GATEFOLD_HD void operator()(Index s) const {
+    if (s < groups.offsets(groups.experts())) weights.set_adjoint(s, dw(s, 0));
+  }
+};
+
+}  // namespace functor
+
 }  // namespace gatefold

@@ -48,29 +48,6 @@ struct NoRow {
 
 namespace dist {
 
-/// Whether a selection reads only logits and probabilities of the candidates, never the items, and learns nothing.
-/// Specialise it for your own selection.
-template <class SelectionT>
-inline constexpr bool reads_logits_alone = false;
-template <>
-inline constexpr bool reads_logits_alone<TopK> = true;
-template <>
-inline constexpr bool reads_logits_alone<Dense> = true;
-template <>
-inline constexpr bool reads_logits_alone<ExpertChoice> = true;
-template <>
-inline constexpr bool reads_logits_alone<ScheduledTopK> = true;
-template <class LawT>
-inline constexpr bool reads_logits_alone<NoisyTop1<LawT>> = true;
-template <class SelectionT>
-inline constexpr bool reads_logits_alone<Capacity<SelectionT>> = reads_logits_alone<SelectionT>;
-
-/// Whether a mixing never mixes items of different sequences, so that it can stay with its items. Specialise it for
-/// your own mixing.
-template <class MixingT>
-inline constexpr bool mixes_within_sequences =
-    std::same_as<MixingT, TokenSimilarity> || std::same_as<MixingT, AttentionPosterior>;
-
 /// Whether a gate routes each item independently of the others, so that it stays with its items.
 template <class GateT>
 inline constexpr bool routes_alone = std::same_as<GateT, HashGate>;
@@ -86,56 +63,11 @@ enum class Sees {
 };
 
 template <class GateT>
-struct Parts {
-  static constexpr bool composed = false;
-};
-template <class S, class M, class Sel, class... A>
-struct Parts<ComposedGate<S, M, Sel, A...>> {
-  static constexpr bool composed = true;
-  /// Whether, on a device, the gate of one process computes its rows in the product of its scores.
-  template <class T, class B>
-  static constexpr bool scores_rows = !B::is_host && detail_::hook::scores::forward_rows<S, T, B>();
-  template <class T, class B>
-  using OfLogits = ComposedGate<std::conditional_t<scores_rows<T, B>, GivenRows, GivenScores>, M, Sel, A...>;
-  using OfMixed = ComposedGate<MixedScores, GivenMixing, Sel, A...>;
-  /// The scores have no extra inputs that depend on the number of an item, and the selection does not read items.
-  static constexpr bool selects_by_logits = !detail_::named::Extra<S>() && reads_logits_alone<Sel>;
-  /// In addition, the mixing works on rows of logits only.
-  template <class T, class B>
-  static constexpr bool by_logits =
-      selects_by_logits&& detail_::hook::mixing::rows<M, T, B>() && std::same_as<Params<M, T, B>, Nothing<T, B>>;
-  static constexpr bool by_mixed = selects_by_logits && mixes_within_sequences<M>;
-};
-
+struct Parts;
 template <class GateT, class T, class B>
-constexpr Sees sees() {
-  if constexpr (routes_alone<GateT> || !std::same_as<Plan<GateT, T, B>, SparsePlan<T, B>>) {
-    return Sees::own;
-  } else if constexpr (Parts<GateT>::composed) {
-    return Parts<GateT>::template by_logits<T, B> ? Sees::logits : Parts<GateT>::by_mixed ? Sees::mixed : Sees::items;
-  } else {
-    return Sees::items;
-  }
-}
-/// The gate that routes the items of all shards, and the saved values of a mixing that stays with its items.
+constexpr Sees sees();
 template <class GateT, class T, class B, Sees = sees<GateT, T, B>()>
-struct Inner {
-  using Type = GateT;
-  using Mixed = Nothing<T, B>;
-};
-template <class GateT, class T, class B>
-struct Inner<GateT, T, B, Sees::logits> {
-  using Type = typename Parts<GateT>::template OfLogits<T, B>;
-  using Mixed = Nothing<T, B>;
-};
-template <class GateT, class T, class B>
-struct Inner<GateT, T, B, Sees::mixed> {
-  using Type = typename Parts<GateT>::OfMixed;
-  struct Mixed {
-    Tensor<T, 2, B> logits, probabilities;  // [N_i, E] of this shard's items
-    gatefold::Saved<typename GateT::Mixing, T, B> mixing;
-  };
-};
+struct Inner;
 
 }  // namespace global
 
@@ -151,8 +83,8 @@ struct Inner<GateT, T, B, Sees::mixed> {
 ///   one shard.
 /// - For any other gate the items of all shards are gathered, and every shard routes all of them.
 ///
-/// Plan and auxiliary losses are those of one process. Padding is `extra.valid` of the gate; otherwise `extra` is the
-/// same on all shards.
+/// Plan and auxiliary losses are those of one process. Masks of padding and an attention trace are those of this
+/// shard's items; noise, k, length and tau are the same on all shards.
 /// @cost   logits: N·E values gathered, mixed: 3·N·E, and the selection of N items; items: N·D values, and the gate
 ///         for N items
 template <class GateT, class T, class B>
@@ -213,7 +145,8 @@ struct GlobalGate {
     }
   }
 
-  /// Adds to dx, and adds this shard's part of the gradient to grads.
+  /// Adds to dx, and adds this shard's part of the gradient to grads. If all items are gathered, that is the whole
+  /// gradient on shard 0 and nothing on the others.
   /// @param dplan  the gradient of saved.own()
   template <class ShardT>
   static void backward(const GateT& gate, ShardT& shard, typename B::Context& ctx, const Params<GateT, T, B>& p,
@@ -400,6 +333,86 @@ struct GlobalGate {
     shard.all_gather(memory_of(ctx), mine.data(), counts, saved.seen.data());
   }
 };
+
+/// Whether a selection reads only logits and probabilities of the candidates, never the items, and learns nothing.
+/// Specialise it for your own selection.
+template <class SelectionT>
+inline constexpr bool reads_logits_alone = false;
+template <>
+inline constexpr bool reads_logits_alone<TopK> = true;
+template <>
+inline constexpr bool reads_logits_alone<Dense> = true;
+template <>
+inline constexpr bool reads_logits_alone<ExpertChoice> = true;
+template <>
+inline constexpr bool reads_logits_alone<ScheduledTopK> = true;
+template <class LawT>
+inline constexpr bool reads_logits_alone<NoisyTop1<LawT>> = true;
+template <class SelectionT>
+inline constexpr bool reads_logits_alone<Capacity<SelectionT>> = reads_logits_alone<SelectionT>;
+
+/// Whether a mixing never mixes items of different sequences, so that it can stay with its items. Specialise it for
+/// your own mixing.
+template <class MixingT>
+inline constexpr bool mixes_within_sequences =
+    std::same_as<MixingT, TokenSimilarity> || std::same_as<MixingT, AttentionPosterior>;
+
+namespace global {
+
+template <class GateT>
+struct Parts {
+  static constexpr bool composed = false;
+};
+template <class S, class M, class Sel, class... A>
+struct Parts<ComposedGate<S, M, Sel, A...>> {
+  static constexpr bool composed = true;
+  /// Whether, on a device, the gate of one process computes its rows in the product of its scores.
+  template <class T, class B>
+  static constexpr bool scores_rows = !B::is_host && detail_::hook::scores::forward_rows<S, T, B>();
+  template <class T, class B>
+  using OfLogits = ComposedGate<std::conditional_t<scores_rows<T, B>, GivenRows, GivenScores>, M, Sel, A...>;
+  using OfMixed = ComposedGate<MixedScores, GivenMixing, Sel, A...>;
+  /// The scores have no extra inputs, which could depend on the number of an item, and the selection does not read
+  /// items.
+  static constexpr bool selects_by_logits = !detail_::named::Extra<S>() && reads_logits_alone<Sel>;
+  /// In addition, the mixing works on rows of logits only.
+  template <class T, class B>
+  static constexpr bool by_logits =
+      selects_by_logits&& detail_::hook::mixing::rows<M, T, B>() && std::same_as<Params<M, T, B>, Nothing<T, B>>;
+  static constexpr bool by_mixed = selects_by_logits && mixes_within_sequences<M>;
+};
+
+template <class GateT, class T, class B>
+constexpr Sees sees() {
+  if constexpr (routes_alone<GateT> || !std::same_as<Plan<GateT, T, B>, SparsePlan<T, B>>) {
+    return Sees::own;
+  } else if constexpr (Parts<GateT>::composed) {
+    return Parts<GateT>::template by_logits<T, B> ? Sees::logits : Parts<GateT>::by_mixed ? Sees::mixed : Sees::items;
+  } else {
+    return Sees::items;
+  }
+}
+/// The gate that routes the items of all shards, and the saved values of a mixing that stays with its items.
+template <class GateT, class T, class B, Sees>
+struct Inner {
+  using Type = GateT;
+  using Mixed = Nothing<T, B>;
+};
+template <class GateT, class T, class B>
+struct Inner<GateT, T, B, Sees::logits> {
+  using Type = typename Parts<GateT>::template OfLogits<T, B>;
+  using Mixed = Nothing<T, B>;
+};
+template <class GateT, class T, class B>
+struct Inner<GateT, T, B, Sees::mixed> {
+  using Type = typename Parts<GateT>::OfMixed;
+  struct Mixed {
+    Tensor<T, 2, B> logits, probabilities;  // [N_i, E] of this shard's items
+    gatefold::Saved<typename GateT::Mixing, T, B> mixing;
+  };
+};
+
+}  // namespace global
 
 }  // namespace dist
 }  // namespace gatefold

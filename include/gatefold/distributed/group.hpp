@@ -40,7 +40,7 @@ struct Traffic {
   std::uint64_t given = 0;  // bytes, to other shards
   std::uint64_t sent = 0;   // of these, to other processes
   double seconds = 0;       // in exchanges: waiting for later shards and moving bytes, without the time of work()
-  double waiting = 0;       // of these, until all shards have come; other processes only if measured
+  double waiting = 0;       // of these: until all shards have arrived; other processes only if `meets`
 };
 
 /// No work during an exchange.

@@ -9,7 +9,8 @@
 
 namespace gatefold::dist {
 
-/// Bytes between a device and other processes that go through the host, for a world whose messages must be there.
+/// Bytes between a device and other processes that go through the host, for a world that sends only host
+/// memory.
 class Staged {
  public:
   /// Copies the bytes for other processes to the host. out() and in() then have host memory for other processes, and

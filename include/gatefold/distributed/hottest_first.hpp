@@ -17,19 +17,20 @@ namespace gatefold::dist {
 /// load. It gives the next copy to the expert with the largest load per place. Then it places experts by decreasing
 /// load per place, each on the shard with the smallest load.
 ///
-///     C (⌈E/C⌉ + extra) places;   the next copy for argmax_e l_e/c_e, until all are taken               (1)
+///     C (⌈E/C⌉ + extra) places;   the next copy for argmax_e l_e/c_e, until all are taken (see below)   (1)
 ///
 /// Source: DeepSeek's expert parallelism load balancer, github.com/deepseek-ai/EPLB, its global policy: replicate, then
-/// pack. Here no shard has an expert twice; a copy is left out if no other shard has room.
-/// @order  of experts with equal loads, the lower one first; of shards with equal loads, the one with fewer experts,
-///         then the lower one
+/// pack. Here no shard has an expert twice; a copy is left out if no other shard has room. Experts without load get no
+/// copy. With extra = 0, places that remain of the ⌈E/C⌉ of a shard can still hold copies.
+/// @order  of experts with equal loads per place, the lower one first; of shards with equal loads, the one with fewer
+///         experts, then the lower one
 struct HottestFirst {
   Index extra = 1;  // places on each shard for copies
 
   /// @param loads  [E] of each expert
   /// @param now  the present placement. An expert's entry of `shard_of` is kept if that shard still holds the expert
   /// @throws ArgumentError unless extra is at least 0 and `loads` has one entry per expert
-  /// @cost   O(E (E + C) extra)
+  /// @cost   O(E·C·(extra + 1)) to choose copies; O(places · C · copies of one expert) to place them
   Placement place(const std::vector<Index>& loads, Index shards, const Placement& now) const {
     const Index experts = now.experts(), room = divide_up(experts, shards) + extra;
     expect(extra >= 0, "HottestFirst", "extra", "at least 0", extra);

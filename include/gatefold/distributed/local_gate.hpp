@@ -48,7 +48,7 @@ constexpr bool is_enough() {
   return global::sees<GateT, float, B>() == global::Sees::own || Composed<GateT, B>::is_enough;
 }
 
-/// Checks the gate of every mixture outside an ExpertParallel whose parameters are in a pack.
+/// Checks the gates of all mixtures whose parameters are in the pack, except mixtures inside an ExpertParallel.
 template <class B, class P>
 void check_gates(const P& params) {
   if constexpr (detail_::pack::is_vector<P>) {

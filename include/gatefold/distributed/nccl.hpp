@@ -155,7 +155,8 @@ class Nccl {
       throw;
     }
   }
-  /// Throws the sentence of a failed rank, if the inner world can report it between exchanges.
+  /// If another rank has failed, throws an exception with its message. Does nothing if the inner world cannot report
+  /// failures between exchanges.
   void listen() {
     if constexpr (requires { world_.listen(); }) world_.listen();
   }

@@ -141,7 +141,8 @@ class SlotExchange {
                    Index chunk = all, const Work& work = {}) const {
     carry_rows<T, B>(shard, ctx, bfloat16, own_slots(chunk), from, slots_here(chunk), to, work);
   }
-  /// Inverse of bring_slots: to [own slots, W] of each shard, from [groups().slots, W]. work() runs meanwhile.
+  /// Inverse of bring_slots: sends the values of slots back to the shards that own them, and runs work() meanwhile.
+  /// @param from  [groups().slots, W] in; to [own slots, W] of each shard out
   /// @tparam Z  type of the slots' values: T, or SlotValue<T, B>
   template <class Z = T, class ShardT, class Work = NoWork>
   void return_slots(ShardT& shard, typename B::Context& ctx, In<Z, 2, B> from, Out<Z, 2, B> to, bool bfloat16,

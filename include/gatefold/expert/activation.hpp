@@ -15,40 +15,6 @@
 /// scalars has `static constexpr bool scalar_only = true;` and is called with one value at a time.
 namespace gatefold {
 
-namespace detail_::policy {
-
-/// Whether `Act::value` is a plain function of scalars and not a template.
-template <class Act>
-concept OfScalars = requires {
-  requires std::is_function_v<std::remove_pointer_t<decltype(&Act::value)>>;
-};
-
-/// Returns true for an activation. Otherwise the compiler reports it in one sentence.
-template <class Act>
-constexpr bool check_activation() {
-  GATEFOLD_EXPECT((requires(float v) { Act::value(v); }),
-                  "gatefold: an activation (for example Gelu) needs static V value(V v), a template for any V; see "
-                  "docs/how-to/extending.md#expert")
-  GATEFOLD_EXPECT((!OfScalars<Act> || detail_::hook::activation::scalar_only<Act>()),
-                  "gatefold: value(v) of an activation must also accept a register of values: make it a template for "
-                  "any V, or declare static constexpr bool scalar_only = true; see docs/how-to/extending.md#expert")
-  return true;
-}
-/// Returns true for an activation with a slope, which an expert needs for training.
-template <class Act>
-constexpr bool check_slope() {
-  GATEFOLD_EXPECT((requires(float v) { Act::slope(v); }),
-                  "gatefold: an activation of an expert that is trained also needs its derivative, static V slope(V "
-                  "v); see docs/how-to/extending.md#expert")
-  return check_activation<Act>();
-}
-
-}  // namespace detail_::policy
-
-template <class Act>
-inline constexpr bool is_scalar_only =
-    detail_::policy::check_activation<Act>() && detail_::hook::activation::scalar_only<Act>();
-
 /// The identity: no activation.
 struct Identity {
   template <class V>
@@ -143,5 +109,39 @@ struct Cubic {
     return V(3) * (v * v);
   }
 };
+
+namespace detail_::policy {
+
+/// Whether `Act::value` is a plain function of scalars and not a template.
+template <class Act>
+concept OfScalars = requires {
+  requires std::is_function_v<std::remove_pointer_t<decltype(&Act::value)>>;
+};
+
+/// Returns true for an activation. Otherwise the compiler reports it in one sentence.
+template <class Act>
+constexpr bool check_activation() {
+  GATEFOLD_EXPECT((requires(float v) { Act::value(v); }),
+                  "gatefold: an activation (for example Gelu) needs static V value(V v), a template for any V; see "
+                  "docs/how-to/extending.md#expert")
+  GATEFOLD_EXPECT((!OfScalars<Act> || detail_::hook::activation::scalar_only<Act>()),
+                  "gatefold: value(v) of an activation must also accept a register of values: make it a template for "
+                  "any V, or declare static constexpr bool scalar_only = true; see docs/how-to/extending.md#expert")
+  return true;
+}
+/// Returns true for an activation with a slope, which an expert needs for training.
+template <class Act>
+constexpr bool check_slope() {
+  GATEFOLD_EXPECT((requires(float v) { Act::slope(v); }),
+                  "gatefold: an activation of an expert that is trained also needs its derivative, static V slope(V "
+                  "v); see docs/how-to/extending.md#expert")
+  return check_activation<Act>();
+}
+
+}  // namespace detail_::policy
+
+template <class Act>
+inline constexpr bool is_scalar_only =
+    detail_::policy::check_activation<Act>() && detail_::hook::activation::scalar_only<Act>();
 
 }  // namespace gatefold

@@ -19,82 +19,16 @@ namespace gatefold {
 
 namespace functor {
 
-/// received[s,h] += Σ_l p[l,h] over the rows l of a block that belong to item s
 template <class T, class B>
-struct ReceiveAttention {
-  detail_::attending::Block block;
-  Index length;
-  View<const T, 2, B> p;   // [rows, L] of the block
-  View<T, 2, B> received;  // [S, L]
-
-  template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index sequence) const {
-    const Index first = sequence * block.rows, s = (block.row + first) / length;
-    each_column<T>(lanes, length, [&](auto at, Index h) {
-      auto sum = at.load(&received(s, h));
-      for (Index l = first; l < first + block.rows; ++l) sum = sum + at.load(&p(l, h));
-      at.store(&received(s, h), sum);
-    });
-  }
-};
-/// pooled[s] = Σ_h received[s,h] x_h
+struct ReceiveAttention;
 template <class T, class B>
-struct PoolPositions {
-  View<const T, 2, B> received, x;  // [S, L], [S · L, d] in slot order
-  View<T, 2, B> pooled;             // [S, d]
-
-  template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index s) const {
-    const Index length = received.extent(1);
-    each_column<T>(lanes, pooled.extent(1), [&](auto at, Index j) {
-      using V = typename decltype(at)::Value;
-      V sum = V(T(0));
-      for (Index h = 0; h < length; ++h) sum = sum + V(received(s, h)) * at.load(&x(s * length + h, j));
-      at.store(&pooled(s, j), sum);
-    });
-  }
-};
-/// dp[s,h] = ⟨dpooled[s], x_h⟩: the gradient of p[l,h], the same for every row l of item s
+struct PoolPositions;
 template <class T, class B>
-struct PoolPositionsBackward {
-  View<const T, 2, B> dpooled, x;
-  View<T, 2, B> dp;
-
-  template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index t) const {
-    const Index s = t / dp.extent(1), h = t % dp.extent(1);
-    const T dot = sum_columns<T>(lanes, x.extent(1),
-                                 [&](auto at, Index j) { return at.load(&dpooled(s, j)) * at.load(&x(t, j)); });
-    if (lanes.lane == 0) dp(s, h) = dot;
-  }
-};
-/// p[l,h] ← p[l,h] (dp[s,h] − Σ_i p[l,i] dp[s,i]) for the rows l of a block that belong to item s
+struct PoolPositionsBackward;
 template <class T, class B>
-struct ReceiveAttentionBackward {
-  Index first;             // first row of the block
-  View<const T, 2, B> dp;  // [S, L]
-  View<T, 2, B> p;         // [rows, L] of the block
-
-  template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index row) const {
-    const Index length = p.extent(1), s = (first + row) / length;
-    const T dot =
-        sum_columns<T>(lanes, length, [&](auto at, Index h) { return at.load(&p(row, h)) * at.load(&dp(s, h)); });
-    each_column<T>(lanes, length,
-                   [&](auto at, Index h) { at.store(&p(row, h), at.load(&p(row, h)) * (at.load(&dp(s, h)) - dot)); });
-  }
-};
-/// c[t] = v + addend[t] + received[t] dpooled[slot of t]
+struct ReceiveAttentionBackward;
 template <class T, class B>
-struct AddPooled {
-  View<const T, 2, B> addend, received, dpooled;
-
-  template <class A>
-  GATEFOLD_HD typename A::Value operator()(const A& at, Index, Index t, Index j, typename A::Value v) const {
-    const Index s = t / received.extent(1);
-    return v + at.load(&addend(t, j)) + at.load(&dpooled(s, j)) * received(s, t % received.extent(1));
-  }
-};
+struct AddPooled;
 
 }  // namespace functor
 
@@ -226,5 +160,86 @@ struct AttentionExpert {
     expect(outputs >= 1, where, "outputs", "at least 1", outputs);
   }
 };
+
+namespace functor {
+
+/// received[s,h] += Σ_l p[l,h] over the rows l of a block that belong to item s
+template <class T, class B>
+struct ReceiveAttention {
+  detail_::attending::Block block;
+  Index length;
+  View<const T, 2, B> p;   // [rows, L] of the block
+  View<T, 2, B> received;  // [S, L]
+
+  template <class Lanes>
+  GATEFOLD_HD void operator()(const Lanes& lanes, Index sequence) const {
+    const Index first = sequence * block.rows, s = (block.row + first) / length;
+    each_column<T>(lanes, length, [&](auto at, Index h) {
+      auto sum = at.load(&received(s, h));
+      for (Index l = first; l < first + block.rows; ++l) sum = sum + at.load(&p(l, h));
+      at.store(&received(s, h), sum);
+    });
+  }
+};
+/// pooled[s] = Σ_h received[s,h] x_h
+template <class T, class B>
+struct PoolPositions {
+  View<const T, 2, B> received, x;  // [S, L], [S · L, d] in slot order
+  View<T, 2, B> pooled;             // [S, d]
+
+  template <class Lanes>
+  GATEFOLD_HD void operator()(const Lanes& lanes, Index s) const {
+    const Index length = received.extent(1);
+    each_column<T>(lanes, pooled.extent(1), [&](auto at, Index j) {
+      using V = typename decltype(at)::Value;
+      V sum = V(T(0));
+      for (Index h = 0; h < length; ++h) sum = sum + V(received(s, h)) * at.load(&x(s * length + h, j));
+      at.store(&pooled(s, j), sum);
+    });
+  }
+};
+/// dp[s,h] = ⟨dpooled[s], x_h⟩: the gradient of p[l,h], the same for every row l of item s
+template <class T, class B>
+struct PoolPositionsBackward {
+  View<const T, 2, B> dpooled, x;
+  View<T, 2, B> dp;
+
+  template <class Lanes>
+  GATEFOLD_HD void operator()(const Lanes& lanes, Index t) const {
+    const Index s = t / dp.extent(1), h = t % dp.extent(1);
+    const T dot = sum_columns<T>(lanes, x.extent(1),
+                                 [&](auto at, Index j) { return at.load(&dpooled(s, j)) * at.load(&x(t, j)); });
+    if (lanes.lane == 0) dp(s, h) = dot;
+  }
+};
+/// p[l,h] ← p[l,h] (dp[s,h] − Σ_i p[l,i] dp[s,i]) for the rows l of a block that belong to item s
+template <class T, class B>
+struct ReceiveAttentionBackward {
+  Index first;             // first row of the block
+  View<const T, 2, B> dp;  // [S, L]
+  View<T, 2, B> p;         // [rows, L] of the block
+
+  template <class Lanes>
+  GATEFOLD_HD void operator()(const Lanes& lanes, Index row) const {
+    const Index length = p.extent(1), s = (first + row) / length;
+    const T dot =
+        sum_columns<T>(lanes, length, [&](auto at, Index h) { return at.load(&p(row, h)) * at.load(&dp(s, h)); });
+    each_column<T>(lanes, length,
+                   [&](auto at, Index h) { at.store(&p(row, h), at.load(&p(row, h)) * (at.load(&dp(s, h)) - dot)); });
+  }
+};
+/// c[t] = v + addend[t] + received[t] dpooled[slot of t]
+template <class T, class B>
+struct AddPooled {
+  View<const T, 2, B> addend, received, dpooled;
+
+  template <class A>
+  GATEFOLD_HD typename A::Value operator()(const A& at, Index, Index t, Index j, typename A::Value v) const {
+    const Index s = t / received.extent(1);
+    return v + at.load(&addend(t, j)) + at.load(&dpooled(s, j)) * received(s, t % received.extent(1));
+  }
+};
+
+}  // namespace functor
 
 }  // namespace gatefold

@@ -123,7 +123,8 @@ concept ExpertBackward = requires(const E expert, Probe<T, B> a, const Given& pa
   expert.backward(a.ctx, params, a.groups, a.in, saved, a.in, a.out, grads);
 };
 
-/// An expert whose slots can have another element type. It is checked even if B has no SlotValue, which is T then.
+/// An expert whose slots can have another element type. The concept is checked even if B has no narrower SlotValue: T
+/// is used then.
 template <class E, class T, class B>
 concept StoresSlots = requires(const E expert, Probe<T, B> a, const Params<E, T, B>& params, Saved<E, T, B>& saved,
                                const SlotWeights<T, B>& weights, Params<E, T, B>& grads,

@@ -21,45 +21,10 @@ namespace gatefold {
 
 namespace functor {
 
-/// result = ξ act(g) · u. Keeps g and u if `gate` and `up` are not empty.
 template <class Act, class T, class B>
-struct GateUp {
-  static constexpr bool scalar_only = is_scalar_only<Act>;
-  View<Stored<T, B>, 2, B> gate{}, up{};  // [S, H] or empty
-  View<const T, 2, B> factor{};           // [S, H] ξ; empty: ξ = 1
-
-  template <class A>
-  GATEFOLD_HD typename A::Value operator()(const A& at, Index, Index s, Index j, typename A::Value g,
-                                           typename A::Value u) const {
-    if (gate.data()) {
-      at.store(&gate(s, j), g);
-      at.store(&up(s, j), u);
-    }
-    const auto h = Act::value(g) * u;
-    return factor.data() ? h * at.load(&factor(s, j)) : h;
-  }
-};
-/// With h = ξ act(gate) · up, computes from r (output_adjoint.hpp):
-///
-///     hidden = w h,   dgate = w r ξ · up · act'(gate),   dup = w r ξ · act(gate)
+struct GateUp;
 template <class Act, class T, class B>
-struct GateUpBackward {
-  static_assert(detail_::policy::check_slope<Act>());
-  static constexpr bool scalar_only = is_scalar_only<Act>;
-  View<const Stored<T, B>, 2, B> gate, up;          // [S, H]
-  View<const T, 2, B> factor;                       // [S, H] ξ; empty: ξ = 1
-  View<Multiplied<T, B>, 2, B> hidden, dgate, dup;  // [S, H]; dup may use the memory of r
-
-  template <class A>
-  GATEFOLD_HD typename A::Value operator()(const A& at, T w, const typename A::Value& given, Index i) const {
-    const auto g = at.load(gate.data() + i), u = at.load(up.data() + i), activated = Act::value(g), h = activated * u;
-    const auto r = factor.data() ? given * at.load(factor.data() + i) : given, v = w * r;
-    at.store(hidden.data() + i, factor.data() ? w * h * at.load(factor.data() + i) : w * h);
-    at.store(dgate.data() + i, v * u * Act::slope(g));
-    at.store(dup.data() + i, v * activated);
-    return r * h;
-  }
-};
+struct GateUpBackward;
 
 }  // namespace functor
 
@@ -172,5 +137,49 @@ struct GatedMlp {
     sum_of_two_products(ctx, slots, dgate, p.gate.view(), dup, p.up.view(), dslots);
   }
 };
+
+namespace functor {
+
+/// result = ξ act(g) · u. Keeps g and u if `gate` and `up` are not empty.
+template <class Act, class T, class B>
+struct GateUp {
+  static constexpr bool scalar_only = is_scalar_only<Act>;
+  View<Stored<T, B>, 2, B> gate{}, up{};  // [S, H] or empty
+  View<const T, 2, B> factor{};           // [S, H] ξ; empty: ξ = 1
+
+  template <class A>
+  GATEFOLD_HD typename A::Value operator()(const A& at, Index, Index s, Index j, typename A::Value g,
+                                           typename A::Value u) const {
+    if (gate.data()) {
+      at.store(&gate(s, j), g);
+      at.store(&up(s, j), u);
+    }
+    const auto h = Act::value(g) * u;
+    return factor.data() ? h * at.load(&factor(s, j)) : h;
+  }
+};
+/// With h = ξ act(gate) · up, computes from r (output_adjoint.hpp):
+///
+///     hidden = w h,   dgate = w r ξ · up · act'(gate),   dup = w r ξ · act(gate)
+template <class Act, class T, class B>
+struct GateUpBackward {
+  static_assert(detail_::policy::check_slope<Act>());
+  static constexpr bool scalar_only = is_scalar_only<Act>;
+  View<const Stored<T, B>, 2, B> gate, up;          // [S, H]
+  View<const T, 2, B> factor;                       // [S, H] ξ; empty: ξ = 1
+  View<Multiplied<T, B>, 2, B> hidden, dgate, dup;  // [S, H]; dup may use the memory of r
+
+  template <class A>
+  GATEFOLD_HD typename A::Value operator()(const A& at, T w, const typename A::Value& given, Index i) const {
+    const auto g = at.load(gate.data() + i), u = at.load(up.data() + i), activated = Act::value(g), h = activated * u;
+    const auto r = factor.data() ? given * at.load(factor.data() + i) : given, v = w * r;
+    at.store(hidden.data() + i, factor.data() ? w * h * at.load(factor.data() + i) : w * h);
+    at.store(dgate.data() + i, v * u * Act::slope(g));
+    at.store(dup.data() + i, v * activated);
+    return r * h;
+  }
+};
+
+}  // namespace functor
 
 }  // namespace gatefold

@@ -17,48 +17,15 @@ namespace gatefold {
 
 namespace functor {
 
-/// Writes the dropout factors of all hidden values. For item n at expert e, factor[s,j] is 0 if random number (n · E +
-/// e) · H + j, uniform in [0, 1), is less than the rate, and 1 / (1 − rate) otherwise.
 template <class T, class B>
-struct HiddenFactors {
-  Groups<B> groups;
-  Random random;
-  double rate;
-  View<T, 2, B> factor;  // [S, H]
-
-  template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index s) const {
-    const Index e = from_first(lanes, [&] { return groups.expert(s); }), columns = factor.extent(1);
-    if (e < 0) return;
-    const T least = T(rate), scale = T(1 / (1 - rate));
-    T* const to = factor.data() + s * columns;
-    Draw<UniformNoise, T>{random, true}.each(lanes, groups.number(s, e) * columns, columns,
-                                             [&](Index j, T u) { to[j] = u < least ? T(0) : scale; });
-  }
-};
+struct HiddenFactors;
 
 }  // namespace functor
 
 namespace detail_::policy {
 
 template <class E, class T, class B>
-concept TakesFactor = requires(const E expert, Probe<T, B> a, const Params<E, T, B>& params, Saved<E, T, B>& saved,
-                               const SlotWeights<T, B>& weights, Params<E, T, B>& grads) {
-  expert.forward(a.ctx, params, a.groups, a.in, a.out, saved, a.in);
-  expert.infer(a.ctx, params, a.groups, a.in, a.out, a.in);
-  expert.backward(a.ctx, params, a.groups, a.in, saved, a.in, a.out, grads, a.in);
-  expert.weighted_backward(a.ctx, params, a.groups, a.in, saved, a.in, weights, a.out, grads, a.in);
-};
-
-/// Returns true for an expert that HiddenDropout can wrap. Otherwise the compiler reports it in one sentence.
-template <class E, class T, class B>
-constexpr bool check_takes_factor() {
-  GATEFOLD_EXPECT((TakesFactor<E, T, B>),
-                  "gatefold: the expert in a HiddenDropout (for example Mlp or GatedMlp) must multiply its hidden "
-                  "values by factor [S, hidden_dim], the last argument of forward, infer, backward and "
-                  "weighted_backward; see docs/how-to/extending.md#expert")
-  return true;
-}
+constexpr bool check_takes_factor();
 
 }  // namespace detail_::policy
 
@@ -172,5 +139,52 @@ template <class E>
 HiddenDropout(double, E) -> HiddenDropout<E>;
 template <class First, class... Rest, class = std::enable_if_t<!std::is_arithmetic_v<First>>>
 HiddenDropout(First, Rest...) -> HiddenDropout<detail_::policy::Misplaced<First, Rest...>>;
+
+namespace functor {
+
+/// Writes the dropout factors of all hidden values. For item n at expert e, factor[s,j] is 0 if random number (n · E +
+/// e) · H + j, uniform in [0, 1), is less than the rate, and 1 / (1 − rate) otherwise.
+template <class T, class B>
+struct HiddenFactors {
+  Groups<B> groups;
+  Random random;
+  double rate;
+  View<T, 2, B> factor;  // [S, H]
+
+  template <class Lanes>
+  GATEFOLD_HD void operator()(const Lanes& lanes, Index s) const {
+    const Index e = from_first(lanes, [&] { return groups.expert(s); }), columns = factor.extent(1);
+    if (e < 0) return;
+    const T least = T(rate), scale = T(1 / (1 - rate));
+    T* const to = factor.data() + s * columns;
+    Draw<UniformNoise, T>{random, true}.each(lanes, groups.number(s, e) * columns, columns,
+                                             [&](Index j, T u) { to[j] = u < least ? T(0) : scale; });
+  }
+};
+
+}  // namespace functor
+
+namespace detail_::policy {
+
+template <class E, class T, class B>
+concept TakesFactor = requires(const E expert, Probe<T, B> a, const Params<E, T, B>& params, Saved<E, T, B>& saved,
+                               const SlotWeights<T, B>& weights, Params<E, T, B>& grads) {
+  expert.forward(a.ctx, params, a.groups, a.in, a.out, saved, a.in);
+  expert.infer(a.ctx, params, a.groups, a.in, a.out, a.in);
+  expert.backward(a.ctx, params, a.groups, a.in, saved, a.in, a.out, grads, a.in);
+  expert.weighted_backward(a.ctx, params, a.groups, a.in, saved, a.in, weights, a.out, grads, a.in);
+};
+
+/// Returns true for an expert that HiddenDropout can wrap. Otherwise the compiler reports it in one sentence.
+template <class E, class T, class B>
+constexpr bool check_takes_factor() {
+  GATEFOLD_EXPECT((TakesFactor<E, T, B>),
+                  "gatefold: the expert in a HiddenDropout (for example Mlp or GatedMlp) must multiply its hidden "
+                  "values by factor [S, hidden_dim], the last argument of forward, infer, backward and "
+                  "weighted_backward; see docs/how-to/extending.md#expert")
+  return true;
+}
+
+}  // namespace detail_::policy
 
 }  // namespace gatefold

@@ -16,82 +16,12 @@ namespace gatefold {
 
 namespace functor {
 
-/// normalized[s] = (x − mean x) / √(var x + ε), inverse[s] = 1 / √(var x + ε), y[s] = normalized[s] ⊙ gain[e] + bias[e]
 template <class T, class B>
-struct Normalise {
-  Groups<B> groups;
-  View<const T, 2, B> x, gain, bias;
-  T epsilon;
-  View<T, 2, B> normalized, y;  // may be the same memory
-  View<T, 1, B> inverse;        // empty: not kept
-
-  template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index s) const {
-    const Index e = groups.expert(s), columns = x.extent(1);
-    if (e < 0) return;
-    const T *const row = &x(groups.row(s), 0), *const by = &gain(e, 0), *const plus = &bias(e, 0);
-    T *const to = &normalized(s, 0), *const out = &y(s, 0);
-    const T mean =
-        sum_columns<T>(lanes, columns, [&](const auto& at, Index j) { return at.load(row + j); }) / T(columns);
-    const auto centred = [&](const auto& at, Index j) { return at.load(row + j) - mean; };
-    const T variance = sum_columns<T>(lanes, columns,
-                                      [&](const auto& at, Index j) {
-                                        const auto v = centred(at, j);
-                                        return v * v;
-                                      }) /
-                       T(columns);
-    const T scale = 1 / std::sqrt(variance + epsilon);
-    each_column<T>(lanes, columns, [&](const auto& at, Index j) { at.store(to + j, centred(at, j) * scale); });
-    each_column<T>(lanes, columns, [&](const auto& at, Index j) {
-      at.store(out + j, at.load(to + j) * at.load(by + j) + at.load(plus + j));
-    });
-    if (lanes.lane == 0 && !inverse.empty()) inverse(s) = scale;
-  }
-};
-/// y[s] = normalized[s] ⊙ gain[e] + bias[e]
+struct Normalise;
 template <class T, class B>
-struct GainBias {
-  Groups<B> groups;
-  View<const T, 2, B> gain, bias, normalized;
-  View<T, 2, B> y;
-
-  template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index s) const {
-    const Index e = groups.expert(s);
-    if (e < 0) return;
-    each_column<T>(lanes, y.extent(1), [&](const auto& at, Index j) {
-      at.store(&y(s, j), at.load(&normalized(s, j)) * at.load(&gain(e, j)) + at.load(&bias(e, j)));
-    });
-  }
-};
-/// With g = dy ⊙ gain: dx = (g − mean(g) − normalized mean(g normalized)) / √(var x + ε), scaled = dy ⊙ normalized. The
-/// sum of scaled over the slots is dgain.
+struct GainBias;
 template <class T, class B>
-struct NormaliseBackward {
-  Groups<B> groups;
-  View<const T, 2, B> normalized, gain, dy;
-  View<const T, 1, B> inverse;
-  View<T, 2, B> dx, scaled;
-
-  template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index s) const {
-    const Index columns = normalized.extent(1), e = groups.expert(s);
-    if (e < 0) return;
-    const T *const x = &normalized(s, 0), *const by = &gain(e, 0), *const d = &dy(s, 0);
-    T *const sum = &scaled(s, 0), *const to = &dx(s, 0);
-    const T total = sum_columns<T>(lanes, columns, [&](const auto& at, Index j) {
-      at.store(sum + j, at.load(d + j) * at.load(x + j));
-      return at.load(d + j) * at.load(by + j);
-    });
-    const T along = sum_columns<T>(lanes, columns, [&](const auto& at, Index j) {  // its own values
-      return at.load(sum + j) * at.load(by + j);
-    });
-    const T mean = total / T(columns), slope = along / T(columns), scale = inverse(s);
-    each_column<T>(lanes, columns, [&](const auto& at, Index j) {
-      at.store(to + j, scale * (at.load(d + j) * at.load(by + j) - mean - at.load(x + j) * slope));
-    });
-  }
-};
+struct NormaliseBackward;
 
 }  // namespace functor
 
@@ -189,5 +119,86 @@ struct LayerNorm {
     expect_positive(where, "epsilon", epsilon);
   }
 };
+
+namespace functor {
+
+/// normalized[s] = (x − mean x) / √(var x + ε), inverse[s] = 1 / √(var x + ε), y[s] = normalized[s] ⊙ gain[e] + bias[e]
+template <class T, class B>
+struct Normalise {
+  Groups<B> groups;
+  View<const T, 2, B> x, gain, bias;
+  T epsilon;
+  View<T, 2, B> normalized, y;  // may be the same memory
+  View<T, 1, B> inverse;        // empty: not kept
+
+  template <class Lanes>
+  GATEFOLD_HD void operator()(const Lanes& lanes, Index s) const {
+    const Index e = groups.expert(s), columns = x.extent(1);
+    if (e < 0) return;
+    const T *const row = &x(groups.row(s), 0), *const by = &gain(e, 0), *const plus = &bias(e, 0);
+    T *const to = &normalized(s, 0), *const out = &y(s, 0);
+    const T mean =
+        sum_columns<T>(lanes, columns, [&](const auto& at, Index j) { return at.load(row + j); }) / T(columns);
+    const auto centred = [&](const auto& at, Index j) { return at.load(row + j) - mean; };
+    const T variance = sum_columns<T>(lanes, columns,
+                                      [&](const auto& at, Index j) {
+                                        const auto v = centred(at, j);
+                                        return v * v;
+                                      }) /
+                       T(columns);
+    const T scale = 1 / std::sqrt(variance + epsilon);
+    each_column<T>(lanes, columns, [&](const auto& at, Index j) { at.store(to + j, centred(at, j) * scale); });
+    each_column<T>(lanes, columns, [&](const auto& at, Index j) {
+      at.store(out + j, at.load(to + j) * at.load(by + j) + at.load(plus + j));
+    });
+    if (lanes.lane == 0 && !inverse.empty()) inverse(s) = scale;
+  }
+};
+/// y[s] = normalized[s] ⊙ gain[e] + bias[e]
+template <class T, class B>
+struct GainBias {
+  Groups<B> groups;
+  View<const T, 2, B> gain, bias, normalized;
+  View<T, 2, B> y;
+
+  template <class Lanes>
+  GATEFOLD_HD void operator()(const Lanes& lanes, Index s) const {
+    const Index e = groups.expert(s);
+    if (e < 0) return;
+    each_column<T>(lanes, y.extent(1), [&](const auto& at, Index j) {
+      at.store(&y(s, j), at.load(&normalized(s, j)) * at.load(&gain(e, j)) + at.load(&bias(e, j)));
+    });
+  }
+};
+/// With g = dy ⊙ gain: dx = (g − mean(g) − normalized mean(g normalized)) / √(var x + ε), scaled = dy ⊙ normalized. The
+/// sum of scaled over the slots is dgain.
+template <class T, class B>
+struct NormaliseBackward {
+  Groups<B> groups;
+  View<const T, 2, B> normalized, gain, dy;
+  View<const T, 1, B> inverse;
+  View<T, 2, B> dx, scaled;
+
+  template <class Lanes>
+  GATEFOLD_HD void operator()(const Lanes& lanes, Index s) const {
+    const Index columns = normalized.extent(1), e = groups.expert(s);
+    if (e < 0) return;
+    const T *const x = &normalized(s, 0), *const by = &gain(e, 0), *const d = &dy(s, 0);
+    T *const sum = &scaled(s, 0), *const to = &dx(s, 0);
+    const T total = sum_columns<T>(lanes, columns, [&](const auto& at, Index j) {
+      at.store(sum + j, at.load(d + j) * at.load(x + j));
+      return at.load(d + j) * at.load(by + j);
+    });
+    const T along = sum_columns<T>(lanes, columns, [&](const auto& at, Index j) {  // its own values
+      return at.load(sum + j) * at.load(by + j);
+    });
+    const T mean = total / T(columns), slope = along / T(columns), scale = inverse(s);
+    each_column<T>(lanes, columns, [&](const auto& at, Index j) {
+      at.store(to + j, scale * (at.load(d + j) * at.load(by + j) - mean - at.load(x + j) * slope));
+    });
+  }
+};
+
+}  // namespace functor
 
 }  // namespace gatefold

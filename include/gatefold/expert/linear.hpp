@@ -13,28 +13,8 @@ namespace gatefold {
 
 namespace functor {
 
-/// With h = x[row(s)]:   weighted = w h,   dslots = w r in place of r      (output_adjoint.hpp)
 template <class T, class B>
-struct WeightedItems {
-  OutputAdjoint<T, B> outputs;
-  View<const T, 2, B> x;   // [N, D]
-  View<T, 2, B> weighted;  // [S, D]
-
-  template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index s, T* of_dslots) const {
-    outputs.run(lanes, s, [&](T w) {
-      const Index columns = x.extent(1);
-      const T* const item = x.data() + outputs.groups.row(s) * columns;
-      T* const of_weighted = weighted.data() + s * columns;
-      return sum_columns<T>(lanes, columns, [&](const auto& at, Index j) {
-        const auto v = at.load(item + j), r = at.load(of_dslots + j);
-        at.store(of_weighted + j, w * v);
-        at.store(of_dslots + j, w * r);
-        return r * v;
-      });
-    });
-  }
-};
+struct WeightedItems;
 
 }  // namespace functor
 
@@ -106,5 +86,32 @@ struct Linear {
     if (bias && !grads.bias.is_skipped()) outputs.add_bias_gradient(ctx, grads.bias.view());
   }
 };
+
+namespace functor {
+
+/// With h = x[row(s)]:   weighted = w h,   dslots = w r in place of r      (output_adjoint.hpp)
+template <class T, class B>
+struct WeightedItems {
+  OutputAdjoint<T, B> outputs;
+  View<const T, 2, B> x;   // [N, D]
+  View<T, 2, B> weighted;  // [S, D]
+
+  template <class Lanes>
+  GATEFOLD_HD void operator()(const Lanes& lanes, Index s, T* of_dslots) const {
+    outputs.run(lanes, s, [&](T w) {
+      const Index columns = x.extent(1);
+      const T* const item = x.data() + outputs.groups.row(s) * columns;
+      T* const of_weighted = weighted.data() + s * columns;
+      return sum_columns<T>(lanes, columns, [&](const auto& at, Index j) {
+        const auto v = at.load(item + j), r = at.load(of_dslots + j);
+        at.store(of_weighted + j, w * v);
+        at.store(of_dslots + j, w * r);
+        return r * v;
+      });
+    });
+  }
+};
+
+}  // namespace functor
 
 }  // namespace gatefold

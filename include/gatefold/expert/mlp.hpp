@@ -21,47 +21,10 @@ namespace gatefold {
 
 namespace functor {
 
-/// pre = v + bias, result = ξ act(pre). Keeps pre, as KeptT, if `pre` is not empty.
 template <class Act, class T, class B, class KeptT = T>
-struct BiasActivate {
-  static constexpr bool scalar_only = is_scalar_only<Act>;
-  View<const T, 2, B> bias;      // [E, H] or [E, 0]
-  View<KeptT, 2, B> pre;         // [S, H] or empty
-  View<const T, 2, B> factor{};  // [S, H] ξ; empty: ξ = 1
-
-  template <class A>
-  GATEFOLD_HD typename A::Value operator()(const A& at, Index e, Index s, Index j, typename A::Value v) const {
-    if (bias.extent(1) > 0) v = v + at.load(&bias(e, j));
-    if (pre.data()) at.store(&pre(s, j), v);
-    return factor.data() ? Act::value(v) * at.load(&factor(s, j)) : Act::value(v);
-  }
-};
-/// With h = ξ act(pre), computes from r: hidden = w h, dpre = w r ξ act'(pre)      (output_adjoint.hpp)
+struct BiasActivate;
 template <class Act, class T, class B>
-struct ActivateBackward {
-  static_assert(detail_::policy::check_slope<Act>());
-  static constexpr bool scalar_only = is_scalar_only<Act>;
-  View<const Stored<T, B>, 2, B> pre;         // [S, H]
-  View<const T, 2, B> factor;                 // [S, H] ξ; empty: ξ = 1
-  View<Multiplied<T, B>, 2, B> hidden, dpre;  // [S, H]; dpre may use the memory of r
-  View<T, 2, B> as_it_is;                     // [S, H] dpre without rounding; may be empty
-
-  template <class A>
-  GATEFOLD_HD typename A::Value operator()(const A& at, T w, const typename A::Value& r, Index i) const {
-    const auto before = at.load(pre.data() + i);
-    auto h = Act::value(before), slope = Act::slope(before);
-    if (factor.data()) {
-      const auto f = at.load(factor.data() + i);
-      h = h * f;
-      slope = slope * f;
-    }
-    at.store(hidden.data() + i, w * h);
-    const auto d = w * r * slope;
-    at.store(dpre.data() + i, d);
-    if (!as_it_is.empty()) at.store(as_it_is.data() + i, d);
-    return r * h;
-  }
-};
+struct ActivateBackward;
 
 }  // namespace functor
 
@@ -196,5 +159,51 @@ struct Mlp {
     }
   }
 };
+
+namespace functor {
+
+/// pre = v + bias, result = ξ act(pre). Keeps pre, as KeptT, if `pre` is not empty.
+template <class Act, class T, class B, class KeptT>
+struct BiasActivate {
+  static constexpr bool scalar_only = is_scalar_only<Act>;
+  View<const T, 2, B> bias;      // [E, H] or [E, 0]
+  View<KeptT, 2, B> pre;         // [S, H] or empty
+  View<const T, 2, B> factor{};  // [S, H] ξ; empty: ξ = 1
+
+  template <class A>
+  GATEFOLD_HD typename A::Value operator()(const A& at, Index e, Index s, Index j, typename A::Value v) const {
+    if (bias.extent(1) > 0) v = v + at.load(&bias(e, j));
+    if (pre.data()) at.store(&pre(s, j), v);
+    return factor.data() ? Act::value(v) * at.load(&factor(s, j)) : Act::value(v);
+  }
+};
+/// With h = ξ act(pre), computes from r: hidden = w h, dpre = w r ξ act'(pre)      (output_adjoint.hpp)
+template <class Act, class T, class B>
+struct ActivateBackward {
+  static_assert(detail_::policy::check_slope<Act>());
+  static constexpr bool scalar_only = is_scalar_only<Act>;
+  View<const Stored<T, B>, 2, B> pre;         // [S, H]
+  View<const T, 2, B> factor;                 // [S, H] ξ; empty: ξ = 1
+  View<Multiplied<T, B>, 2, B> hidden, dpre;  // [S, H]; dpre may use the memory of r
+  View<T, 2, B> as_it_is;                     // [S, H] dpre without rounding; may be empty
+
+  template <class A>
+  GATEFOLD_HD typename A::Value operator()(const A& at, T w, const typename A::Value& r, Index i) const {
+    const auto before = at.load(pre.data() + i);
+    auto h = Act::value(before), slope = Act::slope(before);
+    if (factor.data()) {
+      const auto f = at.load(factor.data() + i);
+      h = h * f;
+      slope = slope * f;
+    }
+    at.store(hidden.data() + i, w * h);
+    const auto d = w * r * slope;
+    at.store(dpre.data() + i, d);
+    if (!as_it_is.empty()) at.store(as_it_is.data() + i, d);
+    return r * h;
+  }
+};
+
+}  // namespace functor
 
 }  // namespace gatefold

@@ -13,6 +13,63 @@ namespace gatefold {
 
 namespace functor {
 
+template <class T, class B>
+struct SumFilters;
+template <class Act, class T, class B>
+struct SumFiltersBackward;
+template <class T, class B>
+struct JoinPatches;
+
+}  // namespace functor
+
+/// @throws ArgumentError unless all sizes are at least 1 and outputs divides filters
+inline void expect_patch_options(const char* where, Index model_dim, Index patches, Index filters, Index outputs) {
+  expect(model_dim >= 1, where, "model_dim", "at least 1", model_dim);
+  expect(patches >= 1, where, "patches", "at least 1", patches);
+  expect(filters >= 1, where, "filters", "at least 1", filters);
+  expect(outputs >= 1 && filters % outputs == 0, where, "outputs", Joined{"a divisor of filters = ", filters}, outputs);
+}
+
+/// z[s,o] = Σ_{j of o} Σ_p act(⟨w_{j,p}, x^(p)⟩ + b_{j,p})
+/// @param weight [groups of patches, d, J], bias [groups of patches, J] or [·, 0]
+/// @param pre    resized to [S · P, J]; gets the values before the activation
+template <class Act, class C, class T, class B>
+void patches_forward(C& ctx, const Positions<B>& patches, In<T, 2, B> x, In<T, 3, B> weight, In<T, 2, B> bias,
+                     Out<T, 2, B> z, Tensor<T, 2, B>& pre) {
+  auto mark = ctx.mark();
+  const Index filters = weight.extent(2);
+  pre.resize(patches.slots(), filters);
+  auto hidden = ctx.template scratch<T>(patches.slots(), filters);
+  B::grouped_gemm(ctx, position_groups(ctx, patches), x.as(x.extent(0) * patches.length, weight.extent(1)), weight,
+                  as_stored, hidden, functor::BiasActivate<Act, T, B>{bias, pre});
+  B::for_rows(ctx, patches.items.slots, functor::SumFilters<T, B>{patches, hidden, z});
+}
+
+/// Writes dslots and adds to dweight and dbias, skipping each of them that is empty.
+template <class Act, class C, class T, class B>
+void patches_backward(C& ctx, const Positions<B>& patches, In<T, 2, B> x, In<T, 3, B> weight,
+                      const Tensor<T, 2, B>& pre, In<T, 2, B> dz, Out<T, 2, B> dslots, Out<T, 3, B> dweight,
+                      Out<T, 2, B> dbias) {
+  auto mark = ctx.mark();
+  const Index dim = weight.extent(1);
+  const Groups<B> groups = position_groups(ctx, patches), slots = groups.in_slot_order();
+  auto dpre_out = ctx.template scratch<T>(patches.slots(), pre.extent(1));
+  B::for_rows(ctx, patches.items.slots, functor::SumFiltersBackward<Act, T, B>{patches, pre, dz, dpre_out});
+  const View<const T, 2, B> dpre = dpre_out;
+  if (dweight.size() > 0) B::grouped_outer(ctx, groups, x.as(x.extent(0) * patches.length, dim), dpre, dweight);
+  if (dbias.size() > 0) B::grouped_sum(ctx, slots, dpre, dbias);
+  if (dslots.size() == 0) return;
+  if (patches.apart) {
+    auto dpatch = ctx.template scratch<T>(patches.slots(), dim);
+    B::grouped_gemm(ctx, slots, dpre, weight, as_transposed, dpatch, functor::Store{});
+    B::for_rows(ctx, patches.slots(), functor::JoinPatches<T, B>{patches, dpatch, dslots});
+  } else {
+    B::grouped_gemm(ctx, slots, dpre, weight, as_transposed, dslots.as(patches.slots(), dim), functor::Store{});
+  }
+}
+
+namespace functor {
+
 /// z[s,o] = Σ_p Σ_{j of o} hidden[slot(s,p), j]
 template <class T, class B>
 struct SumFilters {
@@ -71,51 +128,5 @@ struct JoinPatches {
 };
 
 }  // namespace functor
-
-/// @throws ArgumentError unless all sizes are at least 1 and outputs divides filters
-inline void expect_patch_options(const char* where, Index model_dim, Index patches, Index filters, Index outputs) {
-  expect(model_dim >= 1, where, "model_dim", "at least 1", model_dim);
-  expect(patches >= 1, where, "patches", "at least 1", patches);
-  expect(filters >= 1, where, "filters", "at least 1", filters);
-  expect(outputs >= 1 && filters % outputs == 0, where, "outputs", Joined{"a divisor of filters = ", filters}, outputs);
-}
-
-/// z[s,o] = Σ_{j of o} Σ_p act(⟨w_{j,p}, x^(p)⟩ + b_{j,p})
-/// @param weight [groups of patches, d, J], bias [groups of patches, J] or [·, 0]
-/// @param pre    resized to [S · P, J]; gets the values before the activation
-template <class Act, class C, class T, class B>
-void patches_forward(C& ctx, const Positions<B>& patches, In<T, 2, B> x, In<T, 3, B> weight, In<T, 2, B> bias,
-                     Out<T, 2, B> z, Tensor<T, 2, B>& pre) {
-  auto mark = ctx.mark();
-  const Index filters = weight.extent(2);
-  pre.resize(patches.slots(), filters);
-  auto hidden = ctx.template scratch<T>(patches.slots(), filters);
-  B::grouped_gemm(ctx, position_groups(ctx, patches), x.as(x.extent(0) * patches.length, weight.extent(1)), weight,
-                  as_stored, hidden, functor::BiasActivate<Act, T, B>{bias, pre});
-  B::for_rows(ctx, patches.items.slots, functor::SumFilters<T, B>{patches, hidden, z});
-}
-
-/// Writes dslots and adds to dweight and dbias, skipping each of them that is empty.
-template <class Act, class C, class T, class B>
-void patches_backward(C& ctx, const Positions<B>& patches, In<T, 2, B> x, In<T, 3, B> weight,
-                      const Tensor<T, 2, B>& pre, In<T, 2, B> dz, Out<T, 2, B> dslots, Out<T, 3, B> dweight,
-                      Out<T, 2, B> dbias) {
-  auto mark = ctx.mark();
-  const Index dim = weight.extent(1);
-  const Groups<B> groups = position_groups(ctx, patches), slots = groups.in_slot_order();
-  auto dpre_out = ctx.template scratch<T>(patches.slots(), pre.extent(1));
-  B::for_rows(ctx, patches.items.slots, functor::SumFiltersBackward<Act, T, B>{patches, pre, dz, dpre_out});
-  const View<const T, 2, B> dpre = dpre_out;
-  if (dweight.size() > 0) B::grouped_outer(ctx, groups, x.as(x.extent(0) * patches.length, dim), dpre, dweight);
-  if (dbias.size() > 0) B::grouped_sum(ctx, slots, dpre, dbias);
-  if (dslots.size() == 0) return;
-  if (patches.apart) {
-    auto dpatch = ctx.template scratch<T>(patches.slots(), dim);
-    B::grouped_gemm(ctx, slots, dpre, weight, as_transposed, dpatch, functor::Store{});
-    B::for_rows(ctx, patches.slots(), functor::JoinPatches<T, B>{patches, dpatch, dslots});
-  } else {
-    B::grouped_gemm(ctx, slots, dpre, weight, as_transposed, dslots.as(patches.slots(), dim), functor::Store{});
-  }
-}
 
 }  // namespace gatefold

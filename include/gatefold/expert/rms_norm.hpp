@@ -15,57 +15,10 @@ namespace gatefold {
 
 namespace functor {
 
-/// inverse[s] = 1 / √(mean x² + ε),   z[s] = x inverse[s] ⊙ gain[e]
 template <class T, class B>
-struct RootMeanSquare {
-  Groups<B> groups;
-  View<const T, 2, B> x, gain;
-  T epsilon;
-  View<T, 2, B> z;
-  View<T, 1, B> inverse;  // empty: not kept
-
-  template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index s) const {
-    const Index e = groups.expert(s), columns = x.extent(1);
-    if (e < 0) return;
-    const T *const row = &x(groups.row(s), 0), *const by = &gain(e, 0);
-    T* const out = &z(s, 0);
-    const T mean =
-        sum_columns<T>(lanes, columns, [&](const auto& at, Index j) { return at.load(row + j) * at.load(row + j); }) /
-        T(columns);
-    const T scale = 1 / std::sqrt(mean + epsilon);
-    each_column<T>(lanes, columns,
-                   [&](const auto& at, Index j) { at.store(out + j, at.load(row + j) * scale * at.load(by + j)); });
-    if (lanes.lane == 0 && !inverse.empty()) inverse(s) = scale;
-  }
-};
-/// With x̂ = x inverse and g = dz ⊙ gain: dx = (g − x̂ mean(g x̂)) inverse, scaled = dz ⊙ x̂. The sum of scaled over
-/// the slots is dgain.
+struct RootMeanSquare;
 template <class T, class B>
-struct RootMeanSquareBackward {
-  Groups<B> groups;
-  View<const T, 2, B> x, gain, dz;
-  View<const T, 1, B> inverse;
-  View<T, 2, B> dslots, scaled;
-
-  template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index s) const {
-    const Index e = groups.expert(s), columns = x.extent(1);
-    if (e < 0) return;
-    const T *const row = &x(groups.row(s), 0), *const by = &gain(e, 0), *const d = &dz(s, 0), scale = inverse(s);
-    T *const sum = &scaled(s, 0), *const to = &dslots(s, 0);
-    const T along = sum_columns<T>(lanes, columns,
-                                   [&](const auto& at, Index j) {
-                                     const auto v = at.load(d + j) * (at.load(row + j) * scale);
-                                     at.store(sum + j, v);
-                                     return v * at.load(by + j);
-                                   }) /
-                    T(columns);
-    each_column<T>(lanes, columns, [&](const auto& at, Index j) {
-      at.store(to + j, scale * (at.load(d + j) * at.load(by + j) - at.load(row + j) * scale * along));
-    });
-  }
-};
+struct RootMeanSquareBackward;
 
 }  // namespace functor
 
@@ -146,5 +99,61 @@ struct RmsNorm {
     expect_positive(where, "epsilon", epsilon);
   }
 };
+
+namespace functor {
+
+/// inverse[s] = 1 / √(mean x² + ε),   z[s] = x inverse[s] ⊙ gain[e]
+template <class T, class B>
+struct RootMeanSquare {
+  Groups<B> groups;
+  View<const T, 2, B> x, gain;
+  T epsilon;
+  View<T, 2, B> z;
+  View<T, 1, B> inverse;  // empty: not kept
+
+  template <class Lanes>
+  GATEFOLD_HD void operator()(const Lanes& lanes, Index s) const {
+    const Index e = groups.expert(s), columns = x.extent(1);
+    if (e < 0) return;
+    const T *const row = &x(groups.row(s), 0), *const by = &gain(e, 0);
+    T* const out = &z(s, 0);
+    const T mean =
+        sum_columns<T>(lanes, columns, [&](const auto& at, Index j) { return at.load(row + j) * at.load(row + j); }) /
+        T(columns);
+    const T scale = 1 / std::sqrt(mean + epsilon);
+    each_column<T>(lanes, columns,
+                   [&](const auto& at, Index j) { at.store(out + j, at.load(row + j) * scale * at.load(by + j)); });
+    if (lanes.lane == 0 && !inverse.empty()) inverse(s) = scale;
+  }
+};
+/// With x̂ = x inverse and g = dz ⊙ gain: dx = (g − x̂ mean(g x̂)) inverse, scaled = dz ⊙ x̂. The sum of scaled over
+/// the slots is dgain.
+template <class T, class B>
+struct RootMeanSquareBackward {
+  Groups<B> groups;
+  View<const T, 2, B> x, gain, dz;
+  View<const T, 1, B> inverse;
+  View<T, 2, B> dslots, scaled;
+
+  template <class Lanes>
+  GATEFOLD_HD void operator()(const Lanes& lanes, Index s) const {
+    const Index e = groups.expert(s), columns = x.extent(1);
+    if (e < 0) return;
+    const T *const row = &x(groups.row(s), 0), *const by = &gain(e, 0), *const d = &dz(s, 0), scale = inverse(s);
+    T *const sum = &scaled(s, 0), *const to = &dslots(s, 0);
+    const T along = sum_columns<T>(lanes, columns,
+                                   [&](const auto& at, Index j) {
+                                     const auto v = at.load(d + j) * (at.load(row + j) * scale);
+                                     at.store(sum + j, v);
+                                     return v * at.load(by + j);
+                                   }) /
+                    T(columns);
+    each_column<T>(lanes, columns, [&](const auto& at, Index j) {
+      at.store(to + j, scale * (at.load(d + j) * at.load(by + j) - at.load(row + j) * scale * along));
+    });
+  }
+};
+
+}  // namespace functor
 
 }  // namespace gatefold

@@ -18,72 +18,12 @@ namespace gatefold {
 
 namespace functor {
 
-/// share[s] = σ(⟨x[row(s)], gate[e]⟩),   z[s] ← share[s] z[s]. Keeps share and the old z if there is memory for them.
 template <class T, class B>
-struct SigmoidGate {
-  Groups<B> groups;
-  View<const T, 2, B> x;
-  View<const T, 3, B> gate;
-  View<T, 2, B> z, ungated;  // ungated may be empty
-  View<T, 1, B> share;       // may be empty
-
-  template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index s) const {
-    const Index e = groups.expert(s), columns = x.extent(1), outputs = z.extent(1);
-    if (e < 0) return;
-    const T *const row = x.data() + groups.row(s) * columns, *const by = gate.data() + e * columns;
-    const T open = functor::math::sigmoid(
-        sum_columns<T>(lanes, columns, [&](const auto& at, Index j) { return at.load(row + j) * at.load(by + j); }));
-    T *const out = z.data() + s * outputs, *const kept = ungated.empty() ? nullptr : ungated.data() + s * outputs;
-    each_column<T>(lanes, outputs, [&](const auto& at, Index j) {
-      const auto value = at.load(out + j);
-      if (kept) at.store(kept + j, value);
-      at.store(out + j, value * open);
-    });
-    if (lanes.lane == 0 && !share.empty()) share(s) = open;
-  }
-};
-/// dungated[s] = share dz,   dscore[s] = share (1 − share) ⟨dz, ungated⟩
+struct SigmoidGate;
 template <class T, class B>
-struct SigmoidGateBackward {
-  Groups<B> groups;
-  View<const T, 2, B> dz, ungated;
-  View<const T, 1, B> share;
-  View<T, 2, B> dungated;
-  View<T, 2, B> dscore;  // [S, 1]
-
-  template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index s) const {
-    if (groups.expert(s) < 0) return;
-    const Index outputs = dz.extent(1);
-    const T *const d = dz.data() + s * outputs, *const z = ungated.data() + s * outputs, open = share(s);
-    T* const to = dungated.data() + s * outputs;
-    const T along = sum_columns<T>(lanes, outputs, [&](const auto& at, Index j) {
-      const auto v = at.load(d + j);
-      at.store(to + j, v * open);
-      return v * at.load(z + j);
-    });
-    if (lanes.lane == 0) dscore(s, 0) = open * (1 - open) * along;
-  }
-};
-/// dslots[s] += dscore[s] gate[e]
+struct SigmoidGateBackward;
 template <class T, class B>
-struct AddScoreAdjoint {
-  Groups<B> groups;
-  View<const T, 2, B> dscore;
-  View<const T, 3, B> gate;
-  View<T, 2, B> dslots;
-
-  template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index s) const {
-    const Index e = groups.expert(s), columns = dslots.extent(1);
-    if (e < 0) return;
-    const T *const by = gate.data() + e * columns, d = dscore(s, 0);
-    T* const to = dslots.data() + s * columns;
-    each_column<T>(lanes, columns,
-                   [&](const auto& at, Index j) { at.store(to + j, at.load(to + j) + d * at.load(by + j)); });
-  }
-};
+struct AddScoreAdjoint;
 
 }  // namespace functor
 
@@ -170,5 +110,76 @@ template <class E>
 SigmoidGated(E) -> SigmoidGated<E>;
 template <class... P>
 SigmoidGated(P...) -> SigmoidGated<detail_::policy::Misplaced<P...>>;
+
+namespace functor {
+
+/// share[s] = σ(⟨x[row(s)], gate[e]⟩),   z[s] ← share[s] z[s]. Keeps share and the old z if there is memory for them.
+template <class T, class B>
+struct SigmoidGate {
+  Groups<B> groups;
+  View<const T, 2, B> x;
+  View<const T, 3, B> gate;
+  View<T, 2, B> z, ungated;  // ungated may be empty
+  View<T, 1, B> share;       // may be empty
+
+  template <class Lanes>
+  GATEFOLD_HD void operator()(const Lanes& lanes, Index s) const {
+    const Index e = groups.expert(s), columns = x.extent(1), outputs = z.extent(1);
+    if (e < 0) return;
+    const T *const row = x.data() + groups.row(s) * columns, *const by = gate.data() + e * columns;
+    const T open = functor::math::sigmoid(
+        sum_columns<T>(lanes, columns, [&](const auto& at, Index j) { return at.load(row + j) * at.load(by + j); }));
+    T *const out = z.data() + s * outputs, *const kept = ungated.empty() ? nullptr : ungated.data() + s * outputs;
+    each_column<T>(lanes, outputs, [&](const auto& at, Index j) {
+      const auto value = at.load(out + j);
+      if (kept) at.store(kept + j, value);
+      at.store(out + j, value * open);
+    });
+    if (lanes.lane == 0 && !share.empty()) share(s) = open;
+  }
+};
+/// dungated[s] = share dz,   dscore[s] = share (1 − share) ⟨dz, ungated⟩
+template <class T, class B>
+struct SigmoidGateBackward {
+  Groups<B> groups;
+  View<const T, 2, B> dz, ungated;
+  View<const T, 1, B> share;
+  View<T, 2, B> dungated;
+  View<T, 2, B> dscore;  // [S, 1]
+
+  template <class Lanes>
+  GATEFOLD_HD void operator()(const Lanes& lanes, Index s) const {
+    if (groups.expert(s) < 0) return;
+    const Index outputs = dz.extent(1);
+    const T *const d = dz.data() + s * outputs, *const z = ungated.data() + s * outputs, open = share(s);
+    T* const to = dungated.data() + s * outputs;
+    const T along = sum_columns<T>(lanes, outputs, [&](const auto& at, Index j) {
+      const auto v = at.load(d + j);
+      at.store(to + j, v * open);
+      return v * at.load(z + j);
+    });
+    if (lanes.lane == 0) dscore(s, 0) = open * (1 - open) * along;
+  }
+};
+/// dslots[s] += dscore[s] gate[e]
+template <class T, class B>
+struct AddScoreAdjoint {
+  Groups<B> groups;
+  View<const T, 2, B> dscore;
+  View<const T, 3, B> gate;
+  View<T, 2, B> dslots;
+
+  template <class Lanes>
+  GATEFOLD_HD void operator()(const Lanes& lanes, Index s) const {
+    const Index e = groups.expert(s), columns = dslots.extent(1);
+    if (e < 0) return;
+    const T *const by = gate.data() + e * columns, d = dscore(s, 0);
+    T* const to = dslots.data() + s * columns;
+    each_column<T>(lanes, columns,
+                   [&](const auto& at, Index j) { at.store(to + j, at.load(to + j) + d * at.load(by + j)); });
+  }
+};
+
+}  // namespace functor
 
 }  // namespace gatefold

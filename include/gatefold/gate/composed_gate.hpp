@@ -352,7 +352,7 @@ struct ComposedGate {
     B::for_each(ctx, plan.item.size(), functor::DropPadding<T, B>{extra.valid, plan.item, plan.expert});
     plan.build(ctx);
   }
-  /// Returns the ranks of the mixing.
+  /// Returns the values [N, E] by which the selection orders the experts, from the mixing. Larger is better.
   template <class T, class B>
   View<const T, 2, B> rank(const Saved<T, B>& saved) const {
     const View<const T, 2, B> rank = mixing.rank(saved.logits.view(), saved.mixing);

@@ -14,35 +14,8 @@ namespace gatefold {
 
 namespace functor {
 
-/// Picks K experts for item n by the hash of its id.
 template <class T, class B>
-struct PickByHash {
-  View<const Index, 1, B> ids;
-  Index experts, k;
-  Seed seed;
-  View<Index, 1, B> item, expert;
-  View<T, 1, B> weight;
-
-  /// Returns the expert number `rank` among the experts that are not in the `count` picks from `first` on. This is the
-  /// least e with e = rank + #{picks <= e}.
-  GATEFOLD_HD Index other(Index first, Index count, Index rank) const {
-    for (Index e = rank;;) {
-      Index passed = 0;
-      for (Index i = first; i < first + count; ++i) passed += expert(i) <= e;
-      if (e == rank + passed) return e;
-      e = rank + passed;
-    }
-  }
-  GATEFOLD_HD void operator()(Index n) const {
-    std::uint64_t hash = mix64(seed.value ^ mix64(static_cast<std::uint64_t>(ids(n))));
-    for (Index j = 0; j < k; ++j, hash = mix64(hash)) {
-      const Index rank = static_cast<Index>(hash % static_cast<std::uint64_t>(experts - j));
-      item(n * k + j) = n;
-      expert(n * k + j) = ids(n) < 0 ? ~Index(0) : other(n * k, j, rank);
-      weight(n * k + j) = T(1) / T(k);
-    }
-  }
-};
+struct PickByHash;
 
 }  // namespace functor
 
@@ -104,5 +77,39 @@ struct HashGate {
  private:
   void expect_options() const { expect(k >= 1 && k <= count, "HashGate", "k", Joined{"1 <= k <= count = ", count}, k); }
 };
+
+namespace functor {
+
+/// Picks K experts for item n by the hash of its id.
+template <class T, class B>
+struct PickByHash {
+  View<const Index, 1, B> ids;
+  Index experts, k;
+  Seed seed;
+  View<Index, 1, B> item, expert;
+  View<T, 1, B> weight;
+
+  /// Returns the expert number `rank` among the experts that are not in the `count` picks from `first` on. This is the
+  /// least e with e = rank + #{picks <= e}.
+  GATEFOLD_HD Index other(Index first, Index count, Index rank) const {
+    for (Index e = rank;;) {
+      Index passed = 0;
+      for (Index i = first; i < first + count; ++i) passed += expert(i) <= e;
+      if (e == rank + passed) return e;
+      e = rank + passed;
+    }
+  }
+  GATEFOLD_HD void operator()(Index n) const {
+    std::uint64_t hash = mix64(seed.value ^ mix64(static_cast<std::uint64_t>(ids(n))));
+    for (Index j = 0; j < k; ++j, hash = mix64(hash)) {
+      const Index rank = static_cast<Index>(hash % static_cast<std::uint64_t>(experts - j));
+      item(n * k + j) = n;
+      expert(n * k + j) = ids(n) < 0 ? ~Index(0) : other(n * k, j, rank);
+      weight(n * k + j) = T(1) / T(k);
+    }
+  }
+};
+
+}  // namespace functor
 
 }  // namespace gatefold

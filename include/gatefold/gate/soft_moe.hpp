@@ -19,45 +19,10 @@ namespace gatefold {
 
 namespace functor {
 
-/// weight[(g,s), l] = softmax over the items l of sequence g of z[g·L + l, s]; padding gets 0.
 template <class T, class B>
-struct SoftmaxOfItems {
-  View<const T, 2, B> z;
-  View<const T, 1, B> valid;  // [N] or empty
-  View<T, 2, B> weight;
-
-  GATEFOLD_HD bool is_item(Index n) const { return valid.empty() || valid(n) != 0; }
-  template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index r) const {
-    const Index length = weight.extent(1), first = r / z.extent(1) * length, s = r % z.extent(1);
-    Index some = 0;
-    while (some < length && !is_item(first + some)) ++some;
-    T top = some < length ? z(first + some, s) : T(0), total = 0;
-    for (Index l = lanes.lane; l < length; l += lanes.size)
-      if (is_item(first + l)) top = z(first + l, s) > top ? z(first + l, s) : top;
-    top = lanes.max(top);
-    for (Index l = lanes.lane; l < length; l += lanes.size)
-      total += weight(r, l) = is_item(first + l) ? std::exp(z(first + l, s) - top) : T(0);
-    total = lanes.sum(total);
-    for (Index l = lanes.lane; l < length; l += lanes.size)
-      if (is_item(first + l)) weight(r, l) /= total;
-  }
-};
-/// The gradient of SoftmaxOfItems, added to dz.
+struct SoftmaxOfItems;
 template <class T, class B>
-struct SoftmaxOfItemsBackward {
-  View<const T, 2, B> weight, dweight;
-  View<T, 2, B> dz;
-
-  template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index r) const {
-    const Index length = weight.extent(1), first = r / dz.extent(1) * length, s = r % dz.extent(1);
-    T dot = 0;
-    for (Index l = lanes.lane; l < length; l += lanes.size) dot += weight(r, l) * dweight(r, l);
-    dot = lanes.sum(dot);
-    for (Index l = lanes.lane; l < length; l += lanes.size) dz(first + l, s) += weight(r, l) * (dweight(r, l) - dot);
-  }
-};
+struct SoftmaxOfItemsBackward;
 
 }  // namespace functor
 
@@ -216,5 +181,49 @@ struct SoftMoe {
   /// Returns phi [E, P, D] as [E·P, D].
   auto of_slots(auto& phi) const { return phi.view().as(count * slots, model_dim); }
 };
+
+namespace functor {
+
+/// weight[(g,s), l] = softmax over the items l of sequence g of z[g·L + l, s]; padding gets 0.
+template <class T, class B>
+struct SoftmaxOfItems {
+  View<const T, 2, B> z;
+  View<const T, 1, B> valid;  // [N] or empty
+  View<T, 2, B> weight;
+
+  GATEFOLD_HD bool is_item(Index n) const { return valid.empty() || valid(n) != 0; }
+  template <class Lanes>
+  GATEFOLD_HD void operator()(const Lanes& lanes, Index r) const {
+    const Index length = weight.extent(1), first = r / z.extent(1) * length, s = r % z.extent(1);
+    Index some = 0;
+    while (some < length && !is_item(first + some)) ++some;
+    T top = some < length ? z(first + some, s) : T(0), total = 0;
+    for (Index l = lanes.lane; l < length; l += lanes.size)
+      if (is_item(first + l)) top = z(first + l, s) > top ? z(first + l, s) : top;
+    top = lanes.max(top);
+    for (Index l = lanes.lane; l < length; l += lanes.size)
+      total += weight(r, l) = is_item(first + l) ? std::exp(z(first + l, s) - top) : T(0);
+    total = lanes.sum(total);
+    for (Index l = lanes.lane; l < length; l += lanes.size)
+      if (is_item(first + l)) weight(r, l) /= total;
+  }
+};
+/// The gradient of SoftmaxOfItems, added to dz.
+template <class T, class B>
+struct SoftmaxOfItemsBackward {
+  View<const T, 2, B> weight, dweight;
+  View<T, 2, B> dz;
+
+  template <class Lanes>
+  GATEFOLD_HD void operator()(const Lanes& lanes, Index r) const {
+    const Index length = weight.extent(1), first = r / dz.extent(1) * length, s = r % dz.extent(1);
+    T dot = 0;
+    for (Index l = lanes.lane; l < length; l += lanes.size) dot += weight(r, l) * dweight(r, l);
+    dot = lanes.sum(dot);
+    for (Index l = lanes.lane; l < length; l += lanes.size) dz(first + l, s) += weight(r, l) * (dweight(r, l) - dot);
+  }
+};
+
+}  // namespace functor
 
 }  // namespace gatefold

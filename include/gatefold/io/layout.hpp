@@ -39,7 +39,7 @@ struct Layout {
     std::string header{};        // includes the length field
     std::uint64_t begin = 0;     // offset of the elements
     std::uint64_t elements = 0;  // bytes of the elements
-    std::uint64_t content = 0;   // for a part: offset of its content number in the header
+    std::uint64_t content = 0;   // for one part of several: offset of its content number (kContent) in the header
     std::uint64_t size() const { return begin + elements; }
   };
   /// The file of a tensor, and its offset there.

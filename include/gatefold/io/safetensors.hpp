@@ -341,7 +341,7 @@ void load(const std::filesystem::path&, C&, P&) {
   safetensors::refuse<C>();
 }
 
-/// Returns the metadata of a safetensors file with any tensors.
+/// Returns the metadata of a safetensors file, whatever tensors it contains.
 ///
 /// @throws FileError with path, offset and reason if the file is missing, truncated, too long or not safetensors
 /// @cost   reads only the header

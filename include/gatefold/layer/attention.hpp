@@ -21,17 +21,17 @@ namespace gatefold {
 ///     A_h = softmax(Q_h K_hᵀ / √(D/H)) over the keys allowed,   u = concat_h(A_h V_h) O                  (1)
 ///
 /// Source: Vaswani et al. 2017, arXiv:1706.03762, eq. (1); Q = x W_q etc. without bias, as in the papers' code.
-/// Padding sees nobody and nobody sees it: its u is 0, whatever stands there, and it has no gradient. A row without any
-/// allowed key gives context 0, too.
+/// Padding and items do not attend to each other: u of padding is 0 whatever its values are, and padding has no
+/// gradient. A row without an allowed key also gets context 0.
 /// @param x      [N, D] in items, N = sequences · length;  u [N, D] out
 /// @param extra  Sequence: length (0: one sequence), padding
 /// @param saved  Q, K, V, context [N, D] and the log-sum-exp and entropy of each row; never the L × L matrix
-/// @param dextra the adjoint of the trace, when a gate used it (see Block)
+/// @param dextra  the adjoint of the trace, if a gate used the trace (see Block)
 /// @throws ArgumentError unless heads divides model_dim and length divides N
 /// @cost   8·N·D² + 4·N·L·D flop (half of the second if causal and L is well beyond a block of 128); keeps
 ///         4·N·D + 2·N·heads values
-/// @order  see attention/attend.hpp: causal, no bit of an item depends on later ones; forward, an item that holds NaN
-///         reaches only those that see it; padding reaches nobody, forward and backward
+/// @order  see attention/attend.hpp: with a causal mask, no bit of an item depends on later items. In forward, an item
+///         that holds NaN reaches only items that attend to it. Padding reaches no item, in forward and in backward
 struct Attention {
   Index model_dim = 0, heads = 1;
   bool causal = true;
@@ -52,7 +52,7 @@ struct Attention {
   };
   template <class T, class B>
   using Extra = Sequence<T, B>;
-  /// What came back to the trace; empty views where nothing did.
+  /// The adjoint of the trace; its views are empty if there is none.
   template <class T, class B>
   using ExtraGrad = AttentionTrace<T, B>;
 
@@ -134,7 +134,7 @@ struct Attention {
     detail_::attending::project_backward(ctx, now, p.value, dv, dx, grads.value);
   }
 
-  /// What a gate may ask of this attention; views into params and saved.
+  /// The values of this attention that a gate can read: views into params and saved.
   template <class T, class B>
   AttentionTrace<const T, B> trace(const Params<T, B>& p, const Saved<T, B>& saved) const {
     return {.q = saved.q,

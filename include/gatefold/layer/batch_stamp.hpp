@@ -12,12 +12,12 @@
 
 namespace gatefold {
 
-/// Tells the batch x that forward has seen from another one: by its extents and, on host backends, by its contents.
-/// Builds with assertions read all elements. Others read a sample (SampledHash), which finds another batch, or an x
-/// that was overwritten, but may not find a few changed elements. The memory of x may be another one.
+/// Detects whether backward gets the batch x of forward: by its extents and, on host backends, by its contents. Builds
+/// with assertions read all elements. Other builds read a sample (SampledHash), which detects another batch or an
+/// overwritten x, but possibly not a few changed elements. x may be in other memory.
 /// @cost  one read of the elements in builds with assertions, of at most 17 words in others
 struct BatchStamp {
-  std::uint64_t hash = 0;      // 0: not taken, or on a device
+  std::uint64_t hash = 0;      // 0 if x was on a device or take was not called
   Index items = 0, width = 0;  // of x; ids are 1 wide
 
   template <class T, int Rank, class B>
@@ -26,13 +26,13 @@ struct BatchStamp {
     items = x.extent(0);
     width = width_of(x);
   }
-  /// @throws ArgumentError unless these are the items of take
+  /// @throws ArgumentError unless x is the x of take
   template <class T, int Rank, class B>
   void expect_same(const char* where, View<const T, Rank, B> x) const {
     const Index taken[] = {items, width};
     expect_extents(where, "saved: x of forward", taken, 2, true, {x.extent(0), width_of(x)});
-    expect(hash == 0 || hash == of(x), where, "saved", "what forward kept of this x",
-           "that of another batch, or of an x that has changed since");
+    expect(hash == 0 || hash == of(x), where, "saved", "the values that forward saved for this x",
+           "values of another batch, or x has changed since forward");
   }
 
  private:

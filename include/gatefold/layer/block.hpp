@@ -15,22 +15,22 @@
 
 namespace gatefold {
 
-/// Attention, then a layer whose gate may look at that attention: `Block{Residual{Plain{}, PreNorm{LayerNorm{},
+/// Attention, then a layer whose gate can read that attention: `Block{Residual{Plain{}, PreNorm{LayerNorm{},
 /// Attention{…}}}, Residual{rule, Mixture{AttentionAware<…>{…}, …}}}`.
 ///
 ///     h = attention(x),   y, carry ← layer(h, carry; trace of the attention)                            (1)
 ///
-/// The trace is handed to the gate in forward, its adjoint back to the attention in backward. The carry is the layer's:
-/// attention never has momentum (paper 001, appendix).
+/// In forward the gate gets the trace, in backward the attention gets its adjoint. The carry is the carry of the layer,
+/// because attention never has momentum (paper 001, appendix).
 /// @param x [N, D] in, y [N, out_dim] out
-/// @param extra  `.attention` is the attention's, whose flag `traced`, if it has one, is set; `.layer` is the layer's
-///               without the trace
-/// @throws ArgumentError unless attention gives what the layer takes, [N, in_dim], options and shapes fit
+/// @param extra  `.attention`: the extra inputs of the attention, whose flag `traced`, if it has one, is set; `.layer`:
+///         the extra inputs of the layer, without the trace
+/// @throws ArgumentError unless out_dim of the attention equals in_dim of the layer, and options and shapes fit
 /// @cost   the sum of both; N·D values between them
 template <class AttentionT, class LayerT>
 struct Block {
   GATEFOLD_REQUIRE(!detail_::policy::is_misplaced<LayerT>,
-                   "gatefold: a Block has two parts, Block{attention, layer}; see docs/how-to/extending.md#branch");
+                   "gatefold: a Block takes two parts, Block{attention, layer}; see docs/how-to/extending.md#branch");
   AttentionT attention;
   LayerT layer;
 
@@ -61,7 +61,7 @@ struct Block {
   };
   template <class T, class B>
   struct ExtraGrad {
-    gatefold::ExtraGrad<First<T, B>, T, B> attention{};  // whose trace is the block's own affair
+    gatefold::ExtraGrad<First<T, B>, T, B> attention{};  // Block sets and reads its trace
   };
 
   template <class T, class B>
@@ -74,12 +74,14 @@ struct Block {
       GATEFOLD_EXPECT(
           first || !second,
           "gatefold: attention and layer are swapped: Block{attention, layer}; see docs/how-to/extending.md#branch")
-      GATEFOLD_EXPECT(first,
-                      "gatefold: a Block begins with attention, whose trace its layer may follow: Block{Residual{"
-                      "update::Plain{}, Attention{...}}, layer}; other layers follow each other in a Chain{a, b}; see "
-                      "docs/how-to/extending.md#branch")
-      GATEFOLD_EXPECT((std::is_same_v<gatefold::Carry<First<T, B>, T, B>, Nothing<T, B>>),
-                      "gatefold: the attention of a Block has no momentum; use update::Plain around it")
+      GATEFOLD_EXPECT(
+          first,
+          "gatefold: the first part of a Block must be attention, whose trace the second part can read: Block{Residual{"
+          "update::Plain{}, Attention{...}}, layer}; join other layers with Chain{a, b}; see "
+          "docs/how-to/extending.md#branch")
+      GATEFOLD_EXPECT(
+          (std::is_same_v<gatefold::Carry<First<T, B>, T, B>, Nothing<T, B>>),
+          "gatefold: the attention of a Block must not have a carry (momentum); use update::Plain around it")
       return true;
     }
   }
@@ -106,7 +108,7 @@ struct Block {
                 const Extra<T, B>& extra) const {
     validate_dims();
     gatefold::validate(as_layer<T, B>(attention), p.attention, items, Nothing<T, B>{}, extra.attention);
-    // The layer's own check waits for the trace, which exists after attention ran; its shapes follow from N and D.
+    // The check of the layer needs the trace, which exists only after attention ran. Its shapes follow from N and D.
     if constexpr (std::is_same_v<decltype(extra.layer), gatefold::Extra<Second<T, B>, T, B>>)
       gatefold::validate(as_layer<T, B>(layer), p.layer, items, carry, extra.layer);
   }
@@ -130,7 +132,7 @@ struct Block {
     expect_forward("Block.forward", *this, p, x, "y", y, carry, extra);
     auto mark = ctx.mark();
     auto between = ctx.template scratch<T>(x.extent(0), attention.out_dim());
-    auto saved = ctx.template acquire<gatefold::Saved<First<T, B>, T, B>>();  // the layer may ask for its trace
+    auto saved = ctx.template acquire<gatefold::Saved<First<T, B>, T, B>>();  // the layer can read its trace
     Nothing<T, B> none;
     as_layer<T, B>(attention).forward(ctx, p.attention, x, none, between, *saved, traced(extra));
     update::follow_pass(carry, x.data(), between.data());
@@ -165,7 +167,7 @@ struct Block {
   void validate_dims() const {
     expect(attention.out_dim() == layer.in_dim(), "Block", "layer.in_dim", attention.out_dim(), layer.in_dim());
   }
-  /// The attention's extra inputs, of which one may ask whether somebody looks at its trace.
+  /// Returns the extra inputs of the attention, and tells it that its trace is read.
   template <class T, class B>
   static auto traced(const Extra<T, B>& extra) {
     auto of_attention = extra.attention;

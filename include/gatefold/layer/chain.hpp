@@ -36,18 +36,18 @@ struct UniqueCarries<Known, First, Rest...> : UniqueCarries<typename WithCarry<K
 
 }  // namespace detail_::lookup
 
-/// Unlike layers, one after the other: `Chain{Linear{…}, Stack{…}, Linear{…}}`. Branches and experts stand for layers
-/// (see layer.hpp); itself a layer.
+/// Layers of different types, one after the other: `Chain{Linear{…}, Stack{…}, Linear{…}}`. A chain is a layer. It also
+/// accepts branches and experts as layers (see layer.hpp).
 ///
 ///     x₀ = x,   x_i, carry_i ← layer_i(x_{i−1}, carry_i),   y = x_last                                   (1)
 ///
-/// The carry holds one state per type of carry, so per update rule: two heavy-ball layers share their momentum, and
-/// layers without a carry leave it untouched. Layers that share a state must be equally wide. The first layer may read
-/// ids, as an Embedding does: then the chain does. A model dimension that a later norm or attention left 0,
-/// `LayerNorm{}` say, is filled from the layer before it; experts (Linear, Mlp) name theirs.
+/// The carry holds one state per type of carry, so one per update rule: two heavy-ball layers share their momentum, and
+/// layers without a carry leave it untouched. Layers that share a state must be equally wide. If the first layer reads
+/// ids, as an Embedding does, the chain reads ids. If a later norm or attention has model dimension 0, for example
+/// `LayerNorm{}`, the chain fills it from the layer before. Experts (Linear, Mlp) name their dimensions.
 /// @param x [N, in_dim] in (or ids [N]), y [N, out_dim] out
 /// @throws ArgumentError before the first layer writes anything
-/// @cost   the sum of the layers; keeps what stands between them
+/// @cost   the sum of the layers; keeps the items between them
 template <class... L>
 struct Chain {
   std::tuple<L...> layers;
@@ -196,7 +196,7 @@ struct Chain {
   }
 
  private:
-  /// Layer I, its model dimension filled.
+  /// Returns layer At with its model dimension filled.
   template <std::size_t At>
   auto part() const {
     const auto& layer = std::get<At>(layers);
@@ -220,7 +220,7 @@ struct Chain {
     };
     parts(std::make_index_sequence<size>{});
   }
-  /// What layer I reads.
+  /// Returns the items that layer At reads.
   template <std::size_t At, class X, class T, class B>
   static auto input(const X& x, const Saved<T, B>& saved) {
     if constexpr (At == 0) {
@@ -241,7 +241,7 @@ struct Chain {
     };
     parts(std::make_index_sequence<size - 1>{});
   }
-  /// Layers that share a state have one width.
+  /// Requires that layers with a common state have one width.
   template <class T, class B>
   void validate_widths() const {
     for_each<T, B>([&]<std::size_t At>(const auto& a) {
@@ -258,7 +258,8 @@ struct Chain {
 template <class... L>
 Chain(L...) -> Chain<L...>;
 
-/// The layers of two chains as one, whose rules share their states: a chain inside a chain keeps its own.
+/// Joins the layers of two chains to one chain, whose rules share their states. A chain inside a chain has a separate
+/// state.
 template <class... A, class... B>
 Chain<A..., B...> joined_chain(const Chain<A...>& a, const Chain<B...>& b) {
   return std::apply([](const auto&... layers) { return Chain<A..., B...>(layers...); },

@@ -13,7 +13,7 @@ namespace gatefold {
 
 namespace detail_::lookup {
 
-/// A part of a model as what has `init`: a layer, a branch or a loss as it is, an expert as a layer.
+/// Returns a part of a model as a type with `init`: a layer, a branch or a loss unchanged, an expert as a layer.
 template <class T, class B, class P>
 auto with_init(const P& part) {
   if constexpr (!requires { part.in_dim(); } || detail_::policy::Branch<P, T, B>) {
@@ -22,18 +22,19 @@ auto with_init(const P& part) {
     return as_layer<T, B>(part);
   }
 }
-/// Its parameters.
+/// The parameters of that form.
 template <class P, class T, class B>
 using ParametersOf = Params<decltype(with_init<T, B>(std::declval<const P&>())), T, B>;
 
 }  // namespace detail_::lookup
 
-/// The number of values in the parameters of layers (or of branches, experts and losses that learn), none of which is
-/// stored: a model of any size is counted. `count_parameters(model, loss)` is what a Trainer learns of them.
+/// Returns the number of values in the parameters of layers (or branches, experts and losses that learn). Nothing is
+/// stored, so a model of any size can be counted. `count_parameters(model, loss)` counts the parameters that a Trainer
+/// holds.
 ///
 ///     count = Σ over their tensors of the product of their extents                                       (1)
 ///
-/// @throws ArgumentError on options that do not fit, as init does
+/// @throws ArgumentError if options do not fit, as init does
 /// @cost   a visit of their tensors
 template <class... L>
 Index count_parameters(const L&... parts) {

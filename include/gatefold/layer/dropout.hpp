@@ -14,17 +14,17 @@
 
 namespace gatefold {
 
-/// Dropout of what a branch gives: each value is 0 with probability `rate`, and the others make up for it.
+/// Dropout of the output of a branch: each value becomes 0 with probability `rate`, and the others are scaled up.
 ///
 ///     u = ξ ⊙ branch(x) / (1 − rate),   ξ[n,d] = 0 with probability rate, else 1                        (1)
 ///
 /// Source: Srivastava et al. 2014, "Dropout", JMLR 15, scaled in training as torch.nn.Dropout. Without noise in the
-/// extra inputs, or with rate 0, u = branch(x) to the bit. A rule that evaluates twice drops the same values.
-/// Parameters have the names of the branch's alone.
+/// extra inputs, or with rate 0, u = branch(x) to the bit. A rule that evaluates the branch twice drops the same
+/// values. Parameters have the names of the branch's parameters.
 /// @param x [N, D] in, u [N, out_dim] out
-/// @param extra  `.noise` (forked per layer of a stack) and `.branch`; other parts that are given the same Random draw
-///               the same numbers
-/// @param saved  the branch's: backward draws ξ again
+/// @param extra  `.noise` (forked per layer of a stack) and `.branch`. Other parts that get the same Random draw the
+///         same numbers
+/// @param saved  the saved values of the branch, because backward draws ξ again
 /// @throws ArgumentError unless 0 <= rate < 1, and in Trainer.step and ThreeStage.step without noise unless rate is 0
 /// @cost   N·out_dim random numbers, forward and backward
 /// @order  element (n, d) of ξ is number n·out_dim + d of the stream: the same on any number of threads
@@ -32,7 +32,7 @@ template <class BranchT>
 struct Dropout {
   GATEFOLD_REQUIRE(
       !detail_::policy::is_misplaced<BranchT>,
-      "gatefold: a Dropout is a rate and a branch, Dropout{rate, branch}; see docs/how-to/extending.md#branch");
+      "gatefold: a Dropout takes a rate and a branch: Dropout{rate, branch}; see docs/how-to/extending.md#branch");
   double rate = 0.1;
   BranchT branch;
 
@@ -68,24 +68,7 @@ struct Dropout {
     gatefold::validate(branch, p.branch, items, extra.branch);
   }
 
-  template <class T, class B, class Step = functor::NoStep<T>>
-  void forward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> u,
-               NonDeduced<Saved<T, B>>& saved, const NonDeduced<Extra<T, B>>& extra = {}, const Step& step = {}) const {
-    const auto here = ctx.here();
-    expect_forward("Dropout.forward", *this, p, x, "u", u, extra);
-    if (!drops(extra.noise)) return branch.forward(ctx, p.branch, x, u, saved, extra.branch, step);
-    branch.forward(ctx, p.branch, x, u, saved, extra.branch, functor::NoStep<T>{});
-    for_rows(ctx, u, rows<T, B>(extra.noise, u, u), step);
-  }
-  template <class T, class B, class Step = functor::NoStep<T>>
-  void infer(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> u,
-             const NonDeduced<Extra<T, B>>& extra = {}, const Step& step = {}) const {
-    const auto here = ctx.here();
-    expect_forward("Dropout.forward", *this, p, x, "u", u, extra);
-    if (!drops(extra.noise)) return infer_branch<T, B>(branch, ctx, p.branch, x, u, extra.branch, step);
-    infer_branch<T, B>(branch, ctx, p.branch, x, u, extra.branch);
-    for_rows(ctx, u, rows<T, B>(extra.noise, u, u), step);
-  }
+  GATEFOLD_BRANCH_PASSES(Dropout)
   template <class T, class B>
   void backward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, const NonDeduced<Saved<T, B>>& saved,
                 In<T, 2, B> du, Out<T, 2, B> dx, Params<T, B>& grads, const NonDeduced<Extra<T, B>>& extra,
@@ -100,7 +83,7 @@ struct Dropout {
     branch.backward(ctx, p.branch, x, saved, kept, dx, grads.branch, extra.branch, dextra);
   }
 
-  /// The attention trace of a branch that has one.
+  /// Returns the attention trace of the branch, if it has one.
   template <class T, class B, class Of = BranchT>
   auto trace(const Params<T, B>& p, const NonDeduced<Saved<T, B>>& saved) const
       -> decltype(std::declval<const Of&>().trace(p.branch, saved)) {
@@ -108,6 +91,14 @@ struct Dropout {
   }
 
  private:
+  template <class T, class B, class Keep, class Step>
+  void run(auto& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> u, Keep keep, const Extra<T, B>& extra,
+           const Step& step) const {
+    if (!drops(extra.noise))
+      return detail_::passes::run_branch<T, B>(branch, ctx, p.branch, x, u, keep, extra.branch, step);
+    detail_::passes::run_branch<T, B>(branch, ctx, p.branch, x, u, keep, extra.branch);
+    for_rows(ctx, u, rows<T, B>(extra.noise, u, u), step);
+  }
   void expect_options() const { expect(0 <= rate && rate < 1, "Dropout", "rate", "0 <= rate < 1", rate); }
   bool drops(const Noise& noise) const { return rate > 0 && noise.random.has_value(); }
   template <class T, class B>

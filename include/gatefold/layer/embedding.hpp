@@ -16,7 +16,7 @@ namespace gatefold {
 
 namespace functor {
 
-/// y[n] = weight[id[n]] + place[n mod length], if there are places
+/// y[n] = weight[id[n]] + place[n mod length], without the second term if there are no places
 template <class T, class B>
 struct TakeById {
   View<const Index, 1, B> id;
@@ -40,8 +40,8 @@ struct TakeById {
     }
   }
 };
-/// dweight[v] += Σ dy[n] over the items n of id v, in order, by the first of them; a row that gets nothing but zeros is
-/// not touched
+/// dweight[v] += Σ dy[n] over the items n of id v, in order, computed by the first of them. A row that gets only zeros
+/// is not touched
 template <class T, class B>
 struct AddById {
   View<const Index, 1, B> id, offsets, order;  // order[offsets[v]], …: the items of id v
@@ -86,23 +86,24 @@ struct AddByPlace {
 
 }  // namespace functor
 
-/// A row of a table for each id: what a model of tokens begins with. Its items are ids (layer.hpp).
+/// Returns a row of a table for each id: the first layer of a model of tokens. Its items are ids (layer.hpp).
 ///
 ///     u[n] = W[id[n]],   dW[v] = Σ_{n: id[n] = v} du[n]                                                   (1)
 ///     u[n] = W[id[n]] + P[n mod length]                                with L ≥ length places             (2)
 ///
-/// With a sparse gradient a step costs what its items cost: backward, zeroing, norms and optimizers read and write the
-/// rows of ids that occur with a gradient other than 0, so not of those that only padding has, and marks of one byte a
-/// row. An optimizer then leaves all else of the other rows as it is, moments and decay included (optim/adamw.hpp). A
-/// loss that borrows W (loss/streamed_cross_entropy.hpp) touches all rows: its gradient is dense.
+/// With a sparse gradient, the cost of a step depends on the items: backward, zeroing, norms and optimizers read and
+/// write only rows of ids with a gradient other than 0, and marks of one byte a row. Rows of ids that occur only in
+/// padding are not among them. An optimizer then leaves all values of the other rows unchanged, moments and decay
+/// included (optim/adamw.hpp). A loss that borrows W (loss/streamed_cross_entropy.hpp) touches all rows, so its
+/// gradient is dense.
 ///
 /// Source: as torch.nn.Embedding (with its option `sparse`); (2) the learned positions of Radford et al. 2018 (GPT).
 /// @param x [N] in ids, u [N, D] out
-/// @param places   L, the length of the longest sequence, whose places have rows of their own (of a dense gradient); 0:
-///                 none, and extra inputs are not read
+/// @param places   L, the length of the longest sequence; each place has a row in P, with a dense gradient. 0: no
+///         places, and extra inputs are not read
 /// @param extra    length of each sequence (0: all items are one)
-/// @param sparse   no: every step takes all rows for touched, also those whose gradient is 0
-/// @param initial  how W and P begin; their inputs are their rows
+/// @param sparse   no: every step treats all rows as touched, also rows whose gradient is 0
+/// @param initial  initial values of W and P; their number of inputs is their number of rows
 /// @throws ArgumentError unless vocabulary, model_dim >= 1, places >= 0 and shapes fit, no sequence is longer than the
 ///         places there are, and on a host unless ids are in [0, vocabulary)
 /// @cost   N·D moves forward; backward N·D additions and a counting sort, O(N + V)

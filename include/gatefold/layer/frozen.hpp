@@ -24,15 +24,15 @@ auto packed_weights() {
 
 }  // namespace detail_::lookup
 
-/// Parameters for inference alone: tensors [E, rows, columns] stand, beside their plain form, in the order in which the
-/// backend's products read them. Takes the place of Params in `infer`.
+/// Parameters for inference only. Next to each tensor [E, rows, columns] it holds the same values in the order in which
+/// the backend's products read them. `infer` takes it in place of Params.
 template <class P, class B>
 struct FrozenParams {
-  P params;  // read them; a change would not reach the packed weights
+  P params;  // read only: a change would not reach the packed weights
   typename decltype(detail_::lookup::packed_weights<B>())::type packed;  // tensors [E, rows, columns] of params
 };
 
-/// The parameters of a model, frozen or not.
+/// Returns the parameters of a model, frozen or not.
 template <class P>
 const P& model_params(const P& params) {
   return params;
@@ -42,23 +42,24 @@ const P& model_params(const FrozenParams<P, B>& frozen) {
   return frozen.params;
 }
 
-/// How parameters are frozen.
+/// Options of freeze.
 struct FreezeOptions {
   bool bfloat16 = false;  // keep packed float weights in half the size
 };
 
-/// Freeze parameters, given away with std::move.
+/// Freezes parameters; pass them with std::move.
 ///
-/// Plain frozen weights change no bit of a result. With `bfloat16` the weights of an expert's products are rounded to 8
-/// bits of mantissa, 2⁻⁸ of their value at most, and sums are still taken in float: half the bytes to read where memory
-/// is the limit. Only tensors of rank 3 are packed and rounded; a backend without packed weights ignores both.
+/// Frozen weights that are not rounded change no bit of a result. With `bfloat16`, the weights of expert products are
+/// rounded to 8 bits of mantissa, so by at most 2⁻⁸ of their value. Sums are still taken in float. This halves the
+/// bytes to read, which helps if memory is the limit. Only tensors of rank 3 are packed and rounded. A backend without
+/// packed weights ignores both.
 /// @cost  one pass over the weights; as much memory again as they take, columns filled up to two registers (half of it
 ///        with bfloat16)
 template <class C, class P>
 FrozenParams<std::remove_reference_t<P>, typename C::Backend> freeze(C& ctx, P&& params, FreezeOptions options = {}) {
-  GATEFOLD_REQUIRE(
-      !std::is_lvalue_reference_v<P>,
-      "gatefold: freeze takes parameters over: freeze(ctx, std::move(params)); see docs/explanation/performance.md");
+  GATEFOLD_REQUIRE(!std::is_lvalue_reference_v<P>,
+                   "gatefold: freeze takes ownership of the parameters: freeze(ctx, std::move(params)); see "
+                   "docs/explanation/performance.md");
   using B = typename C::Backend;
   if constexpr (!std::is_lvalue_reference_v<P>) {
     const auto here = ctx.here();
@@ -76,7 +77,7 @@ FrozenParams<std::remove_reference_t<P>, typename C::Backend> freeze(C& ctx, P&&
 
 namespace detail_::lookup {
 
-/// run() while products of the context find packed weights.
+/// Calls run() while products of the context find packed weights.
 template <class C, class P, class B, class Run>
 void with_packed(C& ctx, const FrozenParams<P, B>& frozen, const Run& run) {
   if constexpr (requires { ctx.use(frozen.packed); }) {
@@ -89,7 +90,7 @@ void with_packed(C& ctx, const FrozenParams<P, B>& frozen, const Run& run) {
 
 }  // namespace detail_::lookup
 
-/// Run a layer with frozen parameters: `infer(layer, ctx, frozen, x, carry, y)`.
+/// Runs a layer with frozen parameters: `infer(layer, ctx, frozen, x, carry, y)`.
 template <class T, class B, class L, class P>
 void infer(const L& layer, typename B::Context& ctx, const FrozenParams<P, B>& frozen, NonDeduced<Items<L, T, B>> x,
            NonDeduced<Carry<L, T, B>>& carry, Out<T, 2, B> y, const NonDeduced<Extra<L, T, B>>& extra = {}) {
@@ -101,7 +102,7 @@ void infer(const L& layer, typename B::Context& ctx, const FrozenParams<ParamsT<
            NonDeduced<Items<L, T, B>> x, Carry<L, T, B>& carry, Out<T, 2, B> y, const Extra<L, T, B>& extra = {}) {
   infer<T, B>(layer, ctx, frozen, x, carry, y, extra);
 }
-/// A branch by itself, a Mixture say: `infer(branch, ctx, frozen, x, u)`.
+/// Runs a branch, for example a Mixture, with frozen parameters: `infer(branch, ctx, frozen, x, u)`.
 template <class L, template <class, class> class ParamsT, class T, class B,
           class = std::enable_if_t<detail_::lookup::are_params_of<L, ParamsT, T, B>()>>
 void infer(const L& branch, typename B::Context& ctx, const FrozenParams<ParamsT<T, B>, B>& frozen,
@@ -109,7 +110,7 @@ void infer(const L& branch, typename B::Context& ctx, const FrozenParams<ParamsT
   detail_::lookup::with_packed(ctx, frozen, [&] { infer(branch, ctx, frozen.params, x, u, extra); });
 }
 
-/// What belongs to several models: one sentence.
+/// Reports arguments of different models in one sentence.
 template <class L, class C, template <class, class> class ParamsT, class T, class B, class... A,
           class = std::enable_if_t<(detail_::lookup::are_elements<T, B> &&
                                     !detail_::lookup::are_params_of<L, ParamsT, T, B>()) ||

@@ -12,9 +12,9 @@ namespace gatefold {
 
 namespace functor {
 
-/// Where the values of patch r stand, of images one after the other: `patch` lines of `width` values, `stride` apart.
+/// The addresses of the values of patch r in a batch of images: `patch` lines of `width` values, `stride` apart.
 struct PatchPlace {
-  Index across, patch, width;  // patches beside each other, pixels and values of a patch's side
+  Index across, patch, width;  // patches in a row of patches; pixels and values in one line of a patch
 
   GATEFOLD_HD Index stride() const { return across * width; }
   GATEFOLD_HD Index begin(Index r) const { return (r / across * patch * across + r % across) * width; }
@@ -37,7 +37,7 @@ struct TakePatches {
     }
   }
 };
-/// dx += scale · du, where it came from
+/// dx += scale · du, at the addresses that forward read
 template <class T, class B>
 struct TakePatchesBackward {
   PatchPlace place;
@@ -58,13 +58,13 @@ struct TakePatchesBackward {
 
 }  // namespace functor
 
-/// Cut images into square patches, the patches and the values of each in row-major order, and bring them to mean 0 and
-/// deviation 1 if they have the ones given.
+/// Cuts images into square patches. Patches, and values in a patch, are in row-major order. Subtracts `mean` and
+/// divides by `deviation`, so that pixels with this mean and deviation get mean 0 and deviation 1.
 ///
 ///     u[n, (a, b), (i, j, c)] = (x[n, (a p + i, b p + j, c)] − mean) / deviation,   p = patch             (1)
 ///
-/// Source: Dosovitskiy et al. 2021, arXiv:2010.11929, sec. 3.1; the linear map that makes tokens of patches is
-/// `PerToken{patches, Linear{…}}`. A branch: a layer of it is NoResidual.
+/// Source: Dosovitskiy et al. 2021, arXiv:2010.11929, sec. 3.1. The linear map from patches to tokens is
+/// `PerToken{patches, Linear{…}}`. This is a branch; as a layer it is NoResidual.
 /// @param x [N, rows · columns · channels] in, u [N, rows · columns · channels] out, rows of P · patch² · channels
 /// @throws ArgumentError unless sizes are at least 1, patch divides rows and columns, mean is finite and deviation > 0
 /// @cost   one read and one write of each value
@@ -75,7 +75,7 @@ struct ImagePatches {
   GATEFOLD_BRANCH_CALLS;
   Index in_dim() const { return rows * columns * channels; }
   Index out_dim() const { return in_dim(); }
-  /// P, and the width of a patch.
+  /// Returns P, the width of a patch.
   Index patches() const { return patch > 0 ? rows / patch * (columns / patch) : 0; }
   Index patch_dim() const { return patch * patch * channels; }
 

@@ -20,7 +20,7 @@ namespace gatefold {
 
 namespace detail_::policy {
 
-/// A plan whose slots may hold Z.
+/// A plan whose slots can hold Z.
 template <class P, class T, class B, class Z>
 concept TakesSlots = requires(const P plan, Probe<T, B> a, View<const Z, 2, B> slots, typename P::Grad& dplan) {
   plan.template combine<Z>(a.ctx, slots, a.out);
@@ -31,30 +31,32 @@ concept TakesSlots = requires(const P plan, Probe<T, B> a, View<const Z, 2, B> s
 
 /// A mixture of experts: the branch of the four papers.
 ///
-///     u[n] = Σ_e w[n,e] · expert_e(x[n]),   w and who is taken from the gate                            (1)
+///     u[n] = Σ_e w[n,e] · expert_e(x[n]),   w from the gate, 0 for experts not picked                   (1)
 ///
-/// A model dimension the gate left 0 is filled from the experts; so is the expert count, from mixed experts (Experts).
-/// forward and infer take an elementwise step(at, i) at the end, what an update rule does with u: where the plan runs
-/// steps too, u meets it as it is combined, on a host row by row, on a device before it is stored.
+/// If the gate has model dimension 0, it is filled from the experts. If it has 0 experts, their number is filled from
+/// experts of several kinds (Experts). forward and infer take an elementwise step(at, i), which is the update rule's
+/// use of u. If the plan can run steps, the step runs while u is combined: row by row on a host, before u is stored on
+/// a device.
 /// @param x  [N, in_dim] in, u [N, out_dim] out
-/// @param extra  the gate's; of experts that draw numbers (HiddenDropout), `.noise` and the gate's as `.branch`
-/// @param saved  the plan, what gate and experts keep, and the experts' outputs z [S, out_dim] where backward needs
-///               them: not from experts with weighted_backward under a plan with slot_weights
-/// @throws ArgumentError unless shapes and options fit; nothing has been written then
+/// @param extra  the extra inputs of the gate; if the experts draw numbers (HiddenDropout), `.noise`, and the extra
+///         inputs of the gate as `.branch`
+/// @param saved  the plan, the saved values of gate and experts, and the outputs z [S, out_dim] of the experts if
+///         backward needs them. It does not if the experts have weighted_backward and the plan has slot_weights
+/// @throws ArgumentError unless shapes and options fit, before anything is written
 /// @cost   gate + experts on S slots + S·D for combining
 /// @order  an item's slots are summed by ascending expert
 template <class GateT, class ExpertT>
 struct Mixture {
-  /// A gate has a plan, experts have dimensions.
+  /// A gate has a plan; experts have dimensions.
   static constexpr bool swapped = detail_::policy::HasDims<GateT> && !detail_::policy::HasDims<ExpertT>;
   GATEFOLD_REQUIRE(!swapped,
                    "gatefold: gate and expert are swapped: Mixture{gate, expert}; see docs/how-to/extending.md#expert");
   GATEFOLD_REQUIRE(
       !detail_::policy::is_misplaced<GateT>,
-      "gatefold: a Mixture has two parts, Mixture{gate, expert}: the update rule stands around it, "
-      "Residual{rule, Mixture{gate, expert}}, and unlike experts are one part, Experts{std::tuple{a, b}}; see "
+      "gatefold: a Mixture takes two parts, Mixture{gate, expert}: put the update rule around it, Residual{rule, "
+      "Mixture{gate, expert}}, and pass experts of different types as one part, Experts{std::tuple{a, b}}; see "
       "docs/how-to/extending.md#expert");
-  /// Whether its experts take noise.
+  /// True if the experts take noise.
   static constexpr bool draws = detail_::hook::expert::with_noise<ExpertT>();
   GateT gate;
   ExpertT expert;
@@ -108,7 +110,7 @@ struct Mixture {
     }
   }
   Index experts() const { return count_experts(filled_gate()); }
-  /// The gate with the dimensions it left 0.
+  /// Returns the gate with filled dimensions.
   GateT filled_gate() const {
     if constexpr (detail_::hook::any::experts<ExpertT>()) {
       return with_experts(with_model_dim(gate, in_dim()), expert.experts());
@@ -117,7 +119,7 @@ struct Mixture {
     }
   }
 
-  /// The experts with the noise of a call.
+  /// Returns the experts with the noise of a call.
   template <class E>
   ExpertT drawing_experts(const E& extra) const {
     if constexpr (draws) {
@@ -126,7 +128,7 @@ struct Mixture {
       return expert;
     }
   }
-  /// What of its extra inputs is the gate's.
+  /// Returns the gate's part of the extra inputs.
   template <class E>
   static const auto& of_gate(const E& extra) {
     if constexpr (draws) {
@@ -218,7 +220,7 @@ struct Mixture {
     }
   }
 
-  /// Require that a forward of these gate and experts made plan and z, of as many items as x has.
+  /// Requires that plan and z come from a forward of this gate and these experts, with as many items as x has.
   template <class T, class B>
   void expect_plan(const char* where, const gatefold::Plan<GateT, T, B>& plan, const Tensor<T, 2, B>& z,
                    In<T, 2, B> x) const {
@@ -227,17 +229,17 @@ struct Mixture {
     if constexpr (requires { plan.experts(); })
       expect(plan.experts() == experts(), where, "saved.plan.experts", experts(), plan.experts());
     const auto in = plan.dispatched(x);
-    expect_shape(where, "saved.plan: what is dispatched", in.x, {any_extent, in_dim()});
+    expect_shape(where, "saved.plan: dispatched items", in.x, {any_extent, in_dim()});
     if constexpr (!takes_weights<T, B>()) expect_shape(where, "saved.z", z, {in.groups.slots, out_dim()});
   }
-  /// Whether the weights of the plan have their adjoint in the backward of the experts, which then needs no z.
+  /// Whether backward of the experts computes the adjoints of the weights of the plan. Then it needs no z.
   template <class T, class B>
   static constexpr bool takes_weights() {
     using Plan = gatefold::Plan<GateT, T, B>;
     return detail_::hook::expert::weighted_backward<ExpertT, T, B>() && detail_::hook::plan::slot_weights<Plan, T, B>();
   }
-  /// What z and the adjoints of slots' items are stored as: where nobody keeps them, as SlotValue if experts and plan
-  /// take it so.
+  /// The element of z and of the adjoints of slots. It is SlotValue if no value is kept, and experts and plan support
+  /// it.
   template <class T, class B>
   using Slot =
       std::conditional_t<takes_weights<T, B>() &&
@@ -260,7 +262,7 @@ struct Mixture {
       plan.template dispatch_backward<Z>(ctx, x, dslots, dx, dplan);
     }
   }
-  /// Where the experts' outputs go: into z, which is kept, if backward needs them.
+  /// Returns memory for the experts' outputs: z, which is kept, if backward needs it.
   template <class T, class B>
   View<Slot<T, B>, 2, B> outputs(typename B::Context& ctx, Tensor<T, 2, B>& z, Index slots) const {
     if constexpr (takes_weights<T, B>()) {

@@ -13,18 +13,18 @@
 
 namespace gatefold {
 
-/// A branch as a layer, without a residual stream: also for experts whose output is not as wide as the items.
+/// Makes a layer of a branch, without a residual stream. Also for branches whose output is not as wide as their items.
 ///
 ///     y = u(x)                                                                                          (1)
 ///
 /// @param x [N, in_dim] in (or ids [N]), y [N, out_dim] out
 /// @throws ArgumentError unless the options of the branch and shapes fit
-/// @cost   that of the branch
+/// @cost   the branch
 template <class BranchT>
 struct NoResidual {
   GATEFOLD_REQUIRE(!detail_::policy::is_misplaced<BranchT>,
-                   "gatefold: a NoResidual has one part, NoResidual{branch}: it has no update rule, and Residual{rule, "
-                   "branch} has one; see docs/how-to/extending.md#branch");
+                   "gatefold: a NoResidual takes one part, NoResidual{branch}; for an update rule use Residual{rule, "
+                   "branch}; see docs/how-to/extending.md#branch");
   BranchT branch;
 
   template <class T, class B>
@@ -93,7 +93,7 @@ struct NoResidual {
     branch.backward(ctx, p.branch, x, saved.branch, dy, dx, grads.branch, extra, dextra);
   }
 
-  /// The attention trace of a branch that has one.
+  /// Returns the attention trace of the branch, if it has one.
   template <class T, class B, class Of = BranchT>
   auto trace(const Params<T, B>& p, const Saved<T, B>& saved) const
       -> decltype(std::declval<const Of&>().trace(p.branch, saved.branch)) {
@@ -107,7 +107,7 @@ NoResidual(P...) -> NoResidual<detail_::policy::Misplaced<P...>>;
 
 namespace detail_::lookup {
 
-/// Stands for a part that does not fit, once a sentence has said why: nothing more is said about it.
+/// Replaces a part that does not fit, after one sentence has reported it, so that no further error follows.
 struct Refused {
   Index in_dim() const { return 0; }
   Index out_dim() const { return 0; }
@@ -120,13 +120,12 @@ struct Refused {
 
 namespace detail_::policy {
 
-/// False, with one sentence, for what is almost a layer, a branch or an expert, or is inside of one.
+/// Returns false, with one sentence, for a type that is almost a layer, a branch or an expert, or is a part of one.
 template <class L, class T, class B>
 constexpr bool check_almost() {
-  GATEFOLD_EXPECT(
-      (!requires(T v) { L::value(v); }),
-      "gatefold: this is an activation, which is no layer: it stands between the two products of an expert, "
-      "Mlp<Gelu>{.model_dim = 8, .hidden_dim = 16}; see docs/how-to/extending.md#expert")
+  GATEFOLD_EXPECT((!requires(T v) { L::value(v); }),
+                  "gatefold: expected a layer, a branch or an expert, got an activation: make it the template argument "
+                  "of an expert, Mlp<Gelu>{.model_dim = 8, .hidden_dim = 16}; see docs/how-to/extending.md#expert")
   if constexpr (HasDims<L> && detail_::named::begin<L>()) {
     return check_layer<L, T, B>();
   } else if constexpr (ExpertTypes<L, T, B>) {
@@ -162,7 +161,7 @@ auto as_layer(const L& part) {
   } else if constexpr (detail_::policy::check_almost<L, T, B>()) {
     GATEFOLD_REQUIRE(
         (detail_::policy::Layer<L, T, B>),
-        "gatefold: a Stack, Chain, Block, PerToken or Trainer needs a layer, a branch or an expert: something with "
+        "gatefold: a Stack, Chain, Block, PerToken or Trainer needs a layer, a branch or an expert: a type with the "
         "in_dim, out_dim, init, forward and backward of one of these families; see docs/how-to/extending.md");
     return Refused{};
   } else {
@@ -174,13 +173,13 @@ auto as_layer(const L& part) {
 
 namespace detail_::policy {
 
-/// Whether a part stood for a layer.
+/// Whether a part was accepted as a layer.
 template <class Inner>
 inline constexpr bool fits = !std::is_same_v<Inner, detail_::lookup::Refused>;
 
 }  // namespace detail_::policy
 
-/// The layer that a part of a model stands for: itself, NoResidual{branch} or NoResidual{OneExpert{expert}}.
+/// The layer that a model uses for a part: the part itself, NoResidual{branch} or NoResidual{OneExpert{expert}}.
 template <class L, class T, class B>
 using AsLayer = decltype(detail_::lookup::as_layer<L, T, B>(std::declval<const L&>()));
 template <class T, class B, class L>

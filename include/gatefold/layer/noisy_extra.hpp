@@ -6,14 +6,14 @@
 
 namespace gatefold {
 
-/// Extra inputs of a branch that draws numbers beside what it would take without: of a Dropout, those of the branch
-/// inside, and of a Mixture whose experts draw, those of its gate.
+/// Extra inputs of a branch that draws numbers: the noise, and the extra inputs of the branch inside a Dropout, or of
+/// the gate of a Mixture whose experts draw numbers.
 template <class E>
 struct NoisyExtra {
   Noise noise{};  // empty: evaluation
   E branch{};
 
-  /// This type itself where the branch asks for no trace.
+  /// This type, if the branch takes no trace.
   using WithoutTrace = NoisyExtra<gatefold::WithoutTrace<E>>;
   template <class Trace>
   static NoisyExtra with_trace(const WithoutTrace& rest, const Trace& trace) {

@@ -28,23 +28,23 @@ struct AddWhatChanged {
 
 }  // namespace functor
 
-/// A layer that works at the normalised items, and what it changes there changes the items: a rule that looks ahead
-/// then does so after the norm.
+/// A layer that is applied to the normalised items; its change is added to the items. A rule that looks ahead then
+/// looks ahead after the norm.
 ///
 ///     h = norm(x),   z, carry ← layer(h, carry),   y = x + (z − h)                                      (1)
 ///
-/// Source: the code of paper 001 on vision (vmoe), `NormedPoint{LayerNorm{}, Residual{update::Robust{}, branch}}`; the
+/// Source: the code of paper 001 on vision (vmoe), `NormedPoint{LayerNorm{}, Residual{update::Robust{}, branch}}`. The
 /// paper's equation looks ahead before the norm, `Residual{update::Robust{}, PreNorm{LayerNorm{}, branch}}`. Without a
-/// look-ahead the two agree up to rounding. The norm is an expert or a branch; a model dimension that it left 0 is the
-/// layer's. Extra inputs go to the layer.
+/// look-ahead, both agree up to rounding. The norm is an expert or a branch; model dimension 0 is filled from the
+/// layer. Extra inputs go to the layer.
 /// @param x [N, D] in, y [N, D] out
-/// @throws ArgumentError unless the layer is as wide going out as coming in
+/// @throws ArgumentError unless in_dim of the layer equals its out_dim
 /// @cost   the layer, the norm and 2·N·D additions; keeps h [N, D]
 template <class NormT, class LayerT>
 struct NormedPoint {
   GATEFOLD_REQUIRE(!detail_::policy::is_misplaced<NormT>,
-                   "gatefold: a NormedPoint has two parts, NormedPoint{norm, layer}: LayerNorm{} and Residual{rule, "
-                   "branch}, say; see docs/how-to/extending.md#branch");
+                   "gatefold: a NormedPoint takes two parts, NormedPoint{norm, layer}, for example LayerNorm{} and "
+                   "Residual{rule, branch}; see docs/how-to/extending.md#branch");
   NormT norm;
   LayerT layer;
 
@@ -105,29 +105,7 @@ struct NormedPoint {
     gatefold::validate(as_layer<T, B>(layer), p.layer, items, carry, extra);
   }
 
-  template <class T, class B>
-  void forward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, NonDeduced<Carry<T, B>>& carry,
-               Out<T, 2, B> y, Saved<T, B>& saved, const NonDeduced<Extra<T, B>>& extra = {}) const {
-    const auto here = ctx.here();
-    expect_forward("NormedPoint.forward", *this, p, x, "y", y, carry, extra);
-    saved.h.resize(x.extent(0), in_dim());
-    filled_norm<T, B>().forward(ctx, p.norm, x, saved.h, saved.norm, Nothing<T, B>{}, functor::NoStep<T>{});
-    update::follow_pass(carry, x.data(), saved.h.data());
-    as_layer<T, B>(layer).forward(ctx, p.layer, saved.h, carry, y, saved.layer, extra);
-    B::for_each(ctx, y.size(), functor::AddWhatChanged<T>{x.data(), saved.h.data(), y.data()});
-  }
-  template <class T, class B>
-  void infer(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, NonDeduced<Carry<T, B>>& carry,
-             Out<T, 2, B> y, const NonDeduced<Extra<T, B>>& extra = {}) const {
-    const auto here = ctx.here();
-    expect_forward("NormedPoint.forward", *this, p, x, "y", y, carry, extra);
-    auto mark = ctx.mark();
-    auto h = ctx.template scratch<T>(x.extent(0), in_dim());
-    infer_branch<T, B>(filled_norm<T, B>(), ctx, p.norm, x, h, Nothing<T, B>{});
-    update::follow_pass(carry, x.data(), h.data());
-    gatefold::infer<T, B>(as_layer<T, B>(layer), ctx, p.layer, h, carry, y, extra);
-    B::for_each(ctx, y.size(), functor::AddWhatChanged<T>{x.data(), h.data(), y.data()});
-  }
+  GATEFOLD_LAYER_PASSES(NormedPoint)
   template <class T, class B>
   void backward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, const Saved<T, B>& saved,
                 In<T, 2, B> dy, NonDeduced<Carry<T, B>>& dcarry, Out<T, 2, B> dx, Params<T, B>& grads,
@@ -145,6 +123,19 @@ struct NormedPoint {
   }
 
  private:
+  template <class T, class B, class Keep>
+  void run(auto& ctx, const Params<T, B>& p, In<T, 2, B> x, auto& carry, Out<T, 2, B> y, Keep keep,
+           const Extra<T, B>& extra) const {
+    namespace passes = detail_::passes;
+    auto mark = ctx.mark();
+    auto h = passes::keep_or_scratch<T, B>(ctx, keep, &Saved<T, B>::h, x.extent(0), in_dim());
+    passes::run_branch<T, B>(filled_norm<T, B>(), ctx, p.norm, x, h, passes::part_of(keep, &Saved<T, B>::norm),
+                             Nothing<T, B>{});
+    update::follow_pass(carry, x.data(), h.data());
+    passes::run_layer<T, B>(as_layer<T, B>(layer), ctx, p.layer, h, carry, y,
+                            passes::part_of(keep, &Saved<T, B>::layer), extra);
+    B::for_each(ctx, y.size(), functor::AddWhatChanged<T>{x.data(), h.data(), y.data()});
+  }
   template <class T, class B>
   Norm<T, B> filled_norm() const {
     return as_branch<T, B>(with_model_dim(norm, in_dim()));

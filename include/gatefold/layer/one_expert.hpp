@@ -14,19 +14,19 @@
 
 namespace gatefold {
 
-/// Every item goes to the one expert: with `Linear` an ordinary linear layer, with `Mlp<Gelu>` a dense feed-forward
+/// Sends every item to one expert. With `Linear` it is an ordinary linear layer, with `Mlp<Gelu>` a dense feed-forward
 /// branch. The first extent of its parameters is 1.
 ///
 ///     u[n] = expert(x[n])                                                                               (1)
 ///
 /// @param x [N, in_dim] in, u [N, out_dim] out
-/// @param extra  of an expert that draws numbers, its Noise
+/// @param extra  the Noise of an expert that draws numbers
 /// @throws ArgumentError unless shapes fit
 template <class ExpertT>
 struct OneExpert {
   GATEFOLD_REQUIRE(!detail_::policy::is_misplaced<ExpertT>,
-                   "gatefold: a OneExpert has one part, OneExpert{expert}: Mlp<Gelu>{...} say; several experts and a "
-                   "gate are a Mixture{gate, expert}; see docs/how-to/extending.md#expert");
+                   "gatefold: a OneExpert takes one part, OneExpert{expert}, for example Mlp<Gelu>{...}; for a gate "
+                   "and several experts use Mixture{gate, expert}; see docs/how-to/extending.md#expert");
   ExpertT expert;
 
   template <class T, class B>
@@ -60,24 +60,7 @@ struct OneExpert {
     if constexpr (detail_::hook::expert::validate<ExpertT, T, B>()) drawing(extra).validate(p.expert, Index(1));
   }
 
-  template <class T, class B, class Step = functor::NoStep<T>>
-  void forward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> u,
-               NonDeduced<Saved<T, B>>& saved, const NonDeduced<Extra<T, B>>& extra = {}, const Step& step = {}) const {
-    const auto here = ctx.here();
-    expect_forward("OneExpert.forward", *this, p, x, "u", u, extra);
-    auto mark = ctx.mark();
-    drawing(extra).forward(ctx, p.expert, one_group(ctx, x.extent(0)), x, u, saved);
-    run_step(ctx, u, step);
-  }
-  template <class T, class B, class Step = functor::NoStep<T>>
-  void infer(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> u,
-             const NonDeduced<Extra<T, B>>& extra = {}, const Step& step = {}) const {
-    const auto here = ctx.here();
-    expect_forward("OneExpert.forward", *this, p, x, "u", u, extra);
-    auto mark = ctx.mark();
-    infer_expert<T, B>(drawing(extra), ctx, p.expert, one_group(ctx, x.extent(0)), x, u);
-    run_step(ctx, u, step);
-  }
+  GATEFOLD_BRANCH_PASSES(OneExpert)
   template <class T, class B>
   void backward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, const NonDeduced<Saved<T, B>>& saved,
                 In<T, 2, B> du, Out<T, 2, B> dx, Params<T, B>& grads, const NonDeduced<Extra<T, B>>& extra,
@@ -91,6 +74,17 @@ struct OneExpert {
   }
 
  private:
+  template <class T, class B, class Keep, class Step>
+  void run(auto& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> u, Keep keep, const auto& extra,
+           const Step& step) const {
+    auto mark = ctx.mark();
+    if constexpr (std::is_null_pointer_v<Keep>) {
+      infer_expert<T, B>(drawing(extra), ctx, p.expert, one_group(ctx, x.extent(0)), x, u);
+    } else {
+      drawing(extra).forward(ctx, p.expert, one_group(ctx, x.extent(0)), x, u, *keep);
+    }
+    run_step(ctx, u, step);
+  }
   ExpertT drawing(const Noise& noise) const { return with_noise(expert, noise); }
   template <class T, class B>
   ExpertT drawing(const Nothing<T, B>&) const {
@@ -104,12 +98,13 @@ OneExpert(P...) -> OneExpert<detail_::policy::Misplaced<P...>>;
 
 namespace detail_::policy {
 
-/// True for a norm; otherwise one sentence says so.
+/// Returns true for a norm. Otherwise the compiler reports the first unmet requirement in one sentence.
 template <class N, class T, class B>
 constexpr bool check_norm() {
-  GATEFOLD_EXPECT((Expert<N, T, B> || Branch<N, T, B>),
-                  "gatefold: a norm is an expert or a branch, LayerNorm{} or RmsNorm{} say: PreNorm{norm, branch}, "
-                  "PostNorm{layer, norm}, NormedPoint{norm, layer}; see docs/how-to/extending.md#branch")
+  GATEFOLD_EXPECT(
+      (Expert<N, T, B> || Branch<N, T, B>),
+      "gatefold: a norm must be an expert or a branch, for example LayerNorm{} or RmsNorm{}: PreNorm{norm, branch}, "
+      "PostNorm{layer, norm}, NormedPoint{norm, layer}; see docs/how-to/extending.md#branch")
   return true;
 }
 
@@ -128,7 +123,7 @@ auto as_branch(const P& part) {
 
 }  // namespace detail_::lookup
 
-/// The branch that a part of a layer stands for, a norm say: itself, or an expert as OneExpert{expert}.
+/// The branch that a layer uses for a part, for example for a norm: the part itself, or OneExpert{expert}.
 template <class P, class T, class B>
 using AsBranch = decltype(detail_::lookup::as_branch<P, T, B>(std::declval<const P&>()));
 template <class T, class B, class P>

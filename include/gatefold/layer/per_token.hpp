@@ -11,18 +11,18 @@
 
 namespace gatefold {
 
-/// A layer over the tokens of each item: an item of width length · D is `length` tokens of width D.
+/// Applies a layer to the tokens of each item: an item of width length · D is `length` tokens of width D.
 ///
 ///     y[n] = (layer(x[n,0]), …, layer(x[n,length−1])),   N·length items inside                          (1)
 ///
-/// Reads and writes the same memory under other extents. The carry inside has N·length rows. An item is a sequence to
-/// what takes the length of one among the extra inputs (attention, mixings, Soft MoE) and is given none.
+/// It reads and writes the same memory with other extents. The carry inside has N·length rows. If an extra input inside
+/// (attention, mixings, Soft MoE) has no length, each item is a sequence.
 /// @param x [N, length · D] in, y [N, length · D_out] out
 /// @throws ArgumentError unless length >= 1
 template <class LayerT>
 struct PerToken {
   GATEFOLD_REQUIRE(!detail_::policy::is_misplaced<LayerT>,
-                   "gatefold: a PerToken is a number of tokens and a layer, PerToken{length, layer}; see "
+                   "gatefold: a PerToken takes a number of tokens and a layer: PerToken{length, layer}; see "
                    "docs/how-to/extending.md#branch");
   Index length;
   LayerT layer;
@@ -40,7 +40,7 @@ struct PerToken {
     gatefold::Saved<Inner<T, B>, T, B> layer;
     void mixtures(auto&& f) const { for_each_mixture(layer, f); }
   };
-  /// A type of its own: tokens never share a state with whole items.
+  /// A separate type, because tokens never share a state with whole items.
   template <class T, class B>
   struct Carry {
     gatefold::Carry<Inner<T, B>, T, B> tokens;
@@ -102,7 +102,7 @@ struct PerToken {
   }
 
  private:
-  /// Extra inputs whose sequences, where they have no length, are the items.
+  /// Returns extra inputs in which each item is a sequence, if they have no length.
   template <class E>
   E of_items(E extra) const {
     detail_::lookup::for_each_extra(extra, [&]<class P>(P& part) {

@@ -35,14 +35,14 @@ struct AddPlaces {
 };
 }  // namespace functor
 
-/// Learned places of tokens, and the class token before them: what a vision transformer begins with.
+/// Adds learned positions to tokens, and puts the class token before them: the first layers of a vision transformer.
 ///
 ///     u[n] = (first, x[n,0], …, x[n,tokens−1]) + P,   P [L, D],   L = tokens + 1                         (1)
 ///     u[n] = (x[n,0], …, x[n,tokens−1]) + P,          L = tokens             without a class token       (2)
 ///
-/// Source: Dosovitskiy et al. 2021, arXiv:2010.11929, eq. (1). A branch; items are sequences.
+/// Source: Dosovitskiy et al. 2021, arXiv:2010.11929, eq. (1). This is a branch, whose items are sequences.
 /// @param x [N, tokens · D] in, u [N, L · D] out
-/// @param initial  how P begins; the class token begins at 0
+/// @param initial  initial values of P; the class token begins at 0
 /// @throws ArgumentError unless tokens, model_dim >= 1 and shapes fit
 /// @cost   N·L·D additions, twice that backward
 /// @order  gradients are summed over the items in order of blocks; bitwise equal for every thread count
@@ -59,7 +59,7 @@ struct PositionEmbedding {
     GATEFOLD_PACK(place, first)
   };
 
-  /// L.
+  /// Returns L.
   Index length() const { return tokens + (class_token ? 1 : 0); }
   GATEFOLD_BRANCH_CALLS;
   Index in_dim() const { return tokens * model_dim; }

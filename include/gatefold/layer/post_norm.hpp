@@ -14,21 +14,21 @@
 
 namespace gatefold {
 
-/// A layer whose output is normalised: the residual stream itself passes the norm.
+/// A layer with a normalised output: the norm is applied to the residual stream itself.
 ///
 ///     y, carry ← norm(z), carry,   z, carry ← layer(x, carry)                                           (1)
 ///
 /// Source: Vaswani et al. 2017, arXiv:1706.03762, sec. 3.1, with a Residual inside: norm(x + u(x)). The norm is an
-/// expert or a branch (LayerNorm, RmsNorm); a model dimension that it left 0 is the layer's. Extra inputs go to the
-/// layer, whose carry is not normalised.
+/// expert or a branch (LayerNorm, RmsNorm); model dimension 0 is filled from the layer. Extra inputs go to the layer.
+/// The carry is not normalised.
 /// @param x [N, D] in, y [N, out_dim] out
-/// @throws ArgumentError unless the norm is as wide as the layer goes out, options and shapes fit
+/// @throws ArgumentError unless the width of the norm is out_dim of the layer, and options and shapes fit
 /// @cost   the layer and the norm; keeps z [N, out_dim]
 template <class LayerT, class NormT>
 struct PostNorm {
   GATEFOLD_REQUIRE(!detail_::policy::is_misplaced<NormT>,
-                   "gatefold: a PostNorm has two parts, PostNorm{layer, norm}: Residual{rule, branch} and LayerNorm{}, "
-                   "say; see docs/how-to/extending.md#branch");
+                   "gatefold: a PostNorm takes two parts, PostNorm{layer, norm}, for example Residual{rule, branch} "
+                   "and LayerNorm{}; see docs/how-to/extending.md#branch");
   LayerT layer;
   NormT norm;
 
@@ -87,27 +87,7 @@ struct PostNorm {
     gatefold::validate(filled_norm<T, B>(), p.norm, items, Nothing<T, B>{});
   }
 
-  template <class T, class B>
-  void forward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, NonDeduced<Carry<T, B>>& carry,
-               Out<T, 2, B> y, Saved<T, B>& saved, const NonDeduced<Extra<T, B>>& extra = {}) const {
-    const auto here = ctx.here();
-    expect_forward("PostNorm.forward", *this, p, x, "y", y, carry, extra);
-    saved.z.resize(x.extent(0), out_dim());
-    as_layer<T, B>(layer).forward(ctx, p.layer, x, carry, saved.z, saved.layer, extra);
-    filled_norm<T, B>().forward(ctx, p.norm, saved.z, y, saved.norm, Nothing<T, B>{}, functor::NoStep<T>{});
-    update::follow_pass(carry, saved.z.data(), y.data());
-  }
-  template <class T, class B>
-  void infer(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, NonDeduced<Carry<T, B>>& carry,
-             Out<T, 2, B> y, const NonDeduced<Extra<T, B>>& extra = {}) const {
-    const auto here = ctx.here();
-    expect_forward("PostNorm.forward", *this, p, x, "y", y, carry, extra);
-    auto mark = ctx.mark();
-    auto z = ctx.template scratch<T>(x.extent(0), out_dim());
-    gatefold::infer<T, B>(as_layer<T, B>(layer), ctx, p.layer, x, carry, z, extra);
-    infer_branch<T, B>(filled_norm<T, B>(), ctx, p.norm, z, y, Nothing<T, B>{});
-    update::follow_pass(carry, z.data(), y.data());
-  }
+  GATEFOLD_LAYER_PASSES(PostNorm)
   template <class T, class B>
   void backward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, const Saved<T, B>& saved,
                 In<T, 2, B> dy, NonDeduced<Carry<T, B>>& dcarry, Out<T, 2, B> dx, Params<T, B>& grads,
@@ -123,7 +103,7 @@ struct PostNorm {
     as_layer<T, B>(layer).backward(ctx, p.layer, x, saved.layer, dz, dcarry, dx, grads.layer, extra, dextra);
   }
 
-  /// The attention trace of a layer that has one.
+  /// Returns the attention trace of the layer, if it has one.
   template <class T, class B, class Of = Inner<T, B>>
   auto trace(const Params<T, B>& p, const Saved<T, B>& saved) const
       -> decltype(std::declval<const Of&>().trace(p.layer, saved.layer)) {
@@ -131,6 +111,18 @@ struct PostNorm {
   }
 
  private:
+  template <class T, class B, class Keep>
+  void run(auto& ctx, const Params<T, B>& p, In<T, 2, B> x, auto& carry, Out<T, 2, B> y, Keep keep,
+           const Extra<T, B>& extra) const {
+    namespace passes = detail_::passes;
+    auto mark = ctx.mark();
+    auto z = passes::keep_or_scratch<T, B>(ctx, keep, &Saved<T, B>::z, x.extent(0), out_dim());
+    passes::run_layer<T, B>(as_layer<T, B>(layer), ctx, p.layer, x, carry, z,
+                            passes::part_of(keep, &Saved<T, B>::layer), extra);
+    passes::run_branch<T, B>(filled_norm<T, B>(), ctx, p.norm, z, y, passes::part_of(keep, &Saved<T, B>::norm),
+                             Nothing<T, B>{});
+    update::follow_pass(carry, z.data(), y.data());
+  }
   template <class T, class B>
   Norm<T, B> filled_norm() const {
     return as_branch<T, B>(with_model_dim(norm, out_dim()));

@@ -12,21 +12,21 @@
 
 namespace gatefold {
 
-/// A branch that sees normalised items.
+/// A branch that gets normalised items.
 ///
 ///     u(x) = branch(norm(x))                                                                            (1)
 ///
-/// The norm is an expert or a branch (LayerNorm, RmsNorm). Extra inputs and steps (see Mixture) go to the branch. A
-/// model dimension the norm left 0 is the branch's. Padding that the branch leaves out is an item like others to the
-/// norm: its numbers reach the gradient of the gain, unless dy of it is 0 and they are finite.
+/// The norm is an expert or a branch (LayerNorm, RmsNorm); model dimension 0 is filled from the branch. Extra inputs
+/// and steps (see Mixture) go to the branch. The norm treats padding like other items: it reaches the gradient of the
+/// gain unless its dy is 0 and its values are finite.
 /// @param x [N, D] in, u [N, out_dim] out
-/// @throws ArgumentError unless the norm is as wide as the branch, options and shapes fit
+/// @throws ArgumentError unless norm and branch have the same width, and options and shapes fit
 /// @cost   the norm and the branch; keeps the normalised items [N, D]
 template <class NormT, class BranchT>
 struct PreNorm {
   GATEFOLD_REQUIRE(
       !detail_::policy::is_misplaced<NormT>,
-      "gatefold: a PreNorm has two parts, PreNorm{norm, branch}: LayerNorm{} and Mixture{gate, expert}, say; "
+      "gatefold: a PreNorm takes two parts, PreNorm{norm, branch}, for example LayerNorm{} and Mixture{gate, expert}; "
       "see docs/how-to/extending.md#branch");
   NormT norm;
   BranchT branch;
@@ -80,25 +80,7 @@ struct PreNorm {
     gatefold::validate(branch, p.branch, items, extra);
   }
 
-  template <class T, class B, class Step = functor::NoStep<T>>
-  void forward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> u, Saved<T, B>& saved,
-               const NonDeduced<Extra<T, B>>& extra = {}, const Step& step = {}) const {
-    const auto here = ctx.here();
-    expect_forward("PreNorm.forward", *this, p, x, "u", u, extra);
-    saved.normed.resize(x.extent(0), x.extent(1));
-    filled_norm<T, B>().forward(ctx, p.norm, x, saved.normed, saved.norm, Nothing<T, B>{}, functor::NoStep<T>{});
-    branch.forward(ctx, p.branch, saved.normed, u, saved.branch, extra, step);
-  }
-  template <class T, class B, class Step = functor::NoStep<T>>
-  void infer(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> u,
-             const NonDeduced<Extra<T, B>>& extra = {}, const Step& step = {}) const {
-    const auto here = ctx.here();
-    expect_forward("PreNorm.forward", *this, p, x, "u", u, extra);
-    auto mark = ctx.mark();
-    auto normed = ctx.template scratch<T>(x.extent(0), x.extent(1));
-    infer_branch<T, B>(filled_norm<T, B>(), ctx, p.norm, x, normed, Nothing<T, B>{});
-    infer_branch<T, B>(branch, ctx, p.branch, normed, u, extra, step);
-  }
+  GATEFOLD_BRANCH_PASSES(PreNorm)
   template <class T, class B>
   void backward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, const Saved<T, B>& saved,
                 In<T, 2, B> du, Out<T, 2, B> dx, Params<T, B>& grads, const NonDeduced<Extra<T, B>>& extra,
@@ -114,7 +96,7 @@ struct PreNorm {
     filled_norm<T, B>().backward(ctx, p.norm, x, saved.norm, dnormed, dx, grads.norm, none, none);
   }
 
-  /// The attention trace of a branch that has one.
+  /// Returns the attention trace of the branch, if it has one.
   template <class T, class B, class Of = BranchT>
   auto trace(const Params<T, B>& p, const Saved<T, B>& saved) const
       -> decltype(std::declval<const Of&>().trace(p.branch, saved.branch)) {
@@ -122,6 +104,17 @@ struct PreNorm {
   }
 
  private:
+  template <class T, class B, class Keep, class Step>
+  void run(auto& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> u, Keep keep, const Extra<T, B>& extra,
+           const Step& step) const {
+    namespace passes = detail_::passes;
+    auto mark = ctx.mark();
+    auto normed = passes::keep_or_scratch<T, B>(ctx, keep, &Saved<T, B>::normed, x.extent(0), x.extent(1));
+    passes::run_branch<T, B>(filled_norm<T, B>(), ctx, p.norm, x, normed, passes::part_of(keep, &Saved<T, B>::norm),
+                             Nothing<T, B>{});
+    passes::run_branch<T, B>(branch, ctx, p.branch, normed, u, passes::part_of(keep, &Saved<T, B>::branch), extra,
+                             step);
+  }
   template <class T, class B>
   Norm<T, B> filled_norm() const {
     return as_branch<T, B>(with_model_dim(norm, in_dim()));

@@ -21,7 +21,7 @@ namespace gatefold {
 
 namespace detail_::lookup {
 
-/// The number of layers done (`Index layer`) of a carry, and of all carries within.
+/// Copies the number of layers done (`Index layer`) of a carry and of all carries inside it.
 template <class C>
 void copy_layers_done(const C& from, C& to) {
   if constexpr (detail_::pack::is_tuple<C>) {
@@ -42,25 +42,25 @@ void copy_layers_done(const C& from, C& to) {
 
 }  // namespace detail_::lookup
 
-/// A layer that keeps nothing for backward but the carry that it is given, and runs forward again in its backward
-/// (activation checkpointing, recomputation): `Stack{Recompute{Residual{rule, branch}}, 12}`.
+/// A layer that keeps only its carry for backward, and runs forward again in backward (activation checkpointing,
+/// recomputation): `Stack{Recompute{Residual{rule, branch}}, 12}`.
 ///
 ///     y, carry ← layer(x, carry),   the same bits in y and in all adjoints                              (1)
 ///
 /// Source: Chen et al. 2016, "Training Deep Nets with Sublinear Memory Cost", arXiv:1604.06174. Forward and backward
-/// are given the same extra inputs, as everywhere: dropout and noise draw the same numbers again. Parameters have the
-/// names of the layer's alone. The items x are the caller's, in a Stack what it keeps between layers. Mixtures within
-/// are not shown after forward: auxiliary losses act in gradients, but Trainer.auxiliary() does not see their values. A
-/// Carry of one's own is its tensors and, where it has one, `Index layer`.
+/// get the same extra inputs, so dropout and noise draw the same numbers again. Parameters have the names of the
+/// layer's parameters. The caller keeps the items x; a Stack keeps them between layers. After forward, for_each_mixture
+/// does not show mixtures inside: auxiliary losses act in gradients, but Trainer.auxiliary() does not see their values.
+/// Of your own Carry, it copies the tensors and, if it has one, `Index layer`.
 /// @param x [N, in_dim] in (or ids [N]), y [N, out_dim] out
-/// @param enabled  false: the layer as it is, which keeps what it keeps
-/// @param saved  the carry before the layer; of a layer without a carry, nothing
-/// @cost   forward twice instead of once; what the layer keeps is there for one layer at a time, in memory of the
-///         context, where a Stack keeps it for each of its layers
+/// @param enabled  false: runs the layer as it is, which keeps its values
+/// @param saved  the carry before the layer; empty for a layer without a carry
+/// @cost   forward twice instead of once. The values that the layer keeps exist for one layer at a time, in memory of
+///         the context; without Recompute, a Stack keeps them for each of its layers
 template <class LayerT>
 struct Recompute {
   GATEFOLD_REQUIRE(!detail_::policy::is_misplaced<LayerT>,
-                   "gatefold: a Recompute is a layer, and whether it is on, if that is said: Recompute{layer}, "
+                   "gatefold: a Recompute takes a layer and, optionally, whether it is enabled: Recompute{layer} or "
                    "Recompute{layer, enabled}; see docs/how-to/extending.md#branch");
   LayerT layer;
   bool enabled = true;
@@ -85,7 +85,7 @@ struct Recompute {
   struct Saved {
     gatefold::Carry<Inner<T, B>, T, B> carry;  // before the layer
     BatchStamp batch;
-    gatefold::Saved<Inner<T, B>, T, B> layer;  // where it does not run again
+    gatefold::Saved<Inner<T, B>, T, B> layer;  // used if not enabled
     void mixtures(auto&& f) const { for_each_mixture(layer, f); }
   };
 

@@ -9,7 +9,7 @@
 
 namespace gatefold {
 
-/// The halves of reference_layer, for a Block that shows the second the attention of the first.
+/// The two halves of reference_layer, for a Block, which shows the attention of the first half to the second.
 template <class AttentionT>
 auto reference_attention_layer(const AttentionT& attention) {
   return PostNorm{Residual{update::Plain{}, attention}, LayerNorm{}};
@@ -19,13 +19,13 @@ auto reference_mixture_layer(const RuleT& rule, const BranchT& branch) {
   return PostNorm{Skip{PostNorm{Residual{rule, branch}, LayerNorm{}}}, LayerNorm{}};
 }
 
-/// The layer of the code of papers 001 and 002, whose norms stand after the residual connections, and whose mixture has
-/// two of either:
+/// The layer of the code of papers 001 and 002. Norms follow the residual connections, and the mixture has two norms
+/// and two connections:
 ///
 ///     h₁ = LN₁(h + attention(h)),   z, carry ← rule(h₁, carry; branch),   h' = LN₃(h₁ + LN₂(z))         (1)
 ///
-/// Source: MomentumSMoE's `TransformerSeqLayer`. Its rules are `update::Plain{}` and, as it subtracts momentum,
-/// `update::HeavyBall{.mu = 0.7, .gamma = -1}`; its branch `Dropout{0.1, Mixture{…}}`, its attention
+/// Source: MomentumSMoE's `TransformerSeqLayer`. Its rules are `update::Plain{}` and `update::HeavyBall{.mu = 0.7,
+/// .gamma = -1}`, because its code subtracts momentum. Its branch is `Dropout{0.1, Mixture{…}}`, its attention
 /// `RelativeAttention::reference({…})`. The papers' own equation is `Residual{rule, PreNorm{LayerNorm{}, branch}}`.
 template <class AttentionT, class RuleT, class BranchT>
 auto reference_layer(const AttentionT& attention, const RuleT& rule, const BranchT& branch) {

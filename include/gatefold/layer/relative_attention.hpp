@@ -17,37 +17,39 @@
 
 namespace gatefold {
 
-/// Causal multi-head attention to a window of the last L items, some of them of segments before, with keys of their
-/// places, as a branch. With c the items remembered from before, then those of now, q = x W_q, k = c W_k, v = c W_v:
+/// Causal multi-head attention to a window of the last L items, with keys for relative positions, as a branch. Some of
+/// these items can be from earlier segments. If c holds the remembered items, then the current ones, then q = x W_q, k
+/// = c W_k, v = c W_v:
 ///
 ///     A_h[i,o] = softmax_o((⟨q_h,i, k_h,i+o⟩ + ⟨q_h,i, e_o⟩) / √(D/H)),   o = −(L − 1) … 0              (1)
 ///     u_i = concat_h(Σ_o A_h[i,o] v_h,i+o) O                                                           (2)
 ///
-/// over the items that there are. Padding sees nobody and nobody sees it: its u is 0, whatever stands there, and it
-/// has no gradient. e [L, D/H] is that of a RelativeKeys around it or around the stack it is in, shared by all heads;
-/// without one, places have no keys. Nothing flows back into what is remembered.
+/// over the items that exist. Padding and items do not attend to each other: u of padding is 0 whatever its values are,
+/// and padding has no gradient. e [L, D/H] comes from a RelativeKeys around this attention or around its stack, and all
+/// heads share it. Without RelativeKeys, positions have no keys. No gradient flows into remembered items.
 ///
 /// Source: Sukhbaatar et al. 2019, arXiv:1905.07799, sec. 2, the attention of papers 001 and 002. `reference({…})` is
-/// that of their code: o = −L … −1, an item does not see itself, and a stream begins with L items of zeros, which are
-/// keys like others (SegmentMemory::begin).
+/// the attention of their code: o = −L … −1, so an item does not attend to itself, and a stream begins with L items of
+/// zeros, which are keys like others (SegmentMemory::begin).
 /// @param x      [N, D] in items, N = sequences · length;  u [N, D] out
-/// @param extra  length (0: one sequence), padding, keys of places, memory, noise of dropout, and whether somebody asks
-///               for the trace (a Block does). Keys and values may be remembered for `infer` alone: forward needs
-///               items, whose keys have gradients
+/// @param extra  length (0: one sequence), padding, keys of positions, memory, noise of dropout, and whether a caller
+///         reads the trace (a Block does). Memory of keys and values is only for `infer`: forward needs items, whose
+///         keys have gradients
 /// @param saved  Q, context [N, D], K, V of all keys, and the log-sum-exp of each row; never an L × L matrix. For the
-///               trace, entropies of the rows too, and K, V without what is remembered. Its probabilities are those
-///               before dropout
-/// @param dextra where the adjoint of e is added, and the adjoint of the trace, when a gate used it (see Block)
+///         trace also entropies of the rows, and K, V without remembered items. Its probabilities are those before
+///         dropout
+/// @param dextra  the memory to which the adjoint of e is added, and the adjoint of the trace, if a gate used the trace
+///         (see Block)
 /// @throws ArgumentError unless heads divides model_dim, window >= 1, 0 <= dropout < 1, length divides N, and memory
-///         and keys of places have the extents they should
-/// @cost   8·N·D² + 6·N·L·D flop, and 4·D² for each item remembered; where keys and values are remembered, a further
-///         item costs 8·D² + 6·L·D
+///         and keys of positions have the right extents
+/// @cost   8·N·D² + 6·N·L·D flop, and 4·D² for each remembered item; with memory of keys and values, each further item
+///         costs 8·D² + 6·L·D
 /// @order  see attention/attend_window.hpp: no bit of an item depends on later ones, on other sequences or on padding
 struct RelativeAttention {
   Index model_dim = 0, heads = 1;
   Index window = 0;    // L
   double dropout = 0;  // of the probabilities
-  bool itself = true;  // whether an item sees itself
+  bool itself = true;  // true: an item sees itself
 
   static RelativeAttention reference(RelativeAttention options) {
     options.itself = false;
@@ -56,19 +58,19 @@ struct RelativeAttention {
 
   template <class T, class B>
   using Params = Attention::Params<T, B>;
-  /// What only the trace needs; empty where it is not asked for.
+  /// Values that only the trace needs; empty unless a caller reads the trace.
   template <class T, class B>
   struct ForTrace {
     bool asked = false;
     Index length = 0;
     Tensor<T, 2, B> entropy;         // [N, heads] of A
-    Tensor<T, 2, B> k, v;            // [N, D] without what is remembered; empty where nothing is
+    Tensor<T, 2, B> k, v;            // [N, D] without remembered items; empty if there are none
     View<const T, 1, B> valid{};     // the caller's mask
     View<const T, 2, B> relative{};  // the caller's e
   };
   template <class T, class B>
   struct Saved {
-    Tensor<T, 2, B> items;        // [keys, D] remembered and of now; empty where none are remembered
+    Tensor<T, 2, B> items;        // [keys, D] remembered items, then x; empty if none are remembered
     Tensor<T, 2, B> q, k, v;      // [N, D], [keys, D], [keys, D]
     Tensor<T, 2, B> context;      // [N, D]
     Tensor<T, 2, B> log_sum_exp;  // [N, heads]
@@ -79,16 +81,16 @@ struct RelativeAttention {
     Index length = 0;                // items of each sequence; 0: all are one
     View<const T, 1, B> valid{};     // [N] 1 = item, 0 = padding; empty: all are items
     View<const T, 2, B> relative{};  // [window, D/H] e; empty: none
-    AttentionMemory<T, B> memory{};  // empty: nothing is before this segment
-    Noise noise{};                   // empty: no probability is dropped
-    bool traced = false;             // whether `trace` is asked for
+    AttentionMemory<T, B> memory{};  // empty: no item precedes this segment
+    Noise noise{};                   // empty: no dropout
+    bool traced = false;             // true: `trace` is needed
 
     Extra at(Index l) const { return {length, valid, relative, memory.at(l), noise.at(l), traced}; }
   };
   template <class T, class B>
   struct ExtraGrad {
-    View<T, 2, B> relative{};      // where the adjoint of e is added; empty: not asked for
-    AttentionTrace<T, B> trace{};  // what came back to the trace; empty views where nothing did
+    View<T, 2, B> relative{};      // the adjoint of e is added to it; empty: not computed
+    AttentionTrace<T, B> trace{};  // the adjoint of the trace; a view is empty if nothing was added
   };
 
   GATEFOLD_BRANCH_CALLS;
@@ -98,7 +100,7 @@ struct RelativeAttention {
     expect(model_dim == 0 || model_dim == width, "RelativeAttention", "model_dim", width, model_dim);
     return {width, heads, window, dropout, itself};
   }
-  /// Items of each sequence that are worth remembering.
+  /// Returns the number of items of each sequence that are worth remembering.
   Index remembers() const { return span(1, 0, window).most(); }
 
   template <class T, class B>
@@ -202,14 +204,15 @@ struct RelativeAttention {
     back(p.value, dv, grads.value);
   }
 
-  /// What a gate may ask of this attention, about the items of the segment alone; views into params, saved and e.
-  /// @throws ArgumentError unless forward was told that it is asked for
+  /// The values of this attention that a gate can read, for the items of the current segment: views into params, saved
+  /// and e.
+  /// @throws ArgumentError unless forward was told that a caller reads the trace
   template <class T, class B>
   AttentionTrace<const T, B> trace(const Params<T, B>& p, const Saved<T, B>& saved) const {
     const ForTrace<T, B>& kept = saved.trace;
     expect(kept.asked, "RelativeAttention.trace", "extra.traced of forward", "true", "false");
     const bool apart = kept.k.extent(0) > 0;
-    // No wider than the segment, whose items meet none of the places that are farther back.
+    // Not wider than the segment, because its items attend to no position that is farther back.
     const detail_::attending::Window seen = span(kept.length, 0, window < kept.length ? window : kept.length);
     return {.q = saved.q,
             .k = apart ? kept.k : saved.k,
@@ -240,7 +243,7 @@ struct RelativeAttention {
     detail_::attending::own_rows<typename B::Context, T, B>(ctx, of.window, saved.k, kept.k);
     detail_::attending::own_rows<typename B::Context, T, B>(ctx, of.window, saved.v, kept.v);
   }
-  /// Add what came back to the trace.
+  /// Adds the adjoint of the trace.
   template <class T, class B>
   static void add_trace(typename B::Context& ctx, const detail_::attending::Window& of, const ExtraGrad<T, B>& dextra,
                         View<T, 2, B> dq, View<T, 2, B> dk, View<T, 2, B> dv, Tensor<T, 2, B>& doutput) {
@@ -264,7 +267,7 @@ struct RelativeAttention {
   static Index sequences(Index items, const Extra<T, B>& extra) {
     return extra.length > 0 ? items / extra.length : items > 0 ? 1 : 0;
   }
-  /// The mask may live in scratch: take a mark first.
+  /// The mask may be in scratch memory, so take a mark first.
   template <class T, class B>
   detail_::attending::WindowForm<T, B> form(typename B::Context& ctx, Index items, const Extra<T, B>& extra) const {
     const Index count = sequences(items, extra);

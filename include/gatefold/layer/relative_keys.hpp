@@ -18,8 +18,8 @@ namespace gatefold {
 
 namespace detail_::lookup {
 
-/// Hand keys of places, or where their adjoint goes, to every attention among extra inputs (or their adjoints) that
-/// takes them. Returns whether there is one.
+/// Passes keys of positions, or memory for their adjoint, to every attention among the extra inputs (or their adjoints)
+/// that takes them. Returns whether there is one.
 template <class E, class V>
 bool set_relative(E& extra, const V& keys) {
   bool any = false;
@@ -34,21 +34,21 @@ bool set_relative(E& extra, const V& keys) {
 
 }  // namespace detail_::lookup
 
-/// The keys of places of every RelativeAttention inside, one tensor with one gradient, saved once: around a stack its
-/// layers share it, inside a stack each layer has its own.
+/// The keys of positions of every RelativeAttention inside: one tensor with one gradient, saved once. Around a stack,
+/// all its layers share the tensor; inside a stack, each layer has a separate one.
 ///
 ///     y, carry ← layer(x, carry; e),   e [window, head_dim]                                             (1)
 ///
-/// Source: the code of papers 001 and 002, whose layers and heads share e [head_dim, window], N(0, 1) at first. It
-/// reaches attentions through their extra inputs; those of a RelativeKeys further inside take its keys.
+/// Source: the code of papers 001 and 002, whose layers and heads share e [head_dim, window], initially N(0, 1).
+/// Attentions get it through their extra inputs. Those inside another RelativeKeys get the keys of that one.
 /// @param x [N, D] in, y [N, out_dim] out
 /// @param window, head_dim  of the attentions: D / heads
-/// @throws ArgumentError unless there is such an attention, and its window and heads fit
+/// @throws ArgumentError unless a RelativeAttention is inside, and its window and heads fit
 /// @cost   that of the layer, window · head_dim parameters
 template <class LayerT>
 struct RelativeKeys {
   GATEFOLD_REQUIRE(!detail_::policy::is_misplaced<LayerT>,
-                   "gatefold: a RelativeKeys is two numbers and a layer, RelativeKeys{window, head_dim, layer}; see "
+                   "gatefold: a RelativeKeys takes two numbers and a layer: RelativeKeys{window, head_dim, layer}; see "
                    "docs/how-to/extending.md#branch");
   Index window = 0, head_dim = 0;
   LayerT layer;

@@ -14,15 +14,15 @@
 
 namespace gatefold {
 
-/// An update rule around a branch: the layer of paper 001.
+/// The layer of paper 001: an update rule adds the output of a branch to the items.
 ///
 ///     y, carry ← rule(x, carry; u),   u = branch                                                        (1)
 ///
-/// A model dimension the rule left 0 is filled from the branch.
+/// If the rule has model dimension 0, it is filled from the branch.
 /// @param x      [N, D] in items; y [N, D] out (must not be x)
 /// @param carry  in/out, the rule's state; dcarry in/out in backward
-/// @param saved  what the rule keeps, and one branch's worth per evaluation
-/// @throws ArgumentError unless the branch is as wide going out as coming in (use NoResidual otherwise) and shapes fit
+/// @param saved  the values that the rule keeps, and the saved values of the branch for each evaluation
+/// @throws ArgumentError unless in_dim of the branch equals its out_dim (otherwise use NoResidual) and shapes fit
 /// @cost   rule.evaluations times the branch, plus the rule
 template <class RuleT, class BranchT>
 struct Residual {
@@ -39,15 +39,15 @@ struct Residual {
                    "gatefold: rule and branch are swapped: Residual{rule, branch}; see docs/how-to/extending.md#rule");
   GATEFOLD_REQUIRE(
       has_rule,
-      "gatefold: this is no update rule: a gate, an expert, a norm, a branch or a layer stands in its place; "
-      "Residual{rule, branch}: update::HeavyBall{} and Mixture{gate, expert}, say; see "
+      "gatefold: expected an update rule as first part of a Residual, got a gate, an expert, a norm, a branch or a "
+      "layer: Residual{rule, branch}, for example update::HeavyBall{} and Mixture{gate, expert}; see "
       "docs/how-to/extending.md#rule");
   GATEFOLD_REQUIRE(!detail_::policy::is_misplaced<RuleT>,
-                   "gatefold: a Residual has two parts, Residual{rule, branch}: update::HeavyBall{} and Mixture{gate, "
-                   "expert}, say; see docs/how-to/extending.md#branch");
+                   "gatefold: a Residual takes two parts, Residual{rule, branch}, for example update::HeavyBall{} and "
+                   "Mixture{gate, expert}; see docs/how-to/extending.md#branch");
   GATEFOLD_REQUIRE(has_branch || swapped || detail_::policy::is_misplaced<RuleT>,
-                   "gatefold: a Residual needs a branch behind its rule, with in_dim() and out_dim(): Mixture{gate, "
-                   "expert}, say, or Attention; see docs/how-to/extending.md#branch");
+                   "gatefold: the second part of a Residual must be a branch with in_dim() and out_dim(), for example "
+                   "Mixture{gate, expert} or Attention; see docs/how-to/extending.md#branch");
   RuleT rule;
   BranchT branch;
 
@@ -80,7 +80,7 @@ struct Residual {
       return false;
     } else if constexpr (detail_::policy::ExpertTypes<BranchT, T, B> && !detail_::policy::Branch<BranchT, T, B>) {
       GATEFOLD_REQUIRE((!detail_::policy::ExpertTypes<BranchT, T, B>),
-                       "gatefold: this is an expert, and a Residual needs a branch: Residual{rule, OneExpert{expert}}; "
+                       "gatefold: a Residual needs a branch, got an expert: write Residual{rule, OneExpert{expert}}; "
                        "see docs/how-to/extending.md#expert");
       return false;
     } else if constexpr (!detail_::policy::check_reads_rows<BranchT, T, B>() ||
@@ -181,7 +181,7 @@ struct Residual {
     }
   }
 
-  /// The attention trace of a branch that has one.
+  /// Returns the attention trace of the branch, if it has one.
   template <class T, class B, class Of = BranchT>
   auto trace(const Params<T, B>& p, const Saved<T, B>& saved) const
       -> decltype(std::declval<const Of&>().trace(p.branch, saved.calls[0])) {
@@ -189,7 +189,7 @@ struct Residual {
   }
 
  private:
-  /// Of an evaluation in Saved.
+  /// Returns the index of an evaluation in Saved.
   static std::size_t place_of(const char* where, int call) {
     constexpr int evaluations = detail_::hook::rule::evaluations<RuleT>();
     expect(call >= 0 && call < evaluations, where, "call of the branch",

@@ -14,7 +14,7 @@ namespace gatefold {
 
 namespace detail_::pack {
 
-/// Rounds tensors [E, rows, columns] into their copies, and counts them.
+/// Rounds tensors [E, rows, columns] into their copies, and counts the copies.
 template <class B>
 struct RoundTensors {
   typename B::Context& ctx;
@@ -42,19 +42,20 @@ struct FindCopies {
 
 }  // namespace detail_::pack
 
-/// Copies of the weights of experts, rounded as the products of a backend would round them (CudaBf16: to bfloat16),
-/// that many products read: each of these need not round them anew. On other backends it is empty, and does nothing.
+/// Copies of expert weights, rounded as the products of a backend would round them (CudaBf16: to bfloat16), so that
+/// several products need not round them again. On other backends it is empty and does nothing.
 ///
 ///     RoundedWeights<CudaBf16> rounded;
-///     rounded.refresh(ctx, params);               // and again after whatever wrote params
-///     const auto use = ctx.use(rounded.packed);   // what runs while it lives reads the copies
+///     rounded.refresh(ctx, params);               // again after every write to params
+///     const auto use = ctx.use(rounded.packed);   // products that run during its lifetime read the copies
 ///
-/// The bits are those of products that round by themselves. A copy that was not refreshed makes wrong numbers; builds
-/// with assertions compare each copy that a product reads with the weights (but in a capture: a graph should refresh
-/// what it reads). Copies are of tensors [E, rows, columns], found by their address: they are for the context that
-/// refreshed them. A Trainer has its own.
-/// @cost  one pass over the weights for each refresh; half as much memory as they take, columns filled up to eight. No
-///        allocation after the first refresh of a pack, nothing waits for the device
+/// The bits are the same as without copies. A copy that was not refreshed gives wrong numbers. Builds with assertions
+/// compare each copy that a product reads with the weights, except in a capture, because a graph should refresh the
+/// copies that it reads. Only tensors [E, rows, columns] have copies, which are found by the address of the tensor, for
+/// the context that refreshed them. A Trainer has its own RoundedWeights.
+/// @cost  one pass over the weights for each refresh; half as much memory as they take, with columns padded to a
+///         multiple of eight. After the first refresh of a pack, it does not allocate, and it never waits for the
+///         device
 template <class B>
 struct RoundedWeights {
   static constexpr bool exist = requires(typename B::Context & ctx, View<const float, 3, B> w,
@@ -67,15 +68,15 @@ struct RoundedWeights {
   void refresh(typename B::Context& ctx, const P& params) {
     if constexpr (exist) {
       if (round_all(ctx, params) == packed.size()) return;
-      packed = {};  // of memory that is none of theirs any more: another tensor's by now, perhaps
+      packed = {};  // drops copies of freed tensors, whose addresses other tensors may have now
       round_all(ctx, params);
     }
   }
-  /// When copies are kept for what runs, and whether they are to be refreshed although they are current.
+  /// Whether copies are kept during a call, and whether they are refreshed although they are current.
   struct Use {
     bool keep = true, written = true;
   };
-  /// f(), whose products read copies of params where they are kept; else there are none, and it rounds as it goes.
+  /// Calls f(). Its products read copies of params if copies are kept; otherwise they round by themselves.
   template <class P, class F>
   void run(typename B::Context& ctx, const P& params, [[maybe_unused]] Use how, const F& f) {
     if constexpr (exist) {
@@ -89,8 +90,8 @@ struct RoundedWeights {
     f();
   }
 
-  /// Whether each copy is of a tensor that nobody has asked for to write it since. Who holds a view from before and
-  /// writes through it is not seen.
+  /// Whether each copy is current: no caller has requested write access to its tensor since. Writes through an older
+  /// view are not detected.
   template <class P>
   bool current(const P& params) const {
     bool all = true;

@@ -10,19 +10,19 @@
 
 namespace gatefold {
 
-/// A connection around a whole layer, which may carry a state as no branch does.
+/// A residual connection around a whole layer. Unlike a branch, a layer can have a carry.
 ///
 ///     y, carry ← x + z, carry,   z, carry ← layer(x, carry)                                             (1)
 ///
 /// Source: the code of paper 001, whose mixture has a residual connection inside another. Parameters have the names of
-/// the layer's alone; extra inputs go to the layer.
+/// the layer's parameters; extra inputs go to the layer.
 /// @param x [N, D] in, y [N, D] out
-/// @throws ArgumentError unless the layer is as wide going out as coming in
+/// @throws ArgumentError unless in_dim of the layer equals its out_dim
 /// @cost   the layer and N·D additions
 template <class LayerT>
 struct Skip {
   GATEFOLD_REQUIRE(!detail_::policy::is_misplaced<LayerT>,
-                   "gatefold: a Skip has one part, Skip{layer}; layers that follow each other are a Chain{a, b}; see "
+                   "gatefold: a Skip takes one part, Skip{layer}; join layers with Chain{a, b}; see "
                    "docs/how-to/extending.md#branch");
   LayerT layer;
 
@@ -66,22 +66,7 @@ struct Skip {
     gatefold::validate(as_layer<T, B>(layer), p.layer, items, carry, extra);
   }
 
-  template <class T, class B>
-  void forward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, NonDeduced<Carry<T, B>>& carry,
-               Out<T, 2, B> y, NonDeduced<Saved<T, B>>& saved, const NonDeduced<Extra<T, B>>& extra = {}) const {
-    const auto here = ctx.here();
-    expect_forward("Skip.forward", *this, p, x, "y", y, carry, extra);
-    as_layer<T, B>(layer).forward(ctx, p.layer, x, carry, y, saved, extra);
-    add(ctx, x, y);
-  }
-  template <class T, class B>
-  void infer(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, NonDeduced<Carry<T, B>>& carry,
-             Out<T, 2, B> y, const NonDeduced<Extra<T, B>>& extra = {}) const {
-    const auto here = ctx.here();
-    expect_forward("Skip.forward", *this, p, x, "y", y, carry, extra);
-    gatefold::infer<T, B>(as_layer<T, B>(layer), ctx, p.layer, x, carry, y, extra);
-    add(ctx, x, y);
-  }
+  GATEFOLD_LAYER_PASSES(Skip)
   template <class T, class B>
   void backward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, const NonDeduced<Saved<T, B>>& saved,
                 In<T, 2, B> dy, NonDeduced<Carry<T, B>>& dcarry, Out<T, 2, B> dx, Params<T, B>& grads,
@@ -90,6 +75,14 @@ struct Skip {
     expect_backward("Skip.backward", *this, p, x, dy, dx, grads, dcarry, extra);
     add(ctx, dy, dx);
     as_layer<T, B>(layer).backward(ctx, p.layer, x, saved, dy, dcarry, dx, grads.layer, extra, dextra);
+  }
+
+ private:
+  template <class T, class B, class Keep>
+  void run(auto& ctx, const Params<T, B>& p, In<T, 2, B> x, auto& carry, Out<T, 2, B> y, Keep keep,
+           const Extra<T, B>& extra) const {
+    detail_::passes::run_layer<T, B>(as_layer<T, B>(layer), ctx, p.layer, x, carry, y, keep, extra);
+    add(ctx, x, y);
   }
 };
 template <class L>

@@ -26,7 +26,8 @@ inline constexpr bool are_stacked<L, Count> = std::is_convertible_v<Count, Index
 
 }  // namespace detail_::lookup
 
-/// `depth` layers of one kind, each with its own parameters; itself a layer. The carry travels through all of them.
+/// `depth` layers of one type, each with separate parameters. A stack is a layer. The carry travels through all its
+/// layers.
 ///
 ///     x₀ = x,   x_l, carry ← layer(x_{l−1}, carry; params_l, extra_l),   y = x_depth                     (1)
 ///
@@ -36,10 +37,10 @@ inline constexpr bool are_stacked<L, Count> = std::is_convertible_v<Count, Index
 /// @cost   depth times the layer; keeps N·D values between layers
 template <class LayerT>
 struct Stack {
-  GATEFOLD_REQUIRE(
-      !detail_::policy::is_misplaced<LayerT>,
-      "gatefold: a Stack is a layer and how often, Stack{layer, depth}; unlike layers are a Chain{a, b}; see "
-      "docs/how-to/extending.md#branch");
+  GATEFOLD_REQUIRE(!detail_::policy::is_misplaced<LayerT>,
+                   "gatefold: a Stack takes a layer and a depth, Stack{layer, depth}; join layers of different types "
+                   "with Chain{a, b}; see "
+                   "docs/how-to/extending.md#branch");
   LayerT layer;
   Index depth = 1;
 
@@ -56,7 +57,7 @@ struct Stack {
     std::vector<gatefold::Saved<Inner<T, B>, T, B>> layers;
     std::vector<Tensor<T, 2, B>> between;  // [N, D], after each layer but the last
     BatchStamp batch;
-    Index depth = 0;  // of the last forward; there may be more, of deeper ones before
+    Index depth = 0;  // of the last forward; `layers` can be longer, after a deeper stack
     void mixtures(auto&& f) const {
       for (Index l = 0; l < depth; ++l) for_each_mixture(at(layers, l), f);
     }
@@ -163,7 +164,7 @@ struct Stack {
   static auto& at(V& vector, Index l) {
     return vector[static_cast<std::size_t>(l)];
   }
-  /// To at least so many: what a deeper stack has kept stays for the next one.
+  /// Makes a vector at least this long. Values that a deeper stack has kept stay for the next deeper stack.
   template <class V>
   static void grow(V& vector, Index count) {
     if (static_cast<Index>(vector.size()) < count) vector.resize(static_cast<std::size_t>(count));

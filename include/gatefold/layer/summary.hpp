@@ -23,9 +23,10 @@
 
 namespace gatefold {
 
-/// The parameters of a model: what `summary` returns, to be read and to be printed.
+/// The parameters of a model: the result of `summary`, for reading and printing.
 struct Summary {
-  /// One tensor. Of a tensor of E experts, of which an item uses K, `active` is K/E of the values.
+  /// One tensor. `active` is the number of values that compute for one item: K/E of the values of a tensor of E
+  /// experts, of which an item uses K.
   struct Row {
     std::string name;
     std::vector<Index> extents;
@@ -34,7 +35,7 @@ struct Summary {
   };
   std::vector<Row> rows{};
   Index values = 0;   // of all tensors
-  Index active = 0;   // of those that compute for one item
+  Index active = 0;   // values that compute for one item
   Index bytes = 0;    // of all tensors
   Index learned = 0;  // values that an optimizer steps
 
@@ -84,7 +85,7 @@ namespace detail_::summing {
 struct Rows {
   Summary& all;
 
-  /// @param active, experts  of an expert's tensors: how many of how many compute for an item; else 1 of 1
+  /// @param active, experts  an item uses `active` of `experts` experts; 1 of 1 for other tensors
   template <class P>
   void part(const Name& at, const P& p, bool learned, Index active, Index experts) const {
     if constexpr (detail_::pack::is_tensor<P>) {
@@ -129,8 +130,8 @@ struct Rows {
 
 }  // namespace detail_::summing
 
-/// Returns name, shape and size of every tensor in the parameters of a model, and how many values compute for one item.
-/// Nothing is stored: a model of any size is summed up, before it is made.
+/// Returns name, shape and size of every tensor in the parameters of a model, and the number of values that compute for
+/// one item. Nothing is stored, so a model of any size can be summed up before it is made.
 ///
 ///     std::cout << summary(model);                 // of float
 ///     summary<double>(model).bytes, summary(model).active, summary(model).rows[0].name

@@ -8,14 +8,14 @@
 
 namespace gatefold {
 
-/// One row of each sequence: the mean of its first tokens, of one or of all.
+/// Returns one row per sequence: the mean of its first `count` tokens.
 ///
 ///     u[n] = (1/count) Σ_{l < count} x[n,l]                                                             (1)
 ///
 /// Source: count = 1 reads the class token, Dosovitskiy et al. 2021, arXiv:2010.11929, eq. (4); count = length is
-/// global average pooling, Beyer et al. 2022, arXiv:2205.01580. A branch; items are sequences.
+/// global average pooling, Beyer et al. 2022, arXiv:2205.01580. This is a branch, whose items are sequences.
 /// @param x [N, length · D] in, u [N, D] out
-/// @param count  0: length
+/// @param count  the number of tokens to average; 0: all, length
 /// @throws ArgumentError unless length, model_dim >= 1, 0 <= count <= length and shapes fit
 /// @cost   N·count·D additions
 /// @order  tokens are summed in order

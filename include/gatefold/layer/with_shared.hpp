@@ -23,24 +23,25 @@ inline constexpr bool are_shared<Br, S, W> = std::is_convertible_v<W, double>;
 
 }  // namespace detail_::lookup
 
-/// A branch and, beside it, an expert that every item goes to: `WithShared{Mixture{gate, expert}, Mlp<Gelu>{…}}`.
+/// A branch plus an expert that every item goes to: `WithShared{Mixture{gate, expert}, Mlp<Gelu>{…}}`.
 ///
 ///     u(x) = branch(x) + weight · shared(x)                                                             (1)
 ///
-/// Source: the shared experts of DeepSeekMoE, Dai et al. 2024, arXiv:2401.06066, eq. (9); several are one that is
-/// wider. Extra inputs go to the branch: padding that they name is 0 in its part of u, and an item like others to the
-/// shared expert, whose gradient it reaches. Where the branch waits for other shards (dist::ExpertParallel), the shared
-/// expert is computed meanwhile.
+/// Source: the shared experts of DeepSeekMoE, Dai et al. 2024, arXiv:2401.06066, eq. (9). Several shared experts are
+/// one wider expert. Extra inputs go to the branch. If they name padding, the part of u from the branch is 0 there; the
+/// shared expert treats padding like other items, so padding reaches its gradient. While the branch waits for other
+/// shards (dist::ExpertParallel), the shared expert is computed.
 /// @param x [N, in_dim] in, u [N, out_dim] out
-/// @throws ArgumentError unless branch and shared expert agree in in_dim and out_dim, and weight is finite
-/// @cost   branch + shared expert on N items
+/// @throws ArgumentError unless branch and shared expert have the same in_dim and out_dim, and weight is finite
+/// @cost   branch and shared expert on N items
 template <class BranchT, class SharedT>
 struct WithShared {
-  GATEFOLD_REQUIRE(!detail_::policy::is_misplaced<BranchT>,
-                   "gatefold: a WithShared has a branch, an expert and a number, if any: WithShared{Mixture{gate, "
-                   "expert}, shared}; see docs/how-to/extending.md#branch");
+  GATEFOLD_REQUIRE(
+      !detail_::policy::is_misplaced<BranchT>,
+      "gatefold: a WithShared takes a branch, an expert and, optionally, a weight: WithShared{Mixture{gate, "
+      "expert}, shared}; see docs/how-to/extending.md#branch");
   GATEFOLD_REQUIRE(!detail_::hook::expert::with_noise<SharedT>(),
-                   "gatefold: the shared expert draws numbers, which WithShared does not hand on; see "
+                   "gatefold: the shared expert draws random numbers, but WithShared passes no noise to it; see "
                    "docs/how-to/extending.md#expert");
   BranchT branch;
   SharedT shared;
@@ -94,30 +95,7 @@ struct WithShared {
     one().validate(p.shared, items, Nothing<T, B>{});
   }
 
-  template <class T, class B, class Step = functor::NoStep<T>>
-  void forward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> u, Saved<T, B>& saved,
-               const NonDeduced<Extra<T, B>>& extra = {}, const Step& step = {}) const {
-    const auto here = ctx.here();
-    expect_forward("WithShared.forward", *this, p, x, "u", u, extra);
-    auto mark = ctx.mark();
-    auto from_shared = ctx.template scratch<T>(x.extent(0), out_dim());
-    forward_overlapping<T, B>(branch, ctx, p.branch, x, u, saved.branch, extra,
-                              [&] { one().forward(ctx, p.shared, x, from_shared, saved.shared, Nothing<T, B>{}); });
-    add_scaled(ctx, T(weight), from_shared, u);
-    run_step(ctx, u, step);
-  }
-  template <class T, class B, class Step = functor::NoStep<T>>
-  void infer(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> u,
-             const NonDeduced<Extra<T, B>>& extra = {}, const Step& step = {}) const {
-    const auto here = ctx.here();
-    expect_forward("WithShared.forward", *this, p, x, "u", u, extra);
-    auto mark = ctx.mark();
-    auto from_shared = ctx.template scratch<T>(x.extent(0), out_dim());
-    infer_overlapping<T, B>(branch, ctx, p.branch, x, u, extra,
-                            [&] { one().infer(ctx, p.shared, x, from_shared, Nothing<T, B>{}); });
-    add_scaled(ctx, T(weight), from_shared, u);
-    run_step(ctx, u, step);
-  }
+  GATEFOLD_BRANCH_PASSES(WithShared)
   template <class T, class B>
   void backward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, const Saved<T, B>& saved,
                 In<T, 2, B> du, Out<T, 2, B> dx, Params<T, B>& grads, const NonDeduced<Extra<T, B>>& extra,
@@ -134,12 +112,29 @@ struct WithShared {
   }
 
  private:
+  template <class T, class B, class Keep, class Step>
+  void run(auto& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> u, Keep keep, const Extra<T, B>& extra,
+           const Step& step) const {
+    auto mark = ctx.mark();
+    auto from_shared = ctx.template scratch<T>(x.extent(0), out_dim());
+    const auto run_shared = [&] {
+      detail_::passes::run_branch<T, B>(one(), ctx, p.shared, x, from_shared,
+                                        detail_::passes::part_of(keep, &Saved<T, B>::shared), Nothing<T, B>{});
+    };
+    if constexpr (std::is_null_pointer_v<Keep>) {
+      infer_overlapping<T, B>(branch, ctx, p.branch, x, u, extra, run_shared);
+    } else {
+      forward_overlapping<T, B>(branch, ctx, p.branch, x, u, keep->branch, extra, run_shared);
+    }
+    add_scaled(ctx, T(weight), from_shared, u);
+    run_step(ctx, u, step);
+  }
   OneExpert<SharedT> one() const { return {shared}; }
   void validate_options() const {
-    expect(shared.in_dim() == in_dim(), "WithShared", "shared.in_dim", Joined{in_dim(), " (the branch's)"},
+    expect(shared.in_dim() == in_dim(), "WithShared", "shared.in_dim", Joined{in_dim(), " (from branch.in_dim)"},
            shared.in_dim());
     expect_finite("WithShared", "weight", weight);
-    expect(shared.out_dim() == out_dim(), "WithShared", "shared.out_dim", Joined{out_dim(), " (the branch's)"},
+    expect(shared.out_dim() == out_dim(), "WithShared", "shared.out_dim", Joined{out_dim(), " (from branch.out_dim)"},
            shared.out_dim());
   }
 };

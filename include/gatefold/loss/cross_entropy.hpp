@@ -13,6 +13,85 @@ namespace gatefold {
 
 namespace functor {
 
+template <class T, class B>
+struct NegativeLogLikelihood;
+template <class T, class B>
+struct NegativeLogLikelihoodBackward;
+template <class T, class B>
+struct SoftmaxBackwardOfCounted;
+
+}  // namespace functor
+
+/// Softmax cross-entropy with class labels.
+///
+///     loss = (1/N) Σ_n (log Σ_c exp y[n,c] − y[n, label[n]])                                             (1)
+///     twice:  the same of softmax y[n,:] in place of y[n,:]                                             (2)
+///
+/// Source: as torch.nn.CrossEntropyLoss. With `twice`, the loss is (2), as in the code of papers 001 and 002 for
+/// classification: `CrossEntropy::reference()`. Its value does not fall below log(1 + (C − 1)/e).
+/// @param y      [N, C] in   logits
+/// @param target [N]    in   labels in [0, C)
+/// @param ignore the label of items that do not count, for example −1 for padding. Their dy is 0, and N is the number
+///         of the other items. By default no label is ignored. If no item counts, the loss is 0
+/// @throws ArgumentError unless there is one label per row, in range (on a device this is checked only in debug builds)
+/// @cost   N·C exponentials; with `twice` 2·N·C exponentials, and N·C values of scratch forward, 2·N·C backward
+struct CrossEntropy {
+  Index ignore = ignore_none;
+  bool twice = false;
+
+  static CrossEntropy reference() { return reference({}); }
+  static CrossEntropy reference(CrossEntropy options) {
+    options.twice = true;
+    return options;
+  }
+
+  template <class T, class B>
+  using Target = View<const Index, 1, B>;
+
+  template <class T, class B>
+  void validate(In<T, 2, B> y, In<Index, 1, B> target) const {
+    detail_::loss::expect_labels<B>("CrossEntropy", target, y.extent(0), y.extent(1), ignore);
+  }
+  /// Returns the number of labels that count.
+  template <class C>
+  Index counted(C& ctx, In<Index, 1, typename C::Backend> target) const {
+    return detail_::loss::count_labels<typename C::Backend>(ctx, target, ignore);
+  }
+  template <class T, class B>
+  void forward(typename B::Context& ctx, In<T, 2, B> y, In<Index, 1, B> target, Out<T, 1, B> value) const {
+    validate<T, B>(y, target);
+    auto mark = ctx.mark();
+    auto each = ctx.template scratch<T>(y.extent(0));
+    B::for_rows(ctx, y.extent(0), functor::NegativeLogLikelihood<T, B>{logits<T, B>(ctx, y), target, ignore, each});
+    mean_loss<T, B>(ctx, y.extent(0), detail_::loss::share_of_mean<B>(ctx, target, ignore),
+                    functor::Term<T>{each.data()}, value);
+  }
+  template <class T, class B>
+  void backward(typename B::Context& ctx, In<T, 2, B> y, In<Index, 1, B> target, Out<T, 2, B> dy) const {
+    validate<T, B>(y, target);
+    expect_shape("CrossEntropy.backward", "dy", dy, {y.extent(0), y.extent(1)});
+    auto mark = ctx.mark();
+    const View<const T, 2, B> z = logits<T, B>(ctx, y);
+    const View<T, 2, B> dz = twice ? ctx.template scratch<T>(y.extent(0), y.extent(1)) : dy;
+    B::for_rows(ctx, y.extent(0),
+                functor::NegativeLogLikelihoodBackward<T, B>{
+                    {z, target, ignore, {}}, detail_::loss::share_of_mean<B>(ctx, target, ignore), dz});
+    if (twice) B::for_rows(ctx, y.extent(0), functor::SoftmaxBackwardOfCounted<T, B>{{z, dz, dy}, target, ignore});
+  }
+
+ private:
+  /// Returns y. If `twice` is set, returns softmax(y) instead, in scratch memory.
+  template <class T, class B>
+  View<const T, 2, B> logits(typename B::Context& ctx, View<const T, 2, B> y) const {
+    if (!twice) return y;
+    auto p = ctx.template scratch<T>(y.extent(0), y.extent(1));
+    B::for_rows(ctx, y.extent(0), functor::Softmax<T, B>{y, p});
+    return p;
+  }
+};
+
+namespace functor {
+
 /// value[n] = log Σ_c exp y[n,c] − y[n, label], computed relative to the largest logit, so that no exponential
 /// overflows and logits of any size keep their differences. A loss smaller than an ulp of 1 becomes 0.
 template <class T, class B>
@@ -75,73 +154,5 @@ struct SoftmaxBackwardOfCounted {
 };
 
 }  // namespace functor
-
-/// Softmax cross-entropy with class labels.
-///
-///     loss = (1/N) Σ_n (log Σ_c exp y[n,c] − y[n, label[n]])                                             (1)
-///     twice:  the same of softmax y[n,:] in place of y[n,:]                                             (2)
-///
-/// Source: as torch.nn.CrossEntropyLoss. With `twice`, the loss is (2), as in the code of papers 001 and 002 for
-/// classification: `CrossEntropy::reference()`. Its value does not fall below log(1 + (C − 1)/e).
-/// @param y      [N, C] in   logits
-/// @param target [N]    in   labels in [0, C)
-/// @param ignore the label of items that do not count, for example −1 for padding. Their dy is 0, and N is the number
-///         of the other items. By default no label is ignored. If no item counts, the loss is 0
-/// @throws ArgumentError unless there is one label per row, in range (on a device this is checked only in debug builds)
-/// @cost   N·C exponentials; with `twice` 2·N·C exponentials, and N·C values of scratch forward, 2·N·C backward
-struct CrossEntropy {
-  Index ignore = ignore_none;
-  bool twice = false;
-
-  static CrossEntropy reference() { return reference({}); }
-  static CrossEntropy reference(CrossEntropy options) {
-    options.twice = true;
-    return options;
-  }
-
-  template <class T, class B>
-  using Target = View<const Index, 1, B>;
-
-  template <class T, class B>
-  void validate(In<T, 2, B> y, In<Index, 1, B> target) const {
-    detail_::loss::expect_labels<B>("CrossEntropy", target, y.extent(0), y.extent(1), ignore);
-  }
-  /// Returns the number of labels that count.
-  template <class C>
-  Index counted(C& ctx, In<Index, 1, typename C::Backend> target) const {
-    return detail_::loss::count_labels<typename C::Backend>(ctx, target, ignore);
-  }
-  template <class T, class B>
-  void forward(typename B::Context& ctx, In<T, 2, B> y, In<Index, 1, B> target, Out<T, 1, B> value) const {
-    validate<T, B>(y, target);
-    auto mark = ctx.mark();
-    auto each = ctx.template scratch<T>(y.extent(0));
-    B::for_rows(ctx, y.extent(0), functor::NegativeLogLikelihood<T, B>{logits<T, B>(ctx, y), target, ignore, each});
-    mean_loss<T, B>(ctx, y.extent(0), detail_::loss::share_of_mean<B>(ctx, target, ignore),
-                    functor::Term<T>{each.data()}, value);
-  }
-  template <class T, class B>
-  void backward(typename B::Context& ctx, In<T, 2, B> y, In<Index, 1, B> target, Out<T, 2, B> dy) const {
-    validate<T, B>(y, target);
-    expect_shape("CrossEntropy.backward", "dy", dy, {y.extent(0), y.extent(1)});
-    auto mark = ctx.mark();
-    const View<const T, 2, B> z = logits<T, B>(ctx, y);
-    const View<T, 2, B> dz = twice ? ctx.template scratch<T>(y.extent(0), y.extent(1)) : dy;
-    B::for_rows(ctx, y.extent(0),
-                functor::NegativeLogLikelihoodBackward<T, B>{
-                    {z, target, ignore, {}}, detail_::loss::share_of_mean<B>(ctx, target, ignore), dz});
-    if (twice) B::for_rows(ctx, y.extent(0), functor::SoftmaxBackwardOfCounted<T, B>{{z, dz, dy}, target, ignore});
-  }
-
- private:
-  /// Returns y, or with `twice` softmax y in scratch.
-  template <class T, class B>
-  View<const T, 2, B> logits(typename B::Context& ctx, View<const T, 2, B> y) const {
-    if (!twice) return y;
-    auto p = ctx.template scratch<T>(y.extent(0), y.extent(1));
-    B::for_rows(ctx, y.extent(0), functor::Softmax<T, B>{y, p});
-    return p;
-  }
-};
 
 }  // namespace gatefold

@@ -29,13 +29,11 @@ namespace gatefold {
 
 namespace functor {
 
-/// Whether the label of an item counts.
-template <class B>
-struct Counts {
-  View<const Index, 1, B> label;
-  Index ignore;
-  GATEFOLD_HD Index operator()(Index n) const { return label(n) != ignore ? 1 : 0; }
-};
+template <class F>
+struct InDouble;
+template <class T>
+struct TakeMean;
+
 /// The weight of one item in a mean: 1 / (number of items that count), or 1 if that number is 0. The number is known on
 /// the host or on the backend.
 struct ShareOfMean {
@@ -46,6 +44,49 @@ struct ShareOfMean {
     const Index count = counted ? *counted : items;
     return count > 0 ? 1 / static_cast<T>(count) : T(1);
   }
+};
+
+}  // namespace functor
+
+/// Writes value = share · Σ_i f(i), summed in double and in a fixed order. Use it in the forward of your own losses.
+/// @param share  {count} gives 1/count for a mean over count terms, or 1 if count is 0
+/// @throws ArgumentError unless value is [1]
+template <class T, class B, class F>
+void mean_loss(typename B::Context& ctx, Index terms, functor::ShareOfMean share, const F& f, Out<T, 1, B> value) {
+  expect_shape("mean_loss", "value", value, {1});
+  auto mark = ctx.mark();
+  auto sum = ctx.template scratch<double>(1);
+  fill(ctx, sum, 0);
+  B::template reduce<double>(ctx, terms, functor::InDouble<F>{f}, sum.data());
+  B::for_each(ctx, 1, functor::TakeMean<T>{share, sum.data(), value.data()});
+}
+
+/// Computes a loss without parameters: `forward(loss, ctx, y, target, value)` writes its mean to value [1]. T and B are
+/// deduced from the outputs.
+/// @throws ArgumentError unless shapes fit and labels are in range
+template <class L, template <class, int, class> class ViewT, class T, class B>
+void forward(const L& of_outputs, typename B::Context& ctx, const ViewT<T, 2, B>& y,
+             const typename L::template Target<std::remove_const_t<T>, B>& target,
+             Out<std::remove_const_t<T>, 1, B> value) {
+  of_outputs.template forward<std::remove_const_t<T>, B>(ctx, y, target, value);
+}
+/// Computes the gradient of a loss without parameters: `backward(loss, ctx, y, target, dy)` writes dy [N, out_dim].
+/// @throws ArgumentError unless shapes fit and labels are in range
+template <class L, template <class, int, class> class ViewT, class T, class B>
+void backward(const L& of_outputs, typename B::Context& ctx, const ViewT<T, 2, B>& y,
+              const typename L::template Target<std::remove_const_t<T>, B>& target,
+              Out<std::remove_const_t<T>, 2, B> dy) {
+  of_outputs.template backward<std::remove_const_t<T>, B>(ctx, y, target, dy);
+}
+
+namespace functor {
+
+/// Whether the label of an item counts.
+template <class B>
+struct Counts {
+  View<const Index, 1, B> label;
+  Index ignore;
+  GATEFOLD_HD Index operator()(Index n) const { return label(n) != ignore ? 1 : 0; }
 };
 /// f(i) as double, for sums. In float, a sum of thousands of similar terms would lose half of its digits.
 template <class F>
@@ -68,19 +109,6 @@ struct SetIndex {
 };
 
 }  // namespace functor
-
-/// Writes value = share · Σ_i f(i), summed in double and in a fixed order. Use it in the forward of your own losses.
-/// @param share  {count} gives 1/count for a mean over count terms, or 1 if count is 0
-/// @throws ArgumentError unless value is [1]
-template <class T, class B, class F>
-void mean_loss(typename B::Context& ctx, Index terms, functor::ShareOfMean share, const F& f, Out<T, 1, B> value) {
-  expect_shape("mean_loss", "value", value, {1});
-  auto mark = ctx.mark();
-  auto sum = ctx.template scratch<double>(1);
-  fill(ctx, sum, 0);
-  B::template reduce<double>(ctx, terms, functor::InDouble<F>{f}, sum.data());
-  B::for_each(ctx, 1, functor::TakeMean<T>{share, sum.data(), value.data()});
-}
 
 namespace detail_::loss {
 
@@ -218,23 +246,5 @@ void validate_target(const char* where, const LossT& of_outputs, Index items, In
 }
 
 }  // namespace detail_::loss
-
-/// Computes a loss without parameters: `forward(loss, ctx, y, target, value)` writes its mean to value [1]. T and B are
-/// deduced from the outputs.
-/// @throws ArgumentError unless shapes fit and labels are in range
-template <class L, template <class, int, class> class ViewT, class T, class B>
-void forward(const L& of_outputs, typename B::Context& ctx, const ViewT<T, 2, B>& y,
-             const typename L::template Target<std::remove_const_t<T>, B>& target,
-             Out<std::remove_const_t<T>, 1, B> value) {
-  of_outputs.template forward<std::remove_const_t<T>, B>(ctx, y, target, value);
-}
-/// Computes the gradient of a loss without parameters: `backward(loss, ctx, y, target, dy)` writes dy [N, out_dim].
-/// @throws ArgumentError unless shapes fit and labels are in range
-template <class L, template <class, int, class> class ViewT, class T, class B>
-void backward(const L& of_outputs, typename B::Context& ctx, const ViewT<T, 2, B>& y,
-              const typename L::template Target<std::remove_const_t<T>, B>& target,
-              Out<std::remove_const_t<T>, 2, B> dy) {
-  of_outputs.template backward<std::remove_const_t<T>, B>(ctx, y, target, dy);
-}
 
 }  // namespace gatefold

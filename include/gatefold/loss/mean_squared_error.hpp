@@ -9,31 +9,10 @@ namespace gatefold {
 
 namespace functor {
 
-/// sums[n] = Σ_d (y[n,d] − target[n,d])²
 template <class T, class B>
-struct SquaredDifference {
-  View<const T, 2, B> y, target;
-  View<T, 1, B> sums;  // [N]
-  template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
-    const T sum = sum_columns<T>(lanes, y.extent(1), [&](const auto& at, Index d) {
-      const auto difference = at.load(&y(n, d)) - at.load(&target(n, d));
-      return difference * difference;
-    });
-    if (lanes.lane == 0) sums(n) = sum;
-  }
-};
+struct SquaredDifference;
 template <class T>
-struct SquaredDifferenceBackward {
-  using Element = T;
-  const T *y, *target;
-  T scale;
-  T* dy;
-  template <class A>
-  GATEFOLD_HD void operator()(const A& at, Index i) const {
-    at.store(dy + i, scale * (at.load(y + i) - at.load(target + i)));
-  }
-};
+struct SquaredDifferenceBackward;
 
 }  // namespace functor
 
@@ -70,5 +49,35 @@ struct MeanSquaredError {
         functor::SquaredDifferenceBackward<T>{y.data(), target.data(), 2 / static_cast<T>(y.size()), dy.data()});
   }
 };
+
+namespace functor {
+
+/// sums[n] = Σ_d (y[n,d] − target[n,d])²
+template <class T, class B>
+struct SquaredDifference {
+  View<const T, 2, B> y, target;
+  View<T, 1, B> sums;  // [N]
+  template <class Lanes>
+  GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
+    const T sum = sum_columns<T>(lanes, y.extent(1), [&](const auto& at, Index d) {
+      const auto difference = at.load(&y(n, d)) - at.load(&target(n, d));
+      return difference * difference;
+    });
+    if (lanes.lane == 0) sums(n) = sum;
+  }
+};
+template <class T>
+struct SquaredDifferenceBackward {
+  using Element = T;
+  const T *y, *target;
+  T scale;
+  T* dy;
+  template <class A>
+  GATEFOLD_HD void operator()(const A& at, Index i) const {
+    at.store(dy + i, scale * (at.load(y + i) - at.load(target + i)));
+  }
+};
+
+}  // namespace functor
 
 }  // namespace gatefold

@@ -21,31 +21,10 @@ namespace gatefold {
 
 namespace functor {
 
-/// part[n, j] = y[n, first + j]
 template <class T, class B>
-struct TakeColumns {
-  View<const T, 2, B> y;
-  Index first;
-  View<T, 2, B> part;
-  template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
-    each_column<T>(lanes, part.extent(1),
-                   [&](const auto& at, Index j) { at.store(&part(n, j), at.load(&y(n, first + j))); });
-  }
-};
-/// y[n, first + j] = scale · part[n, j]
+struct TakeColumns;
 template <class T, class B>
-struct PutColumns {
-  View<const T, 2, B> part;
-  T scale;
-  Index first;
-  View<T, 2, B> y;
-  template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
-    each_column<T>(lanes, part.extent(1),
-                   [&](const auto& at, Index j) { at.store(&y(n, first + j), at.load(&part(n, j)) * scale); });
-  }
-};
+struct PutColumns;
 
 }  // namespace functor
 
@@ -54,13 +33,8 @@ enum class MeanOver { targets, items };
 
 namespace detail_::loss {
 
-/// The targets of several tasks, for example `{prices, labels}`.
 template <class... Views>
-struct TaskTargets : std::tuple<Views...> {
-  using std::tuple<Views...>::tuple;
-  /// Returns the number of items.
-  Index extent(int) const { return std::get<0>(*this).extent(0); }
-};
+struct TaskTargets;
 
 }  // namespace detail_::loss
 
@@ -229,5 +203,47 @@ struct MultiTask {
 };
 template <class... L>
 MultiTask(TaskLoss<L>...) -> MultiTask<L...>;
+
+namespace functor {
+
+/// part[n, j] = y[n, first + j]
+template <class T, class B>
+struct TakeColumns {
+  View<const T, 2, B> y;
+  Index first;
+  View<T, 2, B> part;
+  template <class Lanes>
+  GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
+    each_column<T>(lanes, part.extent(1),
+                   [&](const auto& at, Index j) { at.store(&part(n, j), at.load(&y(n, first + j))); });
+  }
+};
+/// y[n, first + j] = scale · part[n, j]
+template <class T, class B>
+struct PutColumns {
+  View<const T, 2, B> part;
+  T scale;
+  Index first;
+  View<T, 2, B> y;
+  template <class Lanes>
+  GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
+    each_column<T>(lanes, part.extent(1),
+                   [&](const auto& at, Index j) { at.store(&y(n, first + j), at.load(&part(n, j)) * scale); });
+  }
+};
+
+}  // namespace functor
+
+namespace detail_::loss {
+
+/// The targets of several tasks, for example `{prices, labels}`.
+template <class... Views>
+struct TaskTargets : std::tuple<Views...> {
+  using std::tuple<Views...>::tuple;
+  /// Returns the number of items.
+  Index extent(int) const { return std::get<0>(*this).extent(0); }
+};
+
+}  // namespace detail_::loss
 
 }  // namespace gatefold

@@ -22,94 +22,18 @@ namespace gatefold {
 
 namespace functor {
 
-/// Adds a block z of logits, the columns from `first` on, to the log-sum-exp of each row. Keeps the label's logit if it
-/// is in the block.
 template <class T, class B>
-struct StreamLogits {
-  View<const T, 2, B> z;
-  View<const Index, 1, B> label;
-  Index first;
-  View<T, 1, B> top, total, chosen;  // max z,  Σ exp(z − top),  z[label]: of the blocks so far
-  template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
-    using functor::math::exp;
-    const Index columns = z.extent(1);
-    const T* row = z.data() + n * columns;
-    const T before = first == 0 ? negative_infinity<T> : from_first(lanes, [&] { return top(n); });
-    const T here = functor::top(lanes, columns, row), now = here > before ? here : before;
-    const T from = now == negative_infinity<T> ? T(0) : now;  // if all logits so far are −∞, exp gives 0
-    const T sum = sum_columns<T>(lanes, columns, [&](const auto& at, Index c) { return exp(at.load(row + c) - from); });
-    if (lanes.lane != 0) return;
-    const Index l = label(n) - first;
-    top(n) = now;
-    total(n) = first == 0 ? sum : total(n) * exp(before - from) + sum;
-    if (0 <= l && l < columns) chosen(n) = row[l];
-  }
-};
-/// value[n] = log Σ_v exp z[n,v] − z[n, label[n]], relative to the largest logit; 0 if the label does not count
+struct StreamLogits;
 template <class T, class B>
-struct StreamedValue {
-  View<const T, 1, B> top, total, chosen;
-  View<const Index, 1, B> label;
-  Index ignore, labels;
-  View<T, 1, B> value;
-  GATEFOLD_HD void operator()(Index n) const {
-    GATEFOLD_ASSERT(label(n) == ignore || (0 <= label(n) && label(n) < labels),
-                    "StreamedCrossEntropy: label out of range");
-    value(n) = label(n) == ignore ? T(0) : std::log(total(n)) - (chosen(n) - top(n));
-  }
-};
-/// scale[n] = share / Σ_v exp(z[n,v] − top[n]). If the label does not count, scale[n] is 0 and top_of_counted[n] is +∞,
-/// so that the gradient of the logits is 0 for any logits.
+struct StreamedValue;
 template <class T, class B>
-struct SoftmaxScale {
-  View<const T, 1, B> top, total;
-  View<const Index, 1, B> label;
-  Index ignore;
-  ShareOfMean share;
-  View<T, 1, B> top_of_counted, scale;
-  GATEFOLD_HD void operator()(Index n) const {
-    const bool counts = label(n) != ignore;
-    top_of_counted(n) = counts ? top(n) : -negative_infinity<T>;
-    scale(n) = counts ? share.template of<T>() / total(n) : T(0);
-  }
-};
-/// to[n,:] = y[n,:] if the label counts; otherwise to[n,:] is unchanged
+struct SoftmaxScale;
 template <class T, class B>
-struct CopyCounted {
-  View<const Index, 1, B> label;
-  Index ignore;
-  View<const T, 2, B> y;
-  View<T, 2, B> to;
-  template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
-    if (label(n) == ignore) return;
-    each_column<T>(lanes, y.extent(1), [&](auto at, Index j) { at.store(&to(n, j), at.load(&y(n, j))); });
-  }
-};
-/// The gradient of a logit v, without the 1 of the label: c = scale[s] exp(v + bias[j] − top[s])
+struct CopyCounted;
 template <class T, class B>
-struct SoftmaxOfLogit {
-  View<const T, 1, B> bias;  // may be empty
-  View<const T, 1, B> top, scale;
-  template <class A>
-  GATEFOLD_HD typename A::Value operator()(const A& at, Index, Index s, Index j, typename A::Value v) const {
-    using functor::math::exp;
-    return bias.data() ? scale(s) * exp(v + at.load(bias.data() + j) - top(s)) : scale(s) * exp(v - top(s));
-  }
-};
-/// dz[n, label[n] − first] −= share, if the label counts and is in this block
+struct SoftmaxOfLogit;
 template <class T, class B>
-struct SubtractLabel {
-  View<const Index, 1, B> label;
-  Index ignore, first;
-  ShareOfMean share;
-  View<T, 2, B> dz;
-  GATEFOLD_HD void operator()(Index n) const {
-    const Index l = label(n) - first;
-    if (label(n) != ignore && 0 <= l && l < dz.extent(1)) dz(n, l) -= share.template of<T>();
-  }
-};
+struct SubtractLabel;
 
 }  // namespace functor
 
@@ -329,5 +253,98 @@ struct StreamedCrossEntropy {
     B::for_each(ctx, y.extent(0), functor::StreamedValue<T, B>{top, total, chosen, target, ignore, vocabulary, value});
   }
 };
+
+namespace functor {
+
+/// Adds a block z of logits, the columns from `first` on, to the log-sum-exp of each row. Keeps the label's logit if it
+/// is in the block.
+template <class T, class B>
+struct StreamLogits {
+  View<const T, 2, B> z;
+  View<const Index, 1, B> label;
+  Index first;
+  View<T, 1, B> top, total, chosen;  // max z,  Σ exp(z − top),  z[label]: of the blocks so far
+  template <class Lanes>
+  GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
+    using functor::math::exp;
+    const Index columns = z.extent(1);
+    const T* row = z.data() + n * columns;
+    const T before = first == 0 ? negative_infinity<T> : from_first(lanes, [&] { return top(n); });
+    const T here = functor::top(lanes, columns, row), now = here > before ? here : before;
+    const T from = now == negative_infinity<T> ? T(0) : now;  // if all logits so far are −∞, exp gives 0
+    const T sum = sum_columns<T>(lanes, columns, [&](const auto& at, Index c) { return exp(at.load(row + c) - from); });
+    if (lanes.lane != 0) return;
+    const Index l = label(n) - first;
+    top(n) = now;
+    total(n) = first == 0 ? sum : total(n) * exp(before - from) + sum;
+    if (0 <= l && l < columns) chosen(n) = row[l];
+  }
+};
+/// value[n] = log Σ_v exp z[n,v] − z[n, label[n]], relative to the largest logit; 0 if the label does not count
+template <class T, class B>
+struct StreamedValue {
+  View<const T, 1, B> top, total, chosen;
+  View<const Index, 1, B> label;
+  Index ignore, labels;
+  View<T, 1, B> value;
+  GATEFOLD_HD void operator()(Index n) const {
+    GATEFOLD_ASSERT(label(n) == ignore || (0 <= label(n) && label(n) < labels),
+                    "StreamedCrossEntropy: label out of range");
+    value(n) = label(n) == ignore ? T(0) : std::log(total(n)) - (chosen(n) - top(n));
+  }
+};
+/// scale[n] = share / Σ_v exp(z[n,v] − top[n]). If the label does not count, scale[n] is 0 and top_of_counted[n] is +∞,
+/// so that the gradient of the logits is 0 for any logits.
+template <class T, class B>
+struct SoftmaxScale {
+  View<const T, 1, B> top, total;
+  View<const Index, 1, B> label;
+  Index ignore;
+  ShareOfMean share;
+  View<T, 1, B> top_of_counted, scale;
+  GATEFOLD_HD void operator()(Index n) const {
+    const bool counts = label(n) != ignore;
+    top_of_counted(n) = counts ? top(n) : -negative_infinity<T>;
+    scale(n) = counts ? share.template of<T>() / total(n) : T(0);
+  }
+};
+/// to[n,:] = y[n,:] if the label counts; otherwise to[n,:] is unchanged
+template <class T, class B>
+struct CopyCounted {
+  View<const Index, 1, B> label;
+  Index ignore;
+  View<const T, 2, B> y;
+  View<T, 2, B> to;
+  template <class Lanes>
+  GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
+    if (label(n) == ignore) return;
+    each_column<T>(lanes, y.extent(1), [&](auto at, Index j) { at.store(&to(n, j), at.load(&y(n, j))); });
+  }
+};
+/// The gradient of a logit v, without the 1 of the label: c = scale[s] exp(v + bias[j] − top[s])
+template <class T, class B>
+struct SoftmaxOfLogit {
+  View<const T, 1, B> bias;  // may be empty
+  View<const T, 1, B> top, scale;
+  template <class A>
+  GATEFOLD_HD typename A::Value operator()(const A& at, Index, Index s, Index j, typename A::Value v) const {
+    using functor::math::exp;
+    return bias.data() ? scale(s) * exp(v + at.load(bias.data() + j) - top(s)) : scale(s) * exp(v - top(s));
+  }
+};
+/// dz[n, label[n] − first] −= share, if the label counts and is in this block
+template <class T, class B>
+struct SubtractLabel {
+  View<const Index, 1, B> label;
+  Index ignore, first;
+  ShareOfMean share;
+  View<T, 2, B> dz;
+  GATEFOLD_HD void operator()(Index n) const {
+    const Index l = label(n) - first;
+    if (label(n) != ignore && 0 <= l && l < dz.extent(1)) dz(n, l) -= share.template of<T>();
+  }
+};
+
+}  // namespace functor
 
 }  // namespace gatefold

@@ -7,54 +7,12 @@ namespace gatefold {
 
 namespace functor {
 
-/// out[n,:] = the experts of item n by decreasing weight, then −1. NaN comes last; ties go to the lower expert.
 template <class T, class B>
-struct PicksByWeight {
-  View<const Index, 1, B> item_offsets, item_slots, pick, expert;
-  View<const T, 1, B> weight;
-  View<Index, 2, B> out;
-  GATEFOLD_HD bool before(Index s, Index t) const {
-    const T a = weight(pick(s)), b = weight(pick(t));
-    if ((a == a) != (b == b)) return a == a;
-    return a > b || (!(b > a) && s < t);  // slots are in expert order
-  }
-  GATEFOLD_HD void operator()(Index n) const {
-    for (Index j = 0; j < out.extent(1); ++j) out(n, j) = -1;
-    for (Index o = item_offsets(n); o < item_offsets(n + 1); ++o) {
-      Index place = 0;
-      for (Index other = item_offsets(n); other < item_offsets(n + 1); ++other)
-        place += before(item_slots(other), item_slots(o));
-      if (place < out.extent(1)) out(n, place) = expert(pick(item_slots(o)));
-    }
-  }
-};
+struct PicksByWeight;
+template <class B>
+struct PicksDiffer;
 
 enum class PickChange { set, ordered, first };
-
-/// 1 if the picks of item n differ, otherwise 0. Negative entries are not picks.
-template <class B>
-struct PicksDiffer {
-  View<const Index, 2, B> before, after;
-  PickChange what;
-  GATEFOLD_HD static Index at(View<const Index, 2, B> picks, Index n, Index j) {
-    return j < picks.extent(1) && picks(n, j) >= 0 ? picks(n, j) : Index(-1);
-  }
-  GATEFOLD_HD static bool within(View<const Index, 2, B> part, View<const Index, 2, B> whole, Index n) {
-    for (Index j = 0; j < part.extent(1); ++j) {
-      bool found = at(part, n, j) < 0;
-      for (Index i = 0; i < whole.extent(1); ++i) found = found || at(part, n, j) == at(whole, n, i);
-      if (!found) return false;
-    }
-    return true;
-  }
-  GATEFOLD_HD double operator()(Index n) const {
-    if (what == PickChange::set) return within(before, after, n) && within(after, before, n) ? 0 : 1;
-    const Index most = before.extent(1) > after.extent(1) ? before.extent(1) : after.extent(1);
-    for (Index j = 0; j < (what == PickChange::first ? Index(1) : most); ++j)
-      if (at(before, n, j) != at(after, n, j)) return 1;
-    return 0;
-  }
-};
 
 }  // namespace functor
 
@@ -106,4 +64,56 @@ Fluctuation fluctuation(typename B::Context& ctx, View<BeforeT, 2, B> before, Vi
 }
 
 }  // namespace metric
+
+namespace functor {
+
+/// out[n,:] = the experts of item n by decreasing weight, then −1. NaN comes last; ties go to the lower expert.
+template <class T, class B>
+struct PicksByWeight {
+  View<const Index, 1, B> item_offsets, item_slots, pick, expert;
+  View<const T, 1, B> weight;
+  View<Index, 2, B> out;
+  GATEFOLD_HD bool before(Index s, Index t) const {
+    const T a = weight(pick(s)), b = weight(pick(t));
+    if ((a == a) != (b == b)) return a == a;
+    return a > b || (!(b > a) && s < t);  // slots are in expert order
+  }
+  GATEFOLD_HD void operator()(Index n) const {
+    for (Index j = 0; j < out.extent(1); ++j) out(n, j) = -1;
+    for (Index o = item_offsets(n); o < item_offsets(n + 1); ++o) {
+      Index place = 0;
+      for (Index other = item_offsets(n); other < item_offsets(n + 1); ++other)
+        place += before(item_slots(other), item_slots(o));
+      if (place < out.extent(1)) out(n, place) = expert(pick(item_slots(o)));
+    }
+  }
+};
+
+/// 1 if the picks of item n differ, otherwise 0. Negative entries are not picks.
+template <class B>
+struct PicksDiffer {
+  View<const Index, 2, B> before, after;
+  PickChange what;
+  GATEFOLD_HD static Index at(View<const Index, 2, B> picks, Index n, Index j) {
+    return j < picks.extent(1) && picks(n, j) >= 0 ? picks(n, j) : Index(-1);
+  }
+  GATEFOLD_HD static bool within(View<const Index, 2, B> part, View<const Index, 2, B> whole, Index n) {
+    for (Index j = 0; j < part.extent(1); ++j) {
+      bool found = at(part, n, j) < 0;
+      for (Index i = 0; i < whole.extent(1); ++i) found = found || at(part, n, j) == at(whole, n, i);
+      if (!found) return false;
+    }
+    return true;
+  }
+  GATEFOLD_HD double operator()(Index n) const {
+    if (what == PickChange::set) return within(before, after, n) && within(after, before, n) ? 0 : 1;
+    const Index most = before.extent(1) > after.extent(1) ? before.extent(1) : after.extent(1);
+    for (Index j = 0; j < (what == PickChange::first ? Index(1) : most); ++j)
+      if (at(before, n, j) != at(after, n, j)) return 1;
+    return 0;
+  }
+};
+
+}  // namespace functor
+
 }  // namespace gatefold

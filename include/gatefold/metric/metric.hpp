@@ -23,37 +23,15 @@ namespace gatefold {
 
 namespace functor {
 
-/// Returns whether item n counts.
 template <class T, class B>
-struct IsItem {
-  View<const T, 1, B> valid;
-  GATEFOLD_HD bool operator()(Index n) const { return valid.empty() || valid(n) != 0; }
-};
-/// Returns whether item n and its label count.
+struct IsItem;
 template <class T, class B>
-struct IsLabelled {
-  IsItem<T, B> is_item;
-  View<const Index, 1, B> labels;
-  Index ignore;
-  GATEFOLD_HD bool operator()(Index n) const { return is_item(n) && labels(n) != ignore; }
-};
-/// f(n) for items, 0 for padding. The values of padding are never read.
+struct IsLabelled;
 template <class F, class IsItemT>
-struct OfItems {
-  F f;
-  IsItemT is_item;
-  GATEFOLD_HD double operator()(Index n) const { return is_item(n) ? static_cast<double>(f(n)) : 0; }
-};
-struct One {
-  GATEFOLD_HD double operator()(Index) const { return 1; }
-};
-/// out[i] = f(i)
+struct OfItems;
+struct One;
 template <class F, class T, class B>
-struct Tabulate {
-  F f;
-  View<T, 1, B> out;
-  GATEFOLD_HD void operator()(Index i) const { out(i) = f(i); }
-};
+struct Tabulate;
 
 }  // namespace functor
 
@@ -131,4 +109,41 @@ void expect_labels(const char* where, Index items, Index classes, View<const Ind
 }
 
 }  // namespace metric
+
+namespace functor {
+
+/// Returns whether item n counts.
+template <class T, class B>
+struct IsItem {
+  View<const T, 1, B> valid;
+  GATEFOLD_HD bool operator()(Index n) const { return valid.empty() || valid(n) != 0; }
+};
+/// Returns whether item n and its label count.
+template <class T, class B>
+struct IsLabelled {
+  IsItem<T, B> is_item;
+  View<const Index, 1, B> labels;
+  Index ignore;
+  GATEFOLD_HD bool operator()(Index n) const { return is_item(n) && labels(n) != ignore; }
+};
+/// f(n) for items, 0 for padding. The values of padding are never read.
+template <class F, class IsItemT>
+struct OfItems {
+  F f;
+  IsItemT is_item;
+  GATEFOLD_HD double operator()(Index n) const { return is_item(n) ? static_cast<double>(f(n)) : 0; }
+};
+struct One {
+  GATEFOLD_HD double operator()(Index) const { return 1; }
+};
+/// out[i] = f(i)
+template <class F, class T, class B>
+struct Tabulate {
+  F f;
+  View<T, 1, B> out;
+  GATEFOLD_HD void operator()(Index i) const { out(i) = f(i); }
+};
+
+}  // namespace functor
+
 }  // namespace gatefold

@@ -12,25 +12,7 @@ namespace gatefold {
 namespace functor {
 
 template <class T>
-struct AdamWStep {
-  using Element = T;
-  T lr, beta1, other1, beta2, other2;  // other = 1 − β in double; T(1) − T(β) would be less exact
-  T epsilon, decay;
-  T correction1, correction2;  // factors of the moments
-  const T* g;
-  T *p, *m, *v;
-  template <class A>
-  GATEFOLD_HD void operator()(const A& at, Index i) const {
-    using functor::math::sqrt;
-    const auto gi = at.load(g + i), pi = at.load(p + i);
-    const auto mi = beta1 * at.load(m + i) + other1 * gi;
-    const auto vi = beta2 * at.load(v + i) + other2 * (gi * gi);
-    const auto direction = correction1 * mi / (sqrt(correction2 * vi) + epsilon);
-    at.store(m + i, mi);
-    at.store(v + i, vi);
-    at.store(p + i, pi - lr * (direction + decay * pi));
-  }
-};
+struct AdamWStep;
 
 }  // namespace functor
 
@@ -108,4 +90,30 @@ struct AdamW {
 };
 
 }  // namespace optim
+
+namespace functor {
+
+template <class T>
+struct AdamWStep {
+  using Element = T;
+  T lr, beta1, other1, beta2, other2;  // other = 1 − β in double; T(1) − T(β) would be less exact
+  T epsilon, decay;
+  T correction1, correction2;  // factors of the moments
+  const T* g;
+  T *p, *m, *v;
+  template <class A>
+  GATEFOLD_HD void operator()(const A& at, Index i) const {
+    using functor::math::sqrt;
+    const auto gi = at.load(g + i), pi = at.load(p + i);
+    const auto mi = beta1 * at.load(m + i) + other1 * gi;
+    const auto vi = beta2 * at.load(v + i) + other2 * (gi * gi);
+    const auto direction = correction1 * mi / (sqrt(correction2 * vi) + epsilon);
+    at.store(m + i, mi);
+    at.store(v + i, vi);
+    at.store(p + i, pi - lr * (direction + decay * pi));
+  }
+};
+
+}  // namespace functor
+
 }  // namespace gatefold

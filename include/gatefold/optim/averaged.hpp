@@ -17,31 +17,10 @@ namespace gatefold {
 
 namespace functor {
 
-/// a ← a + share · (p − a)
 template <class T>
-struct MoveTowards {
-  using Element = T;
-  T share;
-  const T* p;
-  T* a;
-  template <class A>
-  GATEFOLD_HD void operator()(const A& at, Index i) const {
-    const auto ai = at.load(a + i);
-    at.store(a + i, ai + share * (at.load(p + i) - ai));
-  }
-};
-/// a ↔ b
+struct MoveTowards;
 template <class T>
-struct Exchange {
-  using Element = T;
-  T *a, *b;
-  template <class A>
-  GATEFOLD_HD void operator()(const A& at, Index i) const {
-    const auto ai = at.load(a + i), bi = at.load(b + i);
-    at.store(a + i, bi);
-    at.store(b + i, ai);
-  }
-};
+struct Exchange;
 
 }  // namespace functor
 
@@ -49,15 +28,9 @@ namespace optim {
 
 namespace averages {
 
-/// Copies a tensor of a pack to a tensor without elements.
 template <class C>
-struct CopyTensor {
-  C& ctx;
-  void operator()(const Name&, auto& to, const auto& from) const {
-    to.resize_like(from);
-    copy(ctx, from.view(), to.view());
-  }
-};
+struct CopyTensor;
+
 /// A visitor for structure_like that leaves the tensors of the new pack without elements.
 struct NoElements {
   void operator()(auto&, const auto&) const {}
@@ -172,6 +145,16 @@ Averaged(First, Rest...) -> Averaged<NoOptimizer<First>>;
 
 namespace averages {
 
+/// Copies a tensor of a pack to a tensor without elements.
+template <class C>
+struct CopyTensor {
+  C& ctx;
+  void operator()(const Name&, auto& to, const auto& from) const {
+    to.resize_like(from);
+    copy(ctx, from.view(), to.view());
+  }
+};
+
 /// Calls f(state) for each state of an Averaged of this Pack inside the state of an optimizer.
 template <class Pack, class F, class S>
 void for_each(const F& f, S& state) {
@@ -234,5 +217,35 @@ void swap_averages(RunT& run) {
       "swap_averages(trainer), swap_averages(ctx, params, state)");
   if constexpr (is_trainer) swap_averages(run.context(), run.params, run.state);
 }
+
+namespace functor {
+
+/// a ← a + share · (p − a)
+template <class T>
+struct MoveTowards {
+  using Element = T;
+  T share;
+  const T* p;
+  T* a;
+  template <class A>
+  GATEFOLD_HD void operator()(const A& at, Index i) const {
+    const auto ai = at.load(a + i);
+    at.store(a + i, ai + share * (at.load(p + i) - ai));
+  }
+};
+/// a ↔ b
+template <class T>
+struct Exchange {
+  using Element = T;
+  T *a, *b;
+  template <class A>
+  GATEFOLD_HD void operator()(const A& at, Index i) const {
+    const auto ai = at.load(a + i), bi = at.load(b + i);
+    at.store(a + i, bi);
+    at.store(b + i, ai);
+  }
+};
+
+}  // namespace functor
 
 }  // namespace gatefold

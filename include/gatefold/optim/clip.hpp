@@ -11,19 +11,11 @@ namespace gatefold {
 
 namespace functor {
 
-/// sums[r] = Σ x² over part r, in double
 template <class T>
-struct Squares {
-  Parts parts;
-  const T* x;
-  double* sums;
-  template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index r) const {
-    const T* from = x + parts.begin(r);
-    const double sum = inner_product<double>(lanes, parts.elements(r), from, from);
-    if (lanes.lane == 0) sums[r] = sum;
-  }
-};
+struct Squares;
+template <class T>
+struct ClipStep;
+
 /// factor = min(1, most / √squares)
 struct ClipFactor {
   double most;
@@ -34,41 +26,13 @@ struct ClipFactor {
     *factor = norm > most ? most / norm : 1;
   }
 };
-/// g ← g · factor, unless the factor is 1
-template <class T>
-struct ClipStep {
-  using Element = T;
-  const double* factor;
-  T* g;
-  template <class A>
-  GATEFOLD_HD void operator()(const A& at, Index i) const {
-    if (*factor != 1) at.store(g + i, at.load(g + i) * static_cast<T>(*factor));
-  }
-};
 
 }  // namespace functor
 
 namespace optim {
 
-/// Adds Σ g² of a tensor, or of some of its values, to out, on the backend, in double and in a fixed order.
-template <class C, class T>
-void add_squares(C& ctx, const Parts& parts, const T* g, double* out) {
-  using B = typename C::Backend;
-  auto mark = ctx.mark();
-  double* sums = ctx.template scratch<double>(parts.count()).data();
-  B::for_rows(ctx, parts.count(), functor::Squares<T>{parts, g, sums});
-  B::template reduce<double>(ctx, parts.count(), functor::Term<double>{sums}, out);
-}
-template <class C, class T, class B>
-void add_squares(C& ctx, const FlatTensor<T, B>& g, double* out) {
-  add_squares(ctx, parts_of(g, summed_at_once), g.data(), out);
-}
-/// Writes Σ g² over all tensors of a pack to out.
 template <class C, class Pack>
-void sum_of_squares(C& ctx, const Pack& grads, double* out) {
-  C::Backend::for_each(ctx, 1, functor::Fill<double>{0, out});
-  for_each_learned([&](const Name&, const auto& g) { add_squares(ctx, g, out); }, grads);
-}
+void sum_of_squares(C& ctx, const Pack& grads, double* out);
 
 /// An optimizer with gradients clipped to a maximum global norm.
 ///
@@ -138,5 +102,55 @@ Clipped(O, N) -> Clipped<O>;
 template <class First, class... Rest, class = std::enable_if_t<!Optimizer<First>>>
 Clipped(First, Rest...) -> Clipped<NoOptimizer<First>>;
 
+/// Adds Σ g² of a tensor, or of some of its values, to out, on the backend, in double and in a fixed order.
+template <class C, class T>
+void add_squares(C& ctx, const Parts& parts, const T* g, double* out) {
+  using B = typename C::Backend;
+  auto mark = ctx.mark();
+  double* sums = ctx.template scratch<double>(parts.count()).data();
+  B::for_rows(ctx, parts.count(), functor::Squares<T>{parts, g, sums});
+  B::template reduce<double>(ctx, parts.count(), functor::Term<double>{sums}, out);
+}
+template <class C, class T, class B>
+void add_squares(C& ctx, const FlatTensor<T, B>& g, double* out) {
+  add_squares(ctx, parts_of(g, summed_at_once), g.data(), out);
+}
+/// Writes Σ g² over all tensors of a pack to out.
+template <class C, class Pack>
+void sum_of_squares(C& ctx, const Pack& grads, double* out) {
+  C::Backend::for_each(ctx, 1, functor::Fill<double>{0, out});
+  for_each_learned([&](const Name&, const auto& g) { add_squares(ctx, g, out); }, grads);
+}
+
 }  // namespace optim
+
+namespace functor {
+
+/// sums[r] = Σ x² over part r, in double
+template <class T>
+struct Squares {
+  Parts parts;
+  const T* x;
+  double* sums;
+  template <class Lanes>
+  GATEFOLD_HD void operator()(const Lanes& lanes, Index r) const {
+    const T* from = x + parts.begin(r);
+    const double sum = inner_product<double>(lanes, parts.elements(r), from, from);
+    if (lanes.lane == 0) sums[r] = sum;
+  }
+};
+/// g ← g · factor, unless the factor is 1
+template <class T>
+struct ClipStep {
+  using Element = T;
+  const double* factor;
+  T* g;
+  template <class A>
+  GATEFOLD_HD void operator()(const A& at, Index i) const {
+    if (*factor != 1) at.store(g + i, at.load(g + i) * static_cast<T>(*factor));
+  }
+};
+
+}  // namespace functor
+
 }  // namespace gatefold

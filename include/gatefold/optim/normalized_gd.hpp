@@ -12,39 +12,10 @@ namespace gatefold {
 
 namespace functor {
 
-/// sums[e] += Σ g² over slice e of the first extent, or the root of this sum; in double
 template <class T>
-struct SliceNorm {
-  const T* g;
-  Index slice;
-  bool root;
-  double* sums;
-  template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index e) const {
-    const double squares = inner_product<double>(lanes, slice, g + e * slice, g + e * slice);
-    if (lanes.lane == 0) sums[e] += root ? std::sqrt(squares) : squares;
-  }
-};
-/// Steps `length` elements of a slice. A slice has `rows` of these parts.
+struct SliceNorm;
 template <class T>
-struct NormalizedStep {
-  static constexpr Index length = 4096;
-  T lr;
-  Index slice, rows;
-  const T* g;
-  const double* sums;
-  bool rooted;  // whether sums are norms and not their squares
-  T* p;
-  template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index r) const {
-    const T norm = static_cast<T>(rooted ? sums[r / rows] : std::sqrt(sums[r / rows]));
-    if (norm == 0) return;
-    const Index done = r % rows * length, begin = r / rows * slice + done, rest = slice - done;
-    each_column<T>(lanes, rest < length ? rest : length, [&](const auto& at, Index i) {
-      at.store(p + begin + i, at.load(p + begin + i) - lr * (at.load(g + begin + i) / norm));
-    });
-  }
-};
+struct NormalizedStep;
 
 }  // namespace functor
 
@@ -175,4 +146,43 @@ struct NormalizedGd {
 };
 
 }  // namespace optim
+
+namespace functor {
+
+/// sums[e] += Σ g² over slice e of the first extent, or the root of this sum; in double
+template <class T>
+struct SliceNorm {
+  const T* g;
+  Index slice;
+  bool root;
+  double* sums;
+  template <class Lanes>
+  GATEFOLD_HD void operator()(const Lanes& lanes, Index e) const {
+    const double squares = inner_product<double>(lanes, slice, g + e * slice, g + e * slice);
+    if (lanes.lane == 0) sums[e] += root ? std::sqrt(squares) : squares;
+  }
+};
+/// Steps `length` elements of a slice. A slice has `rows` of these parts.
+template <class T>
+struct NormalizedStep {
+  static constexpr Index length = 4096;
+  T lr;
+  Index slice, rows;
+  const T* g;
+  const double* sums;
+  bool rooted;  // whether sums are norms and not their squares
+  T* p;
+  template <class Lanes>
+  GATEFOLD_HD void operator()(const Lanes& lanes, Index r) const {
+    const T norm = static_cast<T>(rooted ? sums[r / rows] : std::sqrt(sums[r / rows]));
+    if (norm == 0) return;
+    const Index done = r % rows * length, begin = r / rows * slice + done, rest = slice - done;
+    each_column<T>(lanes, rest < length ? rest : length, [&](const auto& at, Index i) {
+      at.store(p + begin + i, at.load(p + begin + i) - lr * (at.load(g + begin + i) / norm));
+    });
+  }
+};
+
+}  // namespace functor
+
 }  // namespace gatefold

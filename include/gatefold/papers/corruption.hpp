@@ -35,8 +35,8 @@ inline constexpr std::array<Severities, 6> kCorruptions{{
     {Corruption::blur, "blur", {0.5, 0.75, 1.0, 1.5, 2.0}},                          // standard deviation, pixels
     {Corruption::contrast, "contrast", {0.4, 0.3, 0.2, 0.1, 0.05}},                  // remaining share
     {Corruption::brightness, "brightness", {0.05, 0.1, 0.15, 0.2, 0.25}},            // added
-    {Corruption::pixelate, "pixelate", {0.75, 0.6, 0.5, 0.35, 0.25}},  // cells per side, as a share of its pixels
-    {Corruption::occlusion, "occlusion", {0.2, 0.3, 0.4, 0.5, 0.6}},   // side of the square, as a share of the side
+    {Corruption::pixelate, "pixelate", {0.75, 0.6, 0.5, 0.35, 0.25}},  // cells along a side / pixels along it
+    {Corruption::occlusion, "occlusion", {0.2, 0.3, 0.4, 0.5, 0.6}},   // side of the square / side of the image
 }};
 
 namespace functor {

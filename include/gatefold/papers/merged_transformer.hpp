@@ -19,81 +19,14 @@ namespace gatefold {
 
 namespace functor {
 
-/// For every query t and head h, p[t, m·H + h] ← softmax of the scores in p over the positions m, and all[t,m] = Σ_h
-/// p[t, m·H + h]. The heads of a position are contiguous, so that they share registers.
 template <class T, class B>
-struct HeadProbabilities {
-  View<T, 2, B> p, all;  // [rows, L · H], [rows, L]
-
-  template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index t) const {
-    const Index length = all.extent(1), heads = p.extent(1) / length;
-    T* const row = p.data() + t * length * heads;
-    each_column<T>(lanes, heads, [&](auto at, Index h) {
-      using functor::math::exp;
-      using functor::math::reciprocal;
-      using functor::math::where_positive;
-      using V = typename decltype(at)::Value;
-      V top = at.load(row + h), total = V(T(0));
-      for (Index m = 1; m < length; ++m) {
-        const V score = at.load(row + m * heads + h);
-        top = where_positive(score - top, score, top);
-      }
-      for (Index m = 0; m < length; ++m) {
-        const V share = exp(at.load(row + m * heads + h) - top);
-        at.store(row + m * heads + h, share);
-        total = total + share;
-      }
-      const V scale = reciprocal(total);
-      for (Index m = 0; m < length; ++m) at.store(row + m * heads + h, at.load(row + m * heads + h) * scale);
-    });
-    for (Index m = 0; m < length; ++m) {
-      const T sum = sum_columns<T>(lanes, heads, [&](auto at, Index h) { return at.load(row + m * heads + h); });
-      if (lanes.lane == 0) all(t, m) = sum;
-    }
-  }
-};
-/// p[t, m·H + h] ← p[t, m·H + h] (dall[t,m] − Σ_i p[t, i·H + h] dall[t,i])
+struct HeadProbabilities;
 template <class T, class B>
-struct HeadProbabilitiesBackward {
-  View<const T, 2, B> dall;  // [rows, L]
-  View<T, 2, B> p;           // [rows, L · H]
-
-  template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index t) const {
-    const Index length = dall.extent(1), heads = p.extent(1) / length;
-    T* const row = p.data() + t * length * heads;
-    each_column<T>(lanes, heads, [&](auto at, Index h) {
-      using V = typename decltype(at)::Value;
-      V dot = V(T(0));
-      for (Index m = 0; m < length; ++m) dot = dot + at.load(row + m * heads + h) * V(dall(t, m));
-      for (Index m = 0; m < length; ++m)
-        at.store(row + m * heads + h, at.load(row + m * heads + h) * (V(dall(t, m)) - dot));
-    });
-  }
-};
-/// z[s] = halves[s,0] − halves[s,1]
+struct HeadProbabilitiesBackward;
 template <class T, class B>
-struct Difference {
-  Groups<B> items;
-  View<const T, 2, B> halves;  // [S, 2]
-  View<T, 2, B> z;             // [S, 1]
-  GATEFOLD_HD void operator()(Index s) const {
-    if (items.expert(s) >= 0) z(s, 0) = halves(s, 0) - halves(s, 1);
-  }
-};
-/// dhalves[s] = (dz[s], −dz[s])
+struct Difference;
 template <class T, class B>
-struct DifferenceBackward {
-  Groups<B> items;
-  View<const T, 2, B> dz;
-  View<T, 2, B> dhalves;
-  GATEFOLD_HD void operator()(Index s) const {
-    if (items.expert(s) < 0) return;
-    dhalves(s, 0) = dz(s, 0);
-    dhalves(s, 1) = -dz(s, 0);
-  }
-};
+struct DifferenceBackward;
 
 }  // namespace functor
 
@@ -244,5 +177,85 @@ struct MergedTransformer {
     expect(filters >= 2 && filters % 2 == 0, where, "filters", "an even number, at least 2", filters);
   }
 };
+
+namespace functor {
+
+/// For every query t and head h, p[t, m·H + h] ← softmax of the scores in p over the positions m, and all[t,m] = Σ_h
+/// p[t, m·H + h]. The heads of a position are contiguous, so that they share registers.
+template <class T, class B>
+struct HeadProbabilities {
+  View<T, 2, B> p, all;  // [rows, L · H], [rows, L]
+
+  template <class Lanes>
+  GATEFOLD_HD void operator()(const Lanes& lanes, Index t) const {
+    const Index length = all.extent(1), heads = p.extent(1) / length;
+    T* const row = p.data() + t * length * heads;
+    each_column<T>(lanes, heads, [&](auto at, Index h) {
+      using functor::math::exp;
+      using functor::math::reciprocal;
+      using functor::math::where_positive;
+      using V = typename decltype(at)::Value;
+      V top = at.load(row + h), total = V(T(0));
+      for (Index m = 1; m < length; ++m) {
+        const V score = at.load(row + m * heads + h);
+        top = where_positive(score - top, score, top);
+      }
+      for (Index m = 0; m < length; ++m) {
+        const V share = exp(at.load(row + m * heads + h) - top);
+        at.store(row + m * heads + h, share);
+        total = total + share;
+      }
+      const V scale = reciprocal(total);
+      for (Index m = 0; m < length; ++m) at.store(row + m * heads + h, at.load(row + m * heads + h) * scale);
+    });
+    for (Index m = 0; m < length; ++m) {
+      const T sum = sum_columns<T>(lanes, heads, [&](auto at, Index h) { return at.load(row + m * heads + h); });
+      if (lanes.lane == 0) all(t, m) = sum;
+    }
+  }
+};
+/// p[t, m·H + h] ← p[t, m·H + h] (dall[t,m] − Σ_i p[t, i·H + h] dall[t,i])
+template <class T, class B>
+struct HeadProbabilitiesBackward {
+  View<const T, 2, B> dall;  // [rows, L]
+  View<T, 2, B> p;           // [rows, L · H]
+
+  template <class Lanes>
+  GATEFOLD_HD void operator()(const Lanes& lanes, Index t) const {
+    const Index length = dall.extent(1), heads = p.extent(1) / length;
+    T* const row = p.data() + t * length * heads;
+    each_column<T>(lanes, heads, [&](auto at, Index h) {
+      using V = typename decltype(at)::Value;
+      V dot = V(T(0));
+      for (Index m = 0; m < length; ++m) dot = dot + at.load(row + m * heads + h) * V(dall(t, m));
+      for (Index m = 0; m < length; ++m)
+        at.store(row + m * heads + h, at.load(row + m * heads + h) * (V(dall(t, m)) - dot));
+    });
+  }
+};
+/// z[s] = halves[s,0] − halves[s,1]
+template <class T, class B>
+struct Difference {
+  Groups<B> items;
+  View<const T, 2, B> halves;  // [S, 2]
+  View<T, 2, B> z;             // [S, 1]
+  GATEFOLD_HD void operator()(Index s) const {
+    if (items.expert(s) >= 0) z(s, 0) = halves(s, 0) - halves(s, 1);
+  }
+};
+/// dhalves[s] = (dz[s], −dz[s])
+template <class T, class B>
+struct DifferenceBackward {
+  Groups<B> items;
+  View<const T, 2, B> dz;
+  View<T, 2, B> dhalves;
+  GATEFOLD_HD void operator()(Index s) const {
+    if (items.expert(s) < 0) return;
+    dhalves(s, 0) = dz(s, 0);
+    dhalves(s, 1) = -dz(s, 0);
+  }
+};
+
+}  // namespace functor
 
 }  // namespace gatefold

@@ -15,57 +15,14 @@ namespace gatefold {
 
 namespace functor {
 
-/// ‖rows[i,:]‖
 template <class T, class B>
-struct RowNorm {
-  View<const T, 2, B> rows;
-  GATEFOLD_HD double operator()(Index i) const {
-    double squares = 0;
-    for (Index d = 0; d < rows.extent(1); ++d) {
-      const double v = static_cast<double>(rows(i, d));
-      squares += v * v;
-    }
-    return std::sqrt(squares);
-  }
-};
-/// The rank of the expert of pick p among all experts for this item, in the order of ranks_before; −1 if the pick was
-/// dropped or its item is padding.
+struct RowNorm;
 template <class T, class B>
-struct NormRank {
-  View<const Index, 1, B> item, expert;
-  View<const double, 2, B> norms;
-  IsItem<T, B> is_item;
-  GATEFOLD_HD Index operator()(Index p) const {
-    const Index own = expert(p), n = item(p);
-    if (own < 0 || !is_item(n)) return -1;
-    Index before = 0;
-    for (Index e = 0; e < norms.extent(1); ++e) before += ranks_before(norms(n, e), e, norms(n, own), own);
-    return before;
-  }
-};
-/// Σ norm of the slots of expert e whose items count.
+struct NormRank;
 template <class T, class B>
-struct NormOfExpert {
-  RowNorm<T, B> norm;
-  View<const Index, 1, B> offsets, rows;
-  IsItem<T, B> is_item;
-  GATEFOLD_HD double operator()(Index e) const {
-    double total = 0;
-    for (Index s = offsets(e); s < offsets(e + 1); ++s)
-      if (is_item(rows(s))) total += norm(s);
-    return total;
-  }
-};
-/// The expert of slot s; −1 if its item is padding or the slot has no expert.
+struct NormOfExpert;
 template <class T, class B>
-struct ExpertOfSlot {
-  Groups<B> groups;
-  IsItem<T, B> is_item;
-  GATEFOLD_HD Index operator()(Index s) const {
-    const Index e = groups.expert(s);
-    return e >= 0 && is_item(groups.row(s)) ? e : Index(-1);
-  }
-};
+struct ExpertOfSlot;
 
 }  // namespace functor
 
@@ -154,4 +111,61 @@ double mean_norm(typename B::Context& ctx, View<T, 2, B> u, In<std::remove_const
 }
 
 }  // namespace metric
+
+namespace functor {
+
+/// ‖rows[i,:]‖
+template <class T, class B>
+struct RowNorm {
+  View<const T, 2, B> rows;
+  GATEFOLD_HD double operator()(Index i) const {
+    double squares = 0;
+    for (Index d = 0; d < rows.extent(1); ++d) {
+      const double v = static_cast<double>(rows(i, d));
+      squares += v * v;
+    }
+    return std::sqrt(squares);
+  }
+};
+/// The rank of the expert of pick p among all experts for this item, in the order of ranks_before; −1 if the pick was
+/// dropped or its item is padding.
+template <class T, class B>
+struct NormRank {
+  View<const Index, 1, B> item, expert;
+  View<const double, 2, B> norms;
+  IsItem<T, B> is_item;
+  GATEFOLD_HD Index operator()(Index p) const {
+    const Index own = expert(p), n = item(p);
+    if (own < 0 || !is_item(n)) return -1;
+    Index before = 0;
+    for (Index e = 0; e < norms.extent(1); ++e) before += ranks_before(norms(n, e), e, norms(n, own), own);
+    return before;
+  }
+};
+/// Σ norm of the slots of expert e whose items count.
+template <class T, class B>
+struct NormOfExpert {
+  RowNorm<T, B> norm;
+  View<const Index, 1, B> offsets, rows;
+  IsItem<T, B> is_item;
+  GATEFOLD_HD double operator()(Index e) const {
+    double total = 0;
+    for (Index s = offsets(e); s < offsets(e + 1); ++s)
+      if (is_item(rows(s))) total += norm(s);
+    return total;
+  }
+};
+/// The expert of slot s; −1 if its item is padding or the slot has no expert.
+template <class T, class B>
+struct ExpertOfSlot {
+  Groups<B> groups;
+  IsItem<T, B> is_item;
+  GATEFOLD_HD Index operator()(Index s) const {
+    const Index e = groups.expert(s);
+    return e >= 0 && is_item(groups.row(s)) ? e : Index(-1);
+  }
+};
+
+}  // namespace functor
+
 }  // namespace gatefold

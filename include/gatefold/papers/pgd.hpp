@@ -18,6 +18,11 @@ namespace gatefold {
 
 namespace functor {
 
+template <class T>
+struct BeginAnywhere;
+template <class T>
+struct SignStep;
+
 /// The points that an attack can reach from x[i]: at most epsilon away, and between low and high.
 struct Reach {
   double epsilon, low, high;
@@ -27,30 +32,6 @@ struct Reach {
     const T least = x - T(epsilon), most = x + T(epsilon);
     const T inside = point < least ? least : point > most ? most : point;
     return inside < T(low) ? T(low) : inside > T(high) ? T(high) : inside;
-  }
-};
-/// y = the reachable point nearest to x + ε r, r ~ U[−1, 1)
-template <class T>
-struct BeginAnywhere {
-  Reach reach;
-  Random random;
-  const T* x;
-  T* y;
-  GATEFOLD_HD void operator()(Index i) const {
-    const double r = 2 * uniform<double>(random.seed, random.step, static_cast<std::uint64_t>(i)) - 1;
-    y[i] = reach.nearest(x[i], x[i] + static_cast<T>(reach.epsilon * r));
-  }
-};
-/// y ← the reachable point nearest to y + step · sign(dy)
-template <class T>
-struct SignStep {
-  Reach reach;
-  double step;
-  const T *x, *dy;
-  T* y;
-  GATEFOLD_HD void operator()(Index i) const {
-    const T sign = dy[i] > 0 ? T(1) : dy[i] < 0 ? T(-1) : dy[i];  // 0 or NaN; NaN must remain visible
-    y[i] = reach.nearest(x[i], y[i] + static_cast<T>(step) * sign);
   }
 };
 
@@ -119,5 +100,34 @@ struct Pgd {
     }
   }
 };
+
+namespace functor {
+
+/// y = the reachable point nearest to x + ε r, r ~ U[−1, 1)
+template <class T>
+struct BeginAnywhere {
+  Reach reach;
+  Random random;
+  const T* x;
+  T* y;
+  GATEFOLD_HD void operator()(Index i) const {
+    const double r = 2 * uniform<double>(random.seed, random.step, static_cast<std::uint64_t>(i)) - 1;
+    y[i] = reach.nearest(x[i], x[i] + static_cast<T>(reach.epsilon * r));
+  }
+};
+/// y ← the reachable point nearest to y + step · sign(dy)
+template <class T>
+struct SignStep {
+  Reach reach;
+  double step;
+  const T *x, *dy;
+  T* y;
+  GATEFOLD_HD void operator()(Index i) const {
+    const T sign = dy[i] > 0 ? T(1) : dy[i] < 0 ? T(-1) : dy[i];  // 0 or NaN; NaN must remain visible
+    y[i] = reach.nearest(x[i], y[i] + static_cast<T>(step) * sign);
+  }
+};
+
+}  // namespace functor
 
 }  // namespace gatefold

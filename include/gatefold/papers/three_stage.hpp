@@ -20,17 +20,8 @@ namespace gatefold {
 
 namespace functor {
 
-/// g[e, j] = Σ_e' g[e', j] for all e, summed in ascending order of e'
 template <class T>
-struct SumOverExperts {
-  Index experts, slice;
-  T* g;
-  GATEFOLD_HD void operator()(Index j) const {
-    T sum = 0;
-    for (Index e = 0; e < experts; ++e) sum += g[e * slice + j];
-    for (Index e = 0; e < experts; ++e) g[e * slice + j] = sum;
-  }
-};
+struct SumOverExperts;
 
 }  // namespace functor
 
@@ -202,5 +193,21 @@ template <class C, class M, class L, class S>
 ThreeStage(C&, M, L, S, Seed) -> ThreeStage<float, C, M, L, S>;
 template <class C, class M, class L, class S, class T>
 ThreeStage(C&, M, L, S, Seed, Element<T>) -> ThreeStage<T, C, M, L, S>;
+
+namespace functor {
+
+/// g[e, j] = Σ_e' g[e', j] for all e, summed in ascending order of e'
+template <class T>
+struct SumOverExperts {
+  Index experts, slice;
+  T* g;
+  GATEFOLD_HD void operator()(Index j) const {
+    T sum = 0;
+    for (Index e = 0; e < experts; ++e) sum += g[e * slice + j];
+    for (Index e = 0; e < experts; ++e) g[e * slice + j] = sum;
+  }
+};
+
+}  // namespace functor
 
 }  // namespace gatefold

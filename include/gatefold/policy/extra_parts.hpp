@@ -7,20 +7,22 @@
 #include "gatefold/policy/named.hpp"
 #include "gatefold/policy/noise.hpp"
 
-/// The parts of extra inputs, and what the library fills in them.
+/// Access to the parts of extra inputs, and checks of the members that the library fills.
 namespace gatefold {
 
-/// Whether an Extra has a data member that takes a V: one of the name that takes none stops the compiler.
+/// length<E, V>(), valid<E, V>() and so on return whether an Extra has a data member of this name to which a V can be
+/// assigned. A member with this name and another type does not compile.
 namespace detail_::hook::input {
 
-#define GATEFOLD_INPUT(member, type)                                                                                  \
-  template <class E, class V>                                                                                         \
-  constexpr bool member() {                                                                                           \
-    constexpr bool fits = requires(std::remove_const_t<E> & extra, const V& value) { extra.member = value; };         \
-    GATEFOLD_EXPECT(fits || !detail_::named::member<std::remove_const_t<E>>(),                                        \
-                    "gatefold: " #member " of an Extra must be " type                                                 \
-                    ", of the elements and backend of what fills it; see docs/reference/inputs.md#inputs-of-its-own") \
-    return fits;                                                                                                      \
+#define GATEFOLD_INPUT(member, type)                                                                          \
+  template <class E, class V>                                                                                 \
+  constexpr bool member() {                                                                                   \
+    constexpr bool fits = requires(std::remove_const_t<E> & extra, const V& value) { extra.member = value; }; \
+    GATEFOLD_EXPECT(fits || !detail_::named::member<std::remove_const_t<E>>(),                                \
+                    "gatefold: " #member " of an Extra must be " type                                         \
+                    ", with the element type and backend of the value that is assigned to it; see "           \
+                    "docs/reference/inputs.md#inputs-of-its-own")                                             \
+    return fits;                                                                                              \
   }
 GATEFOLD_INPUT(length, "Index")
 GATEFOLD_INPUT(valid, "View<const T, 1, B>")
@@ -34,7 +36,8 @@ GATEFOLD_INPUT(relative, "View<const T, 2, B>")
 
 namespace detail_::lookup {
 
-/// Call f for the extra inputs of each part, in the order of the parts that take them.
+/// Calls f(part) for each part of the extra inputs, in a fixed order: tuple `layers`, then attention, layer, branch,
+/// scores, mixing, selection, noise. Members that an Extra does not have are skipped.
 template <class E, class F>
 void for_each_part(E& extra, F&& f) {
   if constexpr (requires { std::tuple_size<decltype(extra.layers)>::value; })
@@ -47,7 +50,7 @@ void for_each_part(E& extra, F&& f) {
   if constexpr (requires { extra.selection; }) f(extra.selection);
   if constexpr (detail_::hook::input::noise<E, Noise>()) f(extra.noise);
 }
-/// Call f for extra inputs and all those within.
+/// Calls f(extra), and then does the same for each part, recursively.
 template <class E, class F>
 void for_each_extra(E& extra, F&& f) {
   f(extra);
@@ -56,8 +59,8 @@ void for_each_extra(E& extra, F&& f) {
 
 }  // namespace detail_::lookup
 
-/// Extra inputs of a training step, in which dropout without numbers is an error. Gradients without a step
-/// (Trainer.accumulate) and evaluation do not use it.
+/// Returns the extra inputs for a training step: every Noise in them has training = true. Dropout without random
+/// numbers is an error then. Trainer.accumulate and evaluation do not use this function.
 template <class E>
 E for_training(E extra) {
   detail_::lookup::for_each_extra(extra, []<class P>(P& part) {

@@ -2,7 +2,7 @@
 
 #include "gatefold/core/types.hpp"
 
-/// Types of the families above policy/, by name alone: arguments and results of the members in hooks.hpp.
+/// Forward declarations of types that are defined above policy/. The members in hooks.hpp take or return them.
 namespace gatefold {
 
 struct Noise;
@@ -30,7 +30,8 @@ namespace detail_::policy {
 template <class T, class B>
 struct ProbeCall;
 
-/// Functors that members return: of rows, of rows in two halves, of elements.
+/// Functors that members return. OfRows is called per row, f(lanes, n). OfRowsInTwo also has its two halves, choose and
+/// weigh, as separate functions. OfElements is called per element, f(i) or f(at, i).
 template <class F>
 concept OfRows = requires(const F f, const OneLane& lanes, Index n) {
   f(lanes, n);

@@ -9,18 +9,18 @@
 #include "gatefold/policy/hooks.hpp"
 #include "gatefold/tensor/pack.hpp"
 
-/// Which gradients need memory. A gradient that nobody reads is skipped (Tensor.skip) if the Params around it say that
-/// their backward passes over it (`gradient_is_optional`, tensor/pack.hpp).
+/// Decides which gradients need memory. A gradient is skipped (Tensor.skip) if no code reads it and if the Params that
+/// list it have `gradient_is_optional` (tensor/pack.hpp), so that backward of their policy omits skipped gradients.
 namespace gatefold::detail_::gradient_memory {
 
-/// How the gradient of a tensor is used.
+/// Describes how the gradient of a tensor is used.
 struct Use {
   bool optional = false;  // it can be skipped
   bool learned = true;    // an optimizer reads it
-  bool adapts = false;    // a rule of the pack's own (Params.adapt) reads it
+  bool adapts = false;    // Params.adapt of its pack, or of a pack around it, reads it
 };
-/// The Use of each tensor of a pack, in the order of for_each_tensor, and the tensors [first, second) of each pack that
-/// adapts.
+/// The Use of each tensor of a pack, in the order of for_each_tensor, and for each outermost pack that has an `adapt`
+/// the range [first, second) of its tensors.
 struct Uses {
   std::vector<Use> of_tensors{};
   std::vector<std::pair<std::size_t, std::size_t>> adapting{};
@@ -47,14 +47,15 @@ void add_uses(const P& pack, Use use, Uses& all) {
     parts(std::make_index_sequence<std::tuple_size_v<P>>{});
   } else if constexpr (detail_::pack::check<P>()) {
     constexpr bool adapts = detail_::hook::params::adapt<P, C, P>();
-    const bool outermost = adapts && !use.adapts;  // packs inside one that adapts are its own affair
+    const bool outermost = adapts && !use.adapts;  // its `adapt` covers the packs inside it
     const std::size_t begin = all.of_tensors.size();
     use = {gradient_is_optional<P>, use.learned && is_learned<P>, use.adapts || adapts};
     P::each(AddUsesOfPart<C>{use, all}, pack);
     if (outermost) all.adapting.emplace_back(begin, all.of_tensors.size());
   }
 }
-/// @tparam C  the context that an `adapt` would take
+/// Returns the uses of the gradients of a pack.
+/// @tparam C  the context that `adapt` takes
 template <class C, class P>
 Uses uses(const P& params) {
   Uses all;
@@ -62,7 +63,7 @@ Uses uses(const P& params) {
   return all;
 }
 
-/// Gives a gradient its extents, or skips it if it is not needed.
+/// Resizes a gradient to the extents of its parameter, or skips it if it is not needed.
 struct ShapeGradient {
   const std::vector<bool>& needed;
   std::size_t& next;
@@ -73,9 +74,9 @@ struct ShapeGradient {
       gradient.skip();
   }
 };
-/// Gives gradients the shapes of their parameters. A gradient that can be skipped is skipped if its tensor is selected,
-/// or if nobody reads it: the tensor is not learned and does not adapt.
-/// @param selected  by tensor, in the order of for_each_tensor
+/// Gives gradients the shapes of their parameters. An optional gradient is skipped if its tensor is selected, or if the
+/// tensor is neither learned nor adapted.
+/// @param selected  one entry per tensor, in the order of for_each_tensor
 template <class P>
 void shape(P& grads, const P& params, const Uses& uses, const std::vector<bool>& selected) {
   std::vector<bool> needed;

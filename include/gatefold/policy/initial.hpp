@@ -2,7 +2,8 @@
 
 namespace gatefold {
 
-/// How weights [experts, in, out] (or [in, out]) and their biases begin (backend/initial_values.hpp draws them).
+/// Chooses the distribution of initial weights [experts, in, out] or [in, out] and of their biases. The values are
+/// drawn by backend/initial_values.hpp.
 ///
 ///     fan_in         W, b ~ U(±scale/√in)                                                               (1)
 ///     reference      W ~ U(±scale/√(in·out)),  b = 0                                                    (2)
@@ -10,12 +11,12 @@ namespace gatefold {
 ///     normal_fan_in  W ~ N(0, scale²/in),      b = 0                                                    (4)
 ///     zero           W = 0,                    b = 0                                                    (5)
 ///
-/// Source: (1) torch.nn.Linear; (2) FastMoE, the code of papers 001 and 002, whose Kaiming rule takes the inputs of all
-/// three extents for the fan-in: √out times smaller than (1).
-/// @param shared  all experts begin as the first one: they differ only through what they are given. Source: V-MoE,
-///                Riquelme et al. 2021, arXiv:2106.05974
-/// @throws ArgumentError unless scale is finite and at least 0, and where `shared` meets weights that are not of
-///         experts
+/// Source: (1) torch.nn.Linear. (2) FastMoE, the code of papers 001 and 002. Its Kaiming rule uses in·out as the
+/// fan-in, because the weights have three extents. The weights are √out times smaller than in (1).
+/// @param shared  all experts start with the values of the first expert. They become different because they receive
+///                different items. Source: V-MoE, Riquelme et al. 2021, arXiv:2106.05974
+/// @throws ArgumentError if scale is not finite or below 0, or if `shared` is set for weights [in, out], which
+///         have no extent of experts
 struct Initial {
   enum class Law { fan_in, reference, normal, normal_fan_in, zero };
 

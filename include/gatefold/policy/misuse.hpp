@@ -7,14 +7,18 @@
 
 namespace gatefold::detail_::policy {
 
-/// Gives a frequent mistake its sentence: no value converts to it, and both compilers print `says` in the error at the
-/// caller's own line. As the first parameter of a function overload it answers a call with the wrong arguments, as a
-/// member of a struct of options a designator that belongs elsewhere. An overload with it is never usable, so that
-/// concepts and `requires` see no function there.
+/// Explains a frequent mistake at compile time. No value converts to a Misuse, and both compilers print `says` in the
+/// error at the line of the caller. Use it in two places:
+///
+/// - as the first parameter of a function overload, to report a call with wrong arguments;
+/// - as a member of a struct of options, to report an option that belongs to another struct.
+///
+/// An overload with a Misuse is never callable, so that concepts and `requires` do not find a function there.
 ///
 ///     void step(detail_::policy::Misuse<"gatefold: step takes a target too: trainer.step(x, target)">);
 ///
-/// A member needs [[no_unique_address]] and a sentence of its own: two empty members of one type take memory.
+/// A member needs [[no_unique_address]] and a different sentence in each member, because two empty members of one type
+/// need two addresses and so take memory.
 template <detail_::Sentence says>
 struct Misuse {
   static constexpr bool is_misuse = true;
@@ -23,7 +27,7 @@ struct Misuse {
   Misuse(const V&...) = delete;
 };
 
-/// A part that counts experts by its function `experts()`.
+/// A part whose function `experts()` returns the number of experts.
 template <class P>
 concept HasExperts = requires(const P part) {
   { part.experts() } -> std::convertible_to<Index>;
@@ -34,7 +38,8 @@ concept HasExpertsOfScores = requires(const P part) {
   part.experts.is_misuse;
   part.scores;
 };
-/// Either; `count_experts` (gate/scores/count_experts.hpp) returns the number.
+/// A part or gate that fulfils one of these two concepts. `count_experts` (gate/scores/count_experts.hpp) returns its
+/// number of experts.
 template <class P>
 concept CountsExperts = HasExperts<P> || HasExpertsOfScores<P>;
 

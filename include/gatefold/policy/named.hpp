@@ -4,11 +4,12 @@
 
 #include "gatefold/core/config.hpp"
 
-/// Whether a policy names a member, whatever its signature: where a class inherits it beside a fallback of the same
-/// name, the name alone is ambiguous.
+/// Tests whether a policy has a member of a given name, with any signature. The test derives a class from the policy
+/// and from a Fallback that declares all names. If the policy has the name too, the name is ambiguous in the derived
+/// class.
 namespace gatefold {
 
-// Every optional member there is (hooks.hpp).
+// All optional members (hooks.hpp).
 // clang-format off
 #define GATEFOLD_HOOK_NAMES(OF)                                                                                \
   OF(Params) OF(Saved) OF(Carry) OF(Extra) OF(ExtraGrad) OF(Items) OF(Plan) OF(WithoutTrace) OF(begin) OF(validate) \
@@ -18,7 +19,7 @@ namespace gatefold {
   OF(at) OF(without_auxiliary) OF(with_valid) OF(with_trace) OF(set_trace) OF(mixtures) OF(choices) OF(adapt)      \
   OF(counters) OF(measure) OF(reduce) OF(counted) OF(no_batch) OF(pass) OF(weighted_backward) OF(slot_weights)     \
   OF(expect_step) OF(stores_slots) OF(with_noise) OF(forward_overlapping) OF(backward_overlapping)
-// Every data member of an Extra that the library fills (extra_parts.hpp).
+// All data members of an Extra that the library fills (extra_parts.hpp).
 #define GATEFOLD_INPUT_NAMES(OF) OF(length) OF(valid) OF(memory) OF(noise) OF(traced) OF(relative)
 // clang-format on
 
@@ -33,17 +34,19 @@ struct Fallback {
 template <class P>
 struct Beside : P, Fallback {};
 
-#define GATEFOLD_NAME(member)                                                                         \
-  template <class P>                                                                                  \
-  constexpr bool member() {                                                                           \
-    if constexpr (std::is_final_v<P>) {                                                               \
-      GATEFOLD_REQUIRE(!std::is_final_v<P>, "gatefold: a policy is a plain struct, not a final one"); \
-      return false;                                                                                   \
-    } else if constexpr (std::is_class_v<P>) {                                                        \
-      return !requires { &Beside<P>::member; };                                                       \
-    } else {                                                                                          \
-      return false;                                                                                   \
-    }                                                                                                 \
+#define GATEFOLD_NAME(member)                                                                               \
+  template <class P>                                                                                        \
+  constexpr bool member() {                                                                                 \
+    if constexpr (std::is_final_v<P>) {                                                                     \
+      GATEFOLD_REQUIRE(                                                                                     \
+          !std::is_final_v<P>,                                                                              \
+          "gatefold: a policy must not be final, because the library derives from it to find its members"); \
+      return false;                                                                                         \
+    } else if constexpr (std::is_class_v<P>) {                                                              \
+      return !requires { &Beside<P>::member; };                                                             \
+    } else {                                                                                                \
+      return false;                                                                                         \
+    }                                                                                                       \
   }
 GATEFOLD_HOOK_NAMES(GATEFOLD_NAME)
 GATEFOLD_INPUT_NAMES(GATEFOLD_NAME)
@@ -51,7 +54,7 @@ GATEFOLD_INPUT_NAMES(GATEFOLD_NAME)
 
 }  // namespace detail_::named
 
-/// f("validate") for every optional member that a policy names.
+/// Calls f(name) for the name of every optional member that a policy has, for example f("validate").
 template <class P, class F>
 constexpr void for_each_hook(F&& f) {
 #define GATEFOLD_NAME(member) \

@@ -7,10 +7,10 @@
 #include "gatefold/tensor/pack.hpp"
 #include "gatefold/tensor/view.hpp"
 
-/// Nested types that a policy may have: the first rows of the table of policy/hooks.hpp.
+/// Optional nested types of a policy. They are the first rows of the table in docs/reference/optional_members.md.
 namespace gatefold {
 
-// GATEFOLD_TYPE(member, what it is, without it): a nested template.
+// GATEFOLD_TYPE(member, description, default): looks up a nested template; a policy without it gets the default.
 #define GATEFOLD_TYPE(member, what, ...)                                                                         \
   template <class P, class T, class B>                                                                           \
   auto member() {                                                                                                \
@@ -26,40 +26,43 @@ namespace gatefold {
   }
 namespace detail_::hook::type {
 
-GATEFOLD_TYPE(Params, "learned tensors; gradients have the same type", Nothing<T, B>)
-GATEFOLD_TYPE(Saved, "what forward keeps for backward", Nothing<T, B>)
-GATEFOLD_TYPE(Carry, "of rules and layers: what travels from layer to layer; its adjoint has the same type",
+GATEFOLD_TYPE(Params, "holds the learned tensors; gradients have the same type", Nothing<T, B>)
+GATEFOLD_TYPE(Saved, "holds the values that forward keeps for backward", Nothing<T, B>)
+GATEFOLD_TYPE(Carry, "holds the state that a rule or layer passes from layer to layer; its gradient has the same type",
               Nothing<T, B>)
-GATEFOLD_TYPE(Extra, "inputs beside the items: sequences, noise, an attention trace", Nothing<T, B>)
-GATEFOLD_TYPE(ExtraGrad, "adjoints of extra inputs", Nothing<T, B>)
-GATEFOLD_TYPE(Items, "of branches and layers that read ids and not rows: View<const Index, 1, B>", View<const T, 2, B>)
-GATEFOLD_TYPE(Plan, "of gates: who goes where", Nothing<T, B>)
+GATEFOLD_TYPE(Extra, "holds inputs in addition to the items: sequence length, noise, attention trace", Nothing<T, B>)
+GATEFOLD_TYPE(ExtraGrad, "holds the gradients of extra inputs", Nothing<T, B>)
+GATEFOLD_TYPE(
+    Items,
+    "is the input type of a branch or layer: View<const T, 2, B> (rows, the default) or View<const Index, 1, B> (ids)",
+    View<const T, 2, B>)
+GATEFOLD_TYPE(Plan, "holds the routing that a gate computes: the experts of each item and their weights", Nothing<T, B>)
 
 }  // namespace detail_::hook::type
 #undef GATEFOLD_TYPE
 
-/// Learned values of a policy; gradients have the same type.
+/// The learned tensors of a policy. Gradients have the same type.
 template <class P, class T, class B>
 using Params = typename decltype(detail_::hook::type::Params<P, T, B>())::type;
-/// What forward keeps for backward.
+/// The values that forward keeps for backward.
 template <class P, class T, class B>
 using Saved = typename decltype(detail_::hook::type::Saved<P, T, B>())::type;
-/// What travels from layer to layer; its adjoint has the same type.
+/// The state that is passed from layer to layer. Its gradient has the same type.
 template <class P, class T, class B>
 using Carry = typename decltype(detail_::hook::type::Carry<P, T, B>())::type;
-/// Inputs beside the items: sequences, noise, an attention trace.
+/// Inputs in addition to the items: sequence length, noise, attention trace.
 template <class P, class T, class B>
 using Extra = typename decltype(detail_::hook::type::Extra<P, T, B>())::type;
-/// Adjoints of extra inputs.
+/// The gradients of extra inputs.
 template <class P, class T, class B>
 using ExtraGrad = typename decltype(detail_::hook::type::ExtraGrad<P, T, B>())::type;
-/// What a branch or layer reads: rows [N, in_dim], or ids [N] in [0, in_dim).
+/// The input type of a branch or layer: rows [N, in_dim], or ids [N] in [0, in_dim).
 template <class P, class T, class B>
 using Items = typename decltype(detail_::hook::type::Items<P, T, B>())::type;
-/// Their adjoint: that of rows has their shape, ids have none.
+/// The gradient of Items: a view of the same shape for rows, `Nothing` for ids.
 template <class P, class T, class B>
 using ItemsGrad = std::conditional_t<std::is_same_v<Items<P, T, B>, View<const T, 2, B>>, View<T, 2, B>, Nothing<T, B>>;
-/// The plan of a gate; `Nothing` when it has none, so that check_gate can say so.
+/// The plan of a gate. It is `Nothing` if the gate has no Plan, so that check_gate can report it.
 template <class P, class T, class B>
 using Plan = typename decltype(detail_::hook::type::Plan<P, T, B>())::type;
 

@@ -10,31 +10,32 @@
 #include "gatefold/core/philox.hpp"
 #include "gatefold/core/types.hpp"
 
-/// Noise of policies: where it comes from, and its laws, which are options of NoisyTop1, NoisyTopK and
-/// Jitter: a law of yours is a type with the same `sample`. Element (n, e) of the noise of N items and E experts (or D
-/// values) is number n·E + e of its stream, whatever the batch around it.
+/// Random noise of policies: its source, and its distributions (laws). A law is a template argument of NoisyTop1,
+/// NoisyTopK and Jitter. You can write your own law: a type with the same function `sample`. For N items and E experts
+/// (or E = D values), element (n, e) is number n·E + e of the random stream, for any N.
 namespace gatefold {
 
-/// The extra input of policies that draw numbers: noisy selections, dropout. Empty means evaluation: no noise, and no
-/// policy needs a training flag.
+/// The extra input of policies that draw random numbers, for example noisy selections and dropout. If `random` is
+/// empty, they add no noise and drop nothing. Evaluation leaves it empty, so that policies need no training flag.
 struct Noise {
   std::optional<Random> random{};
-  bool training = false;  // set by for_training: dropout without numbers is an error
+  bool training = false;  // set by for_training: dropout without random numbers is an error
 
-  /// The noise of layer l of a stack: every layer has a stream of its own.
+  /// Returns the noise of one layer of a stack. Every layer has a separate stream.
   Noise at(Index layer) const {
     Noise noise = *this;
     if (random) noise.random = random->at(layer);
     return noise;
   }
-  /// @throws ArgumentError if values are dropped at this rate and a training step brings no numbers
+  /// Requires random numbers in a training step if `rate`, the dropout rate, is not 0.
+  /// @throws ArgumentError if they are missing
   void expect_given(const char* where, double rate) const {
     expect(rate == 0 || random || !training, where, "extra.noise",
-           "numbers in a training step (for example trainer.noise()), or rate 0", "none");
+           "random numbers in a training step (for example trainer.noise()), or rate 0", "none");
   }
 };
 
-/// U[0, 1): papers 000 and 003.
+/// U[0, 1), as in papers 000 and 003.
 struct UniformNoise {
   template <class T>
   GATEFOLD_HD static T sample(Random at, Index i) {
@@ -58,7 +59,7 @@ struct GaussianNoise {
   }
 };
 
-/// −log(−log u), u ~ U(0, 1): the best of rank + noise is then a draw from softmax(rank).
+/// −log(−log u), u ~ U(0, 1). With this noise, argmax(rank + noise) is a random draw from softmax(rank).
 /// Source: Maddison et al. 2014, arXiv:1411.0030, sec. 2.
 struct GumbelNoise {
   template <class T>
@@ -70,13 +71,13 @@ struct GumbelNoise {
 
 namespace functor {
 
-/// The `at`-th number of a law, 0 where no noise is drawn.
+/// Returns number i of the stream of a law, or 0 if no noise is drawn.
 template <class LawT, class T>
 struct Draw {
   Random random;
   bool noisy;
   GATEFOLD_HD T operator()(Index i) const { return noisy ? LawT::template sample<T>(random, i) : T(0); }
-  /// f(j, number first + j) for the columns j < n of this lane, ascending.
+  /// Calls f(j, number first + j) for the columns j < n of this lane, in ascending order.
   template <class Lanes, class F>
   GATEFOLD_HD void each(const Lanes& lanes, Index first, Index n, const F& f) const {
     if constexpr (std::is_same_v<LawT, UniformNoise> && requires { lanes.template uniform<T>(random, first, n, f); }) {

@@ -4,7 +4,7 @@
 
 #include "gatefold/core/error.hpp"
 
-/// Checks of options that policies of several families make.
+/// Checks of options that several families of policies use.
 namespace gatefold {
 
 /// @throws ArgumentError unless the option is a finite number

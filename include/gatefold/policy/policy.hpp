@@ -10,25 +10,24 @@
 #include "gatefold/policy/hooks.hpp"
 #include "gatefold/tensor/pack.hpp"
 
-/// What the library does with policies of every family. A policy is a plain aggregate of options; what it may have
-/// besides is in hooks.hpp.
+/// Functions for policies of every family. A policy is an aggregate of options. Its optional members are in hooks.hpp.
 namespace gatefold {
 
-/// Names an element type where it cannot be deduced: `Trainer{ctx, model, loss, optimizer, Seed{1},
+/// Names an element type if it cannot be deduced, for example `Trainer{ctx, model, loss, optimizer, Seed{1},
 /// Element<double>{}}`.
 template <class T>
 struct Element {
   GATEFOLD_REQUIRE(std::is_floating_point_v<T>,
-                   "gatefold: a model computes in float or double, and these are its elements: init<float, Cpu>(ctx, "
-                   "seed), Trainer{..., Seed{1}, Element<double>{}}; see docs/how-to/your_data.md");
+                   "gatefold: the element type of a model must be float or double, for example init<float, Cpu>(ctx, "
+                   "seed) or Trainer{..., Seed{1}, Element<double>{}}; see docs/how-to/your_data.md");
   static constexpr bool fits = std::is_floating_point_v<T>;
 };
 
-/// Parameters that are not deduced from the argument.
+/// A function parameter from which no template argument is deduced.
 template <class V>
 using NonDeduced = std::type_identity_t<V>;
 
-/// An extra input without a default: forgetting it does not compile.
+/// An extra input without a default. A call that does not set it does not compile.
 template <class V>
 struct Required {
   V value;
@@ -37,13 +36,13 @@ struct Required {
   Required() : value{} {
     GATEFOLD_REQUIRE(
         (!std::is_same_v<Given, V>),
-        "gatefold: an extra input that has no default is missing: name it in the extra, the last argument of "
+        "gatefold: an extra input that has no default is missing: set it in the extra, the last argument of "
         "forward, infer and step; see docs/reference/inputs.md#inputs-of-its-own");
   }
 };
 
-/// The extra inputs of layer l of a stack: noise is forked, everything else stays. Those that do not say so
-/// themselves are those of their parts (extra_parts.hpp).
+/// Returns the extra inputs of layer l of a stack, in which every layer has separate noise. Calls `extra.at(l)` if the
+/// Extra has that function. Otherwise it applies itself to each part (extra_parts.hpp) and keeps the other members.
 template <class E>
 E at_layer(const E& extra, Index l) {
   if constexpr (detail_::hook::extra::at<const E>()) {
@@ -55,7 +54,8 @@ E at_layer(const E& extra, Index l) {
   }
 }
 
-/// The extra inputs of a further evaluation of the same layer: auxiliary losses count once.
+/// Returns the extra inputs of a further evaluation of the same layer, which must not count auxiliary losses again.
+/// Calls `extra.without_auxiliary()` if the Extra has that function, and otherwise applies itself to each part.
 template <class E>
 E without_auxiliary(const E& extra) {
   if constexpr (detail_::hook::extra::without_auxiliary<const E>()) {
@@ -67,7 +67,7 @@ E without_auxiliary(const E& extra) {
   }
 }
 
-/// Initial parameters; `Nothing` when the policy learns nothing.
+/// Returns the initial parameters, or `Nothing` if the policy has no Params.
 template <class T, class B, class P>
 Params<P, T, B> init_params(const P& policy, typename B::Context& ctx, Seed seed) {
   if constexpr (detail_::named::Params<P>() && Element<T>::fits) {
@@ -78,8 +78,8 @@ Params<P, T, B> init_params(const P& policy, typename B::Context& ctx, Seed seed
   }
 }
 
-/// Fill the model dimension of a policy that left it 0.
-/// @throws ArgumentError when the policy names another one
+/// Returns the policy with its model dimension set, if it was 0. A policy without with_model_dim is returned unchanged.
+/// @throws ArgumentError if the policy has another model dimension
 template <class P>
 P with_model_dim(const P& policy, Index model_dim) {
   if constexpr (detail_::hook::any::with_model_dim<P>()) {
@@ -89,15 +89,17 @@ P with_model_dim(const P& policy, Index model_dim) {
   }
 }
 
-/// Fill the expert count of a policy that left it 0: its member `experts`, unless it has a function of this name.
-/// @throws ArgumentError when the policy names another one
+/// Returns the policy with its number of experts set, if it was 0. Calls `with_experts` if the policy has that
+/// function, and otherwise sets the option `experts`. A policy with neither is returned unchanged.
+/// @throws ArgumentError if the policy has another number of experts
 template <class P>
 P with_experts(const P& policy, Index experts) {
   if constexpr (detail_::hook::any::with_experts<P>()) {
     return policy.with_experts(experts);
   } else if constexpr (requires(P p) { p.experts = experts; }) {
     expect(policy.experts == 0 || policy.experts == experts, "Gate", "experts",
-           Joined{experts, " (what stands beside it: mixed experts, say, count that many)"}, policy.experts);
+           Joined{experts, " (the number of experts in the other parts of the model), or 0 to take that number"},
+           policy.experts);
     P filled = policy;
     filled.experts = experts;
     return filled;
@@ -114,9 +116,10 @@ struct Always {
 
 }  // namespace detail_::policy
 
-/// Let every pack that adapts by a rule of its own do so: calls `params.adapt(ctx, grads)` where a pack has it. What
-/// stands in `grads` there is what backward left, a count of picks for instance. A Trainer calls it after each step.
-/// @param adapts  called once for each such pack, in order: whether it adapts now
+/// Calls `params.adapt(ctx, grads)` of every pack that has this function. It updates parameters by a rule that is not a
+/// gradient step. `grads` holds the values that backward left there, for example a count of picks. Packs inside a
+/// pack with `adapt` are not visited. A Trainer calls adapt_params after each step.
+/// @param adapts  called once for each pack with adapt, in order; if it returns false, that pack is skipped
 template <class C, class P, class Adapts = detail_::policy::Always>
 void adapt_params(C& ctx, P& params, P& grads, const Adapts& adapts = {}) {
   if constexpr (detail_::hook::params::adapt<P, C, P>()) {

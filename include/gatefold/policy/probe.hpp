@@ -8,7 +8,7 @@
 
 namespace gatefold::detail_::policy {
 
-/// Stand-ins for arguments, used by the concepts of the policy families. Never called.
+/// Argument types for the concepts of the policy families. A Probe is never constructed.
 template <class T, class B>
 struct Probe {
   typename B::Context& ctx;
@@ -17,17 +17,18 @@ struct Probe {
   Groups<B> groups;
 };
 
-/// Stand-ins for f and df of an update rule.
+/// Argument types for f and df of an update rule, used in concepts only.
 template <class T, class B>
 struct ProbeCall {
   void operator()(View<const T, 2, B>, View<T, 2, B>, int, const auto&... /*step*/) const {}
   void operator()(View<const T, 2, B>, View<const T, 2, B>, View<T, 2, B>, int) const {}
 };
 
-/// Nobody's type: an argument that only a parameter of any type (auto, auto&&...) takes.
+/// A type that only a parameter of any type (auto, auto&&...) accepts. The checks use it to detect such parameters.
 struct Foreign {};
 
-/// What the deduction of a composition makes of a number or an order of parts that it does not have, for a sentence.
+/// Deduced if the number or the order of the parts of a composition is wrong. A static_assert then explains the
+/// mistake.
 template <class... P>
 struct Misplaced {};
 template <class P>
@@ -35,7 +36,7 @@ inline constexpr bool is_misplaced = false;
 template <class... P>
 inline constexpr bool is_misplaced<Misplaced<P...>> = true;
 
-/// True unless a composition of the library says of its parts, in `check_parts`, that they do not fit.
+/// Returns check_parts<T, B>() of a composition, which reports parts that do not fit, or true if L has no check_parts.
 template <class L, class T, class B>
 constexpr bool check_inside() {
   if constexpr (requires { L::template check_parts<T, B>(); }) {
@@ -45,7 +46,7 @@ constexpr bool check_inside() {
   }
 }
 
-/// A policy with Params says how they begin.
+/// A policy that has no Params, or has init<T, B>(ctx, seed), which returns them.
 template <class P, class T, class B>
 concept HasInit = !detail_::named::Params<P>() || requires(const P policy, typename B::Context& ctx) {
   { policy.template init<T, B>(ctx, Seed{}) } -> std::same_as<Params<P, T, B>>;

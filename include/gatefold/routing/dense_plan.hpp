@@ -18,24 +18,10 @@ namespace gatefold {
 
 namespace functor {
 
-/// rows[slot (expert e, sequence g, p)] = row (sequence g, expert e, p)
 template <class B>
-struct SlotRows {
-  Index experts, sequences, each;
-  View<Index, 1, B> rows;
-  GATEFOLD_HD void operator()(Index s) const {
-    rows(s) = (s / each % sequences * experts + s / (each * sequences)) * each + s % each;
-  }
-};
-/// c = v, or 0 for padding
+struct SlotRows;
 template <class T, class B>
-struct StoreValid {
-  View<const T, 1, B> valid;  // [N] or empty
-  template <class A>
-  GATEFOLD_HD typename A::Value operator()(const A&, Index, Index s, Index, typename A::Value v) const {
-    return valid.empty() || valid(s) != 0 ? v : typename A::Value(T(0));
-  }
-};
+struct StoreValid;
 
 }  // namespace functor
 
@@ -155,5 +141,28 @@ struct DensePlan {
     return by_row;
   }
 };
+
+namespace functor {
+
+/// rows[slot (expert e, sequence g, p)] = row (sequence g, expert e, p)
+template <class B>
+struct SlotRows {
+  Index experts, sequences, each;
+  View<Index, 1, B> rows;
+  GATEFOLD_HD void operator()(Index s) const {
+    rows(s) = (s / each % sequences * experts + s / (each * sequences)) * each + s % each;
+  }
+};
+/// c = v, or 0 for padding
+template <class T, class B>
+struct StoreValid {
+  View<const T, 1, B> valid;  // [N] or empty
+  template <class A>
+  GATEFOLD_HD typename A::Value operator()(const A&, Index, Index s, Index, typename A::Value v) const {
+    return valid.empty() || valid(s) != 0 ? v : typename A::Value(T(0));
+  }
+};
+
+}  // namespace functor
 
 }  // namespace gatefold

@@ -20,6 +20,124 @@ inline constexpr Index no_pick = std::numeric_limits<Index>::min();
 
 namespace functor {
 
+template <class B>
+struct SlotItems;
+template <class T, class B, class Z = T>
+struct Combine;
+template <class T, class B>
+struct CombineBackward;
+
+}  // namespace functor
+
+/// The input of an expert: groups of slots, and the rows that they read.
+template <class T, class B>
+struct Dispatched {
+  Groups<B> groups;
+  View<const T, 2, B> x;
+};
+
+/// Picks of items, sorted by expert: the plan from N items to S slots of E experts.
+///
+///     out[n] = Σ_{picks p of item n} weight[p] · z[slot of p]                                          (1)
+///
+/// A gate calls `resize`, writes item, expert (negative: dropped) and weight of every pick in any order, and then calls
+/// `build`. A pick that was chosen and then dropped, because its expert is full, is written as ~e; `functor::chosen`
+/// returns e. A place that no pick uses is written as `no_pick`.
+/// @throws ArgumentError on negative sizes; from `build` on picks of experts or items that do not exist; from
+///         `build_complete` on dropped picks; from `dispatch` unless the plan was built since `resize`. On a device,
+///         negative items and dropped picks are not detected
+/// @cost   building is two stable counting sorts, O(S + E) and O(S + N); combining reads every slot once
+/// @order  slots of an expert are in pick order; slots of an item are summed by ascending slot, so by expert
+template <class T, class B>
+struct SparsePlan {
+  Tensor<Index, 1, B> item, expert;              // [S] in pick order
+  Tensor<T, 1, B> weight;                        // [S]
+  Tensor<Index, 1, B> offsets, pick, rows;       // [E + 1], [S] slot → pick, [S] slot → item
+  Tensor<Index, 1, B> item_offsets, item_slots;  // [N + 1], [S]
+  bool built = false;                            // since resize
+
+  /// The gradient of the plan, which the gate's backward gets.
+  struct Grad {
+    View<T, 1, B> weight;  // [S]
+  };
+
+  void resize(Index items, Index experts, Index picks) {
+    expect(items >= 0, "SparsePlan.resize", "items", "at least 0", items);
+    expect(experts >= 0, "SparsePlan.resize", "experts", "at least 0", experts);
+    expect(picks >= 0, "SparsePlan.resize", "picks", "at least 0", picks);
+    for (auto* t : {&item, &expert, &pick, &rows, &item_slots}) t->resize(picks);
+    weight.resize(picks);
+    offsets.resize(experts + 1);
+    item_offsets.resize(items + 1);
+    built = false;
+  }
+  void build(typename B::Context& ctx) {
+    B::group_by(ctx, expert, offsets, pick);
+    B::for_each(ctx, rows.size(), functor::SlotItems<B>{offsets, pick, item, rows});
+    B::group_by(ctx, rows, item_offsets, item_slots);
+    if constexpr (B::is_host)  // on a device the check would have to wait for the stream
+      expect(item_offsets(items()) == offsets(experts()), "SparsePlan.build", "item",
+             "an item number of at least 0 for each pick", "negative numbers");
+    built = true;
+  }
+  /// Builds the same plan at less cost, for complete picks: every item has the same number of picks, they are adjacent
+  /// and in the order of items, and no pick is dropped or unused.
+  /// @cost one counting sort, and at most O(K²) comparisons per item
+  void build_complete(typename B::Context& ctx) {
+    const Index each = items() > 0 ? rows.size() / items() : 0;
+    expect(each * items() == rows.size(), "SparsePlan.build_complete", "picks",
+           "the same number for each item, because the selection declares complete_picks", rows.size());
+    if constexpr (B::is_host) {  // on a device the check would have to wait for the stream
+      Index least = 0;
+      for (Index p = 0; p < expert.size(); ++p) least = std::min(least, expert(p));
+      expect(least == 0, "SparsePlan.build_complete", "expert",
+             "an expert for each pick, because the selection declares complete_picks", "dropped or unused picks");
+    }
+    B::group_table(ctx, std::as_const(expert).view().as(items(), each), offsets.view(), pick.view(), rows.view(),
+                   item_offsets.view(), item_slots.view());
+    built = true;
+  }
+
+  /// Returns the number of items; 0 for a plan that was never built.
+  Index items() const { return std::max<Index>(item_offsets.size() - 1, 0); }
+  Index experts() const { return std::max<Index>(offsets.size() - 1, 0); }
+  Groups<B> groups() const { return {offsets, rows, rows.size()}; }
+
+  /// Returns x as it is, with the groups of the plan. It does not sort rows by expert, because a backend gathers the
+  /// rows of an expert while it reads them.
+  Dispatched<T, B> dispatch(typename B::Context&, In<T, 2, B> x) {
+    expect(built, "SparsePlan.dispatch", "plan", "a built plan (the gate must call plan.build(ctx))",
+           "a plan that is not built");
+    return {groups(), x};
+  }
+  Dispatched<T, B> dispatched(In<T, 2, B> x) const { return {groups(), x}; }
+
+  /// Computes (1), then calls step(at, i) for every element of out.
+  /// @tparam Z  stored type of z
+  template <class Z = T, class Step = functor::NoStep<T>>
+  void combine(typename B::Context& ctx, In<Z, 2, B> z, Out<T, 2, B> out, const Step& step = {}) const {
+    for_rows(ctx, out, functor::Combine<T, B, Z>{item_offsets, item_slots, pick, weight, z, out, false}, step);
+  }
+
+  Grad grad(typename B::Context& ctx) const {
+    Grad g{ctx.template scratch<T>(weight.size())};
+    fill(ctx, g.weight, 0);
+    return g;
+  }
+  void combine_backward(typename B::Context& ctx, In<T, 2, B> z, In<T, 2, B> dout, Out<T, 2, B> dz, Grad& d) const {
+    B::for_rows(ctx, rows.size(), functor::CombineBackward<T, B>{groups(), pick, weight, z, dout, dz, d.weight});
+  }
+  /// Replaces combine_backward for experts whose backward takes weights.
+  SlotWeights<T, B> slot_weights(const Grad& d) const { return {weight, d.weight, pick}; }
+  /// dx[n] += Σ dslots[s] over the slots of n.
+  template <class Z = T>
+  void dispatch_backward(typename B::Context& ctx, In<T, 2, B>, In<Z, 2, B> dslots, Out<T, 2, B> dx, Grad&) const {
+    B::for_rows(ctx, dx.extent(0), functor::Combine<T, B, Z>{item_offsets, item_slots, pick, {}, dslots, dx, true});
+  }
+};
+
+namespace functor {
+
 /// Returns the expert that a pick chose, dropped or not; a dropped pick is stored as ~e in the plan.
 GATEFOLD_HD inline Index chosen(Index expert) { return expert < 0 ? ~expert : expert; }
 
@@ -36,7 +154,7 @@ struct SlotItems {
 /// out[n] (+)= Σ w[s] z[s] over the slots s of item n, in ascending order from 0 (or out[n]); w = 1 without weights. On
 /// the CPU every product is rounded before it is added. take(at, i, value) stores an element (for_rows).
 /// @tparam Z  stored type of z
-template <class T, class B, class Z = T>
+template <class T, class B, class Z>
 struct Combine {
   View<const Index, 1, B> item_offsets, item_slots, pick;
   View<const T, 1, B> weight;
@@ -125,111 +243,5 @@ struct CombineBackward {
 };
 
 }  // namespace functor
-
-/// The input of an expert: groups of slots, and the rows that they read.
-template <class T, class B>
-struct Dispatched {
-  Groups<B> groups;
-  View<const T, 2, B> x;
-};
-
-/// Picks of items, sorted by expert: the plan from N items to S slots of E experts.
-///
-///     out[n] = Σ_{picks p of item n} weight[p] · z[slot of p]                                          (1)
-///
-/// A gate calls `resize`, writes item, expert (negative: dropped) and weight of every pick in any order, and then calls
-/// `build`. A pick that was chosen and then dropped, because its expert is full, is written as ~e; `functor::chosen`
-/// returns e. A place that no pick uses is written as `no_pick`.
-/// @throws ArgumentError on negative sizes; from `build` on picks of experts or items that do not exist; from
-///         `build_complete` on dropped picks; from `dispatch` unless the plan was built since `resize`. On a device,
-///         negative items and dropped picks are not detected
-/// @cost   building is two stable counting sorts, O(S + E) and O(S + N); combining reads every slot once
-/// @order  slots of an expert are in pick order; slots of an item are summed by ascending slot, so by expert
-template <class T, class B>
-struct SparsePlan {
-  Tensor<Index, 1, B> item, expert;              // [S] in pick order
-  Tensor<T, 1, B> weight;                        // [S]
-  Tensor<Index, 1, B> offsets, pick, rows;       // [E + 1], [S] slot → pick, [S] slot → item
-  Tensor<Index, 1, B> item_offsets, item_slots;  // [N + 1], [S]
-  bool built = false;                            // since resize
-
-  /// The gradient of the plan, which the gate's backward gets.
-  struct Grad {
-    View<T, 1, B> weight;  // [S]
-  };
-
-  void resize(Index items, Index experts, Index picks) {
-    expect(items >= 0, "SparsePlan.resize", "items", "at least 0", items);
-    expect(experts >= 0, "SparsePlan.resize", "experts", "at least 0", experts);
-    expect(picks >= 0, "SparsePlan.resize", "picks", "at least 0", picks);
-    for (auto* t : {&item, &expert, &pick, &rows, &item_slots}) t->resize(picks);
-    weight.resize(picks);
-    offsets.resize(experts + 1);
-    item_offsets.resize(items + 1);
-    built = false;
-  }
-  void build(typename B::Context& ctx) {
-    B::group_by(ctx, expert, offsets, pick);
-    B::for_each(ctx, rows.size(), functor::SlotItems<B>{offsets, pick, item, rows});
-    B::group_by(ctx, rows, item_offsets, item_slots);
-    if constexpr (B::is_host)  // on a device the check would have to wait for the stream
-      expect(item_offsets(items()) == offsets(experts()), "SparsePlan.build", "item",
-             "an item number of at least 0 for each pick", "negative numbers");
-    built = true;
-  }
-  /// Builds the same plan at less cost, for complete picks: every item has the same number of picks, they are adjacent
-  /// and in the order of items, and no pick is dropped or unused.
-  /// @cost one counting sort, and at most O(K²) comparisons per item
-  void build_complete(typename B::Context& ctx) {
-    const Index each = items() > 0 ? rows.size() / items() : 0;
-    expect(each * items() == rows.size(), "SparsePlan.build_complete", "picks",
-           "the same number for each item, because the selection declares complete_picks", rows.size());
-    if constexpr (B::is_host) {  // on a device the check would have to wait for the stream
-      Index least = 0;
-      for (Index p = 0; p < expert.size(); ++p) least = std::min(least, expert(p));
-      expect(least == 0, "SparsePlan.build_complete", "expert",
-             "an expert for each pick, because the selection declares complete_picks", "dropped or unused picks");
-    }
-    B::group_table(ctx, std::as_const(expert).view().as(items(), each), offsets.view(), pick.view(), rows.view(),
-                   item_offsets.view(), item_slots.view());
-    built = true;
-  }
-
-  /// Returns the number of items; 0 for a plan that was never built.
-  Index items() const { return std::max<Index>(item_offsets.size() - 1, 0); }
-  Index experts() const { return std::max<Index>(offsets.size() - 1, 0); }
-  Groups<B> groups() const { return {offsets, rows, rows.size()}; }
-
-  /// Returns the items in their own order, because a backend gathers rows while it reads them.
-  Dispatched<T, B> dispatch(typename B::Context&, In<T, 2, B> x) {
-    expect(built, "SparsePlan.dispatch", "plan", "a built plan (the gate must call plan.build(ctx))",
-           "a plan that is not built");
-    return {groups(), x};
-  }
-  Dispatched<T, B> dispatched(In<T, 2, B> x) const { return {groups(), x}; }
-
-  /// Computes (1), then calls step(at, i) for every element of out.
-  /// @tparam Z  stored type of z
-  template <class Z = T, class Step = functor::NoStep<T>>
-  void combine(typename B::Context& ctx, In<Z, 2, B> z, Out<T, 2, B> out, const Step& step = {}) const {
-    for_rows(ctx, out, functor::Combine<T, B, Z>{item_offsets, item_slots, pick, weight, z, out, false}, step);
-  }
-
-  Grad grad(typename B::Context& ctx) const {
-    Grad g{ctx.template scratch<T>(weight.size())};
-    fill(ctx, g.weight, 0);
-    return g;
-  }
-  void combine_backward(typename B::Context& ctx, In<T, 2, B> z, In<T, 2, B> dout, Out<T, 2, B> dz, Grad& d) const {
-    B::for_rows(ctx, rows.size(), functor::CombineBackward<T, B>{groups(), pick, weight, z, dout, dz, d.weight});
-  }
-  /// Replaces combine_backward for experts whose backward takes weights.
-  SlotWeights<T, B> slot_weights(const Grad& d) const { return {weight, d.weight, pick}; }
-  /// dx[n] += Σ dslots[s] over the slots of n.
-  template <class Z = T>
-  void dispatch_backward(typename B::Context& ctx, In<T, 2, B>, In<Z, 2, B> dslots, Out<T, 2, B> dx, Grad&) const {
-    B::for_rows(ctx, dx.extent(0), functor::Combine<T, B, Z>{item_offsets, item_slots, pick, {}, dslots, dx, true});
-  }
-};
 
 }  // namespace gatefold

@@ -20,6 +20,53 @@ namespace gatefold {
 
 namespace detail_::pack {
 
+[[noreturn, gnu::cold]] inline void throw_unknown_name(std::string_view name, std::vector<std::string> names);
+template <class T, class B>
+struct Find;
+
+}  // namespace detail_::pack
+
+/// Returns one tensor of a pack (parameters, gradients, a carry, an optimizer's state) by its name, with any rank:
+///
+///     auto weight = find(trainer.params, "layers.0.branch.gate.scores.weight");
+///     weight.rank(), weight.extent(0), weight.size(), weight.data(), weight.view()   // view(): all elements, rank 1
+///
+/// The FlatTensor owns nothing: the pack must outlive it, and a `resize` or a move of the tensor leaves it dangling.
+/// From a const pack its elements are const. On a device, `data()` is device memory.
+/// @throws ArgumentError if no tensor has the name, with the three nearest names; or if the tensor holds other elements
+///         than its pack (Index in a pack of float)
+/// @cost   one visit of the pack, a string for each tensor
+template <class P>
+auto find(P& pack, std::string_view name) {
+  using Of = detail_::pack::Of<std::remove_const_t<P>>;
+  GATEFOLD_REQUIRE(Of::known,
+                   "gatefold: find(pack, name) needs a pack whose template arguments are its element type and backend, "
+                   "for example Params<T, B> or State<Params<T, B>>");
+  using T = std::conditional_t<std::is_const_v<P>, const typename Of::Element, typename Of::Element>;
+  std::optional<FlatTensor<T, typename Of::Backend>> found;
+  for_each_tensor(detail_::pack::Find<T, typename Of::Backend>{name, found}, pack);
+  if (!found) {
+    std::vector<std::string> names;
+    const auto add = [&](const Name& at, const AnyTensor*) { names.push_back(at.str()); };
+    detail_::pack::visit_any(add, Name{}, false, std::as_const(pack));
+    detail_::pack::throw_unknown_name(name, std::move(names));
+  }
+  return *std::move(found);
+}
+/// Returns the tensor as a View of its rank, for `weight(d, e)` on the host:
+///
+///     View<float, 2, Cpu> weight = find<2>(trainer.params, "layers.0.branch.gate.scores.weight");   // [D, E]
+///
+/// @throws ArgumentError also if the tensor has another rank
+template <int Rank, class P>
+auto find(P& pack, std::string_view name) {
+  auto tensor = find(pack, name);
+  expect(tensor.rank() == Rank, "find", name, Joined{"a tensor of rank ", Rank}, Joined{"rank ", tensor.rank()});
+  return tensor.template as<Rank>();
+}
+
+namespace detail_::pack {
+
 /// Returns the number of characters to insert, delete or replace to turn one name into the other.
 [[gnu::cold]] inline std::size_t edit_distance(std::string_view a, std::string_view b) {
   std::vector<std::size_t> row(b.size() + 1);
@@ -84,44 +131,5 @@ struct Find {
 };
 
 }  // namespace detail_::pack
-
-/// Returns one tensor of a pack (parameters, gradients, a carry, an optimizer's state) by its name, with any rank:
-///
-///     auto weight = find(trainer.params, "layers.0.branch.gate.scores.weight");
-///     weight.rank(), weight.extent(0), weight.size(), weight.data(), weight.view()   // view(): all elements, rank 1
-///
-/// The FlatTensor owns nothing: the pack must outlive it, and a `resize` or a move of the tensor leaves it dangling.
-/// From a const pack its elements are const. On a device, `data()` is device memory.
-/// @throws ArgumentError if no tensor has the name, with the three nearest names; or if the tensor holds other elements
-///         than its pack (Index in a pack of float)
-/// @cost   one visit of the pack, a string for each tensor
-template <class P>
-auto find(P& pack, std::string_view name) {
-  using Of = detail_::pack::Of<std::remove_const_t<P>>;
-  GATEFOLD_REQUIRE(Of::known,
-                   "gatefold: find(pack, name) needs a pack whose template arguments are its element type and backend, "
-                   "for example Params<T, B> or State<Params<T, B>>");
-  using T = std::conditional_t<std::is_const_v<P>, const typename Of::Element, typename Of::Element>;
-  std::optional<FlatTensor<T, typename Of::Backend>> found;
-  for_each_tensor(detail_::pack::Find<T, typename Of::Backend>{name, found}, pack);
-  if (!found) {
-    std::vector<std::string> names;
-    const auto add = [&](const Name& at, const AnyTensor*) { names.push_back(at.str()); };
-    detail_::pack::visit_any(add, Name{}, false, std::as_const(pack));
-    detail_::pack::throw_unknown_name(name, std::move(names));
-  }
-  return *std::move(found);
-}
-/// Returns the tensor as a View of its rank, for `weight(d, e)` on the host:
-///
-///     View<float, 2, Cpu> weight = find<2>(trainer.params, "layers.0.branch.gate.scores.weight");   // [D, E]
-///
-/// @throws ArgumentError also if the tensor has another rank
-template <int Rank, class P>
-auto find(P& pack, std::string_view name) {
-  auto tensor = find(pack, name);
-  expect(tensor.rank() == Rank, "find", name, Joined{"a tensor of rank ", Rank}, Joined{"rank ", tensor.rank()});
-  return tensor.template as<Rank>();
-}
 
 }  // namespace gatefold

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdlib>
 #include <ostream>
 #include <string>
 #include <string_view>
@@ -26,7 +27,7 @@
 ///     };
 ///
 /// A tensor that is not listed does not compile; members without tensors, for example a counter, are not listed. The
-/// macro stands for this function, which you can write yourself if the names differ:
+/// macro defines this function, which you can write yourself if the names differ:
 ///
 ///     static void each(auto&& f, auto&... p) { f("weight", p.weight...); f("bias", p.bias...); }
 #define GATEFOLD_PACK(...)                                                                      \
@@ -141,24 +142,31 @@ concept SeesSharded = std::is_class_v<F> && !std::is_final_v<F> && !requires {
 struct AnyVisitor {
   void operator()(std::string_view, auto&...) const {}
 };
+template <class P>
+inline constexpr bool is_pack = requires(AnyVisitor f, P& p) {
+  P::each(f, p, p);
+};
 /// Whether a member of a pack is a tensor, a pack, or a vector or tuple of these.
 template <class M>
-inline constexpr bool holds_tensors = is_tensor<M> || requires {
-  &M::template each<AnyVisitor, M>;
-};
+inline constexpr bool holds_tensors = is_tensor<M> || is_pack<M>;
 template <class M>
 inline constexpr bool holds_tensors<std::vector<M>> = holds_tensors<M>;
 template <class... M>
 inline constexpr bool holds_tensors<std::tuple<M...>> = (holds_tensors<M> || ...);
 
-/// Converts to any type, or to any type that holds no tensors; never evaluated.
+/// Converts to any type, or to any type that holds no tensors; never evaluated. The conversions are defined, because
+/// clang requires it for a type of an anonymous namespace.
 struct Anything {
   template <class M>
-  operator M() const;
+  operator M() const {
+    std::abort();
+  }
 };
 struct NoTensor {
   template <class M, class = std::enable_if_t<!holds_tensors<M>>>
-  operator M() const;
+  operator M() const {
+    std::abort();
+  }
 };
 /// Whether an aggregate has at least as many members as the sequence has numbers.
 template <class P, std::size_t... At>
@@ -186,15 +194,15 @@ constexpr std::size_t count_tensor_members() {
 /// Returns true for a pack. Otherwise the compiler reports the missing function in one sentence.
 template <class P>
 constexpr bool check() {
-  constexpr bool lists_tensors = requires(AnyVisitor f, P & p) { P::each(f, p, p); };
-  GATEFOLD_REQUIRE(lists_tensors,
-                   "gatefold: this is neither a tensor nor a pack; a pack (Params, Carry, State) must list its tensors "
-                   "with GATEFOLD_PACK(weight, bias); see docs/how-to/extending.md#what-all-policies-share");
+  GATEFOLD_REQUIRE(
+      is_pack<P>,
+      "gatefold: this is neither a tensor nor a pack; a pack (Params, Carry, State) must list its tensors with "
+      "GATEFOLD_PACK(weight, bias); see docs/how-to/extending.md#what-all-policies-share");
   if constexpr (requires { P::listed; })
     GATEFOLD_REQUIRE(count_tensor_members<P>() <= P::listed,
                      "gatefold: GATEFOLD_PACK does not list all tensors of this pack; see "
                      "docs/how-to/extending.md#what-all-policies-share");
-  return lists_tensors;
+  return is_pack<P>;
 }
 
 /// Calls f(at, tensors...). It is compiled once per type of tensor, not once per tensor of a pack, which a model has

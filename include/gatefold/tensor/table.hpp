@@ -76,7 +76,7 @@ class Table {
   TableRows<const T> rows() const { return {elements_.data(), elements_.extent(1), marks_.data(), all_}; }
   bool all_touched() const { return all_; }
   void touch_all() { all_ = true; }
-  /// Starts to count marks. Call it when all elements and marks are 0.
+  /// From now on, only marked rows are touched rows; before, all rows were. Call it when all elements and marks are 0.
   void count_marks() { all_ = false; }
 
  private:

@@ -31,6 +31,79 @@ namespace gatefold {
 
 namespace detail_::checkpoint {
 
+template <class R>
+void expect_whole(const char* where, const R& run);
+template <class R>
+io::Metadata with_counters(io::Metadata metadata, const R& run);
+template <class R>
+constexpr bool check_run();
+template <class R>
+void expect_counters(const std::filesystem::path& path, R& run);
+template <class R>
+io::Metadata take_counters(const std::filesystem::path& path, io::Metadata metadata, R& run);
+
+}  // namespace detail_::checkpoint
+
+/// Writes the complete state of a run to a file. For a Trainer or ThreeStage, this is the parameters, the state of the
+/// optimizer with its counters, the seed and the number of skipped steps. For a RoutedTrainer, it is the parameters
+/// and the seed. Options are not saved. Accumulated parts of a batch (Trainer.accumulate) are not saved either: a run
+/// continues after its last step.
+///
+/// @param metadata  additional strings of the caller, under names that do not begin with `gatefold.`
+/// @param options   `{.max_file_bytes = 5'000'000'000}`: files of limited size, with an index
+/// @throws ArgumentError if a name in `metadata` begins with `gatefold.`; FileError as io::save; an existing file is
+///         unchanged then
+/// @cost   as io::save
+template <class R>
+void save_checkpoint(const std::filesystem::path& path, const R& run, const io::Metadata& metadata = {},
+                     const io::SaveOptions& options = {}) {
+  static_assert(detail_::checkpoint::check_run<R>());
+  const auto here = run.context().here();
+  detail_::checkpoint::expect_whole("save_checkpoint", run);
+  io::save(path, run.context(), detail_::checkpoint::with_counters(metadata, run), options, io::Part{"", run});
+}
+
+/// Loads the state that save_checkpoint wrote, in one file or in parts. The run then continues with the same bits as
+/// an uninterrupted run, on any number of threads. This requires that data and extra inputs depend only on the run's
+/// seed and counters.
+///
+/// @param run  made of the same model, optimizer and NotTrained; options can differ
+/// @return the caller's own metadata
+/// @throws FileError as io::load, naming a tensor that is missing, unexpected or of another shape, or if the file is
+///         not a checkpoint of this format; the run is unchanged then
+/// @cost   as io::load
+template <class R>
+io::Metadata load_checkpoint(const std::filesystem::path& path, R& run) {
+  static_assert(detail_::checkpoint::check_run<R>());
+  const auto here = run.context().here();
+  detail_::checkpoint::expect_whole("load_checkpoint", run);
+  detail_::checkpoint::expect_counters(path, run);
+  return detail_::checkpoint::take_counters(path, io::load(path, run.context(), io::Part{"", run}), run);
+}
+
+/// Loads only the weights of a trained model from a checkpoint of a Trainer, for fine-tuning or inference.
+///
+///     Trainer tuned{ctx, classifier(model, 5), CrossEntropy{.ignore = -1}, optimizer, seed};
+///     load_model("language.safetensors", ctx, std::get<0>(tuned.params.layers));   // the model is the first layer
+///
+/// Tensors are found by name. Other tensors of the file, for example those of the optimizer or of a loss that learned,
+/// are ignored. The moments of the new optimizer begin at 0.
+/// @param params  the parameters of the model, with their shapes
+/// @throws FileError as io::load_subset, naming a tensor that is missing or of another type or shape; nothing has
+///         changed then
+template <class C, class P, class = std::enable_if_t<!io::has_dims<P>>>
+void load_model(const std::filesystem::path& path, C& ctx, P& params) {
+  const std::set<std::string> names = io::read_names(path);
+  bool beside_a_loss = false;  // ModelAndLoss
+  const auto look = [&](const Name& name, const AnyTensor*) {
+    beside_a_loss |= names.contains("params.model." + name.str());
+  };
+  detail_::pack::visit_any(look, Name{}, false, params);
+  io::load_subset(path, ctx, io::Part{beside_a_loss ? "params.model" : "params", params});
+}
+
+namespace detail_::checkpoint {
+
 inline constexpr std::string_view version = "1", prefix = "gatefold.", version_key = "gatefold.checkpoint",
                                   not_trained_key = "gatefold.not_trained";
 
@@ -148,63 +221,5 @@ io::Metadata take_counters(const std::filesystem::path& path, io::Metadata metad
 }
 
 }  // namespace detail_::checkpoint
-
-/// Writes the complete state of a run to a file. For a Trainer or ThreeStage, this is the parameters, the state of the
-/// optimizer with its counters, the seed and the number of skipped steps. For a RoutedTrainer, it is the parameters
-/// and the seed. Options are not saved. Accumulated parts of a batch (Trainer.accumulate) are not saved either: a run
-/// continues after its last step.
-///
-/// @param metadata  additional strings of the caller, under names that do not begin with `gatefold.`
-/// @param options   `{.max_file_bytes = 5'000'000'000}`: files of limited size, with an index
-/// @throws ArgumentError if a name in `metadata` begins with `gatefold.`; FileError as io::save; an existing file is
-///         unchanged then
-/// @cost   as io::save
-template <class R>
-void save_checkpoint(const std::filesystem::path& path, const R& run, const io::Metadata& metadata = {},
-                     const io::SaveOptions& options = {}) {
-  static_assert(detail_::checkpoint::check_run<R>());
-  const auto here = run.context().here();
-  detail_::checkpoint::expect_whole("save_checkpoint", run);
-  io::save(path, run.context(), detail_::checkpoint::with_counters(metadata, run), options, io::Part{"", run});
-}
-
-/// Loads the state that save_checkpoint wrote, in one file or in parts. The run then continues with the same bits as
-/// an uninterrupted run, on any number of threads. This requires that data and extra inputs depend only on the run's
-/// seed and counters.
-///
-/// @param run  made of the same model, optimizer and NotTrained; options can differ
-/// @return the caller's own metadata
-/// @throws FileError as io::load, naming a tensor that is missing, unexpected or of another shape, or if the file is
-///         not a checkpoint of this format; the run is unchanged then
-/// @cost   as io::load
-template <class R>
-io::Metadata load_checkpoint(const std::filesystem::path& path, R& run) {
-  static_assert(detail_::checkpoint::check_run<R>());
-  const auto here = run.context().here();
-  detail_::checkpoint::expect_whole("load_checkpoint", run);
-  detail_::checkpoint::expect_counters(path, run);
-  return detail_::checkpoint::take_counters(path, io::load(path, run.context(), io::Part{"", run}), run);
-}
-
-/// Loads only the weights of a trained model from a checkpoint of a Trainer, for fine-tuning or inference.
-///
-///     Trainer tuned{ctx, classifier(model, 5), CrossEntropy{.ignore = -1}, optimizer, seed};
-///     load_model("language.safetensors", ctx, std::get<0>(tuned.params.layers));   // the model is the first layer
-///
-/// Tensors are found by name. Other tensors of the file, for example those of the optimizer or of a loss that learned,
-/// are ignored. The moments of the new optimizer begin at 0.
-/// @param params  the parameters of the model, with their shapes
-/// @throws FileError as io::load_subset, naming a tensor that is missing or of another type or shape; nothing has
-///         changed then
-template <class C, class P, class = std::enable_if_t<!io::has_dims<P>>>
-void load_model(const std::filesystem::path& path, C& ctx, P& params) {
-  const std::set<std::string> names = io::read_names(path);
-  bool beside_a_loss = false;  // ModelAndLoss
-  const auto look = [&](const Name& name, const AnyTensor*) {
-    beside_a_loss |= names.contains("params.model." + name.str());
-  };
-  detail_::pack::visit_any(look, Name{}, false, params);
-  io::load_subset(path, ctx, io::Part{beside_a_loss ? "params.model" : "params", params});
-}
 
 }  // namespace gatefold

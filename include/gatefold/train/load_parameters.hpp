@@ -15,8 +15,8 @@
 #include "gatefold/tensor/pack.hpp"
 #include "gatefold/train/checkpoint.hpp"
 
-/// Makes parameters from a file. The model determines the shapes, the file the values; no random numbers are drawn.
-/// Not included by gatefold.hpp, because it needs nlohmann-json (gatefold::io).
+/// Makes parameters from a file. The model determines the shapes, the file the values. Random numbers are drawn only if
+/// a map leaves tensors out. Not included by gatefold.hpp, because it needs nlohmann-json (gatefold::io).
 namespace gatefold {
 
 namespace io {
@@ -58,8 +58,8 @@ ParametersOf<T, C, M> load(const std::filesystem::path& path, C& ctx, const M& m
 ///
 ///     auto params = io::load(io::TensorFiles(path), ctx, io::published::mixtral("model.layers.0.mlp."), block);
 ///
-/// @param seed  seed of the tensors that the map leaves out (an empty `theirs`): only these are initialised as by
-///              `init`. If there are any, all parameters are initialised first
+/// @param seed  seed of the tensors that the map leaves out (an empty `theirs`). If there are any, `init` first
+///              sets all parameters with this seed; then the files overwrite the others
 /// @throws ArgumentError, FileError as `load` by a map
 template <class T = float, class C, class M, class = std::enable_if_t<has_dims<M>>>
 ParametersOf<T, C, M> load(const TensorFiles& files, C& ctx, const TensorMap& map, const M& model, Seed seed = {}) {

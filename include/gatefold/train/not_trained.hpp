@@ -33,8 +33,8 @@ namespace gatefold {
 ///
 /// Names are those of for_each_tensor; in a Trainer with a loss that learns they begin with `model.` or `loss.`. A
 /// pattern is compared from the beginning of a name, part by part, and selects the tensor or all tensors below it:
-/// `layers.0` selects `layers.0.rule.mu`, and `layers.1` does not select `layers.10.rule.mu`. In a part, `*` stands for
-/// any characters. The part `**` stands for any number of parts, none included: `**.gate.scores` selects all routers.
+/// `layers.0` selects `layers.0.rule.mu`, and `layers.1` does not select `layers.10.rule.mu`. In a part, `*` matches
+/// any characters. The part `**` matches any number of parts, also none: `**.gate.scores` selects all routers.
 class NotTrained {
  public:
   /// Selects nothing.
@@ -165,8 +165,8 @@ class Trained {
     if (!whole_) stepped_ = ParameterGroup<Pack>(params, choose, true);
   }
 
-  /// Returns zeros of the shape of the parameters. Gradients that nobody reads are skipped
-  /// (detail_::gradient_memory::shape).
+  /// Returns gradients that are 0, with the shapes of the parameters. A gradient that no code reads gets no memory
+  /// (Tensor.skip; detail_::gradient_memory::shape).
   Pack gradients(C& ctx, const Pack& params) const {
     return detail_::not_trained::gradients(ctx, params, uses_, selected_);
   }

@@ -26,18 +26,8 @@ namespace gatefold {
 
 namespace functor {
 
-/// to[o, i, j] = from[o, list[i], j] for tensors [outer, experts, inner].
 template <class T>
-struct SelectExperts {
-  const T* from;
-  const Index* list;
-  Index before, after, inner;  // experts of `from`; of `to`; contiguous elements of an expert
-  T* to;
-  GATEFOLD_HD void operator()(Index at) const {
-    const Index j = at % inner, i = at / inner % after, o = at / inner / after;
-    to[at] = from[(o * before + list[i]) * inner + j];
-  }
-};
+struct SelectExperts;
 
 }  // namespace functor
 
@@ -59,6 +49,84 @@ class ExpertLists {
  private:
   std::vector<std::vector<Index>> lists_;
 };
+
+namespace detail_::select {
+
+template <class C>
+class Selection;
+
+}  // namespace detail_::select
+
+/// Returns parameters, or an optimizer's state, of a model with other experts: new expert i is a copy of expert
+/// list[i], in every mixture of the model.
+///
+///     auto params = select_experts(ctx, trainer.params, {0, 2, 5});     // for the same model with 3 experts
+///
+/// Every tensor of an expert is copied bit for bit, and so is each entry of the gate for an expert: its column of the
+/// scores, its bias, the width of its noise. All other tensors are copied unchanged. An item keeps its output if all
+/// its picks stay. The output has the same bits if the weights of the picks are computed only from these picks
+/// (SigmoidBias; K = 1, renormalised). If they are renormalised shares (TopK), it is equal to rounding. Weights that
+/// are not renormalised are shares of all experts and change. Experts with equal scores are taken in the order of
+/// their indices.
+/// @param pack  parameters, gradients or an optimizer's state of a Mixture, or of a model with mixtures
+/// @param list  see ExpertLists; `std::vector<Index>` or, for one list for each mixture,
+///              `std::vector<std::vector<Index>>`
+/// @throws ArgumentError if an entry is not an expert, a list is empty, the number of lists is neither 1 nor the
+///         number of mixtures, the pack has no mixture, or copies of one kind of Experts are not next to each other.
+///         It does not compile for a gate that chooses without tensors (HashGate), and for a model on shards
+/// @cost   memory of the result and one copy; allocates
+template <class C, class P>
+P select_experts(C& ctx, const P& pack, const ExpertLists& list) {
+  const auto here = ctx.here();
+  P to{};
+  detail_::select::Selection<C> selection(ctx, list);
+  selection.part(Name{}, to, pack);
+  selection.expect_mixtures();
+  optim::copy_counters(pack, to);
+  return to;
+}
+
+/// Copies selected experts from a run to another run, whose model has another number of experts: parameters, optimizer
+/// state with its count of steps, and the count of skipped steps.
+///
+///     Trainer small{ctx, model(3), loss, optimizer, Seed{1}};
+///     select_experts(trainer, {0, 2, 5}, small);                        // small continues from the state of trainer
+///
+/// The run `to` keeps its own seed and therefore its own noise.
+/// @throws ArgumentError as select_experts of a pack, and if a tensor of `to` has another shape than the selection;
+///         `to` is unchanged then
+/// @cost   memory of parameters and state while it runs
+template <class R>
+void select_experts(const R& from, const ExpertLists& list, R& to) {
+  auto& ctx = to.context();
+  const auto here = ctx.here();
+  const auto params = select_experts(ctx, from.params, list);
+  const auto state = select_experts(ctx, from.state, list);
+  expect_like("select_experts", "to.params", params, to.params);
+  expect_like("select_experts", "to.state", state, to.state);
+  copy_pack(ctx, params, to.params);
+  copy_pack(ctx, state, to.state);
+  optim::copy_counters(from.state, to.state);
+  to.skipped = from.skipped;
+  to.forget();
+}
+
+namespace functor {
+
+/// to[o, i, j] = from[o, list[i], j] for tensors [outer, experts, inner].
+template <class T>
+struct SelectExperts {
+  const T* from;
+  const Index* list;
+  Index before, after, inner;  // experts of `from`; of `to`; contiguous elements of an expert
+  T* to;
+  GATEFOLD_HD void operator()(Index at) const {
+    const Index j = at % inner, i = at / inner % after, o = at / inner / after;
+    to[at] = from[(o * before + list[i]) * inner + j];
+  }
+};
+
+}  // namespace functor
 
 namespace detail_::select {
 
@@ -256,59 +324,5 @@ class Selection {
 };
 
 }  // namespace detail_::select
-
-/// Returns parameters, or an optimizer's state, of a model with other experts: new expert i is a copy of expert
-/// list[i], in every mixture of the model.
-///
-///     auto params = select_experts(ctx, trainer.params, {0, 2, 5});     // for the same model with 3 experts
-///
-/// Every tensor of an expert is copied bit for bit, and so is each entry of the gate for an expert: its column of the
-/// scores, its bias, the width of its noise. All other tensors are copied unchanged. An item keeps its output if all
-/// its picks stay. The output has the same bits if the weights of the picks are computed only from these picks
-/// (SigmoidBias; K = 1, renormalised). If they are renormalised shares (TopK), it is equal to rounding. Weights that
-/// are not renormalised are shares of all experts and change. Experts with equal scores are taken in the order of
-/// their indices.
-/// @param pack  parameters, gradients or an optimizer's state of a Mixture, or of a model with mixtures
-/// @param list  see ExpertLists; `std::vector<Index>` or, for one list for each mixture,
-///              `std::vector<std::vector<Index>>`
-/// @throws ArgumentError if an entry is not an expert, a list is empty, the number of lists is neither 1 nor the
-///         number of mixtures, the pack has no mixture, or copies of one kind of Experts are not next to each other.
-///         It does not compile for a gate that chooses without tensors (HashGate), and for a model on shards
-/// @cost   memory of the result and one copy; allocates
-template <class C, class P>
-P select_experts(C& ctx, const P& pack, const ExpertLists& list) {
-  const auto here = ctx.here();
-  P to{};
-  detail_::select::Selection<C> selection(ctx, list);
-  selection.part(Name{}, to, pack);
-  selection.expect_mixtures();
-  optim::copy_counters(pack, to);
-  return to;
-}
-
-/// Copies selected experts from a run to another run, whose model has another number of experts: parameters, optimizer
-/// state with its count of steps, and the count of skipped steps.
-///
-///     Trainer small{ctx, model(3), loss, optimizer, Seed{1}};
-///     select_experts(trainer, {0, 2, 5}, small);                        // small continues from the state of trainer
-///
-/// The run `to` keeps its own seed and therefore its own noise.
-/// @throws ArgumentError as select_experts of a pack, and if a tensor of `to` has another shape than the selection;
-///         `to` is unchanged then
-/// @cost   memory of parameters and state while it runs
-template <class R>
-void select_experts(const R& from, const ExpertLists& list, R& to) {
-  auto& ctx = to.context();
-  const auto here = ctx.here();
-  const auto params = select_experts(ctx, from.params, list);
-  const auto state = select_experts(ctx, from.state, list);
-  expect_like("select_experts", "to.params", params, to.params);
-  expect_like("select_experts", "to.state", state, to.state);
-  copy_pack(ctx, params, to.params);
-  copy_pack(ctx, state, to.state);
-  optim::copy_counters(from.state, to.state);
-  to.skipped = from.skipped;
-  to.forget();
-}
 
 }  // namespace gatefold

@@ -26,6 +26,82 @@ namespace gatefold {
 
 namespace functor {
 
+template <class T>
+struct RepeatExpert;
+
+}  // namespace functor
+
+/// Options of `upcycle`.
+struct UpcycleOptions {
+  double noise = 0;
+};
+
+namespace detail_::upcycling {
+
+template <class C, class D>
+class Copies;
+
+inline constexpr std::uint64_t noise_stream = 0x75706379;  // "upcy", a stream of the seed that `init` does not use
+
+}  // namespace detail_::upcycling
+
+/// Returns parameters of a model with mixtures, made from a model that has a dense branch in place of each Mixture.
+/// Every expert is a copy of the dense branch, the gates are new, and all other parameters are copied:
+///     const Stack dense{Residual{rule, OneExpert{Mlp<Gelu>{64, 256}}}, 6};
+///     const Stack model{Residual{rule, Mixture{gate, Mlp<Gelu>{64, 256}}}, 6};
+///     auto params = upcycle(ctx, model, dense_params, Seed{1});
+///
+///     expert_e ← branch ⊙ (1 + noise · r_e),   r_e ~ N(0, 1)                                             (1)
+///
+/// Without noise, a mixture whose weights sum to 1 (TopK with `renormalise`) computes the same as the dense branch, to
+/// rounding. The gradients of its experts then differ only if the weights of an item differ; noise makes experts
+/// different.
+///
+/// Source: Komatsuzaki et al. 2022, "Sparse Upcycling", arXiv:2212.05055. The noise has no source.
+/// @param model  the model with mixtures; the policy of its experts is that of the dense branch
+/// @param dense  parameters of the dense model, whose branch is OneExpert{expert}
+/// @param seed   seed of the gates and of the noise
+/// @throws ArgumentError if a tensor of one model is missing in the other or has another shape there, with its name;
+///         if the model has no Mixture; unless noise is finite and at least 0
+template <class C, class M, class D>
+auto upcycle(C& ctx, const M& model, const D& dense, Seed seed, UpcycleOptions options = {}) {
+  const auto here = ctx.here();
+  using T = typename detail_::pack::Of<D>::Element;
+  using B = typename C::Backend;
+  auto params = init_params<T, B>(detail_::lookup::with_init<T, B>(model), ctx, seed);
+  detail_::upcycling::Copies copies(ctx, dense, seed.fork(detail_::upcycling::noise_stream), options.noise, true);
+  copies.fill(params);
+  return params;
+}
+
+/// Copies the state of a run of the dense model to a run of the model with mixtures: parameters, optimizer state with
+/// its count of steps, and the count of skipped steps. The gates and their moments stay those of `to`.
+///
+///     Trainer trainer{ctx, model, loss, optimizer, Seed{1}};
+///     upcycle(dense_trainer, trainer);
+///
+/// The moments of the gates begin at 0, but the count of steps does not. Therefore the first steps of a gate under
+/// AdamW are up to (1 − β₁) / √(1 − β₂) times lr, which is 3.2 times lr with the usual numbers. For a new start, use
+/// `upcycle` of parameters.
+/// @throws ArgumentError as upcycle of parameters; `to` is unchanged then
+template <class D, class R>
+void upcycle(const D& dense, R& to, UpcycleOptions options = {}) {
+  auto& ctx = to.context();
+  const auto here = ctx.here();
+  for (const bool write : {false, true}) {
+    detail_::upcycling::Copies params(ctx, dense.params, to.seed.fork(detail_::upcycling::noise_stream), options.noise,
+                                      write);
+    detail_::upcycling::Copies state(ctx, dense.state, Seed{}, 0, write);
+    params.fill(to.params);
+    state.fill(to.state);
+  }
+  optim::copy_counters(dense.state, to.state);
+  to.skipped = dense.skipped;
+  to.forget();
+}
+
+namespace functor {
+
 /// to[e, i] = from[i] · (1 + noise · r[e, i]),   r ~ N(0, 1)
 template <class T>
 struct RepeatExpert {
@@ -41,11 +117,6 @@ struct RepeatExpert {
 };
 
 }  // namespace functor
-
-/// Options of `upcycle`.
-struct UpcycleOptions {
-  double noise = 0;
-};
 
 namespace detail_::upcycling {
 
@@ -143,63 +214,6 @@ class Copies {
   std::uint64_t tensors_ = 0;
 };
 
-inline constexpr std::uint64_t noise_stream = 0x75706379;  // "upcy", a stream of the seed that `init` does not use
-
 }  // namespace detail_::upcycling
-
-/// Returns parameters of a model with mixtures, made from a model that has a dense branch in place of each Mixture.
-/// Every expert is a copy of the dense branch, the gates are new, and all other parameters are copied:
-///     const Stack dense{Residual{rule, OneExpert{Mlp<Gelu>{64, 256}}}, 6};
-///     const Stack model{Residual{rule, Mixture{gate, Mlp<Gelu>{64, 256}}}, 6};
-///     auto params = upcycle(ctx, model, dense_params, Seed{1});
-///
-///     expert_e ← branch ⊙ (1 + noise · r_e),   r_e ~ N(0, 1)                                             (1)
-///
-/// Without noise, a mixture whose weights sum to 1 (TopK with `renormalise`) computes the same as the dense branch, to
-/// rounding. The gradients of its experts then differ only if the weights of an item differ; noise makes experts
-/// different.
-///
-/// Source: Komatsuzaki et al. 2022, "Sparse Upcycling", arXiv:2212.05055. The noise has no source.
-/// @param model  the model with mixtures; the policy of its experts is that of the dense branch
-/// @param dense  parameters of the dense model, whose branch is OneExpert{expert}
-/// @param seed   seed of the gates and of the noise
-/// @throws ArgumentError if a tensor of one model is missing in the other or has another shape there, with its name;
-///         if the model has no Mixture; unless noise is finite and at least 0
-template <class C, class M, class D>
-auto upcycle(C& ctx, const M& model, const D& dense, Seed seed, UpcycleOptions options = {}) {
-  const auto here = ctx.here();
-  using T = typename detail_::pack::Of<D>::Element;
-  using B = typename C::Backend;
-  auto params = init_params<T, B>(detail_::lookup::with_init<T, B>(model), ctx, seed);
-  detail_::upcycling::Copies copies(ctx, dense, seed.fork(detail_::upcycling::noise_stream), options.noise, true);
-  copies.fill(params);
-  return params;
-}
-
-/// Copies the state of a run of the dense model to a run of the model with mixtures: parameters, optimizer state with
-/// its count of steps, and the count of skipped steps. The gates and their moments stay those of `to`.
-///
-///     Trainer trainer{ctx, model, loss, optimizer, Seed{1}};
-///     upcycle(dense_trainer, trainer);
-///
-/// The moments of the gates begin at 0, but the count of steps does not. Therefore the first steps of a gate under
-/// AdamW are up to (1 − β₁) / √(1 − β₂) times lr, which is 3.2 times lr with the usual numbers. For a new start, use
-/// `upcycle` of parameters.
-/// @throws ArgumentError as upcycle of parameters; `to` is unchanged then
-template <class D, class R>
-void upcycle(const D& dense, R& to, UpcycleOptions options = {}) {
-  auto& ctx = to.context();
-  const auto here = ctx.here();
-  for (const bool write : {false, true}) {
-    detail_::upcycling::Copies params(ctx, dense.params, to.seed.fork(detail_::upcycling::noise_stream), options.noise,
-                                      write);
-    detail_::upcycling::Copies state(ctx, dense.state, Seed{}, 0, write);
-    params.fill(to.params);
-    state.fill(to.state);
-  }
-  optim::copy_counters(dense.state, to.state);
-  to.skipped = dense.skipped;
-  to.forget();
-}
 
 }  // namespace gatefold

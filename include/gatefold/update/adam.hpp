@@ -18,68 +18,11 @@ namespace gatefold {
 namespace functor {
 
 template <class T>
-struct AdamCoefficients {
-  T beta1, rest1, beta2, rest2;  // rest = 1 − β
-  T correction1, correction2;    // factors of the moments, (3); 1 without bias correction
-  T gamma, keep;                 // keep = 1 − κ
-  AdaptiveRoot<T> root;
-
-  /// The moments after the layer, from the moments before it.
-  template <class V>
-  GATEFOLD_HD V p(V p0, V u) const {
-    return beta1 * p0 + rest1 * u;
-  }
-  template <class V>
-  GATEFOLD_HD V v(V v0, V u) const {
-    return beta2 * v0 + rest2 * (u * u);
-  }
-};
-/// Computes (1) and (2) of update::Adam. u and y may be the same memory.
+struct AdamCoefficients;
 template <class T>
-struct AdamRuleStep {
-  using Element = T;
-  AdamCoefficients<T> c;
-  const T *x, *u;
-  T *p, *v, *y;
-  T *kept_p, *kept_v;  // the moments before the layer; null: not kept
-  template <class A>
-  GATEFOLD_HD void operator()(const A& at, Index i) const {
-    const auto ui = at.load(u + i), p0 = at.load(p + i), v0 = at.load(v + i);
-    const auto p1 = c.p(p0, ui), v1 = c.v(v0, ui);
-    at.store(p + i, p1);
-    at.store(v + i, v1);
-    at.store(y + i, c.keep * at.load(x + i) + c.gamma * (c.correction1 * p1 / c.root.value(c.correction2 * v1)));
-    if (!kept_p) return;
-    at.store(kept_p + i, p0);
-    at.store(kept_v + i, v0);
-  }
-};
-/// With c₁, c₂ the corrections, p₁, v₁ the moments after the layer, p₀, v₀ before, r = r(c₂ v₁) and a = γ c₁ dy / r:
-///
-///     p̄ = dp + a,   v̄ = dv − a c₂ r′ p₁ / r,   dp ← β₁ p̄,   dv ← β₂ v̄
-///     du = (1−β₁) p̄ + 2 (1−β₂) u v̄
-///
-/// In du, the factor of a is (1−β₁) − 2 r′ c₂ (1−β₂) u p₁ / r. Its terms in u² cancel. In the first layer only the part
-/// from ε remains, and it is smaller than the rounding errors of these terms. Therefore the factor is computed by
-/// AdaptiveRoot (2) with v = c₂ v₁, which does not contain them.
+struct AdamRuleStep;
 template <class T>
-struct AdamRuleBackward {
-  using Element = T;
-  AdamCoefficients<T> c;
-  const T *u, *p, *v, *dy;
-  T *dp, *dv, *du, *dx;
-  template <class A>
-  GATEFOLD_HD void operator()(const A& at, Index i) const {
-    const auto ui = at.load(u + i), p0 = at.load(p + i), v0 = at.load(v + i), out = at.load(dy + i);
-    const auto corrected = c.correction2 * c.v(v0, ui), r = c.root.value(corrected);
-    const auto a = c.gamma * c.correction1 * out / r, of_p = at.load(dp + i), of_v = at.load(dv + i);
-    const auto rest = c.correction2 * (c.rest1 * (c.beta2 * v0) - c.rest2 * (ui * (c.beta1 * p0)));
-    at.store(du + i, c.rest1 * of_p + 2 * c.rest2 * ui * of_v + a * c.root.passed(corrected, c.rest1, rest));
-    at.store(dp + i, c.beta1 * (of_p + a));
-    at.store(dv + i, c.beta2 * (of_v - a * (c.p(p0, ui) / r) * c.correction2 * c.root.slope(corrected)));
-    at.store(dx + i, at.load(dx + i) + c.keep * out);
-  }
-};
+struct AdamRuleBackward;
 
 }  // namespace functor
 
@@ -196,4 +139,73 @@ struct Adam {
 };
 
 }  // namespace update
+
+namespace functor {
+
+template <class T>
+struct AdamCoefficients {
+  T beta1, rest1, beta2, rest2;  // rest = 1 − β
+  T correction1, correction2;    // factors of the moments, (3); 1 without bias correction
+  T gamma, keep;                 // keep = 1 − κ
+  AdaptiveRoot<T> root;
+
+  /// The moments after the layer, from the moments before it.
+  template <class V>
+  GATEFOLD_HD V p(V p0, V u) const {
+    return beta1 * p0 + rest1 * u;
+  }
+  template <class V>
+  GATEFOLD_HD V v(V v0, V u) const {
+    return beta2 * v0 + rest2 * (u * u);
+  }
+};
+/// Computes (1) and (2) of update::Adam. u and y may be the same memory.
+template <class T>
+struct AdamRuleStep {
+  using Element = T;
+  AdamCoefficients<T> c;
+  const T *x, *u;
+  T *p, *v, *y;
+  T *kept_p, *kept_v;  // the moments before the layer; null: not kept
+  template <class A>
+  GATEFOLD_HD void operator()(const A& at, Index i) const {
+    const auto ui = at.load(u + i), p0 = at.load(p + i), v0 = at.load(v + i);
+    const auto p1 = c.p(p0, ui), v1 = c.v(v0, ui);
+    at.store(p + i, p1);
+    at.store(v + i, v1);
+    at.store(y + i, c.keep * at.load(x + i) + c.gamma * (c.correction1 * p1 / c.root.value(c.correction2 * v1)));
+    if (!kept_p) return;
+    at.store(kept_p + i, p0);
+    at.store(kept_v + i, v0);
+  }
+};
+/// With c₁, c₂ the corrections, p₁, v₁ the moments after the layer, p₀, v₀ before, r = r(c₂ v₁) and a = γ c₁ dy / r:
+///
+///     p̄ = dp + a,   v̄ = dv − a c₂ r′ p₁ / r,   dp ← β₁ p̄,   dv ← β₂ v̄
+///     du = (1−β₁) p̄ + 2 (1−β₂) u v̄
+///
+/// In du, the factor of a is (1−β₁) − 2 r′ c₂ (1−β₂) u p₁ / r. Its terms in u² cancel. In the first layer only the part
+/// from ε remains, and it is smaller than the rounding errors of these terms. Therefore the factor is computed by
+/// AdaptiveRoot (2) with v = c₂ v₁, which does not contain them.
+template <class T>
+struct AdamRuleBackward {
+  using Element = T;
+  AdamCoefficients<T> c;
+  const T *u, *p, *v, *dy;
+  T *dp, *dv, *du, *dx;
+  template <class A>
+  GATEFOLD_HD void operator()(const A& at, Index i) const {
+    const auto ui = at.load(u + i), p0 = at.load(p + i), v0 = at.load(v + i), out = at.load(dy + i);
+    const auto corrected = c.correction2 * c.v(v0, ui), r = c.root.value(corrected);
+    const auto a = c.gamma * c.correction1 * out / r, of_p = at.load(dp + i), of_v = at.load(dv + i);
+    const auto rest = c.correction2 * (c.rest1 * (c.beta2 * v0) - c.rest2 * (ui * (c.beta1 * p0)));
+    at.store(du + i, c.rest1 * of_p + 2 * c.rest2 * ui * of_v + a * c.root.passed(corrected, c.rest1, rest));
+    at.store(dp + i, c.beta1 * (of_p + a));
+    at.store(dv + i, c.beta2 * (of_v - a * (c.p(p0, ui) / r) * c.correction2 * c.root.slope(corrected)));
+    at.store(dx + i, at.load(dx + i) + c.keep * out);
+  }
+};
+
+}  // namespace functor
+
 }  // namespace gatefold

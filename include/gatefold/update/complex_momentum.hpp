@@ -16,37 +16,10 @@ namespace gatefold {
 
 namespace functor {
 
-/// p ← μ p + u,   y = x + γ Re p,   p = re + i im. On entry y contains u.
 template <class T>
-struct ComplexStep {
-  using Element = T;
-  T mu_re, mu_im, gamma;
-  const T* x;
-  T *re, *im, *y;
-  template <class A>
-  GATEFOLD_HD void operator()(const A& at, Index i) const {
-    const auto a = at.load(re + i), b = at.load(im + i), now = mu_re * a - mu_im * b + at.load(y + i);
-    at.store(re + i, now);
-    at.store(im + i, mu_im * a + mu_re * b);
-    at.store(y + i, at.load(x + i) + gamma * now);
-  }
-};
-/// du = γ dy + dre,   (dre, dim) ← μ̄ (du, dim),   dx += dy
+struct ComplexStep;
 template <class T>
-struct ComplexBackward {
-  using Element = T;
-  T mu_re, mu_im, gamma;
-  const T* dy;
-  T *dre, *dim, *du, *dx;
-  template <class A>
-  GATEFOLD_HD void operator()(const A& at, Index i) const {
-    const auto out = at.load(dy + i), a = gamma * out + at.load(dre + i), b = at.load(dim + i);
-    at.store(du + i, a);
-    at.store(dre + i, mu_re * a + mu_im * b);
-    at.store(dim + i, mu_re * b - mu_im * a);
-    at.store(dx + i, at.load(dx + i) + out);
-  }
-};
+struct ComplexBackward;
 
 }  // namespace functor
 
@@ -111,4 +84,41 @@ struct ComplexMomentum {
 };
 
 }  // namespace update
+
+namespace functor {
+
+/// p ← μ p + u,   y = x + γ Re p,   p = re + i im. On entry y contains u.
+template <class T>
+struct ComplexStep {
+  using Element = T;
+  T mu_re, mu_im, gamma;
+  const T* x;
+  T *re, *im, *y;
+  template <class A>
+  GATEFOLD_HD void operator()(const A& at, Index i) const {
+    const auto a = at.load(re + i), b = at.load(im + i), now = mu_re * a - mu_im * b + at.load(y + i);
+    at.store(re + i, now);
+    at.store(im + i, mu_im * a + mu_re * b);
+    at.store(y + i, at.load(x + i) + gamma * now);
+  }
+};
+/// du = γ dy + dre,   (dre, dim) ← μ̄ (du, dim),   dx += dy
+template <class T>
+struct ComplexBackward {
+  using Element = T;
+  T mu_re, mu_im, gamma;
+  const T* dy;
+  T *dre, *dim, *du, *dx;
+  template <class A>
+  GATEFOLD_HD void operator()(const A& at, Index i) const {
+    const auto out = at.load(dy + i), a = gamma * out + at.load(dre + i), b = at.load(dim + i);
+    at.store(du + i, a);
+    at.store(dre + i, mu_re * a + mu_im * b);
+    at.store(dim + i, mu_re * b - mu_im * a);
+    at.store(dx + i, at.load(dx + i) + out);
+  }
+};
+
+}  // namespace functor
+
 }  // namespace gatefold

@@ -20,19 +20,10 @@ namespace gatefold {
 
 namespace functor {
 
-/// z ← σ(z)
 template <class T>
-struct Sigmoid {
-  T* z;
-  GATEFOLD_HD void operator()(Index n) const { z[n] = functor::math::sigmoid(z[n]); }
-};
-/// d ← d γ (1 − γ)
+struct Sigmoid;
 template <class T>
-struct SigmoidBackward {
-  const T* gamma;
-  T* d;
-  GATEFOLD_HD void operator()(Index n) const { d[n] *= gamma[n] * (1 - gamma[n]); }
-};
+struct SigmoidBackward;
 
 }  // namespace functor
 
@@ -176,4 +167,23 @@ struct LearnedHeavyBall {
 };
 
 }  // namespace update
+
+namespace functor {
+
+/// z ← σ(z)
+template <class T>
+struct Sigmoid {
+  T* z;
+  GATEFOLD_HD void operator()(Index n) const { z[n] = functor::math::sigmoid(z[n]); }
+};
+/// d ← d γ (1 − γ)
+template <class T>
+struct SigmoidBackward {
+  const T* gamma;
+  T* d;
+  GATEFOLD_HD void operator()(Index n) const { d[n] *= gamma[n] * (1 - gamma[n]); }
+};
+
+}  // namespace functor
+
 }  // namespace gatefold

@@ -14,45 +14,12 @@ namespace gatefold {
 
 namespace functor {
 
-/// A coefficient: a fixed option, or a value in memory, either one for all items or one per item.
 template <class T>
-struct Coefficient {
-  T fixed = 0;
-  const T* learned = nullptr;
-  bool per_item = false;
-  GATEFOLD_HD T operator()(Index n) const { return learned ? learned[per_item ? n : 0] : fixed; }
-};
-
-/// HeavyBallStep for item n with its coefficients.
+struct Coefficient;
 template <class T, class B>
-struct LearnedMomentumStep {
-  Coefficient<T> mu, gamma;
-  View<const T, 2, B> x, u;
-  View<T, 2, B> p, y;
-  View<T, 2, B> before, after;  // p before and after; empty: not kept. after may be u
-  template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
-    const HeavyBallStep<T> step{mu(n), gamma(n), &x(n, 0), &u(n, 0), &p(n, 0), &y(n, 0)};
-    if (before.empty()) return each_column<T>(lanes, x.extent(1), step);
-    each_column<T>(lanes, x.extent(1), [&](const auto& at, Index d) {
-      at.store(&before(n, d), at.load(&p(n, d)));
-      step(at, d);
-      at.store(&after(n, d), at.load(&p(n, d)));
-    });
-  }
-};
-/// HeavyBallBackward for item n with its coefficients.
+struct LearnedMomentumStep;
 template <class T, class B>
-struct LearnedMomentumBackward {
-  Coefficient<T> mu, gamma;
-  View<const T, 2, B> dy;
-  View<T, 2, B> dp, du, dx;
-  template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
-    each_column<T>(lanes, dy.extent(1),
-                   HeavyBallBackward<T>{mu(n), gamma(n), &dy(n, 0), &dp(n, 0), &du(n, 0), &dx(n, 0)});
-  }
-};
+struct LearnedMomentumBackward;
 
 }  // namespace functor
 
@@ -101,4 +68,49 @@ void learned_momentum_backward(C& ctx, const functor::Coefficient<T>& mu, const 
 }
 
 }  // namespace update
+
+namespace functor {
+
+/// A coefficient: a fixed option, or a value in memory, either one for all items or one per item.
+template <class T>
+struct Coefficient {
+  T fixed = 0;
+  const T* learned = nullptr;
+  bool per_item = false;
+  GATEFOLD_HD T operator()(Index n) const { return learned ? learned[per_item ? n : 0] : fixed; }
+};
+
+/// HeavyBallStep for item n with its coefficients.
+template <class T, class B>
+struct LearnedMomentumStep {
+  Coefficient<T> mu, gamma;
+  View<const T, 2, B> x, u;
+  View<T, 2, B> p, y;
+  View<T, 2, B> before, after;  // p before and after; empty: not kept. after may be u
+  template <class Lanes>
+  GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
+    const HeavyBallStep<T> step{mu(n), gamma(n), &x(n, 0), &u(n, 0), &p(n, 0), &y(n, 0)};
+    if (before.empty()) return each_column<T>(lanes, x.extent(1), step);
+    each_column<T>(lanes, x.extent(1), [&](const auto& at, Index d) {
+      at.store(&before(n, d), at.load(&p(n, d)));
+      step(at, d);
+      at.store(&after(n, d), at.load(&p(n, d)));
+    });
+  }
+};
+/// HeavyBallBackward for item n with its coefficients.
+template <class T, class B>
+struct LearnedMomentumBackward {
+  Coefficient<T> mu, gamma;
+  View<const T, 2, B> dy;
+  View<T, 2, B> dp, du, dx;
+  template <class Lanes>
+  GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
+    each_column<T>(lanes, dy.extent(1),
+                   HeavyBallBackward<T>{mu(n), gamma(n), &dy(n, 0), &dp(n, 0), &du(n, 0), &dx(n, 0)});
+  }
+};
+
+}  // namespace functor
+
 }  // namespace gatefold

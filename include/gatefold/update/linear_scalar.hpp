@@ -11,29 +11,10 @@ namespace gatefold {
 
 namespace functor {
 
-/// z[n] = ⟨x[n], w⟩ + b
 template <class T, class B>
-struct LinearScalarForward {
-  View<const T, 2, B> x;
-  const T *weight, *bias;
-  View<T, 1, B> z;
-  template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
-    const T v = inner_product<T>(lanes, x.extent(1), &x(n, 0), weight);
-    if (lanes.lane == 0) z(n) = v + *bias;
-  }
-};
-/// dx[n] += dz[n] w
+struct LinearScalarForward;
 template <class T, class B>
-struct LinearScalarBackward {
-  View<const T, 1, B> dz;
-  const T* weight;
-  View<T, 2, B> dx;
-  template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
-    each_column<T>(lanes, dx.extent(1), AddScaled<T>{dz(n), weight, &dx(n, 0)});
-  }
-};
+struct LinearScalarBackward;
 
 }  // namespace functor
 
@@ -73,4 +54,33 @@ struct LinearScalar {
 };
 
 }  // namespace update
+
+namespace functor {
+
+/// z[n] = ⟨x[n], w⟩ + b
+template <class T, class B>
+struct LinearScalarForward {
+  View<const T, 2, B> x;
+  const T *weight, *bias;
+  View<T, 1, B> z;
+  template <class Lanes>
+  GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
+    const T v = inner_product<T>(lanes, x.extent(1), &x(n, 0), weight);
+    if (lanes.lane == 0) z(n) = v + *bias;
+  }
+};
+/// dx[n] += dz[n] w
+template <class T, class B>
+struct LinearScalarBackward {
+  View<const T, 1, B> dz;
+  const T* weight;
+  View<T, 2, B> dx;
+  template <class Lanes>
+  GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
+    each_column<T>(lanes, dx.extent(1), AddScaled<T>{dz(n), weight, &dx(n, 0)});
+  }
+};
+
+}  // namespace functor
+
 }  // namespace gatefold

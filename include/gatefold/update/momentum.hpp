@@ -10,71 +10,20 @@
 #include "gatefold/update/pass.hpp"
 #include "gatefold/update/update.hpp"
 
-/// Shared parts of the rules with momentum: the state p, one step of it, and the step with look-ahead. Each rule gives
-/// its own coefficients.
+/// Shared parts of the rules with momentum (the rule itself is HeavyBall, heavy_ball.hpp): the state p, one step of it,
+/// and the step with look-ahead. Each rule gives its own coefficients.
 ///
 ///     z = x + a p,   p ← μ p + u(z),   y = x + γ p                                                      (1)
 namespace gatefold {
 
 namespace functor {
 
-/// p ← μ p + u,   y = x + γ p.   u and y may be the same memory
 template <class T>
-struct HeavyBallStep {
-  using Element = T;
-  T mu, gamma;
-  const T *x, *u;
-  T *p, *y;
-  template <class A>
-  GATEFOLD_HD void operator()(const A& at, Index i) const {
-    const auto now = mu * at.load(p + i) + at.load(u + i);
-    at.store(p + i, now);
-    at.store(y + i, at.load(x + i) + gamma * now);
-  }
-};
-/// du = γ dy + dp,   dp ← μ du,   dx += dy
+struct HeavyBallStep;
 template <class T>
-struct HeavyBallBackward {
-  using Element = T;
-  T mu, gamma;
-  const T* dy;
-  T *dp, *du, *dx;
-  template <class A>
-  GATEFOLD_HD void operator()(const A& at, Index i) const {
-    const auto out = at.load(dy + i), in = gamma * out + at.load(dp + i);
-    at.store(du + i, in);
-    at.store(dp + i, mu * in);
-    at.store(dx + i, at.load(dx + i) + out);
-  }
-};
-/// total = du + dp,   dp ← μ dp
+struct HeavyBallBackward;
 template <class T>
-struct MomentumBackward {
-  using Element = T;
-  T mu;
-  const T* du;
-  T *dp, *total;
-  template <class A>
-  GATEFOLD_HD void operator()(const A& at, Index i) const {
-    const auto of_p = at.load(dp + i);
-    at.store(total + i, at.load(du + i) + of_p);
-    at.store(dp + i, mu * of_p);
-  }
-};
-/// dx += dz,   dp += a dz
-template <class T>
-struct LookAheadBackward {
-  using Element = T;
-  T ahead;
-  const T* dz;
-  T *dp, *dx;
-  template <class A>
-  GATEFOLD_HD void operator()(const A& at, Index i) const {
-    const auto back = at.load(dz + i);
-    at.store(dx + i, at.load(dx + i) + back);
-    at.store(dp + i, at.load(dp + i) + ahead * back);
-  }
-};
+struct LookAheadBackward;
 
 }  // namespace functor
 
@@ -147,4 +96,67 @@ void look_ahead_backward(C& ctx, double mu, double gamma, double ahead, const Te
 }
 
 }  // namespace update
+
+namespace functor {
+
+/// p ← μ p + u,   y = x + γ p.   u and y may be the same memory
+template <class T>
+struct HeavyBallStep {
+  using Element = T;
+  T mu, gamma;
+  const T *x, *u;
+  T *p, *y;
+  template <class A>
+  GATEFOLD_HD void operator()(const A& at, Index i) const {
+    const auto now = mu * at.load(p + i) + at.load(u + i);
+    at.store(p + i, now);
+    at.store(y + i, at.load(x + i) + gamma * now);
+  }
+};
+/// du = γ dy + dp,   dp ← μ du,   dx += dy
+template <class T>
+struct HeavyBallBackward {
+  using Element = T;
+  T mu, gamma;
+  const T* dy;
+  T *dp, *du, *dx;
+  template <class A>
+  GATEFOLD_HD void operator()(const A& at, Index i) const {
+    const auto out = at.load(dy + i), in = gamma * out + at.load(dp + i);
+    at.store(du + i, in);
+    at.store(dp + i, mu * in);
+    at.store(dx + i, at.load(dx + i) + out);
+  }
+};
+/// total = du + dp,   dp ← μ dp
+template <class T>
+struct MomentumBackward {
+  using Element = T;
+  T mu;
+  const T* du;
+  T *dp, *total;
+  template <class A>
+  GATEFOLD_HD void operator()(const A& at, Index i) const {
+    const auto of_p = at.load(dp + i);
+    at.store(total + i, at.load(du + i) + of_p);
+    at.store(dp + i, mu * of_p);
+  }
+};
+/// dx += dz,   dp += a dz
+template <class T>
+struct LookAheadBackward {
+  using Element = T;
+  T ahead;
+  const T* dz;
+  T *dp, *dx;
+  template <class A>
+  GATEFOLD_HD void operator()(const A& at, Index i) const {
+    const auto back = at.load(dz + i);
+    at.store(dx + i, at.load(dx + i) + back);
+    at.store(dp + i, at.load(dp + i) + ahead * back);
+  }
+};
+
+}  // namespace functor
+
 }  // namespace gatefold

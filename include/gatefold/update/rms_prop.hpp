@@ -13,44 +13,10 @@ namespace gatefold {
 
 namespace functor {
 
-/// Computes (1) of update::RmsProp. u and y may be the same memory.
 template <class T>
-struct RmsPropStep {
-  using Element = T;
-  T mu, rest, gamma;  // rest = 1 − μ
-  AdaptiveRoot<T> root;
-  const T *x, *u;
-  T *p, *y;
-  T* kept_p;  // p before the layer; null: not kept
-  template <class A>
-  GATEFOLD_HD void operator()(const A& at, Index i) const {
-    const auto ui = at.load(u + i), p0 = at.load(p + i), p1 = mu * p0 + rest * (ui * ui);
-    at.store(p + i, p1);
-    at.store(y + i, at.load(x + i) + gamma * (ui / root.value(p1)));
-    if (kept_p) at.store(kept_p + i, p0);
-  }
-};
-/// With p₁ after the layer, p₀ before, r = r(p₁) and a = γ dy / r:
-///
-///     p̄ = dp − a u r′ / r,   du = a + 2 (1−μ) u p̄,   dp ← μ p̄,   dx += dy
-///
-/// In du, the factor of a is 1 − 2 r′ (1−μ) u² / r, computed by AdaptiveRoot (2).
+struct RmsPropStep;
 template <class T>
-struct RmsPropBackward {
-  using Element = T;
-  T mu, rest, gamma;
-  AdaptiveRoot<T> root;
-  const T *u, *p, *dy;
-  T *dp, *du, *dx;
-  template <class A>
-  GATEFOLD_HD void operator()(const A& at, Index i) const {
-    const auto ui = at.load(u + i), of_before = mu * at.load(p + i), p1 = of_before + rest * (ui * ui);
-    const auto out = at.load(dy + i), of_p = at.load(dp + i), r = root.value(p1), a = gamma * out / r;
-    at.store(du + i, a * root.passed(p1, T(1), of_before) + 2 * rest * ui * of_p);
-    at.store(dp + i, mu * (of_p - a * (ui / r) * root.slope(p1)));
-    at.store(dx + i, at.load(dx + i) + out);
-  }
-};
+struct RmsPropBackward;
 
 }  // namespace functor
 
@@ -130,4 +96,48 @@ struct RmsProp {
 };
 
 }  // namespace update
+
+namespace functor {
+
+/// Computes (1) of update::RmsProp. u and y may be the same memory.
+template <class T>
+struct RmsPropStep {
+  using Element = T;
+  T mu, rest, gamma;  // rest = 1 − μ
+  AdaptiveRoot<T> root;
+  const T *x, *u;
+  T *p, *y;
+  T* kept_p;  // p before the layer; null: not kept
+  template <class A>
+  GATEFOLD_HD void operator()(const A& at, Index i) const {
+    const auto ui = at.load(u + i), p0 = at.load(p + i), p1 = mu * p0 + rest * (ui * ui);
+    at.store(p + i, p1);
+    at.store(y + i, at.load(x + i) + gamma * (ui / root.value(p1)));
+    if (kept_p) at.store(kept_p + i, p0);
+  }
+};
+/// With p₁ after the layer, p₀ before, r = r(p₁) and a = γ dy / r:
+///
+///     p̄ = dp − a u r′ / r,   du = a + 2 (1−μ) u p̄,   dp ← μ p̄,   dx += dy
+///
+/// In du, the factor of a is 1 − 2 r′ (1−μ) u² / r, computed by AdaptiveRoot (2).
+template <class T>
+struct RmsPropBackward {
+  using Element = T;
+  T mu, rest, gamma;
+  AdaptiveRoot<T> root;
+  const T *u, *p, *dy;
+  T *dp, *du, *dx;
+  template <class A>
+  GATEFOLD_HD void operator()(const A& at, Index i) const {
+    const auto ui = at.load(u + i), of_before = mu * at.load(p + i), p1 = of_before + rest * (ui * ui);
+    const auto out = at.load(dy + i), of_p = at.load(dp + i), r = root.value(p1), a = gamma * out / r;
+    at.store(du + i, a * root.passed(p1, T(1), of_before) + 2 * rest * ui * of_p);
+    at.store(dp + i, mu * (of_p - a * (ui / r) * root.slope(p1)));
+    at.store(dx + i, at.load(dx + i) + out);
+  }
+};
+
+}  // namespace functor
+
 }  // namespace gatefold

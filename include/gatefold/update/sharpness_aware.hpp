@@ -18,62 +18,18 @@ namespace gatefold {
 
 namespace functor {
 
+template <class T, class B>
+struct Sharpen;
+template <class T>
+struct ScaledSumBackward;
+template <class T, class B>
+struct SharpenBackward;
+
 /// s ← 1/√s, or 0 if s < least. NaN remains NaN.
 struct InverseRoot {
   double least;
   double* s;
   GATEFOLD_HD void operator()(Index i) const { s[i] = s[i] < least ? 0 : 1 / std::sqrt(s[i]); }
-};
-/// n = u/‖u‖, in place;   z = x − ρ n.   `inverse` has one norm per item, or one for all items
-template <class T, class B>
-struct Sharpen {
-  T rho;
-  View<const T, 2, B> x;
-  View<const double, 1, B> inverse;
-  View<T, 2, B> normalized, z;
-  template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
-    const double scale = inverse(inverse.size() > 1 ? n : 0);
-    for (Index d = lanes.lane; d < x.extent(1); d += lanes.size) {
-      const T v = T(double(normalized(n, d)) * scale);
-      normalized(n, d) = v;
-      z(n, d) = x(n, d) - rho * v;
-    }
-  }
-};
-/// du = γ dy,   dx += dy
-template <class T>
-struct ScaledSumBackward {
-  using Element = T;
-  T gamma;
-  const T* dy;
-  T *du, *dx;
-  template <class A>
-  GATEFOLD_HD void operator()(const A& at, Index i) const {
-    const auto out = at.load(dy + i);
-    at.store(du + i, gamma * out);
-    at.store(dx + i, at.load(dx + i) + out);
-  }
-};
-/// du = −ρ (dz − n ⟨n, dz⟩) / ‖u‖,   dx += dz
-template <class T, class B>
-struct SharpenBackward {
-  T rho;
-  View<const T, 2, B> normalized, dz;
-  View<const T, 1, B> slope;  // ⟨n, dz⟩
-  View<const double, 1, B> inverse;
-  View<T, 2, B> du, dx;
-  template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
-    const Index s = inverse.size() > 1 ? n : 0;
-    const double scale = double(-rho) * inverse(s);
-    const T along = slope(s);
-    for (Index d = lanes.lane; d < normalized.extent(1); d += lanes.size) {
-      const T v = dz(n, d);
-      du(n, d) = T(scale * double(v - normalized(n, d) * along));
-      dx(n, d) += v;
-    }
-  }
 };
 
 }  // namespace functor
@@ -188,4 +144,61 @@ struct SharpnessAware {
 };
 
 }  // namespace update
+
+namespace functor {
+
+/// n = u/‖u‖, in place;   z = x − ρ n.   `inverse` has one norm per item, or one for all items
+template <class T, class B>
+struct Sharpen {
+  T rho;
+  View<const T, 2, B> x;
+  View<const double, 1, B> inverse;
+  View<T, 2, B> normalized, z;
+  template <class Lanes>
+  GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
+    const double scale = inverse(inverse.size() > 1 ? n : 0);
+    for (Index d = lanes.lane; d < x.extent(1); d += lanes.size) {
+      const T v = T(double(normalized(n, d)) * scale);
+      normalized(n, d) = v;
+      z(n, d) = x(n, d) - rho * v;
+    }
+  }
+};
+/// du = γ dy,   dx += dy
+template <class T>
+struct ScaledSumBackward {
+  using Element = T;
+  T gamma;
+  const T* dy;
+  T *du, *dx;
+  template <class A>
+  GATEFOLD_HD void operator()(const A& at, Index i) const {
+    const auto out = at.load(dy + i);
+    at.store(du + i, gamma * out);
+    at.store(dx + i, at.load(dx + i) + out);
+  }
+};
+/// du = −ρ (dz − n ⟨n, dz⟩) / ‖u‖,   dx += dz
+template <class T, class B>
+struct SharpenBackward {
+  T rho;
+  View<const T, 2, B> normalized, dz;
+  View<const T, 1, B> slope;  // ⟨n, dz⟩
+  View<const double, 1, B> inverse;
+  View<T, 2, B> du, dx;
+  template <class Lanes>
+  GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
+    const Index s = inverse.size() > 1 ? n : 0;
+    const double scale = double(-rho) * inverse(s);
+    const T along = slope(s);
+    for (Index d = lanes.lane; d < normalized.extent(1); d += lanes.size) {
+      const T v = dz(n, d);
+      du(n, d) = T(scale * double(v - normalized(n, d) * along));
+      dx(n, d) += v;
+    }
+  }
+};
+
+}  // namespace functor
+
 }  // namespace gatefold

@@ -22,57 +22,12 @@ namespace gatefold {
 
 namespace functor {
 
-/// φ(z) = (e^z − 1)/z, φ(0) = 1
 template <class T>
-GATEFOLD_HD T held(T z) {
-  return z == 0 ? T(1) : std::expm1(z) / z;
-}
-/// φ′(z) = (e^z − φ(z))/z. Near 0 this cancels, so the series Σ_k (k+1)/(k+2)! z^k is used there.
+struct ScaleBy;
 template <class T>
-GATEFOLD_HD T held_slope(T z) {
-  if (z > T(0.5) || z < T(-0.5)) return (std::exp(z) - held(z)) / z;
-  T sum = 0, term = T(0.5);  // z^k / (k+2)!
-  for (int k = 0; k < 16; ++k) {
-    sum += T(k + 1) * term;
-    term *= z / T(k + 3);
-  }
-  return sum;
-}
-
-/// to = *scale · from
+struct Hold;
 template <class T>
-struct ScaleBy {
-  using Element = T;
-  const T *scale, *from;
-  T* to;
-  template <class A>
-  GATEFOLD_HD void operator()(const A& at, Index i) const {
-    at.store(to + i, *scale * at.load(from + i));
-  }
-};
-/// held = (μ_t, Δ φ(Δ μ))
-template <class T>
-struct Hold {
-  const T *step, *mu;
-  T* held_values;
-  GATEFOLD_HD void operator()(Index) const {
-    const T delta = functor::math::softplus(*step), z = delta * *mu;
-    held_values[0] = std::exp(z);
-    held_values[1] = delta * held(z);
-  }
-};
-/// dμ += (dμ_t μ_t + ds Δ φ′(Δ μ)) Δ, and dstep += dΔ σ(step) with dΔ = dμ_t μ_t μ + ds e^{Δ μ}. dheld is (dμ_t, ds). A
-/// null dmu or dstep is skipped.
-template <class T>
-struct HoldBackward {
-  const T *step, *mu, *dheld;
-  T *dstep, *dmu;
-  GATEFOLD_HD void operator()(Index) const {
-    const T delta = functor::math::softplus(*step), z = delta * *mu, mu_t = std::exp(z);
-    if (dmu) *dmu += delta * (dheld[0] * mu_t + dheld[1] * delta * held_slope(z));
-    if (dstep) *dstep += (dheld[0] * mu_t * *mu + dheld[1] * mu_t) * functor::math::sigmoid(*step);
-  }
-};
+struct HoldBackward;
 
 }  // namespace functor
 
@@ -89,7 +44,7 @@ namespace update {
 /// `mu`. w and b start by `initial`, so γ_t starts with mean 0 and either sign, and a layer steps forward or back until
 /// it learns. At Δ μ = 0 the quotient in (2) is 1; near 0 the quotient and its slope have full precision.
 /// @param carry  p [N, D]
-/// @param saved  p before and after [N, D], the linear map and γ_t [N]
+/// @param saved  p before and after [N, D], the linear map, γ_t [N], μ_t and Δ φ(Δ μ) [2]
 /// @throws ArgumentError unless mu, delta > 0 are finite and model_dim fits the branch (0: deduced inside Residual)
 /// @cost   3·N·D multiply-adds forward and 6·N·D backward, N·D carried and 2·N·D kept values
 struct ZeroOrderHold {
@@ -202,4 +157,61 @@ struct ZeroOrderHold {
 };
 
 }  // namespace update
+
+namespace functor {
+
+/// φ(z) = (e^z − 1)/z, φ(0) = 1
+template <class T>
+GATEFOLD_HD T held(T z) {
+  return z == 0 ? T(1) : std::expm1(z) / z;
+}
+/// φ′(z) = (e^z − φ(z))/z. Near 0 this cancels, so the series Σ_k (k+1)/(k+2)! z^k is used there.
+template <class T>
+GATEFOLD_HD T held_slope(T z) {
+  if (z > T(0.5) || z < T(-0.5)) return (std::exp(z) - held(z)) / z;
+  T sum = 0, term = T(0.5);  // z^k / (k+2)!
+  for (int k = 0; k < 16; ++k) {
+    sum += T(k + 1) * term;
+    term *= z / T(k + 3);
+  }
+  return sum;
+}
+
+/// to = *scale · from
+template <class T>
+struct ScaleBy {
+  using Element = T;
+  const T *scale, *from;
+  T* to;
+  template <class A>
+  GATEFOLD_HD void operator()(const A& at, Index i) const {
+    at.store(to + i, *scale * at.load(from + i));
+  }
+};
+/// held = (μ_t, Δ φ(Δ μ))
+template <class T>
+struct Hold {
+  const T *step, *mu;
+  T* held_values;
+  GATEFOLD_HD void operator()(Index) const {
+    const T delta = functor::math::softplus(*step), z = delta * *mu;
+    held_values[0] = std::exp(z);
+    held_values[1] = delta * held(z);
+  }
+};
+/// dμ += (dμ_t μ_t + ds Δ φ′(Δ μ)) Δ, and dstep += dΔ σ(step) with dΔ = dμ_t μ_t μ + ds e^{Δ μ}. dheld is (dμ_t, ds). A
+/// null dmu or dstep is skipped.
+template <class T>
+struct HoldBackward {
+  const T *step, *mu, *dheld;
+  T *dstep, *dmu;
+  GATEFOLD_HD void operator()(Index) const {
+    const T delta = functor::math::softplus(*step), z = delta * *mu, mu_t = std::exp(z);
+    if (dmu) *dmu += delta * (dheld[0] * mu_t + dheld[1] * delta * held_slope(z));
+    if (dstep) *dstep += (dheld[0] * mu_t * *mu + dheld[1] * mu_t) * functor::math::sigmoid(*step);
+  }
+};
+
+}  // namespace functor
+
 }  // namespace gatefold

@@ -14,7 +14,7 @@
 
 using namespace gatefold;
 
-TEST_CASE("for_each and for_rows visit every index once") {
+TEST_CASE("for_each, for_rows: visit every index once") {
   for (const int threads : {1, 2, 3, 8}) {
     Cpu::Context ctx(threads);
     for (const Index n : {0, 1, 63, 64, 65, 1000, 16384, 100001}) {

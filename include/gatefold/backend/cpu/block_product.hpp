@@ -61,8 +61,8 @@ class BlockProduct {
     if (b.packed) return packed(rows, a, b, next, into, to);
     if constexpr (!on_amx<P>)
       if (!b.b.lines_are_rows && !b.b.rows) return in_place(rows, a, b, next, into, to);
-    // If columns of B are rows of memory, each panel is packed just before it is used, so that it is in the first-level
-    // cache. Otherwise all panels are packed at once, in long runs of memory.
+    // If each column of B is contiguous in memory (lines_are_rows), each panel is packed just before its use, so that
+    // it is in the first-level cache. Otherwise all panels are packed at once, because this reads long runs of memory.
     const bool at_once = !b.b.lines_are_rows;
     if (at_once) b.pack(panels_);
     const Index panels = divide_up(b.columns, width);
@@ -78,8 +78,8 @@ class BlockProduct {
  private:
   static constexpr Index width = Tile<P>::columns, panel_size = Tile<P>::depth * width;
 
-  // Whether so many tiles have time to prefetch a panel. If not, the tile that reads a panel from memory prefetches
-  // (tile_from_memory.hpp).
+  // Returns whether `tiles` tiles together can issue all prefetches of a panel. If not, the tile that reads the panel
+  // from memory prefetches (tile_from_memory.hpp).
   static bool prefetches(Index tiles) {
     return tiles * (Tile<P>::depth / 2) * Prefetch::line >= panel_size * Index(sizeof(T));
   }

@@ -19,8 +19,8 @@
 
 namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu {
 
-/// The weights of one expert in the order in which a task of a pair multiplies by them: for each chunk of hidden the
-/// blocks of the first product, then the blocks of the second.
+/// The blocks of one expert's weights, in the order in which a task of a pair of products (product_pair.hpp) uses them.
+/// For each chunk of hidden columns, the blocks of the first product come first, then the blocks of the second.
 template <class P>
 class PairWeights {
   using T = SumOf<P>;

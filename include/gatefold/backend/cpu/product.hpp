@@ -56,7 +56,7 @@ class Product {
     bool from_zero;
     WeightPath path;
     Index row_blocks;
-    T* packed;  // [blocks of k][panels][k, column], only by_call
+    T* packed;  // [blocks of k][panels][k, column]; only for WeightPath::by_call
     Index begin = 0;
 
     // Sizes in blocks of weights.

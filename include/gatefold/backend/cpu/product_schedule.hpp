@@ -110,7 +110,7 @@ struct ProductMemory {
     a = tiles * Tile<P>::rows * Tile<P>::stride;
     sums = tiles * Tile<P>::rows * (depth > Tile<P>::depth ? widest : std::min(widest, Tile<P>::depth));
     panels = BlockProduct<P>::memory(ProductSchedule<P>::packs(b), depth, columns);
-    // rounded columns of a rank update
+    // A rank update stores rounded columns of B in the memory of the panels.
     if constexpr (!std::is_same_v<P, SumOf<P>>)
       panels = std::max(panels, words<P>(std::min(depth, tuning_of<P>.rank_update_depth)) * widest);
   }

@@ -127,7 +127,7 @@ struct WordsAcross {
   }
 };
 
-/// Lines of an operand, `depth` values of each from value k on: row r has the words of line `line` + r.
+/// Some lines of an operand as words: row r holds the words of values k to k + depth − 1 of line number `line` + r.
 template <class P>
 struct LinesOfWords {
   const Operand<SumOf<P>>& from;

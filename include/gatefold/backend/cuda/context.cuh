@@ -26,8 +26,8 @@ class BasicContext : public Scratch<B>, public ObjectPool {
   /// Creates a stream on the current device.
   /// @throws DeviceError if there is no device
   explicit BasicContext(Options options = {}) : options_(options), flags_(stream_), blas_(stream_) { check(); }
-  /// Uses the caller's stream, which must outlive the context. In debug builds, the stream must wait for the legacy
-  /// default stream, because memory that is given back is overwritten there.
+  /// Uses the caller's stream, which must outlive the context. In debug builds, the stream must not be
+  /// cudaStreamNonBlocking, because released memory is overwritten on the legacy default stream.
   explicit BasicContext(cudaStream_t stream, Options options = {})
       : options_(options), stream_(stream), flags_(stream_), blas_(stream_) {
     check();

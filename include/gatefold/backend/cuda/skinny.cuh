@@ -50,7 +50,8 @@ struct SkinnyBlock {
     constexpr int stages = Ring<Strip, T, Matrices>::stages, D = Strip::depth;
     const int thread = static_cast<int>(threadIdx.x), my_row = thread / Strip::columns,
               my_column = thread % Strip::columns;
-    // The groups of four values that this thread copies: of a, and of b four columns of some rows of each matrix.
+    // This thread copies groups of four values: in a, neighbours along a row; in b, neighbouring columns of a row of
+    // each matrix.
     constexpr int a_across = D / 4, a_step = Strip::threads / a_across;
     constexpr int a_fours = divide_up(Strip::rows, a_step);
     constexpr int b_across = Strip::columns / 4, b_step = Strip::threads / b_across;

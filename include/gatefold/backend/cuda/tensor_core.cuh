@@ -21,7 +21,8 @@ __device__ void wait_for_copies() {
 }
 
 /// Loads four matrices of 8 × 8 values from shared memory. Lanes 8 m to 8 m + 7 pass the addresses of the rows of the
-/// m-th matrix, 16 bytes each. A lane gets values 2 (lane % 4) and the next one of row lane / 4 of each matrix.
+/// m-th matrix, 16 bytes each. From each matrix, a lane gets the values of row lane / 4 in columns 2·(lane % 4) and
+/// 2·(lane % 4) + 1.
 /// @tparam Transpose  whether the stored matrices are transposed
 template <bool Transpose>
 __device__ void load_matrices(std::uint32_t (&to)[4], std::uint32_t row) {

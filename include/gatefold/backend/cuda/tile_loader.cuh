@@ -94,7 +94,7 @@ class TileLoader {
           [&](int i, const char* from, bool inside) { held_[i] = load_four<Bfloat16>(from, inside ? width_ : 0); });
     }
     left_ -= Depth;
-    if (rows_) read_rows();  // for the tile after it, so that its load does not wait
+    if (rows_) read_rows();  // of the next tile, so that the next load() does not wait for them
   }
   /// Writes the held values of the tile that was loaded last to `shared`.
   __device__ void store(Shared& shared) const {

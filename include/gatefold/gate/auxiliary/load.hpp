@@ -13,6 +13,90 @@ namespace gatefold {
 
 namespace functor {
 
+template <class T, class B>
+struct LastAndNext;
+template <class T, class B>
+struct AboveThreshold;
+template <class T, class B>
+struct SmoothLoad;
+template <class T, class B>
+struct SmoothLoadBackward;
+
+}  // namespace functor
+
+/// A smooth loss for an even load: it counts the probability that an expert is taken if its own noise is drawn again.
+///
+///     loss = weight · CV²(v),   v_e = Σ_n Φ((rank[n,e] − t[n,e]) / deviation[n,e])
+///
+///     t[n,e] = the K-th largest noisy value of item n                              (V-MoE)              (1)
+///     t[n,e] = the K-th largest noisy value of the other experts of item n         (excluding)          (2)
+///
+/// In (2), t is the (K+1)-th largest of all noisy values if e is taken, else the K-th largest. If K = E, (2) has no
+/// such value: every expert is taken for any noise, v_e = N, and the loss is 0 without gradient. The gradient flows
+/// through rank, deviation and t. If no noise was drawn, the loss is 0 without gradient. If a deviation underflows to
+/// 0, Φ is 0, 1/2 or 1 by the sign of rank − t, without slope.
+/// Source: (1) Riquelme et al. 2021, arXiv:2106.05974, appendix on auxiliary losses; (2) Shazeer et al. 2017,
+/// arXiv:1701.06538, App. A; `shazeer` has the CV² of their code.
+/// @param a  outcome of a selection that shows its Gaussian noise (NoisyTopK), with picks n·K … n·K + K − 1 of item n,
+///           best first
+/// @throws ArgumentError unless weight is finite and the options of cv fit
+/// @cost  2·N·E comparisons and N·E error functions
+/// @order v is summed in double, in the order of the items
+struct Load {
+  static constexpr bool needs_picks_by_item = true, needs_noise = true;
+  double weight = 0.005;
+  bool excluding = false;
+  CvSquared cv{};
+
+  static Load shazeer() { return shazeer({.weight = 0.1}); }
+  static Load shazeer(Load options) {
+    options.excluding = true, options.cv = CvSquared::shazeer();
+    return options;
+  }
+
+  void validate(Index) const {
+    expect_finite("Load", "weight", weight);
+    cv.validate("Load");
+  }
+  template <class T, class B>
+  void forward(typename B::Context& ctx, const GateOutcome<T, B>& a, Out<T, 1, B> value) const {
+    auto mark = ctx.mark();
+    if (!a.noisy.value.data()) return fill(ctx, value, 0);
+    slopes(ctx, a, above_threshold(ctx, a), value);
+  }
+  template <class T, class B>
+  void backward(typename B::Context& ctx, const GateOutcome<T, B>& a, const GateOutcomeGrad<T, B>& d) const {
+    auto mark = ctx.mark();
+    if (!a.noisy.value.data()) return;
+    const auto above = above_threshold(ctx, a);
+    auto slope = slopes(ctx, a, above, {});
+    B::for_each(ctx, a.rank.extent(0),
+                functor::SmoothLoadBackward<T, B>{above, slope, d.rank, d.noisy, std::numeric_limits<T>::min()});
+  }
+
+ private:
+  template <class T, class B>
+  functor::AboveThreshold<T, B> above_threshold(auto& ctx, const GateOutcome<T, B>& a) const {
+    const Index items = a.rank.extent(0);
+    auto last = ctx.template scratch<Index>(items), next = ctx.template scratch<Index>(items);
+    B::for_rows(ctx, items,
+                functor::LastAndNext<T, B>{a.noisy.value, a.plan.expert, functor::picks_per_item(a), last, next});
+    return {a.rank, a.noisy, last, next, excluding, {a.valid}};
+  }
+  template <class T, class B>
+  View<T, 1, B> slopes(auto& ctx, const GateOutcome<T, B>& a, const functor::AboveThreshold<T, B>& above,
+                       Out<T, 1, B> value) const {
+    validate(a.rank.extent(1));
+    const Index experts = a.rank.extent(1);
+    auto load = ctx.template scratch<T>(experts), slope = ctx.template scratch<T>(experts);
+    B::for_rows(ctx, experts, functor::SmoothLoad<T, B>{above, load});
+    B::for_each(ctx, 1, functor::CvSquaredValue<T, B>{load, cv, T(weight), value, slope});
+    return slope;
+  }
+};
+
+namespace functor {
+
 /// Finds the K-th best expert of item n and the next one (-1 if there is none).
 template <class T, class B>
 struct LastAndNext {
@@ -94,76 +178,5 @@ struct SmoothLoadBackward {
 };
 
 }  // namespace functor
-
-/// A smooth loss for an even load: it counts the probability that an expert is taken if its own noise is drawn again.
-///
-///     loss = weight · CV²(v),   v_e = Σ_n Φ((rank[n,e] − t[n,e]) / deviation[n,e])
-///
-///     t[n,e] = the K-th largest noisy value of item n                              (V-MoE)              (1)
-///     t[n,e] = the K-th largest noisy value of the other experts of item n         (excluding)          (2)
-///
-/// In (2), t is the (K+1)-th largest of all noisy values if e is taken, else the K-th largest. If K = E, (2) has no
-/// such value: every expert is taken for any noise, v_e = N, and the loss is 0 without gradient. The gradient flows
-/// through rank, deviation and t. If no noise was drawn, the loss is 0 without gradient. If a deviation underflows to
-/// 0, Φ is 0, 1/2 or 1 by the sign of rank − t, without slope.
-/// Source: (1) Riquelme et al. 2021, arXiv:2106.05974, appendix on auxiliary losses; (2) Shazeer et al. 2017,
-/// arXiv:1701.06538, App. A; `shazeer` has the CV² of their code.
-/// @param a  outcome of a selection that shows its Gaussian noise (NoisyTopK), with picks n·K … n·K + K − 1 of item n,
-///           best first
-/// @throws ArgumentError unless weight is finite and the options of cv fit
-/// @cost  2·N·E comparisons and N·E error functions
-/// @order v is summed in double, in the order of the items
-struct Load {
-  static constexpr bool needs_picks_by_item = true, needs_noise = true;
-  double weight = 0.005;
-  bool excluding = false;
-  CvSquared cv{};
-
-  static Load shazeer() { return shazeer({.weight = 0.1}); }
-  static Load shazeer(Load options) {
-    options.excluding = true, options.cv = CvSquared::shazeer();
-    return options;
-  }
-
-  void validate(Index) const {
-    expect_finite("Load", "weight", weight);
-    cv.validate("Load");
-  }
-  template <class T, class B>
-  void forward(typename B::Context& ctx, const GateOutcome<T, B>& a, Out<T, 1, B> value) const {
-    auto mark = ctx.mark();
-    if (!a.noisy.value.data()) return fill(ctx, value, 0);
-    slopes(ctx, a, above_threshold(ctx, a), value);
-  }
-  template <class T, class B>
-  void backward(typename B::Context& ctx, const GateOutcome<T, B>& a, const GateOutcomeGrad<T, B>& d) const {
-    auto mark = ctx.mark();
-    if (!a.noisy.value.data()) return;
-    const auto above = above_threshold(ctx, a);
-    auto slope = slopes(ctx, a, above, {});
-    B::for_each(ctx, a.rank.extent(0),
-                functor::SmoothLoadBackward<T, B>{above, slope, d.rank, d.noisy, std::numeric_limits<T>::min()});
-  }
-
- private:
-  template <class T, class B>
-  functor::AboveThreshold<T, B> above_threshold(auto& ctx, const GateOutcome<T, B>& a) const {
-    const Index items = a.rank.extent(0);
-    auto last = ctx.template scratch<Index>(items), next = ctx.template scratch<Index>(items);
-    B::for_rows(ctx, items,
-                functor::LastAndNext<T, B>{a.noisy.value, a.plan.expert, functor::picks_per_item(a), last, next});
-    return {a.rank, a.noisy, last, next, excluding, {a.valid}};
-  }
-  template <class T, class B>
-  View<T, 1, B> slopes(auto& ctx, const GateOutcome<T, B>& a, const functor::AboveThreshold<T, B>& above,
-                       Out<T, 1, B> value) const {
-    validate(a.rank.extent(1));
-    const Index experts = a.rank.extent(1);
-    auto load = ctx.template scratch<T>(experts), slope = ctx.template scratch<T>(experts);
-    B::for_rows(ctx, experts, functor::SmoothLoad<T, B>{above, load});
-    B::for_each(ctx, 1, functor::CvSquaredValue<T, B>{load, cv, T(weight), value, slope});
-    return slope;
-  }
-};
 
 }  // namespace gatefold

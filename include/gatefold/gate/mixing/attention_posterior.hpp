@@ -25,11 +25,7 @@ namespace gatefold {
 namespace functor {
 
 template <class T>
-struct Both {
-  const T *a, *b;
-  T* both;
-  GATEFOLD_HD void operator()(Index n) const { both[n] = a[n] != 0 && b[n] != 0 ? T(1) : T(0); }
-};
+struct Both;
 
 }  // namespace functor
 
@@ -372,5 +368,16 @@ struct AttentionPosterior {
     return v;
   }
 };
+
+namespace functor {
+
+template <class T>
+struct Both {
+  const T *a, *b;
+  T* both;
+  GATEFOLD_HD void operator()(Index n) const { both[n] = a[n] != 0 && b[n] != 0 ? T(1) : T(0); }
+};
+
+}  // namespace functor
 
 }  // namespace gatefold

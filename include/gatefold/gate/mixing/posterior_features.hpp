@@ -99,8 +99,8 @@ struct WritePosteriorFeatures {
     key[2 * width + 1] = 1;
   }
 };
-/// The gradient of (1). Adds to the gradient of the trace. Writes the gradient of u Oᵀ, and in `weighted` v_h times
-/// twice the gradient of ‖v_h O_h‖².
+/// The gradient of (1). Adds to the gradient of the trace. Writes the gradient of u Oᵀ. Writes 2 g v_h to `weighted`,
+/// with g the gradient of ‖v_h O_h‖².
 template <class T, class B>
 struct PosteriorFeaturesBackward {
   AttentionTrace<const T, B> a;

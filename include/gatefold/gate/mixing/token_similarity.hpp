@@ -16,13 +16,8 @@ namespace gatefold {
 
 namespace functor {
 
-/// The identity matrix.
 template <class T>
-struct Identity {
-  Index columns;
-  T* w;
-  GATEFOLD_HD void operator()(Index i) const { w[i] = i / columns == i % columns ? T(1) : T(0); }
-};
+struct Identity;
 
 }  // namespace functor
 
@@ -174,5 +169,17 @@ struct TokenSimilarity {
     return v;
   }
 };
+
+namespace functor {
+
+/// The identity matrix.
+template <class T>
+struct Identity {
+  Index columns;
+  T* w;
+  GATEFOLD_HD void operator()(Index i) const { w[i] = i / columns == i % columns ? T(1) : T(0); }
+};
+
+}  // namespace functor
 
 }  // namespace gatefold

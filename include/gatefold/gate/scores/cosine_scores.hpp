@@ -16,20 +16,10 @@ namespace gatefold {
 
 namespace functor {
 
-/// inverse = 1 / value
 template <class T>
-struct Inverse {
-  const T* value;
-  T* inverse;
-  GATEFOLD_HD void operator()(Index) const { *inverse = 1 / *value; }
-};
-/// dvalue −= inverse² dinverse
+struct Inverse;
 template <class T>
-struct InverseBackward {
-  const T *inverse, *dinverse;
-  T* dvalue;
-  GATEFOLD_HD void operator()(Index) const { *dvalue -= *inverse * *inverse * *dinverse; }
-};
+struct InverseBackward;
 
 }  // namespace functor
 
@@ -183,5 +173,24 @@ struct CosineScores {
     return {dprojected, ditem, {}, nullptr};
   }
 };
+
+namespace functor {
+
+/// inverse = 1 / value
+template <class T>
+struct Inverse {
+  const T* value;
+  T* inverse;
+  GATEFOLD_HD void operator()(Index) const { *inverse = 1 / *value; }
+};
+/// dvalue −= inverse² dinverse
+template <class T>
+struct InverseBackward {
+  const T *inverse, *dinverse;
+  T* dvalue;
+  GATEFOLD_HD void operator()(Index) const { *dvalue -= *inverse * *inverse * *dinverse; }
+};
+
+}  // namespace functor
 
 }  // namespace gatefold

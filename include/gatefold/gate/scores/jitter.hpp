@@ -12,21 +12,10 @@ namespace gatefold {
 
 namespace functor {
 
-/// ξ = 1 + ε r, with r = number i of the stream
 template <class LawT, class T>
-struct JitterFactor {
-  Random random;
-  T epsilon;
-  GATEFOLD_HD T operator()(Index i) const { return 1 + epsilon * LawT::template sample<T>(random, i); }
-};
-/// y += x ⊙ ξ
+struct JitterFactor;
 template <class LawT, class T>
-struct AddJitter {
-  JitterFactor<LawT, T> factor;
-  const T* x;
-  T* y;
-  GATEFOLD_HD void operator()(Index i) const { y[i] += x[i] * factor(i); }
-};
+struct AddJitter;
 
 }  // namespace functor
 
@@ -110,5 +99,25 @@ template <class S>
 Jitter(S) -> Jitter<S>;
 template <class S>
 Jitter(S, double) -> Jitter<S>;
+
+namespace functor {
+
+/// ξ = 1 + ε r, with r = number i of the stream
+template <class LawT, class T>
+struct JitterFactor {
+  Random random;
+  T epsilon;
+  GATEFOLD_HD T operator()(Index i) const { return 1 + epsilon * LawT::template sample<T>(random, i); }
+};
+/// y += x ⊙ ξ
+template <class LawT, class T>
+struct AddJitter {
+  JitterFactor<LawT, T> factor;
+  const T* x;
+  T* y;
+  GATEFOLD_HD void operator()(Index i) const { y[i] += x[i] * factor(i); }
+};
+
+}  // namespace functor
 
 }  // namespace gatefold

@@ -18,6 +18,15 @@ namespace gatefold {
 
 namespace functor {
 
+template <class T, class B>
+struct CapacityOfGroup;
+template <class T, class B>
+struct PlacingKey;
+template <class T, class B>
+struct PriorityOfItem;
+template <class T, class B>
+struct DropOverflow;
+
 /// The number of picks that an expert takes from the items of one group.
 struct CapacityRule {
   double factor;
@@ -29,76 +38,6 @@ struct CapacityRule {
     const double even = std::ceil(share * (1 - 0x1p-50));  // 100 · 1.1 / 10 is rounded to more than 11
     const Index most = even < static_cast<double>(items) ? static_cast<Index>(even) : items;
     return divide_up(most, multiple_of) * multiple_of;
-  }
-};
-/// room[g], from the items of group g that are not padding
-template <class T, class B>
-struct CapacityOfGroup {
-  CapacityRule room_of;
-  Index items, group;
-  View<const T, 1, B> valid;
-  View<Index, 1, B> room;
-
-  template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index g) const {
-    const Index end = (g + 1) * group < items ? (g + 1) * group : items;
-    Index count = 0;
-    for (Index n = g * group + lanes.lane; n < end; n += lanes.size) count += !valid.data() || valid(n) != 0;
-    count = lanes.sum(count);
-    if (lanes.lane == 0) room(g) = room_of(count);
-  }
-};
-/// key[i] = group and expert of pick i, in the order in which picks are placed: choice j of item n is i = j·N + n. The
-/// key is -1 for padding and for picks that were dropped before.
-template <class T, class B>
-struct PlacingKey {
-  Index items, picks, group, experts;
-  View<const T, 1, B> valid;
-  View<const Index, 1, B> expert;
-  View<Index, 1, B> key;
-  GATEFOLD_HD void operator()(Index i) const {
-    const Index n = i % items, e = expert(n * picks + i / items);
-    key(i) = e < 0 || (valid.data() && valid(n) == 0) ? Index(-1) : n / group * experts + e;
-  }
-};
-/// priority[n] = q of the first choice of item n
-template <class T, class B>
-struct PriorityOfItem {
-  Index picks;
-  View<const T, 2, B> q;
-  View<const Index, 1, B> expert;
-  View<T, 1, B> priority;
-  GATEFOLD_HD void operator()(Index n) const { priority(n) = q(n, chosen(expert(n * picks))); }
-};
-/// Orders two picks: first by the number of the choice, then by the priority of the item.
-template <class T, class B>
-struct HigherPriority {
-  Index items, picks;
-  View<const T, 1, B> priority;
-  GATEFOLD_HD bool operator()(Index a, Index b) const {
-    if (a / items != b / items) return a / items < b / items;
-    return ranks_before(priority(a % items), a, priority(b % items), b);
-  }
-};
-/// Drops the picks of list l that exceed its capacity. A list has the picks of one group and expert.
-template <class T, class B>
-struct DropOverflow {
-  HigherPriority<T, B> before;
-  bool batch_priority;
-  Index experts;
-  View<const Index, 1, B> offsets, room;
-  View<Index, 1, B> order, expert;
-
-  template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index l) const {
-    const Index begin = offsets(l), count = offsets(l + 1) - begin, most = room(l / experts);
-    if (count <= most || lanes.lane > 0) return;
-    Index* list = order.data() + begin;
-    if (batch_priority) heap_sort(list, count, before);
-    for (Index i = most; i < count; ++i) {
-      const Index p = list[i] % before.items * before.picks + list[i] / before.items;
-      expert(p) = ~expert(p);
-    }
   }
 };
 
@@ -238,5 +177,80 @@ template <class S>
 Capacity(S) -> Capacity<S>;
 template <class S>
 Capacity(S, double) -> Capacity<S>;
+
+namespace functor {
+
+/// room[g], from the items of group g that are not padding
+template <class T, class B>
+struct CapacityOfGroup {
+  CapacityRule room_of;
+  Index items, group;
+  View<const T, 1, B> valid;
+  View<Index, 1, B> room;
+
+  template <class Lanes>
+  GATEFOLD_HD void operator()(const Lanes& lanes, Index g) const {
+    const Index end = (g + 1) * group < items ? (g + 1) * group : items;
+    Index count = 0;
+    for (Index n = g * group + lanes.lane; n < end; n += lanes.size) count += !valid.data() || valid(n) != 0;
+    count = lanes.sum(count);
+    if (lanes.lane == 0) room(g) = room_of(count);
+  }
+};
+/// key[i] = group and expert of pick i, in the order in which picks are placed: choice j of item n is i = j·N + n. The
+/// key is -1 for padding and for picks that were dropped before.
+template <class T, class B>
+struct PlacingKey {
+  Index items, picks, group, experts;
+  View<const T, 1, B> valid;
+  View<const Index, 1, B> expert;
+  View<Index, 1, B> key;
+  GATEFOLD_HD void operator()(Index i) const {
+    const Index n = i % items, e = expert(n * picks + i / items);
+    key(i) = e < 0 || (valid.data() && valid(n) == 0) ? Index(-1) : n / group * experts + e;
+  }
+};
+/// priority[n] = q of the first choice of item n
+template <class T, class B>
+struct PriorityOfItem {
+  Index picks;
+  View<const T, 2, B> q;
+  View<const Index, 1, B> expert;
+  View<T, 1, B> priority;
+  GATEFOLD_HD void operator()(Index n) const { priority(n) = q(n, chosen(expert(n * picks))); }
+};
+/// Orders two picks: first by the number of the choice, then by the priority of the item.
+template <class T, class B>
+struct HigherPriority {
+  Index items, picks;
+  View<const T, 1, B> priority;
+  GATEFOLD_HD bool operator()(Index a, Index b) const {
+    if (a / items != b / items) return a / items < b / items;
+    return ranks_before(priority(a % items), a, priority(b % items), b);
+  }
+};
+/// Drops the picks of list l that exceed its capacity. A list has the picks of one group and expert.
+template <class T, class B>
+struct DropOverflow {
+  HigherPriority<T, B> before;
+  bool batch_priority;
+  Index experts;
+  View<const Index, 1, B> offsets, room;
+  View<Index, 1, B> order, expert;
+
+  template <class Lanes>
+  GATEFOLD_HD void operator()(const Lanes& lanes, Index l) const {
+    const Index begin = offsets(l), count = offsets(l + 1) - begin, most = room(l / experts);
+    if (count <= most || lanes.lane > 0) return;
+    Index* list = order.data() + begin;
+    if (batch_priority) heap_sort(list, count, before);
+    for (Index i = most; i < count; ++i) {
+      const Index p = list[i] % before.items * before.picks + list[i] / before.items;
+      expert(p) = ~expert(p);
+    }
+  }
+};
+
+}  // namespace functor
 
 }  // namespace gatefold

@@ -17,6 +17,11 @@ namespace gatefold {
 
 namespace functor {
 
+template <class T, class B>
+struct PickItems;
+template <class T, class B>
+struct PickItemsBackward;
+
 /// The number of items that an expert takes from `items` items.
 struct ChoiceCapacity {
   double factor;
@@ -27,6 +32,70 @@ struct ChoiceCapacity {
     return even < 2 && items > 0 ? Index(1) : static_cast<Index>(even);
   }
 };
+
+}  // namespace functor
+
+/// Lets every expert take its best items.
+///
+///     C = L · factor / E,   G[e] = the C items n of a sequence with the largest q[n,e],   w[n,e] = q[n,e]          (1)
+///
+/// C is rounded to the nearest integer, halves up, and lies in 1 … L. Items are compared by log q, which orders them
+/// even if q underflows. The load is even by construction. An item can be taken by several experts, or by none: then
+/// the output of the mixture for it is 0. Padding is never taken and does not count in L.
+///
+/// ExpertChoice is not causal: whether an item is taken depends on later items of its sequence. A decoder that
+/// generates item by item routes differently than in training.
+/// Source: Zhou et al. 2022, arXiv:2202.09368, eq. (1)-(2), without the limit of experts per item; the paper has factor
+/// 2.
+/// @param rank [N, E] in  logits or log-probabilities;  q [N, E] in  their softmax over the experts
+/// @param extra  how items form sequences; by default all items are one sequence
+/// @throws ArgumentError unless factor > 0 and the sequences fit the items
+/// @cost   N·E exponentials, 2·N·E·log₂ C comparisons at most, S = N/L · E · C picks
+/// @order  ties go to the lower item; NaN ranks below every number; picks of an expert are distinct items, best first
+struct ExpertChoice {
+  static constexpr bool picks_by_item = false;
+  double factor = 2;
+
+  template <class T, class B>
+  using Extra = Sequence<T, B>;
+
+  /// Returns C, the number of items that an expert takes from a sequence of `items` items.
+  Index room(Index items, Index experts) const { return functor::ChoiceCapacity{factor, experts}(items); }
+
+  void validate_options(Index) const { expect(factor > 0, "ExpertChoice", "factor", "more than 0", factor); }
+  template <class T, class B>
+  void validate(const Nothing<T, B>&, Index items, const Sequence<T, B>& extra) const {
+    extra.validate("ExpertChoice", items);
+  }
+
+  template <class T, class B>
+  void forward(typename B::Context& ctx, const Nothing<T, B>& p, const Candidates<T, B>& c, SparsePlan<T, B>& plan,
+               Nothing<T, B>&, const Sequence<T, B>& extra) const {
+    const Sequence<T, B> sequence = extra.with_valid(c.valid);
+    const Index items = c.q.extent(0), experts = c.q.extent(1), length = std::max<Index>(sequence.of(items), 1);
+    validate_options(experts);
+    validate(p, items, sequence);
+    const Index lists = items / length * experts, most = room(length, experts);
+    plan.resize(items, experts, lists * most);
+    auto mark = ctx.mark();
+    auto log_p = ctx.template scratch<T>(items, experts);
+    B::for_rows(ctx, items, functor::LogSoftmax<T, B>{c.rank, log_p});
+    B::for_rows(ctx, lists,
+                functor::PickItems<T, B>{
+                    log_p, c.q, sequence.valid, {factor, experts}, length, most, plan.item, plan.expert, plan.weight});
+    plan.build(ctx);
+  }
+  /// Adds to d.q.
+  template <class T, class B>
+  void backward(typename B::Context& ctx, const Nothing<T, B>&, const Candidates<T, B>&, const SparsePlan<T, B>& plan,
+                const Nothing<T, B>&, const typename SparsePlan<T, B>::Grad& dplan, const CandidatesGrad<T, B>& d,
+                Nothing<T, B>&, const Sequence<T, B>&) const {
+    B::for_each(ctx, plan.expert.size(), functor::PickItemsBackward<T, B>{plan.item, plan.expert, dplan.weight, d.q});
+  }
+};
+
+namespace functor {
+
 /// Orders two items: the more probable for expert e first.
 template <class T, class B>
 struct MoreProbable {
@@ -82,64 +151,5 @@ struct PickItemsBackward {
 };
 
 }  // namespace functor
-
-/// Lets every expert take its best items.
-///
-///     C = L · factor / E,   G[e] = the C items n of a sequence with the largest q[n,e],   w[n,e] = q[n,e]          (1)
-///
-/// C is rounded to the nearest integer, halves up, and lies in 1 … L. Items are compared by log q, which orders them
-/// even if q underflows. The load is even by construction. An item can be taken by several experts or by no expert;
-/// then its output of the mixture is 0. Padding is never taken and does not count in L.
-///
-/// ExpertChoice is not causal: whether an item is taken depends on later items of its sequence. A decoder that
-/// generates item by item routes differently than in training.
-/// Source: Zhou et al. 2022, arXiv:2202.09368, eq. (1)-(2), without the limit of experts per item; the paper has factor
-/// 2.
-/// @param rank [N, E] in  logits or log-probabilities;  q [N, E] in  their softmax over the experts
-/// @param extra  how items form sequences; by default all items are one sequence
-/// @throws ArgumentError unless factor > 0 and the sequences fit the items
-/// @cost   N·E exponentials, 2·N·E·log₂ C comparisons at most, S = N/L · E · C picks
-/// @order  ties go to the lower item; NaN ranks below every number; picks of an expert are distinct items, best first
-struct ExpertChoice {
-  static constexpr bool picks_by_item = false;
-  double factor = 2;
-
-  template <class T, class B>
-  using Extra = Sequence<T, B>;
-
-  /// Returns C, the number of items that an expert takes from a sequence of `items` items.
-  Index room(Index items, Index experts) const { return functor::ChoiceCapacity{factor, experts}(items); }
-
-  void validate_options(Index) const { expect(factor > 0, "ExpertChoice", "factor", "more than 0", factor); }
-  template <class T, class B>
-  void validate(const Nothing<T, B>&, Index items, const Sequence<T, B>& extra) const {
-    extra.validate("ExpertChoice", items);
-  }
-
-  template <class T, class B>
-  void forward(typename B::Context& ctx, const Nothing<T, B>& p, const Candidates<T, B>& c, SparsePlan<T, B>& plan,
-               Nothing<T, B>&, const Sequence<T, B>& extra) const {
-    const Sequence<T, B> sequence = extra.with_valid(c.valid);
-    const Index items = c.q.extent(0), experts = c.q.extent(1), length = std::max<Index>(sequence.of(items), 1);
-    validate_options(experts);
-    validate(p, items, sequence);
-    const Index lists = items / length * experts, most = room(length, experts);
-    plan.resize(items, experts, lists * most);
-    auto mark = ctx.mark();
-    auto log_p = ctx.template scratch<T>(items, experts);
-    B::for_rows(ctx, items, functor::LogSoftmax<T, B>{c.rank, log_p});
-    B::for_rows(ctx, lists,
-                functor::PickItems<T, B>{
-                    log_p, c.q, sequence.valid, {factor, experts}, length, most, plan.item, plan.expert, plan.weight});
-    plan.build(ctx);
-  }
-  /// Adds to d.q.
-  template <class T, class B>
-  void backward(typename B::Context& ctx, const Nothing<T, B>&, const Candidates<T, B>&, const SparsePlan<T, B>& plan,
-                const Nothing<T, B>&, const typename SparsePlan<T, B>::Grad& dplan, const CandidatesGrad<T, B>& d,
-                Nothing<T, B>&, const Sequence<T, B>&) const {
-    B::for_each(ctx, plan.expert.size(), functor::PickItemsBackward<T, B>{plan.item, plan.expert, dplan.weight, d.q});
-  }
-};
 
 }  // namespace gatefold

@@ -14,6 +14,73 @@ namespace gatefold {
 
 namespace functor {
 
+template <class LawT, class T, class B>
+struct PickNoisyTop1;
+template <class T, class B>
+struct PickTop1Backward;
+
+}  // namespace functor
+
+/// Takes the best expert under noise.
+///
+///     e(n) = argmax_e (rank[n,e] + scale · r[n,e]),   w[n] = q[n,e(n)]                                  (1)
+///                                                     w[n] = rank[n,e(n)] + scale · r[n,e(n)]           (2)
+///
+/// r are independent draws of the noise law. The weight of (1) has no noise, so the sum of the router's gradients over
+/// the experts is 0. Without noise in the extra input, r = 0.
+/// Source: (1) papers 000 and 003, r ~ U[0, 1); (2) the code of Chen et al. 2022, arXiv:2208.02813, on synthetic data.
+/// @tparam NoiseLawT  distribution of r: UniformNoise, GumbelNoise, … (policy/noise.hpp)
+/// @param rank [N, E] in   values to rank by;  q [N, E] in  probabilities
+/// @param noisy_weight  use (2), which lets the noise into the output
+/// @throws ArgumentError unless scale >= 0
+/// @cost   N·E draws, S = N picks
+/// @order  ties go to the lower expert index; NaN ranks below every number
+template <class NoiseLawT = UniformNoise>
+struct NoisyTop1 {
+  double scale = 1;
+  bool noisy_weight = false;
+
+  static constexpr bool items_adjoint_is_optional = true, complete_picks = true;
+  static constexpr Index picks = 1;  // of an item
+
+  static NoisyTop1 reference(NoisyTop1 options = {}) {
+    options.noisy_weight = true;
+    return options;
+  }
+
+  template <class T, class B>
+  using Extra = Noise;
+
+  void validate_options(Index) const { expect(scale >= 0, "NoisyTop1", "scale", "at least 0", scale); }
+
+  template <class T, class B>
+  void forward(typename B::Context& ctx, const Nothing<T, B>&, const Candidates<T, B>& c, SparsePlan<T, B>& plan,
+               Nothing<T, B>&, const Noise& noise) const {
+    B::for_rows(ctx, c.q.extent(0), rows(c, plan, noise));
+    plan.build_complete(ctx);
+  }
+  template <class T, class B>
+  functor::PickNoisyTop1<NoiseLawT, T, B> rows(const Candidates<T, B>& c, SparsePlan<T, B>& plan,
+                                               const Noise& noise) const {
+    const Index items = c.q.extent(0), experts = c.q.extent(1);
+    validate_options(experts);
+    plan.resize(items, experts, items);
+    return {c.rank,       c.q,       T(scale),    functor::draw<NoiseLawT, T>(noise),
+            noisy_weight, plan.item, plan.expert, plan.weight};
+  }
+  /// Adds to d.q, or to d.rank with noisy_weight.
+  template <class T, class B>
+  void backward(typename B::Context& ctx, const Nothing<T, B>&, const Candidates<T, B>& c, const SparsePlan<T, B>& plan,
+                const Nothing<T, B>&, const typename SparsePlan<T, B>::Grad& dplan, const CandidatesGrad<T, B>& d,
+                Nothing<T, B>&, const Noise&) const {
+    expect_picks("NoisyTop1.backward", plan, c.q.extent(0), 1);
+    B::for_each(ctx, c.q.extent(0),
+                functor::PickTop1Backward<T, B>{plan.expert, dplan.weight, noisy_weight ? d.rank : d.q});
+  }
+};
+
+namespace functor {
+
 /// Picks the expert with the largest rank + scale · noise, weighted by q or by that value.
 template <class LawT, class T, class B>
 struct PickNoisyTop1 {
@@ -77,63 +144,5 @@ struct PickTop1Backward {
 };
 
 }  // namespace functor
-
-/// Takes the best expert under noise.
-///
-///     e(n) = argmax_e (rank[n,e] + scale · r[n,e]),   w[n] = q[n,e(n)]                                  (1)
-///                                                     w[n] = rank[n,e(n)] + scale · r[n,e(n)]           (2)
-///
-/// r are independent draws of the noise law. The weight of (1) has no noise, so the sum of the router's gradients over
-/// the experts is 0. Without noise in the extra input, r = 0.
-/// Source: (1) papers 000 and 003, r ~ U[0, 1); (2) the code of Chen et al. 2022, arXiv:2208.02813, on synthetic data.
-/// @tparam NoiseLawT  distribution of r: UniformNoise, GumbelNoise, … (policy/noise.hpp)
-/// @param rank [N, E] in   values to rank by;  q [N, E] in  probabilities
-/// @param noisy_weight  use (2), which lets the noise into the output
-/// @throws ArgumentError unless scale >= 0
-/// @cost   N·E draws, S = N picks
-/// @order  ties go to the lower expert index; NaN ranks below every number
-template <class NoiseLawT = UniformNoise>
-struct NoisyTop1 {
-  double scale = 1;
-  bool noisy_weight = false;
-
-  static constexpr bool items_adjoint_is_optional = true, complete_picks = true;
-  static constexpr Index picks = 1;  // of an item
-
-  static NoisyTop1 reference(NoisyTop1 options = {}) {
-    options.noisy_weight = true;
-    return options;
-  }
-
-  template <class T, class B>
-  using Extra = Noise;
-
-  void validate_options(Index) const { expect(scale >= 0, "NoisyTop1", "scale", "at least 0", scale); }
-
-  template <class T, class B>
-  void forward(typename B::Context& ctx, const Nothing<T, B>&, const Candidates<T, B>& c, SparsePlan<T, B>& plan,
-               Nothing<T, B>&, const Noise& noise) const {
-    B::for_rows(ctx, c.q.extent(0), rows(c, plan, noise));
-    plan.build_complete(ctx);
-  }
-  template <class T, class B>
-  functor::PickNoisyTop1<NoiseLawT, T, B> rows(const Candidates<T, B>& c, SparsePlan<T, B>& plan,
-                                               const Noise& noise) const {
-    const Index items = c.q.extent(0), experts = c.q.extent(1);
-    validate_options(experts);
-    plan.resize(items, experts, items);
-    return {c.rank,       c.q,       T(scale),    functor::draw<NoiseLawT, T>(noise),
-            noisy_weight, plan.item, plan.expert, plan.weight};
-  }
-  /// Adds to d.q, or to d.rank with noisy_weight.
-  template <class T, class B>
-  void backward(typename B::Context& ctx, const Nothing<T, B>&, const Candidates<T, B>& c, const SparsePlan<T, B>& plan,
-                const Nothing<T, B>&, const typename SparsePlan<T, B>::Grad& dplan, const CandidatesGrad<T, B>& d,
-                Nothing<T, B>&, const Noise&) const {
-    expect_picks("NoisyTop1.backward", plan, c.q.extent(0), 1);
-    B::for_each(ctx, c.q.extent(0),
-                functor::PickTop1Backward<T, B>{plan.expert, dplan.weight, noisy_weight ? d.rank : d.q});
-  }
-};
 
 }  // namespace gatefold

@@ -21,34 +21,12 @@ namespace gatefold {
 
 namespace functor {
 
-/// deviation = log(1 + exp v) + epsilon
 template <class T>
-struct LearnedDeviation {
-  T epsilon;
-  const T* v;
-  T* deviation;
-  GATEFOLD_HD void operator()(Index i) const { deviation[i] = functor::math::softplus(v[i]) + epsilon; }
-};
-/// value = rank + deviation · noise
+struct LearnedDeviation;
 template <class LawT, class T>
-struct AddNoise {
-  const T *rank, *deviation;
-  Draw<LawT, T> noise;
-  T* value;
-  GATEFOLD_HD void operator()(Index i) const { value[i] = rank[i] + deviation[i] * noise(i); }
-};
-/// The gradient of v in value = rank + (softplus(v) + epsilon) · noise. It is computed from v, because a softplus much
-/// smaller than epsilon is lost in the deviation.
+struct AddNoise;
 template <class LawT, class T>
-struct DeviationBackward {
-  const T *dvalue, *ddeviation, *v;  // ddeviation can be null
-  Draw<LawT, T> noise;
-  T* dv;
-  GATEFOLD_HD void operator()(Index i) const {
-    const T d = dvalue[i] * noise(i) + (ddeviation ? ddeviation[i] : T(0));
-    dv[i] = d * functor::math::sigmoid(v[i]);
-  }
-};
+struct DeviationBackward;
 
 }  // namespace functor
 
@@ -197,5 +175,38 @@ struct NoisyTopK {
     return {c.x, saved.value, saved.q, c.valid, c.first_evaluation};
   }
 };
+
+namespace functor {
+
+/// deviation = log(1 + exp v) + epsilon
+template <class T>
+struct LearnedDeviation {
+  T epsilon;
+  const T* v;
+  T* deviation;
+  GATEFOLD_HD void operator()(Index i) const { deviation[i] = functor::math::softplus(v[i]) + epsilon; }
+};
+/// value = rank + deviation · noise
+template <class LawT, class T>
+struct AddNoise {
+  const T *rank, *deviation;
+  Draw<LawT, T> noise;
+  T* value;
+  GATEFOLD_HD void operator()(Index i) const { value[i] = rank[i] + deviation[i] * noise(i); }
+};
+/// The gradient of v in value = rank + (softplus(v) + epsilon) · noise. It is computed from v, because a softplus much
+/// smaller than epsilon is lost in the deviation.
+template <class LawT, class T>
+struct DeviationBackward {
+  const T *dvalue, *ddeviation, *v;  // ddeviation can be null
+  Draw<LawT, T> noise;
+  T* dv;
+  GATEFOLD_HD void operator()(Index i) const {
+    const T d = dvalue[i] * noise(i) + (ddeviation ? ddeviation[i] : T(0));
+    dv[i] = d * functor::math::sigmoid(v[i]);
+  }
+};
+
+}  // namespace functor
 
 }  // namespace gatefold

@@ -20,6 +20,139 @@ namespace gatefold {
 
 namespace functor {
 
+template <class T, class B>
+struct BiasedSigmoid;
+template <class T, class B>
+struct GroupScores;
+template <class T, class B>
+struct KeepBestGroups;
+template <class T, class B>
+struct SigmoidWeights;
+template <class T, class B>
+struct SigmoidWeightsForward;
+template <class T, class B>
+struct SigmoidWeightsBackward;
+template <class T, class B>
+struct LoadViolation;
+template <class T, class B>
+struct StepBySign;
+
+}  // namespace functor
+
+/// Takes the K best experts by sigmoid plus bias, which moves against the load of the expert to balance it without a
+/// loss.
+///
+///     s = σ(rank),   I(n) = top_K (s[n,:] + b) of the experts in the best groups                         (1)
+///     w[n,e] = scale · s[n,e] / Σ_{f ∈ I(n)} s[n,f]   (renormalise),   scale · s[n,e]   (not)           (2)
+///     after each step   b_e ← b_e + speed · sign(mean load − load_e)                                    (3)
+///     score of a group = the sum of the two largest s[n,e] + b_e in it; best groups: top_groups of them  (4)
+///
+/// Source: Wang et al. 2024, arXiv:2408.15664, alg. 1, with w = s (not renormalised); DeepSeek-V3, arXiv:2412.19437,
+/// eq. (13)-(16). The latter has a renormalised weight, scale 2.5 and the best 4 of 8 groups of adjacent experts (sec.
+/// 2.1.2 and its code). The package transformers gives experts of other groups the value 0 instead of excluding them,
+/// which differs if s + b < 0.
+///
+/// b affects the choice but not the weights, and no optimizer changes it. backward adds E · (mean load − load) to its
+/// gradient, summed over calls (and devices), and `adapt` computes (3); a Trainer calls it. The load counts chosen
+/// picks, dropped or not, without padding, and once per step if a rule evaluates the layer twice.
+///
+/// After a mixing, rank = log q, so s = q / (1 + q) is at most 1/2. Weights are computed from log s, so they sum to
+/// scale even if every s underflows. With k = 1 and renormalise the task loss gives the router no gradient, as in TopK.
+/// @param speed  initial value of `params.speed`; DeepSeek-V3 sets it to 0 near the end of training
+/// @param groups  number of groups of adjacent experts, all of one size; 1: no limit
+/// @param rank [N, E] in   logits
+/// @throws ArgumentError unless 1 <= k <= experts in top_groups groups, groups divides experts, speed >= 0 and both
+///         numbers are finite
+/// @cost   N·(1 + K)·E comparisons and sigmoids, with groups N·(E + groups²) more, S = N·K picks; E·S comparisons in
+///         backward
+/// @order  as TopK, for groups too; in float σ is 1 from logits of about 17 on and 0 below −88, and such ties go to the
+///         lower expert index
+struct SigmoidBias {
+  Index k = 2;
+  bool renormalise = true;
+  double scale = 1, speed = 0.001;
+  Index groups = 1, top_groups = 1;
+  Index experts = 0;
+
+  template <class T, class B>
+  struct Params {
+    static constexpr bool gradient_is_optional = true;
+    static constexpr bool learned = false;
+    Tensor<T, 1, B> bias;   // [E]
+    Tensor<T, 1, B> speed;  // [1]
+    GATEFOLD_PACK(bias, speed)
+    static constexpr int expert_extents[] = {0, -1};
+    void adapt(typename B::Context& ctx, const Params& grads) {
+      B::for_each(ctx, bias.size(), functor::StepBySign<T, B>{grads.bias, speed, bias});
+    }
+  };
+
+  template <class T, class B>
+  Params<T, B> init(typename B::Context& ctx, Seed) const {
+    validate_options(experts);
+    return {constant_tensor<T>(ctx, 0, experts), constant_tensor<T>(ctx, speed, 1)};
+  }
+  void validate_options(Index of_experts) const {
+    expect(groups >= 1 && of_experts % groups == 0, "SigmoidBias", "groups",
+           Joined{"a divisor of experts = ", of_experts}, groups);
+    expect(top_groups >= 1 && top_groups <= groups, "SigmoidBias", "top_groups",
+           Joined{"1 <= top_groups <= groups = ", groups}, top_groups);
+    const Index eligible = of_experts / groups * top_groups;
+    if (groups == 1) {
+      expect(k >= 1 && k <= of_experts, "SigmoidBias", "k", Joined{"1 <= k <= experts = ", of_experts}, k);
+    } else {
+      expect(k >= 1 && k <= eligible, "SigmoidBias", "k", Joined{"1 <= k <= experts of top_groups = ", eligible}, k);
+    }
+    expect_finite("SigmoidBias", "scale", scale);
+    expect(speed >= 0, "SigmoidBias", "speed", "at least 0", speed);
+    expect_finite("SigmoidBias", "speed", speed);
+  }
+  template <class T, class B>
+  void validate(const Params<T, B>& p, Index, const Nothing<T, B>&) const {
+    validate_options(experts);
+    expect_shape("SigmoidBias", "params.bias", p.bias, {experts});
+    expect_shape("SigmoidBias", "params.speed", p.speed, {1});
+  }
+
+  template <class T, class B>
+  void forward(typename B::Context& ctx, const Params<T, B>& p, const Candidates<T, B>& c, SparsePlan<T, B>& plan,
+               Nothing<T, B>&, const Nothing<T, B>& extra) const {
+    const Index items = c.rank.extent(0);
+    validate(p, items, extra);
+    expect_shape("SigmoidBias", "rank", c.rank, {items, experts});
+    auto mark = ctx.mark();
+    auto biased = ctx.template scratch<T>(items, experts);
+    B::for_rows(ctx, items, functor::BiasedSigmoid<T, B>{c.rank, p.bias, biased});
+    if (top_groups < groups) {
+      auto score = ctx.template scratch<T>(items, groups);
+      B::for_each(ctx, items * groups, functor::GroupScores<T, B>{biased, score});
+      B::for_each(ctx, items * groups, functor::KeepBestGroups<T, B>{score, top_groups, biased});
+    }
+    plan.resize(items, experts, items * k);
+    B::for_rows(ctx, items, functor::PickTopK<T, B>{biased, biased, k, false, plan.item, plan.expert, plan.weight});
+    B::for_each(ctx, items, functor::SigmoidWeightsForward<T, B>{weights(c, plan), plan.weight});
+    plan.build_complete(ctx);
+  }
+  /// Adds to d.rank and, in the first evaluation of a step, the load violation to grads.bias.
+  template <class T, class B>
+  void backward(typename B::Context& ctx, const Params<T, B>&, const Candidates<T, B>& c, const SparsePlan<T, B>& plan,
+                const Nothing<T, B>&, const typename SparsePlan<T, B>::Grad& dplan, const CandidatesGrad<T, B>& d,
+                Params<T, B>& grads, const Nothing<T, B>&) const {
+    expect_picks("SigmoidBias.backward", plan, c.rank.extent(0), k);
+    B::for_each(ctx, c.rank.extent(0), functor::SigmoidWeightsBackward<T, B>{weights(c, plan), dplan.weight, d.rank});
+    if (c.first_evaluation && !grads.bias.is_skipped())
+      B::for_rows(ctx, experts, functor::LoadViolation<T, B>{plan.item, plan.expert, c.valid, grads.bias});
+  }
+
+ private:
+  template <class T, class B>
+  functor::SigmoidWeights<T, B> weights(const Candidates<T, B>& c, const SparsePlan<T, B>& plan) const {
+    return {c.rank, plan.expert, k, renormalise, T(scale)};
+  }
+};
+
+namespace functor {
+
 /// biased[n,e] = σ(rank[n,e]) + bias[e]
 template <class T, class B>
 struct BiasedSigmoid {
@@ -160,117 +293,5 @@ struct StepBySign {
 };
 
 }  // namespace functor
-
-/// Takes the K best experts by sigmoid plus bias, which moves against the load of the expert to balance it without a
-/// loss.
-///
-///     s = σ(rank),   I(n) = top_K (s[n,:] + b) of the experts in the best groups                         (1)
-///     w[n,e] = scale · s[n,e] / Σ_{f ∈ I(n)} s[n,f]   (renormalise),   scale · s[n,e]   (not)           (2)
-///     after each step   b_e ← b_e + speed · sign(mean load − load_e)                                    (3)
-///     score of a group = the sum of the two largest s[n,e] + b_e in it; best groups: top_groups of them  (4)
-///
-/// Source: Wang et al. 2024, arXiv:2408.15664, alg. 1, with w = s (not renormalised); DeepSeek-V3, arXiv:2412.19437,
-/// eq. (13)-(16). The latter has a renormalised weight, scale 2.5 and the best 4 of 8 groups of adjacent experts (sec.
-/// 2.1.2 and its code). The package transformers gives experts of other groups the value 0 instead of excluding them,
-/// which differs if s + b < 0.
-///
-/// b affects the choice but not the weights, and no optimizer changes it. backward adds E · (mean load − load) to its
-/// gradient, summed over calls (and devices), and `adapt` computes (3); a Trainer calls it. The load counts chosen
-/// picks, dropped or not, without padding, and once per step if a rule evaluates the layer twice.
-///
-/// After a mixing, rank = log q, so s = q / (1 + q) is at most 1/2. Weights are computed from log s, so they sum to
-/// scale even if every s underflows. With k = 1 and renormalise the task loss gives the router no gradient, as in TopK.
-/// @param speed  initial value of `params.speed`; DeepSeek-V3 sets it to 0 near the end of training
-/// @param groups  number of groups of adjacent experts, all of one size; 1: no limit
-/// @param rank [N, E] in   logits
-/// @throws ArgumentError unless 1 <= k <= experts in top_groups groups, groups divides experts, speed >= 0 and both
-///         numbers are finite
-/// @cost   N·(1 + K)·E comparisons and sigmoids, with groups N·(E + groups²) more, S = N·K picks; E·S comparisons in
-///         backward
-/// @order  as TopK, for groups too; in float σ is 1 from logits of about 17 on and 0 below −88, and such ties go to the
-///         lower expert index
-struct SigmoidBias {
-  Index k = 2;
-  bool renormalise = true;
-  double scale = 1, speed = 0.001;
-  Index groups = 1, top_groups = 1;
-  Index experts = 0;
-
-  template <class T, class B>
-  struct Params {
-    static constexpr bool gradient_is_optional = true;
-    static constexpr bool learned = false;
-    Tensor<T, 1, B> bias;   // [E]
-    Tensor<T, 1, B> speed;  // [1]
-    GATEFOLD_PACK(bias, speed)
-    static constexpr int expert_extents[] = {0, -1};
-    void adapt(typename B::Context& ctx, const Params& grads) {
-      B::for_each(ctx, bias.size(), functor::StepBySign<T, B>{grads.bias, speed, bias});
-    }
-  };
-
-  template <class T, class B>
-  Params<T, B> init(typename B::Context& ctx, Seed) const {
-    validate_options(experts);
-    return {constant_tensor<T>(ctx, 0, experts), constant_tensor<T>(ctx, speed, 1)};
-  }
-  void validate_options(Index of_experts) const {
-    expect(groups >= 1 && of_experts % groups == 0, "SigmoidBias", "groups",
-           Joined{"a divisor of experts = ", of_experts}, groups);
-    expect(top_groups >= 1 && top_groups <= groups, "SigmoidBias", "top_groups",
-           Joined{"1 <= top_groups <= groups = ", groups}, top_groups);
-    const Index eligible = of_experts / groups * top_groups;
-    if (groups == 1) {
-      expect(k >= 1 && k <= of_experts, "SigmoidBias", "k", Joined{"1 <= k <= experts = ", of_experts}, k);
-    } else {
-      expect(k >= 1 && k <= eligible, "SigmoidBias", "k", Joined{"1 <= k <= experts of top_groups = ", eligible}, k);
-    }
-    expect_finite("SigmoidBias", "scale", scale);
-    expect(speed >= 0, "SigmoidBias", "speed", "at least 0", speed);
-    expect_finite("SigmoidBias", "speed", speed);
-  }
-  template <class T, class B>
-  void validate(const Params<T, B>& p, Index, const Nothing<T, B>&) const {
-    validate_options(experts);
-    expect_shape("SigmoidBias", "params.bias", p.bias, {experts});
-    expect_shape("SigmoidBias", "params.speed", p.speed, {1});
-  }
-
-  template <class T, class B>
-  void forward(typename B::Context& ctx, const Params<T, B>& p, const Candidates<T, B>& c, SparsePlan<T, B>& plan,
-               Nothing<T, B>&, const Nothing<T, B>& extra) const {
-    const Index items = c.rank.extent(0);
-    validate(p, items, extra);
-    expect_shape("SigmoidBias", "rank", c.rank, {items, experts});
-    auto mark = ctx.mark();
-    auto biased = ctx.template scratch<T>(items, experts);
-    B::for_rows(ctx, items, functor::BiasedSigmoid<T, B>{c.rank, p.bias, biased});
-    if (top_groups < groups) {
-      auto score = ctx.template scratch<T>(items, groups);
-      B::for_each(ctx, items * groups, functor::GroupScores<T, B>{biased, score});
-      B::for_each(ctx, items * groups, functor::KeepBestGroups<T, B>{score, top_groups, biased});
-    }
-    plan.resize(items, experts, items * k);
-    B::for_rows(ctx, items, functor::PickTopK<T, B>{biased, biased, k, false, plan.item, plan.expert, plan.weight});
-    B::for_each(ctx, items, functor::SigmoidWeightsForward<T, B>{weights(c, plan), plan.weight});
-    plan.build_complete(ctx);
-  }
-  /// Adds to d.rank and, in the first evaluation of a step, the load violation to grads.bias.
-  template <class T, class B>
-  void backward(typename B::Context& ctx, const Params<T, B>&, const Candidates<T, B>& c, const SparsePlan<T, B>& plan,
-                const Nothing<T, B>&, const typename SparsePlan<T, B>::Grad& dplan, const CandidatesGrad<T, B>& d,
-                Params<T, B>& grads, const Nothing<T, B>&) const {
-    expect_picks("SigmoidBias.backward", plan, c.rank.extent(0), k);
-    B::for_each(ctx, c.rank.extent(0), functor::SigmoidWeightsBackward<T, B>{weights(c, plan), dplan.weight, d.rank});
-    if (c.first_evaluation && !grads.bias.is_skipped())
-      B::for_rows(ctx, experts, functor::LoadViolation<T, B>{plan.item, plan.expert, c.valid, grads.bias});
-  }
-
- private:
-  template <class T, class B>
-  functor::SigmoidWeights<T, B> weights(const Candidates<T, B>& c, const SparsePlan<T, B>& plan) const {
-    return {c.rank, plan.expert, k, renormalise, T(scale)};
-  }
-};
 
 }  // namespace gatefold

@@ -16,6 +16,66 @@ namespace gatefold {
 
 namespace functor {
 
+template <class T, class B>
+struct PickTopK;
+template <class T, class B>
+struct PickTopKBackward;
+
+}  // namespace functor
+
+/// Takes the K best experts of each item.
+///
+///     I(n) = top_K rank[n,:],   w[n,e] = q[n,e] / Σ_{f ∈ I(n)} q[n,f]   (renormalise)                    (1)
+///                               w[n,e] = q[n,e]                          (not: V-MoE)                    (2)
+///
+/// Source: (1) Shazeer et al. 2017, arXiv:1701.06538, eq. (3), (5), without noise: softmax over the picked logits;
+/// (2) Riquelme et al. 2021, arXiv:2106.05974, sec. 2.1.
+/// With k = 1 and renormalise the weight is always 1, so the task loss gives the router exactly zero gradient. Use
+/// renormalise = false or an auxiliary loss.
+/// @param rank [N, E] in   values to rank by;  q [N, E] in  probabilities
+/// @throws ArgumentError unless 1 <= k <= experts
+/// @cost   2·N·K·E comparisons, S = N·K picks
+/// @order  ties go to the lower expert index; NaN ranks below every number; picks are distinct for any input
+struct TopK {
+  Index k = 2;
+  bool renormalise = true;
+
+  static constexpr bool items_adjoint_is_optional = true, complete_picks = true;
+
+  void validate_options(Index experts) const {
+    expect(k >= 1 && k <= experts, "TopK", "k", Joined{"1 <= k <= experts = ", experts}, k);
+  }
+  template <class T, class B>
+  void forward(typename B::Context& ctx, const Nothing<T, B>&, const Candidates<T, B>& c, SparsePlan<T, B>& plan,
+               Nothing<T, B>&, const Nothing<T, B>& extra) const {
+    B::for_rows(ctx, c.q.extent(0), rows(c, plan, extra));
+    plan.build_complete(ctx);
+  }
+  template <class T, class B>
+  functor::PickTopK<T, B> rows(const Candidates<T, B>& c, SparsePlan<T, B>& plan, const Nothing<T, B>&) const {
+    const Index items = c.q.extent(0), experts = c.q.extent(1);
+    validate_options(experts);
+    plan.resize(items, experts, items * k);
+    return {c.rank, c.q, k, renormalise, plan.item, plan.expert, plan.weight};
+  }
+  /// Adds to d.q.
+  template <class T, class B>
+  void backward(typename B::Context& ctx, const Nothing<T, B>&, const Candidates<T, B>& c, const SparsePlan<T, B>& plan,
+                const Nothing<T, B>&, const typename SparsePlan<T, B>::Grad& dplan, const CandidatesGrad<T, B>& d,
+                Nothing<T, B>&, const Nothing<T, B>& extra) const {
+    B::for_rows(ctx, c.q.extent(0), rows_backward(c, plan, dplan, d.q, extra));
+  }
+  template <class T, class B>
+  functor::PickTopKBackward<T, B> rows_backward(const Candidates<T, B>& c, const SparsePlan<T, B>& plan,
+                                                const typename SparsePlan<T, B>::Grad& dplan, Out<T, 2, B> dq,
+                                                const Nothing<T, B>&) const {
+    expect_picks("TopK.backward", plan, c.q.extent(0), k);
+    return {c.q, plan.expert, plan.weight, dplan.weight, k, renormalise, dq};
+  }
+};
+
+namespace functor {
+
 template <class T>
 inline constexpr T iota[] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
 /// Returns the column number j, or j, j + 1, … for the columns of a vector register.
@@ -163,56 +223,5 @@ struct PickTopKBackward {
 };
 
 }  // namespace functor
-
-/// Takes the K best experts of each item.
-///
-///     I(n) = top_K rank[n,:],   w[n,e] = q[n,e] / Σ_{f ∈ I(n)} q[n,f]   (renormalise)                    (1)
-///                               w[n,e] = q[n,e]                          (not: V-MoE)                    (2)
-///
-/// Source: (1) Shazeer et al. 2017, arXiv:1701.06538, eq. (3), (5), without noise: softmax over the picked logits;
-/// (2) Riquelme et al. 2021, arXiv:2106.05974, sec. 2.1.
-/// With k = 1 and renormalise the weight is always 1, so the task loss gives the router exactly zero gradient. Use
-/// renormalise = false or an auxiliary loss.
-/// @param rank [N, E] in   values to rank by;  q [N, E] in  probabilities
-/// @throws ArgumentError unless 1 <= k <= experts
-/// @cost   2·N·K·E comparisons, S = N·K picks
-/// @order  ties go to the lower expert index; NaN ranks below every number; picks are distinct for any input
-struct TopK {
-  Index k = 2;
-  bool renormalise = true;
-
-  static constexpr bool items_adjoint_is_optional = true, complete_picks = true;
-
-  void validate_options(Index experts) const {
-    expect(k >= 1 && k <= experts, "TopK", "k", Joined{"1 <= k <= experts = ", experts}, k);
-  }
-  template <class T, class B>
-  void forward(typename B::Context& ctx, const Nothing<T, B>&, const Candidates<T, B>& c, SparsePlan<T, B>& plan,
-               Nothing<T, B>&, const Nothing<T, B>& extra) const {
-    B::for_rows(ctx, c.q.extent(0), rows(c, plan, extra));
-    plan.build_complete(ctx);
-  }
-  template <class T, class B>
-  functor::PickTopK<T, B> rows(const Candidates<T, B>& c, SparsePlan<T, B>& plan, const Nothing<T, B>&) const {
-    const Index items = c.q.extent(0), experts = c.q.extent(1);
-    validate_options(experts);
-    plan.resize(items, experts, items * k);
-    return {c.rank, c.q, k, renormalise, plan.item, plan.expert, plan.weight};
-  }
-  /// Adds to d.q.
-  template <class T, class B>
-  void backward(typename B::Context& ctx, const Nothing<T, B>&, const Candidates<T, B>& c, const SparsePlan<T, B>& plan,
-                const Nothing<T, B>&, const typename SparsePlan<T, B>::Grad& dplan, const CandidatesGrad<T, B>& d,
-                Nothing<T, B>&, const Nothing<T, B>& extra) const {
-    B::for_rows(ctx, c.q.extent(0), rows_backward(c, plan, dplan, d.q, extra));
-  }
-  template <class T, class B>
-  functor::PickTopKBackward<T, B> rows_backward(const Candidates<T, B>& c, const SparsePlan<T, B>& plan,
-                                                const typename SparsePlan<T, B>::Grad& dplan, Out<T, 2, B> dq,
-                                                const Nothing<T, B>&) const {
-    expect_picks("TopK.backward", plan, c.q.extent(0), k);
-    return {c.q, plan.expert, plan.weight, dplan.weight, k, renormalise, dq};
-  }
-};
 
 }  // namespace gatefold
