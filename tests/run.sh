@@ -171,11 +171,11 @@ else
       "-DCMAKE_CXX_FLAGS_RELEASE=-O2 -DNDEBUG" "-DCMAKE_CUDA_FLAGS_RELEASE=-O1 -DNDEBUG")
   else
     # A header's own test is built once, with the sanitizers, except if cases are left out there (slow_build). The tests
-    # of MPI are built here too, because mpirun also runs them. Tests that name --icf=all run in both, because preset
-    # test links that way.
-    once=$(cd tests && find check core data dist expert gate io layer loss metric model optim policy routing tensor \
-      train update -name '*_test.cpp' ! -name 'golden_*' ! -name 'mpi*' \
-      -exec grep -LE 'slow_build|__OPTIMIZE__|icf=all' {} + | tr '\n' '|')
+    # of backend/ run in both. The tests of MPI do too, because mpirun also runs them, and those that name --icf=all,
+    # because preset test links that way.
+    mapfile -t folders < <(cd include/gatefold && find . -mindepth 1 -maxdepth 1 -type d ! -name backend)
+    once=$(cd tests && find "${folders[@]}" -name '*_test.cpp' ! -name 'golden_*' ! -name 'mpi*' \
+      -exec grep -LE 'slow_build|__OPTIMIZE__|icf=all' {} + | sed 's|^\./||' | tr '\n' '|')
     # Studies use code that the tests of the library cover; run them with --full, or --only examples/studies.
     studies='^examples/studies/'
     test=("$unity" "-DGATEFOLD_TESTS_LEFT_OUT=^(${once%|})\$|$studies") sanitize=() tsan=() v3=() cuda=()

@@ -1,4 +1,4 @@
-// Uses of all umbrella headers, which warnings.sh compiles together with examples/papers.cpp. Nothing here is run.
+// Uses of all umbrella headers, which warnings.sh compiles together with examples/quickstart.cpp. Nothing here is run.
 #include <gatefold/gatefold.hpp>
 // After the backend.
 #include <gatefold/check.hpp>
