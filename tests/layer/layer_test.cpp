@@ -80,19 +80,6 @@ struct Accumulate {
 
 }  // namespace
 
-TEST_CASE("Layer: concepts distinguish layers, branches and other types") {
-  using Experts = Mixture<SoftmaxTopK, Linear>;
-  CHECK(detail_::policy::Layer<decltype(model()), float, Cpu>);
-  CHECK(detail_::policy::Layer<Residual<update::Plain, Experts>, double, Cpu>);
-  CHECK(detail_::policy::Layer<Accumulate, float, Cpu>);
-  CHECK(detail_::policy::Branch<Experts, float, Cpu>);
-  CHECK(detail_::policy::Branch<OneExpert<LayerNorm>, float, Cpu>);
-  CHECK_FALSE(detail_::policy::Layer<Experts, float, Cpu>);
-  CHECK_FALSE(detail_::policy::Branch<LayerNorm, float, Cpu>);
-  CHECK_FALSE(detail_::policy::Branch<SoftmaxTopK, float, Cpu>);
-  CHECK_FALSE(detail_::policy::Layer<update::HeavyBall, float, Cpu>);
-}
-
 TEST_CASE("Layer: a user-defined layer with a carry works in stacks") {
   Cpu::Context ctx(1);
   auto p = pass<double>(ctx, Stack{Accumulate{}, 3}, 1);

@@ -52,14 +52,6 @@ TEST_CASE("NoResidual: keeps the branch's tensor names; has no carry") {
   CHECK(std::is_same_v<decltype(p.carry), Nothing<float, Cpu>>);
 }
 
-TEST_CASE("as_layer: wraps branches in NoResidual and experts in OneExpert") {
-  using Layer = Residual<update::Plain, Experts>;
-  CHECK(std::is_same_v<AsLayer<Layer, float, Cpu>, Layer>);
-  CHECK(std::is_same_v<AsLayer<Experts, float, Cpu>, NoResidual<Experts>>);
-  CHECK(std::is_same_v<AsLayer<Linear, float, Cpu>, NoResidual<OneExpert<Linear>>>);
-  CHECK(as_layer<float, Cpu>(Linear{.model_dim = 3, .output_dim = 2}).out_dim() == 2);
-}
-
 TEST_CASE("NoResidual: outputs may have any width") {
   const auto report =
       check::conformance<Cpu>(NoResidual{Mixture{SoftmaxTopK{.scores = {.experts = 3}, .selection = {.k = 2}},

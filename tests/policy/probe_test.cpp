@@ -73,9 +73,9 @@ struct Composed {
 }  // namespace
 
 TEST_CASE("check_inside: checks a composition's parts, if it has parts") {
-  CHECK(detail_::policy::check_inside<Composed<true>, float, Cpu>());
-  CHECK_FALSE(detail_::policy::check_inside<Composed<false>, float, Cpu>());
-  CHECK(detail_::policy::check_inside<LearnsNothing, float, Cpu>());
+  CHECK(detail_::policy::parts_fit<Composed<true>, float, Cpu>());
+  CHECK_FALSE(detail_::policy::parts_fit<Composed<false>, float, Cpu>());
+  CHECK(detail_::policy::parts_fit<LearnsNothing, float, Cpu>());
 }
 
 TEST_CASE("is_misplaced: recognises the type deduced for misplaced parts") {

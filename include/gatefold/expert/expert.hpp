@@ -159,7 +159,7 @@ constexpr bool check_expert() {
       (!detail_::hook::expert::stores_slots<E>() || StoresSlots<E, T, B>),
       "gatefold: an expert that declares stores_slots needs forward<T, B, Z>, infer<T, B, Z> and weighted_backward<T, "
       "B, Z> with z and dslots of type Out<Z, 2, B>; see docs/reference/optional_members.md")
-  return detail_::hook::expert::all<E, T, B>() && check_inside<E, T, B>();
+  return detail_::hook::expert::all<E, T, B>() && parts_fit<E, T, B>();
 }
 
 }  // namespace detail_::policy

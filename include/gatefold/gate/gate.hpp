@@ -81,7 +81,7 @@ constexpr bool check_gate() {
                   "B>& without parameters), not as const auto&, which would accept the parameters of another model; "
                   "see docs/how-to/extending.md#what-all-policies-share")
   return detail_::hook::gate::all<G, T, B>() && detail_::hook::plan::all<Plan<G, T, B>, T, B>() &&
-         check_inside<G, T, B>();
+         parts_fit<G, T, B>();
 }
 
 }  // namespace detail_::policy

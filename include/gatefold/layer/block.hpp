@@ -6,6 +6,7 @@
 #include "gatefold/backend/elementwise.hpp"
 #include "gatefold/core/config.hpp"
 #include "gatefold/core/error.hpp"
+#include "gatefold/diagnosis/parts.hpp"
 #include "gatefold/layer/layer.hpp"
 #include "gatefold/layer/no_residual.hpp"
 #include "gatefold/policy/extra_parts.hpp"
@@ -29,8 +30,6 @@ namespace gatefold {
 /// @cost   the sum of both; N·D values between them
 template <class AttentionT, class LayerT>
 struct Block {
-  GATEFOLD_REQUIRE(!detail_::policy::is_misplaced<LayerT>,
-                   "gatefold: a Block takes two parts, Block{attention, layer}; see docs/how-to/extending.md#branch");
   AttentionT attention;
   LayerT layer;
 
@@ -64,34 +63,13 @@ struct Block {
     gatefold::ExtraGrad<First<T, B>, T, B> attention{};  // Block sets and reads its trace
   };
 
-  template <class T, class B>
-  static constexpr bool check_parts() {
-    if constexpr (!detail_::policy::fits<First<T, B>> || !detail_::policy::fits<Second<T, B>>) {
-      return false;
-    } else {
-      constexpr bool first = detail_::policy::HasTrace<First<T, B>, T, B>,
-                     second = detail_::policy::HasTrace<Second<T, B>, T, B>;
-      GATEFOLD_EXPECT(
-          first || !second,
-          "gatefold: attention and layer are swapped: Block{attention, layer}; see docs/how-to/extending.md#branch")
-      GATEFOLD_EXPECT(
-          first,
-          "gatefold: the first part of a Block must be attention, whose trace the second part can read: Block{Residual{"
-          "update::Plain{}, Attention{...}}, layer}; join other layers with Chain{a, b}; see "
-          "docs/how-to/extending.md#branch")
-      GATEFOLD_EXPECT(
-          (std::is_same_v<gatefold::Carry<First<T, B>, T, B>, Nothing<T, B>>),
-          "gatefold: the attention of a Block must not have a carry (momentum); use update::Plain around it")
-      return true;
-    }
-  }
   GATEFOLD_LAYER_CALLS;
   Index in_dim() const { return attention.in_dim(); }
   Index out_dim() const { return layer.out_dim(); }
 
   template <class T, class B>
   Params<T, B> init(typename B::Context& ctx, Seed seed) const {
-    if constexpr (check_parts<T, B>()) {
+    if constexpr (detail_::policy::parts_fit<Block, T, B>()) {
       validate_dims();
       return {init_params<T, B>(as_layer<T, B>(attention), ctx, seed.fork(0)),
               init_params<T, B>(as_layer<T, B>(layer), ctx, seed.fork(1))};
@@ -195,7 +173,5 @@ struct Block {
 };
 template <class A, class L>
 Block(A, L) -> Block<A, L>;
-template <class... P, class = std::enable_if_t<sizeof...(P) != 2>>
-Block(P...) -> Block<detail_::policy::Misplaced<P...>, detail_::policy::Misplaced<P...>>;
 
 }  // namespace gatefold

@@ -9,6 +9,7 @@
 #include "gatefold/backend/elementwise.hpp"
 #include "gatefold/core/config.hpp"
 #include "gatefold/core/error.hpp"
+#include "gatefold/diagnosis/parts.hpp"
 #include "gatefold/layer/batch_stamp.hpp"
 #include "gatefold/layer/layer.hpp"
 #include "gatefold/layer/no_residual.hpp"
@@ -90,10 +91,6 @@ struct Chain {
     std::tuple<gatefold::ExtraGrad<AsLayer<L, T, B>, T, B>...> layers{};
   };
 
-  template <class T, class B>
-  static constexpr bool check_parts() {
-    return (detail_::policy::fits<AsLayer<L, T, B>> && ...);
-  }
   GATEFOLD_LAYER_CALLS;
   Index in_dim() const { return part<0>().in_dim(); }
   Index out_dim() const { return part<size - 1>().out_dim(); }

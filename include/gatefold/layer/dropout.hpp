@@ -7,6 +7,7 @@
 #include "gatefold/backend/elementwise.hpp"
 #include "gatefold/core/config.hpp"
 #include "gatefold/core/error.hpp"
+#include "gatefold/diagnosis/parts.hpp"
 #include "gatefold/layer/layer.hpp"
 #include "gatefold/layer/noisy_extra.hpp"
 #include "gatefold/policy/noise.hpp"
@@ -30,9 +31,6 @@ namespace gatefold {
 /// @order  element (n, d) of ξ is number n·out_dim + d of the stream: the same on any number of threads
 template <class BranchT>
 struct Dropout {
-  GATEFOLD_REQUIRE(
-      !detail_::policy::is_misplaced<BranchT>,
-      "gatefold: a Dropout takes a rate and a branch: Dropout{rate, branch}; see docs/how-to/extending.md#branch");
   double rate = 0.1;
   BranchT branch;
 
@@ -48,10 +46,6 @@ struct Dropout {
   template <class T, class B>
   using ExtraGrad = gatefold::ExtraGrad<BranchT, T, B>;
 
-  template <class T, class B>
-  static constexpr bool check_parts() {
-    return detail_::policy::check_branch<BranchT, T, B>();
-  }
   GATEFOLD_BRANCH_CALLS;
   Index in_dim() const { return branch.in_dim(); }
   Index out_dim() const { return branch.out_dim(); }
@@ -108,7 +102,5 @@ struct Dropout {
 };
 template <class Br>
 Dropout(double, Br) -> Dropout<Br>;
-template <class First, class... Rest, class = std::enable_if_t<!std::is_arithmetic_v<First>>>
-Dropout(First, Rest...) -> Dropout<detail_::policy::Misplaced<First, Rest...>>;
 
 }  // namespace gatefold

@@ -5,6 +5,7 @@
 
 #include "gatefold/backend/elementwise.hpp"
 #include "gatefold/core/config.hpp"
+#include "gatefold/diagnosis/layer.hpp"
 #include "gatefold/layer/layer.hpp"
 #include "gatefold/policy/policy.hpp"
 #include "gatefold/tensor/pack.hpp"

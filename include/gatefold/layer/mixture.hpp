@@ -5,6 +5,7 @@
 
 #include "gatefold/backend/elementwise.hpp"
 #include "gatefold/core/config.hpp"
+#include "gatefold/diagnosis/parts.hpp"
 #include "gatefold/expert/expert.hpp"
 #include "gatefold/gate/active_experts.hpp"
 #include "gatefold/gate/gate.hpp"
@@ -47,15 +48,7 @@ concept TakesSlots = requires(const P plan, Probe<T, B> a, View<const Z, 2, B> s
 /// @order  an item's slots are summed by ascending expert
 template <class GateT, class ExpertT>
 struct Mixture {
-  /// A gate has a plan; experts have dimensions.
-  static constexpr bool swapped = detail_::policy::HasDims<GateT> && !detail_::policy::HasDims<ExpertT>;
-  GATEFOLD_REQUIRE(!swapped,
-                   "gatefold: gate and expert are swapped: Mixture{gate, expert}; see docs/how-to/extending.md#expert");
-  GATEFOLD_REQUIRE(
-      !detail_::policy::is_misplaced<GateT>,
-      "gatefold: a Mixture takes two parts, Mixture{gate, expert}: put the update rule around it, Residual{rule, "
-      "Mixture{gate, expert}}, and pass experts of different types as one part, Experts{std::tuple{a, b}}; see "
-      "docs/how-to/extending.md#expert");
+  static_assert(detail_::policy::in_order<Mixture>);
   /// True if the experts take noise.
   static constexpr bool draws = detail_::hook::expert::with_noise<ExpertT>();
   GateT gate;
@@ -83,32 +76,9 @@ struct Mixture {
   template <class T, class B>
   using ExtraGrad = gatefold::ExtraGrad<GateT, T, B>;
 
-  template <class T, class B>
-  static constexpr bool check_parts() {
-    if constexpr (swapped) {
-      return false;
-    } else if constexpr (detail_::policy::check_gate<GateT, T, B>()) {
-      return detail_::policy::check_bank<ExpertT, T, B>();
-    } else {
-      return false;
-    }
-  }
-
   GATEFOLD_BRANCH_CALLS;
-  Index in_dim() const {
-    if constexpr (swapped) {
-      return 0;
-    } else {
-      return expert.in_dim();
-    }
-  }
-  Index out_dim() const {
-    if constexpr (swapped) {
-      return 0;
-    } else {
-      return expert.out_dim();
-    }
-  }
+  Index in_dim() const { return expert.in_dim(); }
+  Index out_dim() const { return expert.out_dim(); }
   Index experts() const { return count_experts(filled_gate()); }
   /// Returns the gate with filled dimensions.
   GateT filled_gate() const {
@@ -140,7 +110,7 @@ struct Mixture {
 
   template <class T, class B>
   Params<T, B> init(typename B::Context& ctx, Seed seed) const {
-    if constexpr (check_parts<T, B>()) {
+    if constexpr (detail_::policy::parts_fit<Mixture, T, B>()) {
       const auto here = ctx.here();
       expect(in_dim() >= 1, "Mixture.init", "expert.in_dim", "at least 1", in_dim());
       const GateT g = filled_gate();
@@ -153,71 +123,63 @@ struct Mixture {
 
   template <class T, class B>
   void validate(const Params<T, B>& p, Index items, const Extra<T, B>& extra) const {
-    if constexpr (check_parts<T, B>()) {
-      const GateT g = filled_gate();
-      if constexpr (detail_::hook::gate::validate<GateT, T, B>()) g.validate(p.gate, items, of_gate(extra));
-      if constexpr (detail_::hook::expert::validate<ExpertT, T, B>())
-        drawing_experts(extra).validate(p.expert, count_experts(g));
-    }
+    const GateT g = filled_gate();
+    if constexpr (detail_::hook::gate::validate<GateT, T, B>()) g.validate(p.gate, items, of_gate(extra));
+    if constexpr (detail_::hook::expert::validate<ExpertT, T, B>())
+      drawing_experts(extra).validate(p.expert, count_experts(g));
   }
 
   template <class T, class B, class Step = functor::NoStep<T>>
   void forward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> u, Saved<T, B>& saved,
                const Extra<T, B>& extra = {}, const Step& step = {}) const {
-    if constexpr (check_parts<T, B>()) {
-      const auto here = ctx.here();
-      expect_forward("Mixture.forward", *this, p, x, "u", u, extra);
-      saved.batch.take(x);
-      filled_gate().forward(ctx, p.gate, x, saved.plan, saved.gate, of_gate(extra));
-      const auto in = saved.plan.dispatch(ctx, x);
-      auto mark = ctx.mark();
-      const auto z = outputs(ctx, saved.z, in.groups.slots);
-      forward_slots<T, B, Slot<T, B>>(drawing_experts(extra), ctx, p.expert, in.groups, in.x, z, saved.expert);
-      combine(ctx, saved.plan, z, u, step);
-    }
+    const auto here = ctx.here();
+    expect_forward("Mixture.forward", *this, p, x, "u", u, extra);
+    saved.batch.take(x);
+    filled_gate().forward(ctx, p.gate, x, saved.plan, saved.gate, of_gate(extra));
+    const auto in = saved.plan.dispatch(ctx, x);
+    auto mark = ctx.mark();
+    const auto z = outputs(ctx, saved.z, in.groups.slots);
+    forward_slots<T, B, Slot<T, B>>(drawing_experts(extra), ctx, p.expert, in.groups, in.x, z, saved.expert);
+    combine(ctx, saved.plan, z, u, step);
   }
 
   template <class T, class B, class Step = functor::NoStep<T>>
   void infer(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> u,
              const Extra<T, B>& extra = {}, const Step& step = {}) const {
-    if constexpr (check_parts<T, B>()) {
-      const auto here = ctx.here();
-      expect_forward("Mixture.forward", *this, p, x, "u", u, extra);
-      auto mark = ctx.mark();
-      auto plan = ctx.template acquire<gatefold::Plan<GateT, T, B>>();
-      infer_gate<T, B>(filled_gate(), ctx, p.gate, x, *plan, of_gate(extra));
-      const auto in = plan->dispatch(ctx, x);
-      const auto z = ctx.template scratch<Slot<T, B>>(in.groups.slots, out_dim());
-      infer_expert<T, B, Slot<T, B>>(drawing_experts(extra), ctx, p.expert, in.groups, in.x, z);
-      combine(ctx, *plan, z, u, step);
-    }
+    const auto here = ctx.here();
+    expect_forward("Mixture.forward", *this, p, x, "u", u, extra);
+    auto mark = ctx.mark();
+    auto plan = ctx.template acquire<gatefold::Plan<GateT, T, B>>();
+    infer_gate<T, B>(filled_gate(), ctx, p.gate, x, *plan, of_gate(extra));
+    const auto in = plan->dispatch(ctx, x);
+    const auto z = ctx.template scratch<Slot<T, B>>(in.groups.slots, out_dim());
+    infer_expert<T, B, Slot<T, B>>(drawing_experts(extra), ctx, p.expert, in.groups, in.x, z);
+    combine(ctx, *plan, z, u, step);
   }
 
   template <class T, class B>
   void backward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, const Saved<T, B>& saved,
                 In<T, 2, B> du, Out<T, 2, B> dx, Params<T, B>& grads, const Extra<T, B>& extra,
                 ExtraGrad<T, B>& dextra) const {
-    if constexpr (check_parts<T, B>()) {
-      const auto here = ctx.here();
-      expect_backward("Mixture.backward", *this, p, x, du, dx, grads, extra);
-      saved.batch.expect_same("Mixture.backward", x);
-      expect_plan("Mixture.backward", saved.plan, saved.z, x);
-      auto mark = ctx.mark();
-      const auto in = saved.plan.dispatched(x);
-      const Index slots = in.groups.slots;
-      auto dplan = saved.plan.grad(ctx);
-      const auto dslots = ctx.template scratch<Slot<T, B>>(slots, in_dim());
-      if constexpr (takes_weights<T, B>()) {
-        weighted_backward_slots<T, B, Slot<T, B>>(drawing_experts(extra), ctx, p.expert, in.groups, in.x, saved.expert,
-                                                  du, saved.plan.slot_weights(dplan), dslots, grads.expert);
-      } else {
-        auto dz = ctx.template scratch<T>(slots, out_dim());
-        saved.plan.combine_backward(ctx, saved.z, du, dz, dplan);
-        drawing_experts(extra).backward(ctx, p.expert, in.groups, in.x, saved.expert, dz, dslots, grads.expert);
-      }
-      dispatch_backward(ctx, saved.plan, x, dslots, dx, dplan);
-      filled_gate().backward(ctx, p.gate, x, saved.plan, saved.gate, dplan, dx, grads.gate, of_gate(extra), dextra);
+    const auto here = ctx.here();
+    expect_backward("Mixture.backward", *this, p, x, du, dx, grads, extra);
+    saved.batch.expect_same("Mixture.backward", x);
+    expect_plan("Mixture.backward", saved.plan, saved.z, x);
+    auto mark = ctx.mark();
+    const auto in = saved.plan.dispatched(x);
+    const Index slots = in.groups.slots;
+    auto dplan = saved.plan.grad(ctx);
+    const auto dslots = ctx.template scratch<Slot<T, B>>(slots, in_dim());
+    if constexpr (takes_weights<T, B>()) {
+      weighted_backward_slots<T, B, Slot<T, B>>(drawing_experts(extra), ctx, p.expert, in.groups, in.x, saved.expert,
+                                                du, saved.plan.slot_weights(dplan), dslots, grads.expert);
+    } else {
+      auto dz = ctx.template scratch<T>(slots, out_dim());
+      saved.plan.combine_backward(ctx, saved.z, du, dz, dplan);
+      drawing_experts(extra).backward(ctx, p.expert, in.groups, in.x, saved.expert, dz, dslots, grads.expert);
     }
+    dispatch_backward(ctx, saved.plan, x, dslots, dx, dplan);
+    filled_gate().backward(ctx, p.gate, x, saved.plan, saved.gate, dplan, dx, grads.gate, of_gate(extra), dextra);
   }
 
   /// Requires that plan and z come from a forward of this gate and these experts, with as many items as x has.
@@ -275,7 +237,5 @@ struct Mixture {
 };
 template <class G, class E>
 Mixture(G, E) -> Mixture<G, E>;
-template <class... P, class = std::enable_if_t<sizeof...(P) != 2>>
-Mixture(P...) -> Mixture<detail_::policy::Misplaced<P...>, detail_::policy::Misplaced<P...>>;
 
 }  // namespace gatefold

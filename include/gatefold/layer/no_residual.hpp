@@ -5,6 +5,7 @@
 
 #include "gatefold/backend/elementwise.hpp"
 #include "gatefold/core/config.hpp"
+#include "gatefold/diagnosis/layer.hpp"
 #include "gatefold/layer/batch_stamp.hpp"
 #include "gatefold/layer/layer.hpp"
 #include "gatefold/layer/one_expert.hpp"
@@ -22,9 +23,6 @@ namespace gatefold {
 /// @cost   the branch
 template <class BranchT>
 struct NoResidual {
-  GATEFOLD_REQUIRE(!detail_::policy::is_misplaced<BranchT>,
-                   "gatefold: a NoResidual takes one part, NoResidual{branch}; for an update rule use Residual{rule, "
-                   "branch}; see docs/how-to/extending.md#branch");
   BranchT branch;
 
   template <class T, class B>
@@ -51,15 +49,11 @@ struct NoResidual {
 
   template <class T, class B>
   Params<T, B> init(typename B::Context& ctx, Seed seed) const {
-    if constexpr (check_parts<T, B>()) {
+    if constexpr (detail_::policy::parts_fit<NoResidual, T, B>()) {
       return {init_params<T, B>(branch, ctx, seed)};
     } else {
       return {};
     }
-  }
-  template <class T, class B>
-  static constexpr bool check_parts() {
-    return detail_::policy::check_branch<BranchT, T, B>();
   }
   template <class T, class B>
   void begin(typename B::Context&, const Params<T, B>&, Index, Nothing<T, B>&) const {}
@@ -102,89 +96,5 @@ struct NoResidual {
 };
 template <class Br>
 NoResidual(Br) -> NoResidual<Br>;
-template <class... P>
-NoResidual(P...) -> NoResidual<detail_::policy::Misplaced<P...>>;
-
-namespace detail_::lookup {
-
-/// Replaces a part that does not fit, after one sentence has reported it, so that no further error follows.
-struct Refused {
-  Index in_dim() const { return 0; }
-  Index out_dim() const { return 0; }
-  void begin(auto&&...) const {}
-  void forward(auto&&...) const {}
-  void backward(auto&&...) const {}
-};
-
-}  // namespace detail_::lookup
-
-namespace detail_::policy {
-
-/// Returns false, with one sentence, for a type that is almost a layer, a branch or an expert, or is a part of one.
-template <class L, class T, class B>
-constexpr bool check_almost() {
-  GATEFOLD_EXPECT((!requires(T v) { L::value(v); }),
-                  "gatefold: expected a layer, a branch or an expert, got an activation: make it the template argument "
-                  "of an expert, Mlp<Gelu>{.model_dim = 8, .hidden_dim = 16}; see docs/how-to/extending.md#expert")
-  if constexpr (HasDims<L> && detail_::named::begin<L>()) {
-    return check_layer<L, T, B>();
-  } else if constexpr (ExpertTypes<L, T, B>) {
-    return check_expert<L, T, B>();
-  } else if constexpr (HasDims<L> &&
-                       (ForwardWithoutStep<L, T, B> || BranchForward<L, T, B> || BranchBackward<L, T, B>)) {
-    return check_branch<L, T, B>();
-  } else {
-    return true;
-  }
-}
-
-}  // namespace detail_::policy
-
-namespace detail_::lookup {
-
-template <class L, class T, class B>
-auto as_layer(const L& part) {
-  if constexpr (detail_::policy::Layer<L, T, B>) {
-    if constexpr (detail_::policy::check_items<L, T, B>() && detail_::policy::check_layer<L, T, B>()) {
-      return part;
-    } else {
-      return Refused{};
-    }
-  } else if constexpr (detail_::policy::Branch<L, T, B>) {
-    if constexpr (detail_::policy::check_branch<L, T, B>() && detail_::policy::check_items<L, T, B>()) {
-      return NoResidual<L>{part};
-    } else {
-      return Refused{};
-    }
-  } else if constexpr (detail_::policy::Expert<L, T, B>) {
-    return NoResidual<OneExpert<L>>{{part}};
-  } else if constexpr (detail_::policy::check_almost<L, T, B>()) {
-    GATEFOLD_REQUIRE(
-        (detail_::policy::Layer<L, T, B>),
-        "gatefold: a Stack, Chain, Block, PerToken or Trainer needs a layer, a branch or an expert: a type with the "
-        "in_dim, out_dim, init, forward and backward of one of these families; see docs/how-to/extending.md");
-    return Refused{};
-  } else {
-    return Refused{};
-  }
-}
-
-}  // namespace detail_::lookup
-
-namespace detail_::policy {
-
-/// Whether a part was accepted as a layer.
-template <class Inner>
-inline constexpr bool fits = !std::is_same_v<Inner, detail_::lookup::Refused>;
-
-}  // namespace detail_::policy
-
-/// The layer that a model uses for a part: the part itself, NoResidual{branch} or NoResidual{OneExpert{expert}}.
-template <class L, class T, class B>
-using AsLayer = decltype(detail_::lookup::as_layer<L, T, B>(std::declval<const L&>()));
-template <class T, class B, class L>
-AsLayer<L, T, B> as_layer(const L& part) {
-  return detail_::lookup::as_layer<L, T, B>(part);
-}
 
 }  // namespace gatefold

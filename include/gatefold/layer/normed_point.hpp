@@ -2,6 +2,7 @@
 
 #include "gatefold/backend/elementwise.hpp"
 #include "gatefold/core/config.hpp"
+#include "gatefold/diagnosis/parts.hpp"
 #include "gatefold/layer/layer.hpp"
 #include "gatefold/layer/no_residual.hpp"
 #include "gatefold/layer/one_expert.hpp"
@@ -42,9 +43,6 @@ struct AddWhatChanged {
 /// @cost   the layer, the norm and 2·N·D additions; keeps h [N, D]
 template <class NormT, class LayerT>
 struct NormedPoint {
-  GATEFOLD_REQUIRE(!detail_::policy::is_misplaced<NormT>,
-                   "gatefold: a NormedPoint takes two parts, NormedPoint{norm, layer}, for example LayerNorm{} and "
-                   "Residual{rule, branch}; see docs/how-to/extending.md#branch");
   NormT norm;
   LayerT layer;
 
@@ -73,20 +71,13 @@ struct NormedPoint {
   template <class T, class B>
   using ExtraGrad = gatefold::ExtraGrad<Inner<T, B>, T, B>;
 
-  template <class T, class B>
-  static constexpr bool check_parts() {
-    GATEFOLD_EXPECT(
-        (!detail_::policy::Layer<NormT, T, B>),
-        "gatefold: norm and layer are swapped: NormedPoint{norm, layer}; see docs/how-to/extending.md#branch")
-    return detail_::policy::fits<Inner<T, B>> && detail_::policy::check_norm<NormT, T, B>();
-  }
   GATEFOLD_LAYER_CALLS;
   Index in_dim() const { return layer.in_dim(); }
   Index out_dim() const { return layer.out_dim(); }
 
   template <class T, class B>
   Params<T, B> init(typename B::Context& ctx, Seed seed) const {
-    if constexpr (check_parts<T, B>()) {
+    if constexpr (detail_::policy::parts_fit<NormedPoint, T, B>()) {
       return {init_params<T, B>(filled_norm<T, B>(), ctx, seed.fork(0)),
               init_params<T, B>(as_layer<T, B>(layer), ctx, seed.fork(1))};
     } else {
@@ -143,7 +134,5 @@ struct NormedPoint {
 };
 template <class N, class L>
 NormedPoint(N, L) -> NormedPoint<N, L>;
-template <class... P>
-NormedPoint(P...) -> NormedPoint<detail_::policy::Misplaced<P...>, detail_::policy::Misplaced<P...>>;
 
 }  // namespace gatefold

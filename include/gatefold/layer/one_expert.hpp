@@ -6,6 +6,7 @@
 #include "gatefold/backend/elementwise.hpp"
 #include "gatefold/backend/one_group.hpp"
 #include "gatefold/core/config.hpp"
+#include "gatefold/diagnosis/layer.hpp"
 #include "gatefold/expert/expert.hpp"
 #include "gatefold/layer/layer.hpp"
 #include "gatefold/policy/noise.hpp"
@@ -24,9 +25,6 @@ namespace gatefold {
 /// @throws ArgumentError unless shapes fit
 template <class ExpertT>
 struct OneExpert {
-  GATEFOLD_REQUIRE(!detail_::policy::is_misplaced<ExpertT>,
-                   "gatefold: a OneExpert takes one part, OneExpert{expert}, for example Mlp<Gelu>{...}; for a gate "
-                   "and several experts use Mixture{gate, expert}; see docs/how-to/extending.md#expert");
   ExpertT expert;
 
   template <class T, class B>
@@ -45,15 +43,11 @@ struct OneExpert {
 
   template <class T, class B>
   Params<T, B> init(typename B::Context& ctx, Seed seed) const {
-    if constexpr (check_parts<T, B>()) {
+    if constexpr (detail_::policy::parts_fit<OneExpert, T, B>()) {
       return {expert.template init<T, B>(ctx, 1, seed)};
     } else {
       return {};
     }
-  }
-  template <class T, class B>
-  static constexpr bool check_parts() {
-    return detail_::policy::check_bank<ExpertT, T, B>();
   }
   template <class T, class B>
   void validate(const Params<T, B>& p, Index, const NonDeduced<Extra<T, B>>& extra) const {
@@ -93,42 +87,5 @@ struct OneExpert {
 };
 template <class E>
 OneExpert(E) -> OneExpert<E>;
-template <class... P>
-OneExpert(P...) -> OneExpert<detail_::policy::Misplaced<P...>>;
-
-namespace detail_::policy {
-
-/// Returns true for a norm. Otherwise the compiler reports the first unmet requirement in one sentence.
-template <class N, class T, class B>
-constexpr bool check_norm() {
-  GATEFOLD_EXPECT(
-      (Expert<N, T, B> || Branch<N, T, B>),
-      "gatefold: a norm must be an expert or a branch, for example LayerNorm{} or RmsNorm{}: PreNorm{norm, branch}, "
-      "PostNorm{layer, norm}, NormedPoint{norm, layer}; see docs/how-to/extending.md#branch")
-  return true;
-}
-
-}  // namespace detail_::policy
-
-namespace detail_::lookup {
-
-template <class P, class T, class B>
-auto as_branch(const P& part) {
-  if constexpr (detail_::policy::Branch<P, T, B>) {
-    return part;
-  } else {
-    return OneExpert<P>{part};
-  }
-}
-
-}  // namespace detail_::lookup
-
-/// The branch that a layer uses for a part, for example for a norm: the part itself, or OneExpert{expert}.
-template <class P, class T, class B>
-using AsBranch = decltype(detail_::lookup::as_branch<P, T, B>(std::declval<const P&>()));
-template <class T, class B, class P>
-AsBranch<P, T, B> as_branch(const P& part) {
-  return detail_::lookup::as_branch<P, T, B>(part);
-}
 
 }  // namespace gatefold

@@ -4,6 +4,7 @@
 
 #include "gatefold/core/config.hpp"
 #include "gatefold/core/error.hpp"
+#include "gatefold/diagnosis/parts.hpp"
 #include "gatefold/layer/layer.hpp"
 #include "gatefold/layer/no_residual.hpp"
 #include "gatefold/policy/extra_parts.hpp"
@@ -21,9 +22,6 @@ namespace gatefold {
 /// @throws ArgumentError unless length >= 1
 template <class LayerT>
 struct PerToken {
-  GATEFOLD_REQUIRE(!detail_::policy::is_misplaced<LayerT>,
-                   "gatefold: a PerToken takes a number of tokens and a layer: PerToken{length, layer}; see "
-                   "docs/how-to/extending.md#branch");
   Index length;
   LayerT layer;
 
@@ -51,17 +49,13 @@ struct PerToken {
   template <class T, class B>
   using ExtraGrad = gatefold::ExtraGrad<Inner<T, B>, T, B>;
 
-  template <class T, class B>
-  static constexpr bool check_parts() {
-    return detail_::policy::fits<Inner<T, B>>;
-  }
   GATEFOLD_LAYER_CALLS;
   Index in_dim() const { return length * layer.in_dim(); }
   Index out_dim() const { return length * layer.out_dim(); }
 
   template <class T, class B>
   Params<T, B> init(typename B::Context& ctx, Seed seed) const {
-    static_assert(detail_::policy::check_reads_rows<Inner<T, B>, T, B>());
+    static_assert(detail_::policy::parts_fit<PerToken, T, B>());
     expect(length >= 1, "PerToken", "length", "at least 1", length);
     return {init_params<T, B>(as_layer<T, B>(layer), ctx, seed)};
   }
@@ -118,7 +112,5 @@ struct PerToken {
 };
 template <class Count, class L, class = std::enable_if_t<std::is_convertible_v<Count, Index>>>
 PerToken(Count, L) -> PerToken<L>;
-template <class L, class Count, class = std::enable_if_t<!std::is_convertible_v<L, Index>>, class = void>
-PerToken(L, Count) -> PerToken<detail_::policy::Misplaced<L, Count>>;
 
 }  // namespace gatefold

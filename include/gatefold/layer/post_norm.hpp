@@ -5,6 +5,7 @@
 
 #include "gatefold/backend/elementwise.hpp"
 #include "gatefold/core/config.hpp"
+#include "gatefold/diagnosis/parts.hpp"
 #include "gatefold/layer/layer.hpp"
 #include "gatefold/layer/no_residual.hpp"
 #include "gatefold/layer/one_expert.hpp"
@@ -26,9 +27,6 @@ namespace gatefold {
 /// @cost   the layer and the norm; keeps z [N, out_dim]
 template <class LayerT, class NormT>
 struct PostNorm {
-  GATEFOLD_REQUIRE(!detail_::policy::is_misplaced<NormT>,
-                   "gatefold: a PostNorm takes two parts, PostNorm{layer, norm}, for example Residual{rule, branch} "
-                   "and LayerNorm{}; see docs/how-to/extending.md#branch");
   LayerT layer;
   NormT norm;
 
@@ -57,19 +55,13 @@ struct PostNorm {
   template <class T, class B>
   using ExtraGrad = gatefold::ExtraGrad<Inner<T, B>, T, B>;
 
-  template <class T, class B>
-  static constexpr bool check_parts() {
-    GATEFOLD_EXPECT((!detail_::policy::Layer<NormT, T, B>),
-                    "gatefold: layer and norm are swapped: PostNorm{layer, norm}; see docs/how-to/extending.md#branch")
-    return detail_::policy::fits<Inner<T, B>> && detail_::policy::check_norm<NormT, T, B>();
-  }
   GATEFOLD_LAYER_CALLS;
   Index in_dim() const { return layer.in_dim(); }
   Index out_dim() const { return layer.out_dim(); }
 
   template <class T, class B>
   Params<T, B> init(typename B::Context& ctx, Seed seed) const {
-    if constexpr (check_parts<T, B>()) {
+    if constexpr (detail_::policy::parts_fit<PostNorm, T, B>()) {
       return {init_params<T, B>(as_layer<T, B>(layer), ctx, seed.fork(0)),
               init_params<T, B>(filled_norm<T, B>(), ctx, seed.fork(1))};
     } else {
@@ -130,7 +122,5 @@ struct PostNorm {
 };
 template <class L, class N>
 PostNorm(L, N) -> PostNorm<L, N>;
-template <class... P, class = std::enable_if_t<sizeof...(P) != 2>>
-PostNorm(P...) -> PostNorm<detail_::policy::Misplaced<P...>, detail_::policy::Misplaced<P...>>;
 
 }  // namespace gatefold

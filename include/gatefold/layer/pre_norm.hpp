@@ -5,6 +5,7 @@
 
 #include "gatefold/backend/elementwise.hpp"
 #include "gatefold/core/config.hpp"
+#include "gatefold/diagnosis/parts.hpp"
 #include "gatefold/layer/layer.hpp"
 #include "gatefold/layer/one_expert.hpp"
 #include "gatefold/policy/policy.hpp"
@@ -24,10 +25,6 @@ namespace gatefold {
 /// @cost   the norm and the branch; keeps the normalised items [N, D]
 template <class NormT, class BranchT>
 struct PreNorm {
-  GATEFOLD_REQUIRE(
-      !detail_::policy::is_misplaced<NormT>,
-      "gatefold: a PreNorm takes two parts, PreNorm{norm, branch}, for example LayerNorm{} and Mixture{gate, expert}; "
-      "see docs/how-to/extending.md#branch");
   NormT norm;
   BranchT branch;
 
@@ -52,23 +49,13 @@ struct PreNorm {
   template <class T, class B>
   using ExtraGrad = gatefold::ExtraGrad<BranchT, T, B>;
 
-  template <class T, class B>
-  static constexpr bool check_parts() {
-    GATEFOLD_EXPECT((!detail_::policy::Expert<BranchT, T, B> || !detail_::policy::Branch<NormT, T, B>),
-                    "gatefold: norm and branch are swapped: PreNorm{norm, branch}; see docs/how-to/extending.md#branch")
-    if constexpr (detail_::policy::check_norm<NormT, T, B>()) {
-      return detail_::policy::check_branch<BranchT, T, B>();
-    } else {
-      return false;
-    }
-  }
   GATEFOLD_BRANCH_CALLS;
   Index in_dim() const { return branch.in_dim(); }
   Index out_dim() const { return branch.out_dim(); }
 
   template <class T, class B>
   Params<T, B> init(typename B::Context& ctx, Seed seed) const {
-    if constexpr (check_parts<T, B>()) {
+    if constexpr (detail_::policy::parts_fit<PreNorm, T, B>()) {
       return {init_params<T, B>(filled_norm<T, B>(), ctx, seed.fork(0)), init_params<T, B>(branch, ctx, seed.fork(1))};
     } else {
       return {};
@@ -122,7 +109,5 @@ struct PreNorm {
 };
 template <class N, class Br>
 PreNorm(N, Br) -> PreNorm<N, Br>;
-template <class... P, class = std::enable_if_t<sizeof...(P) != 2>>
-PreNorm(P...) -> PreNorm<detail_::policy::Misplaced<P...>, detail_::policy::Misplaced<P...>>;
 
 }  // namespace gatefold

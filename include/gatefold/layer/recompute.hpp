@@ -9,6 +9,7 @@
 #include "gatefold/backend/elementwise.hpp"
 #include "gatefold/core/config.hpp"
 #include "gatefold/core/types.hpp"
+#include "gatefold/diagnosis/parts.hpp"
 #include "gatefold/layer/batch_stamp.hpp"
 #include "gatefold/layer/layer.hpp"
 #include "gatefold/layer/no_residual.hpp"
@@ -59,9 +60,6 @@ void copy_layers_done(const C& from, C& to) {
 ///         the context; without Recompute, a Stack keeps them for each of its layers
 template <class LayerT>
 struct Recompute {
-  GATEFOLD_REQUIRE(!detail_::policy::is_misplaced<LayerT>,
-                   "gatefold: a Recompute takes a layer and, optionally, whether it is enabled: Recompute{layer} or "
-                   "Recompute{layer, enabled}; see docs/how-to/extending.md#branch");
   LayerT layer;
   bool enabled = true;
 
@@ -89,10 +87,6 @@ struct Recompute {
     void mixtures(auto&& f) const { for_each_mixture(layer, f); }
   };
 
-  template <class T, class B>
-  static constexpr bool check_parts() {
-    return detail_::policy::fits<Inner<T, B>>;
-  }
   GATEFOLD_LAYER_CALLS;
   Index in_dim() const { return layer.in_dim(); }
   Index out_dim() const { return layer.out_dim(); }
@@ -160,7 +154,5 @@ template <class L>
 Recompute(L) -> Recompute<L>;
 template <class L>
 Recompute(L, bool) -> Recompute<L>;
-template <class... P>
-Recompute(P...) -> Recompute<detail_::policy::Misplaced<P...>>;
 
 }  // namespace gatefold

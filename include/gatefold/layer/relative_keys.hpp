@@ -8,6 +8,7 @@
 #include "gatefold/core/config.hpp"
 #include "gatefold/core/error.hpp"
 #include "gatefold/core/types.hpp"
+#include "gatefold/diagnosis/parts.hpp"
 #include "gatefold/layer/layer.hpp"
 #include "gatefold/layer/no_residual.hpp"
 #include "gatefold/policy/extra_parts.hpp"
@@ -47,9 +48,6 @@ bool set_relative(E& extra, const V& keys) {
 /// @cost   that of the layer, window · head_dim parameters
 template <class LayerT>
 struct RelativeKeys {
-  GATEFOLD_REQUIRE(!detail_::policy::is_misplaced<LayerT>,
-                   "gatefold: a RelativeKeys takes two numbers and a layer: RelativeKeys{window, head_dim, layer}; see "
-                   "docs/how-to/extending.md#branch");
   Index window = 0, head_dim = 0;
   LayerT layer;
 
@@ -135,7 +133,5 @@ struct RelativeKeys {
 template <class Window, class Dim, class L,
           class = std::enable_if_t<std::is_convertible_v<Window, Index> && std::is_convertible_v<Dim, Index>>>
 RelativeKeys(Window, Dim, L) -> RelativeKeys<L>;
-template <class... P>
-RelativeKeys(P...) -> RelativeKeys<detail_::policy::Misplaced<P...>>;
 
 }  // namespace gatefold

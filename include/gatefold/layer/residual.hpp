@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "gatefold/core/config.hpp"
+#include "gatefold/diagnosis/parts.hpp"
 #include "gatefold/layer/batch_stamp.hpp"
 #include "gatefold/layer/layer.hpp"
 #include "gatefold/policy/policy.hpp"
@@ -26,28 +27,7 @@ namespace gatefold {
 /// @cost   rule.evaluations times the branch, plus the rule
 template <class RuleT, class BranchT>
 struct Residual {
-  static constexpr bool has_branch = detail_::policy::HasDims<BranchT>,
-                        swapped = !has_branch && detail_::policy::HasDims<RuleT>,
-                        has_optimizer = detail_::policy::IsOptimizer<RuleT>,
-                        has_rule = !has_branch || (std::is_class_v<RuleT> && !detail_::policy::HasDims<RuleT> &&
-                                                   !detail_::policy::CountsExperts<RuleT>);
-  GATEFOLD_REQUIRE(
-      !has_optimizer,
-      "gatefold: this is an optimizer (gatefold::optim), which steps parameters; a residual layer needs an "
-      "update rule (gatefold::update); see docs/how-to/extending.md#rule");
-  GATEFOLD_REQUIRE(!swapped,
-                   "gatefold: rule and branch are swapped: Residual{rule, branch}; see docs/how-to/extending.md#rule");
-  GATEFOLD_REQUIRE(
-      has_rule,
-      "gatefold: expected an update rule as first part of a Residual, got a gate, an expert, a norm, a branch or a "
-      "layer: Residual{rule, branch}, for example update::HeavyBall{} and Mixture{gate, expert}; see "
-      "docs/how-to/extending.md#rule");
-  GATEFOLD_REQUIRE(!detail_::policy::is_misplaced<RuleT>,
-                   "gatefold: a Residual takes two parts, Residual{rule, branch}, for example update::HeavyBall{} and "
-                   "Mixture{gate, expert}; see docs/how-to/extending.md#branch");
-  GATEFOLD_REQUIRE(has_branch || swapped || detail_::policy::is_misplaced<RuleT>,
-                   "gatefold: the second part of a Residual must be a branch with in_dim() and out_dim(), for example "
-                   "Mixture{gate, expert} or Attention; see docs/how-to/extending.md#branch");
+  static_assert(detail_::policy::in_order<Residual>);
   RuleT rule;
   BranchT branch;
 
@@ -74,42 +54,13 @@ struct Residual {
   template <class T, class B>
   using ExtraGrad = gatefold::ExtraGrad<BranchT, T, B>;
 
-  template <class T, class B>
-  static constexpr bool check_parts() {
-    if constexpr (!has_branch || !has_rule || has_optimizer) {
-      return false;
-    } else if constexpr (detail_::policy::ExpertTypes<BranchT, T, B> && !detail_::policy::Branch<BranchT, T, B>) {
-      GATEFOLD_REQUIRE((!detail_::policy::ExpertTypes<BranchT, T, B>),
-                       "gatefold: a Residual needs a branch, got an expert: write Residual{rule, OneExpert{expert}}; "
-                       "see docs/how-to/extending.md#expert");
-      return false;
-    } else if constexpr (!detail_::policy::check_reads_rows<BranchT, T, B>() ||
-                         !detail_::policy::check_rule<RuleT, T, B>()) {
-      return false;
-    } else {
-      return detail_::policy::check_branch<BranchT, T, B>();
-    }
-  }
-
   GATEFOLD_LAYER_CALLS;
-  Index in_dim() const {
-    if constexpr (has_branch) {
-      return branch.in_dim();
-    } else {
-      return 0;
-    }
-  }
-  Index out_dim() const {
-    if constexpr (has_branch) {
-      return branch.out_dim();
-    } else {
-      return 0;
-    }
-  }
+  Index in_dim() const { return branch.in_dim(); }
+  Index out_dim() const { return branch.out_dim(); }
 
   template <class T, class B>
   Params<T, B> init(typename B::Context& ctx, Seed seed) const {
-    if constexpr (check_parts<T, B>()) {
+    if constexpr (detail_::policy::parts_fit<Residual, T, B>()) {
       validate_dims();
       return {init_params<T, B>(filled_rule(), ctx, seed.fork(0)), init_params<T, B>(branch, ctx, seed.fork(1))};
     } else {
@@ -120,65 +71,54 @@ struct Residual {
   void begin(typename B::Context& ctx, const Params<T, B>&, Index items, NonDeduced<Carry<T, B>>& carry) const {
     const auto here = ctx.here();
     expect(items >= 0, "Residual.begin", "items", "at least 0", items);
-    if constexpr (check_parts<T, B>()) {
-      if constexpr (detail_::hook::rule::begin<RuleT, T, B>()) rule.begin(ctx, items, out_dim(), carry);
-      update::begin_pass(carry);
-    }
+    if constexpr (detail_::hook::rule::begin<RuleT, T, B>()) rule.begin(ctx, items, out_dim(), carry);
+    update::begin_pass(carry);
   }
   template <class T, class B>
   void validate(const Params<T, B>& p, Index items, const NonDeduced<Carry<T, B>>& carry,
                 const NonDeduced<Extra<T, B>>& extra) const {
     validate_dims();
-    if constexpr (check_parts<T, B>()) {
-      if constexpr (detail_::hook::rule::validate<RuleT, T, B>())
-        filled_rule().validate(p.rule, items, in_dim(), carry);
-      gatefold::validate(branch, p.branch, items, extra);
-    }
+    if constexpr (detail_::hook::rule::validate<RuleT, T, B>()) filled_rule().validate(p.rule, items, in_dim(), carry);
+    gatefold::validate(branch, p.branch, items, extra);
   }
 
   template <class T, class B>
   void forward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, NonDeduced<Carry<T, B>>& carry,
                Out<T, 2, B> y, Saved<T, B>& saved, const NonDeduced<Extra<T, B>>& extra = {}) const {
-    if constexpr (check_parts<T, B>()) {
-      const auto here = ctx.here();
-      expect_forward("Residual.forward", *this, p, x, "y", y, carry, extra);
-      update::enter_pass(carry, "Residual.forward", &p, x, y);
-      saved.batch.take(x);
-      auto f = make_evaluation<T, B>([&](View<const T, 2, B> point, View<T, 2, B> u, int call, const auto& step) {
-        branch.forward(ctx, p.branch, point, u, saved.calls[place_of("Residual.forward", call)],
-                       call == 0 ? extra : without_auxiliary(extra), step);
-      });
-      filled_rule().forward(ctx, p.rule, x, carry, f, y, saved.rule);
-      update::leave_pass(carry);
-    }
+    const auto here = ctx.here();
+    expect_forward("Residual.forward", *this, p, x, "y", y, carry, extra);
+    update::enter_pass(carry, "Residual.forward", &p, x, y);
+    saved.batch.take(x);
+    auto f = make_evaluation<T, B>([&](View<const T, 2, B> point, View<T, 2, B> u, int call, const auto& step) {
+      branch.forward(ctx, p.branch, point, u, saved.calls[place_of("Residual.forward", call)],
+                     call == 0 ? extra : without_auxiliary(extra), step);
+    });
+    filled_rule().forward(ctx, p.rule, x, carry, f, y, saved.rule);
+    update::leave_pass(carry);
   }
   template <class T, class B>
   void infer(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, NonDeduced<Carry<T, B>>& carry,
              Out<T, 2, B> y, const NonDeduced<Extra<T, B>>& extra = {}) const {
-    if constexpr (check_parts<T, B>()) {
-      const auto here = ctx.here();
-      expect_forward("Residual.forward", *this, p, x, "y", y, carry, extra);
-      update::enter_pass(carry, "Residual.infer", &p, x, y);
-      auto f = make_evaluation<T, B>([&](View<const T, 2, B> point, View<T, 2, B> u, int call, const auto& step) {
-        infer_branch<T, B>(branch, ctx, p.branch, point, u, call == 0 ? extra : without_auxiliary(extra), step);
-      });
-      infer_rule<T, B>(filled_rule(), ctx, p.rule, x, carry, f, y);
-    }
+    const auto here = ctx.here();
+    expect_forward("Residual.forward", *this, p, x, "y", y, carry, extra);
+    update::enter_pass(carry, "Residual.infer", &p, x, y);
+    auto f = make_evaluation<T, B>([&](View<const T, 2, B> point, View<T, 2, B> u, int call, const auto& step) {
+      infer_branch<T, B>(branch, ctx, p.branch, point, u, call == 0 ? extra : without_auxiliary(extra), step);
+    });
+    infer_rule<T, B>(filled_rule(), ctx, p.rule, x, carry, f, y);
   }
   template <class T, class B>
   void backward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, const Saved<T, B>& saved,
                 In<T, 2, B> dy, NonDeduced<Carry<T, B>>& dcarry, Out<T, 2, B> dx, Params<T, B>& grads,
                 const NonDeduced<Extra<T, B>>& extra, NonDeduced<ExtraGrad<T, B>>& dextra) const {
-    if constexpr (check_parts<T, B>()) {
-      const auto here = ctx.here();
-      expect_backward("Residual.backward", *this, p, x, dy, dx, grads, dcarry, extra);
-      auto df = [&](View<const T, 2, B> point, View<const T, 2, B> du, View<T, 2, B> dpoint, int call) {
-        branch.backward(ctx, p.branch, point, saved.calls[place_of("Residual.backward", call)], du, dpoint,
-                        grads.branch, call == 0 ? extra : without_auxiliary(extra), dextra);
-      };
-      saved.batch.expect_same("Residual.backward", x);
-      filled_rule().backward(ctx, p.rule, x, saved.rule, df, dy, dcarry, dx, grads.rule);
-    }
+    const auto here = ctx.here();
+    expect_backward("Residual.backward", *this, p, x, dy, dx, grads, dcarry, extra);
+    auto df = [&](View<const T, 2, B> point, View<const T, 2, B> du, View<T, 2, B> dpoint, int call) {
+      branch.backward(ctx, p.branch, point, saved.calls[place_of("Residual.backward", call)], du, dpoint, grads.branch,
+                      call == 0 ? extra : without_auxiliary(extra), dextra);
+    };
+    saved.batch.expect_same("Residual.backward", x);
+    filled_rule().backward(ctx, p.rule, x, saved.rule, df, dy, dcarry, dx, grads.rule);
   }
 
   /// Returns the attention trace of the branch, if it has one.
@@ -204,7 +144,5 @@ struct Residual {
 };
 template <class R, class Br>
 Residual(R, Br) -> Residual<R, Br>;
-template <class... P, class = std::enable_if_t<sizeof...(P) != 2>>
-Residual(P...) -> Residual<detail_::policy::Misplaced<P...>, detail_::policy::Misplaced<P...>>;
 
 }  // namespace gatefold

@@ -3,6 +3,7 @@
 #include "gatefold/backend/elementwise.hpp"
 #include "gatefold/core/config.hpp"
 #include "gatefold/core/error.hpp"
+#include "gatefold/diagnosis/parts.hpp"
 #include "gatefold/layer/layer.hpp"
 #include "gatefold/layer/no_residual.hpp"
 #include "gatefold/policy/policy.hpp"
@@ -21,9 +22,6 @@ namespace gatefold {
 /// @cost   the layer and N·D additions
 template <class LayerT>
 struct Skip {
-  GATEFOLD_REQUIRE(!detail_::policy::is_misplaced<LayerT>,
-                   "gatefold: a Skip takes one part, Skip{layer}; join layers with Chain{a, b}; see "
-                   "docs/how-to/extending.md#branch");
   LayerT layer;
 
   template <class T, class B>
@@ -43,10 +41,6 @@ struct Skip {
   template <class T, class B>
   using ExtraGrad = gatefold::ExtraGrad<Inner<T, B>, T, B>;
 
-  template <class T, class B>
-  static constexpr bool check_parts() {
-    return detail_::policy::fits<Inner<T, B>>;
-  }
   GATEFOLD_LAYER_CALLS;
   Index in_dim() const { return layer.in_dim(); }
   Index out_dim() const { return layer.out_dim(); }
@@ -87,7 +81,5 @@ struct Skip {
 };
 template <class L>
 Skip(L) -> Skip<L>;
-template <class... P>
-Skip(P...) -> Skip<detail_::policy::Misplaced<P...>>;
 
 }  // namespace gatefold

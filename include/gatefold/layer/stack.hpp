@@ -7,6 +7,7 @@
 #include "gatefold/backend/elementwise.hpp"
 #include "gatefold/core/config.hpp"
 #include "gatefold/core/error.hpp"
+#include "gatefold/diagnosis/parts.hpp"
 #include "gatefold/layer/batch_stamp.hpp"
 #include "gatefold/layer/layer.hpp"
 #include "gatefold/layer/no_residual.hpp"
@@ -14,17 +15,6 @@
 #include "gatefold/tensor/expect_shape.hpp"
 
 namespace gatefold {
-
-namespace detail_::lookup {
-
-template <class...>
-inline constexpr bool are_stacked = false;
-template <class L>
-inline constexpr bool are_stacked<L> = true;
-template <class L, class Count>
-inline constexpr bool are_stacked<L, Count> = std::is_convertible_v<Count, Index>;
-
-}  // namespace detail_::lookup
 
 /// `depth` layers of one type, each with separate parameters. A stack is a layer. The carry travels through all its
 /// layers.
@@ -37,10 +27,6 @@ inline constexpr bool are_stacked<L, Count> = std::is_convertible_v<Count, Index
 /// @cost   depth times the layer; keeps N·D values between layers
 template <class LayerT>
 struct Stack {
-  GATEFOLD_REQUIRE(!detail_::policy::is_misplaced<LayerT>,
-                   "gatefold: a Stack takes a layer and a depth, Stack{layer, depth}; join layers of different types "
-                   "with Chain{a, b}; see "
-                   "docs/how-to/extending.md#branch");
   LayerT layer;
   Index depth = 1;
 
@@ -69,17 +55,13 @@ struct Stack {
   template <class T, class B>
   using ExtraGrad = gatefold::ExtraGrad<Inner<T, B>, T, B>;
 
-  template <class T, class B>
-  static constexpr bool check_parts() {
-    return detail_::policy::fits<Inner<T, B>>;
-  }
   GATEFOLD_LAYER_CALLS;
   Index in_dim() const { return layer.in_dim(); }
   Index out_dim() const { return layer.out_dim(); }
 
   template <class T, class B>
   Params<T, B> init(typename B::Context& ctx, Seed seed) const {
-    static_assert(detail_::policy::check_reads_rows<Inner<T, B>, T, B>());
+    static_assert(detail_::policy::parts_fit<Stack, T, B>());
     expect_options();
     Params<T, B> p;
     for (Index l = 0; l < depth; ++l)
@@ -183,7 +165,5 @@ template <class L>
 Stack(L) -> Stack<L>;
 template <class L, class Count, class = std::enable_if_t<detail_::lookup::are_stacked<L, Count>>>
 Stack(L, Count) -> Stack<L>;
-template <class... P, class = std::enable_if_t<!detail_::lookup::are_stacked<P...>>, class = void>
-Stack(P...) -> Stack<detail_::policy::Misplaced<P...>>;
 
 }  // namespace gatefold

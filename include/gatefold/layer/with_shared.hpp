@@ -5,23 +5,13 @@
 #include "gatefold/backend/elementwise.hpp"
 #include "gatefold/core/config.hpp"
 #include "gatefold/core/error.hpp"
+#include "gatefold/diagnosis/parts.hpp"
 #include "gatefold/layer/layer.hpp"
 #include "gatefold/layer/one_expert.hpp"
 #include "gatefold/policy/options.hpp"
 #include "gatefold/policy/policy.hpp"
 
 namespace gatefold {
-
-namespace detail_::lookup {
-
-template <class...>
-inline constexpr bool are_shared = false;
-template <class Br, class S>
-inline constexpr bool are_shared<Br, S> = true;
-template <class Br, class S, class W>
-inline constexpr bool are_shared<Br, S, W> = std::is_convertible_v<W, double>;
-
-}  // namespace detail_::lookup
 
 /// A branch plus an expert that every item goes to: `WithShared{Mixture{gate, expert}, Mlp<Gelu>{…}}`.
 ///
@@ -36,13 +26,7 @@ inline constexpr bool are_shared<Br, S, W> = std::is_convertible_v<W, double>;
 /// @cost   branch and shared expert on N items
 template <class BranchT, class SharedT>
 struct WithShared {
-  GATEFOLD_REQUIRE(
-      !detail_::policy::is_misplaced<BranchT>,
-      "gatefold: a WithShared takes a branch, an expert and, optionally, a weight: WithShared{Mixture{gate, "
-      "expert}, shared}; see docs/how-to/extending.md#branch");
-  GATEFOLD_REQUIRE(!detail_::hook::expert::with_noise<SharedT>(),
-                   "gatefold: the shared expert draws random numbers, but WithShared passes no noise to it; see "
-                   "docs/how-to/extending.md#expert");
+  static_assert(detail_::policy::in_order<WithShared>);
   BranchT branch;
   SharedT shared;
   double weight = 1;
@@ -64,24 +48,13 @@ struct WithShared {
   template <class T, class B>
   using ExtraGrad = gatefold::ExtraGrad<BranchT, T, B>;
 
-  template <class T, class B>
-  static constexpr bool check_parts() {
-    GATEFOLD_EXPECT((!detail_::policy::Expert<BranchT, T, B> || !detail_::policy::Branch<SharedT, T, B>),
-                    "gatefold: branch and shared expert are swapped: WithShared{branch, expert}; see "
-                    "docs/how-to/extending.md#branch")
-    if constexpr (detail_::policy::check_branch<BranchT, T, B>()) {
-      return detail_::policy::check_bank<SharedT, T, B>();
-    } else {
-      return false;
-    }
-  }
   GATEFOLD_BRANCH_CALLS;
   Index in_dim() const { return branch.in_dim(); }
   Index out_dim() const { return branch.out_dim(); }
 
   template <class T, class B>
   Params<T, B> init(typename B::Context& ctx, Seed seed) const {
-    if constexpr (check_parts<T, B>()) {
+    if constexpr (detail_::policy::parts_fit<WithShared, T, B>()) {
       validate_options();
       return {init_params<T, B>(branch, ctx, seed.fork(0)), one().template init<T, B>(ctx, seed.fork(1))};
     } else {
@@ -142,7 +115,5 @@ template <class Br, class S>
 WithShared(Br, S) -> WithShared<Br, S>;
 template <class Br, class S>
 WithShared(Br, S, double) -> WithShared<Br, S>;
-template <class... P, class = std::enable_if_t<!detail_::lookup::are_shared<P...>>>
-WithShared(P...) -> WithShared<detail_::policy::Misplaced<P...>, detail_::policy::Misplaced<P...>>;
 
 }  // namespace gatefold

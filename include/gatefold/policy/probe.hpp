@@ -31,18 +31,33 @@ struct Foreign {};
 /// mistake.
 template <class... P>
 struct Misplaced {};
+/// False, in a static_assert of a template whose every use is a mistake.
+template <class... P>
+inline constexpr bool never = false;
 template <class P>
 inline constexpr bool is_misplaced = false;
 template <class... P>
 inline constexpr bool is_misplaced<Misplaced<P...>> = true;
 
-/// Returns check_parts<T, B>() of a composition, which reports parts that do not fit, or true if L has no check_parts.
+/// What a composition L requires of its parts. check returns true, or the compiler reports parts that do not fit in one
+/// sentence. The specialisations are in diagnosis/.
+template <class L>
+struct Parts {
+  template <class T, class B>
+  static constexpr bool check() {
+    return true;
+  }
+};
+/// True. Naming a composition in a static_assert instantiates Parts, which reports parts in a wrong order.
+template <class L>
+inline constexpr bool in_order = sizeof(Parts<L>) > 0;
+/// Returns whether the parts of L fit: check_parts<T, B>() of L, if it has this function, or Parts<L>::check.
 template <class L, class T, class B>
-constexpr bool check_inside() {
+constexpr bool parts_fit() {
   if constexpr (requires { L::template check_parts<T, B>(); }) {
     return L::template check_parts<T, B>();
   } else {
-    return true;
+    return Parts<L>::template check<T, B>();
   }
 }
 

@@ -1,0 +1,366 @@
+#pragma once
+
+#include <type_traits>
+
+#include "gatefold/core/config.hpp"
+#include "gatefold/core/types.hpp"
+#include "gatefold/diagnosis/layer.hpp"
+#include "gatefold/gate/gate.hpp"
+#include "gatefold/policy/misuse.hpp"
+#include "gatefold/policy/policy.hpp"
+#include "gatefold/policy/probe.hpp"
+
+/// What each composition of layer/ requires of its parts, with the sentence that the compiler prints for each mistake:
+/// first a wrong number of parts, then parts that do not fit. init, Trainer and the free functions call these checks.
+namespace gatefold {
+
+template <class GateT, class ExpertT>
+struct Mixture;
+template <class RuleT, class BranchT>
+struct Residual;
+template <class NormT, class BranchT>
+struct PreNorm;
+template <class LayerT, class NormT>
+struct PostNorm;
+template <class NormT, class LayerT>
+struct NormedPoint;
+template <class AttentionT, class LayerT>
+struct Block;
+template <class BranchT, class SharedT>
+struct WithShared;
+template <class BranchT>
+struct Dropout;
+template <class LayerT>
+struct PerToken;
+template <class LayerT>
+struct RelativeKeys;
+template <class LayerT>
+struct Recompute;
+template <class LayerT>
+struct Skip;
+template <class LayerT>
+struct Stack;
+template <class... L>
+struct Chain;
+
+namespace detail_::policy {
+
+template <class GateT, class ExpertT>
+struct Parts<Mixture<GateT, ExpertT>> {
+  static constexpr bool swapped = HasDims<GateT> && !HasDims<ExpertT>;
+  GATEFOLD_REQUIRE(!swapped,
+                   "gatefold: gate and expert are swapped: Mixture{gate, expert}; see docs/how-to/extending.md#expert");
+  template <class T, class B>
+  static constexpr bool check() {
+    if constexpr (swapped) {
+      return false;
+    } else if constexpr (check_gate<GateT, T, B>()) {
+      return check_bank<ExpertT, T, B>();
+    } else {
+      return false;
+    }
+  }
+};
+
+template <class Rule, class BranchT>
+struct Parts<Residual<Rule, BranchT>> {
+  static constexpr bool has_branch = HasDims<BranchT>, swapped = !has_branch && HasDims<Rule>,
+                        has_optimizer = IsOptimizer<Rule>,
+                        has_rule = !has_branch || (std::is_class_v<Rule> && !HasDims<Rule> && !CountsExperts<Rule>);
+  GATEFOLD_REQUIRE(
+      !has_optimizer,
+      "gatefold: this is an optimizer (gatefold::optim), which steps parameters; a residual layer needs an update rule "
+      "(gatefold::update); see docs/how-to/extending.md#rule");
+  GATEFOLD_REQUIRE(!swapped,
+                   "gatefold: rule and branch are swapped: Residual{rule, branch}; see docs/how-to/extending.md#rule");
+  GATEFOLD_REQUIRE(
+      has_rule,
+      "gatefold: expected an update rule as first part of a Residual, got a gate, an expert, a norm, a branch or a "
+      "layer: Residual{rule, branch}, for example update::HeavyBall{} and Mixture{gate, expert}; see "
+      "docs/how-to/extending.md#rule");
+  GATEFOLD_REQUIRE(has_branch || swapped,
+                   "gatefold: the second part of a Residual must be a branch with in_dim() and out_dim(), for example "
+                   "Mixture{gate, expert} or Attention; see docs/how-to/extending.md#branch");
+  template <class T, class B>
+  static constexpr bool check() {
+    if constexpr (!has_branch || !has_rule || has_optimizer) {
+      return false;
+    } else if constexpr (ExpertTypes<BranchT, T, B> && !Branch<BranchT, T, B>) {
+      GATEFOLD_REQUIRE((!ExpertTypes<BranchT, T, B>),
+                       "gatefold: a Residual needs a branch, got an expert: write Residual{rule, OneExpert{expert}}; "
+                       "see docs/how-to/extending.md#expert");
+      return false;
+    } else if constexpr (!check_reads_rows<BranchT, T, B>() || !check_rule<Rule, T, B>()) {
+      return false;
+    } else {
+      return check_branch<BranchT, T, B>();
+    }
+  }
+};
+
+template <class Norm, class BranchT>
+struct Parts<PreNorm<Norm, BranchT>> {
+  template <class T, class B>
+  static constexpr bool check() {
+    GATEFOLD_EXPECT((!Expert<BranchT, T, B> || !Branch<Norm, T, B>),
+                    "gatefold: norm and branch are swapped: PreNorm{norm, branch}; see docs/how-to/extending.md#branch")
+    if constexpr (check_norm<Norm, T, B>()) {
+      return check_branch<BranchT, T, B>();
+    } else {
+      return false;
+    }
+  }
+};
+
+template <class LayerT, class Norm>
+struct Parts<PostNorm<LayerT, Norm>> {
+  template <class T, class B>
+  static constexpr bool check() {
+    GATEFOLD_EXPECT((!Layer<Norm, T, B>),
+                    "gatefold: layer and norm are swapped: PostNorm{layer, norm}; see docs/how-to/extending.md#branch")
+    return fits<AsLayer<LayerT, T, B>> && check_norm<Norm, T, B>();
+  }
+};
+
+template <class Norm, class LayerT>
+struct Parts<NormedPoint<Norm, LayerT>> {
+  template <class T, class B>
+  static constexpr bool check() {
+    GATEFOLD_EXPECT(
+        (!Layer<Norm, T, B>),
+        "gatefold: norm and layer are swapped: NormedPoint{norm, layer}; see docs/how-to/extending.md#branch")
+    return fits<AsLayer<LayerT, T, B>> && check_norm<Norm, T, B>();
+  }
+};
+
+template <class AttentionT, class LayerT>
+struct Parts<Block<AttentionT, LayerT>> {
+  template <class T, class B>
+  static constexpr bool check() {
+    using First = AsLayer<AttentionT, T, B>;
+    using Second = AsLayer<LayerT, T, B>;
+    if constexpr (!fits<First> || !fits<Second>) {
+      return false;
+    } else {
+      constexpr bool first = HasTrace<First, T, B>, second = HasTrace<Second, T, B>;
+      GATEFOLD_EXPECT(
+          first || !second,
+          "gatefold: attention and layer are swapped: Block{attention, layer}; see docs/how-to/extending.md#branch")
+      GATEFOLD_EXPECT(
+          first,
+          "gatefold: the first part of a Block must be attention, whose trace the second part can read: Block{Residual{"
+          "update::Plain{}, Attention{...}}, layer}; join other layers with Chain{a, b}; see "
+          "docs/how-to/extending.md#branch")
+      GATEFOLD_EXPECT(
+          (std::is_same_v<gatefold::Carry<First, T, B>, Nothing<T, B>>),
+          "gatefold: the attention of a Block must not have a carry (momentum); use update::Plain around it")
+      return true;
+    }
+  }
+};
+
+template <class BranchT, class SharedT>
+struct Parts<WithShared<BranchT, SharedT>> {
+  GATEFOLD_REQUIRE(!detail_::hook::expert::with_noise<SharedT>(),
+                   "gatefold: the shared expert draws random numbers, but WithShared passes no noise to it; see "
+                   "docs/how-to/extending.md#expert");
+  template <class T, class B>
+  static constexpr bool check() {
+    GATEFOLD_EXPECT((!Expert<BranchT, T, B> || !Branch<SharedT, T, B>),
+                    "gatefold: branch and shared expert are swapped: WithShared{branch, expert}; see "
+                    "docs/how-to/extending.md#branch")
+    if constexpr (check_branch<BranchT, T, B>()) {
+      return check_bank<SharedT, T, B>();
+    } else {
+      return false;
+    }
+  }
+};
+
+template <class BranchT>
+struct Parts<Dropout<BranchT>> {
+  template <class T, class B>
+  static constexpr bool check() {
+    return check_branch<BranchT, T, B>();
+  }
+};
+
+/// Of a composition with one layer as part.
+template <class LayerT>
+struct OneLayer {
+  template <class T, class B>
+  static constexpr bool check() {
+    return fits<AsLayer<LayerT, T, B>>;
+  }
+};
+template <class LayerT>
+struct Parts<Skip<LayerT>> : OneLayer<LayerT> {};
+template <class LayerT>
+struct Parts<Recompute<LayerT>> : OneLayer<LayerT> {};
+
+/// Of a composition whose layer must read rows.
+template <class LayerT>
+struct OneLayerOfRows {
+  template <class T, class B>
+  static constexpr bool check() {
+    using Inner = AsLayer<LayerT, T, B>;
+    if constexpr (fits<Inner>) {
+      return check_reads_rows<Inner, T, B>();
+    } else {
+      return false;
+    }
+  }
+};
+template <class LayerT>
+struct Parts<PerToken<LayerT>> : OneLayerOfRows<LayerT> {};
+template <class LayerT>
+struct Parts<Stack<LayerT>> : OneLayerOfRows<LayerT> {};
+
+template <class FirstT, class... RestT>
+struct Parts<Chain<FirstT, RestT...>> {
+  template <class T, class B>
+  static constexpr bool check() {
+    return fits<AsLayer<FirstT, T, B>> && (OneLayerOfRows<RestT>::template check<T, B>() && ...);
+  }
+};
+
+}  // namespace detail_::policy
+
+// A wrong number of parts.
+
+namespace detail_::lookup {
+
+template <class...>
+inline constexpr bool are_stacked = false;
+template <class L>
+inline constexpr bool are_stacked<L> = true;
+template <class L, class Count>
+inline constexpr bool are_stacked<L, Count> = std::is_convertible_v<Count, Index>;
+
+template <class...>
+inline constexpr bool are_shared = false;
+template <class Br, class S>
+inline constexpr bool are_shared<Br, S> = true;
+template <class Br, class S, class W>
+inline constexpr bool are_shared<Br, S, W> = std::is_convertible_v<W, double>;
+
+}  // namespace detail_::lookup
+
+template <class... P, class = std::enable_if_t<sizeof...(P) != 2>>
+Mixture(P...) -> Mixture<detail_::policy::Misplaced<P...>, detail_::policy::Misplaced<P...>>;
+template <class... P>
+struct Mixture<detail_::policy::Misplaced<P...>, detail_::policy::Misplaced<P...>> {
+  GATEFOLD_REQUIRE(detail_::policy::never<P...>,
+                   "gatefold: a Mixture takes two parts, Mixture{gate, expert}: put the update rule around it, "
+                   "Residual{rule, Mixture{gate, expert}}, and pass experts of different types as one part, "
+                   "Experts{std::tuple{a, b}}; see docs/how-to/extending.md#expert");
+};
+
+template <class... P, class = std::enable_if_t<sizeof...(P) != 2>>
+Residual(P...) -> Residual<detail_::policy::Misplaced<P...>, detail_::policy::Misplaced<P...>>;
+template <class... P>
+struct Residual<detail_::policy::Misplaced<P...>, detail_::policy::Misplaced<P...>> {
+  GATEFOLD_REQUIRE(detail_::policy::never<P...>,
+                   "gatefold: a Residual takes two parts, Residual{rule, branch}, for example update::HeavyBall{} and "
+                   "Mixture{gate, expert}; see docs/how-to/extending.md#branch");
+};
+
+template <class... P, class = std::enable_if_t<sizeof...(P) != 2>>
+PreNorm(P...) -> PreNorm<detail_::policy::Misplaced<P...>, detail_::policy::Misplaced<P...>>;
+template <class... P>
+struct PreNorm<detail_::policy::Misplaced<P...>, detail_::policy::Misplaced<P...>> {
+  GATEFOLD_REQUIRE(detail_::policy::never<P...>,
+                   "gatefold: a PreNorm takes two parts, PreNorm{norm, branch}, for example LayerNorm{} and "
+                   "Mixture{gate, expert}; see docs/how-to/extending.md#branch");
+};
+
+template <class... P, class = std::enable_if_t<sizeof...(P) != 2>>
+PostNorm(P...) -> PostNorm<detail_::policy::Misplaced<P...>, detail_::policy::Misplaced<P...>>;
+template <class... P>
+struct PostNorm<detail_::policy::Misplaced<P...>, detail_::policy::Misplaced<P...>> {
+  GATEFOLD_REQUIRE(detail_::policy::never<P...>,
+                   "gatefold: a PostNorm takes two parts, PostNorm{layer, norm}, for example Residual{rule, branch} "
+                   "and LayerNorm{}; see docs/how-to/extending.md#branch");
+};
+
+template <class... P>
+NormedPoint(P...) -> NormedPoint<detail_::policy::Misplaced<P...>, detail_::policy::Misplaced<P...>>;
+template <class... P>
+struct NormedPoint<detail_::policy::Misplaced<P...>, detail_::policy::Misplaced<P...>> {
+  GATEFOLD_REQUIRE(detail_::policy::never<P...>,
+                   "gatefold: a NormedPoint takes two parts, NormedPoint{norm, layer}, for example LayerNorm{} and "
+                   "Residual{rule, branch}; see docs/how-to/extending.md#branch");
+};
+
+template <class... P, class = std::enable_if_t<sizeof...(P) != 2>>
+Block(P...) -> Block<detail_::policy::Misplaced<P...>, detail_::policy::Misplaced<P...>>;
+template <class... P>
+struct Block<detail_::policy::Misplaced<P...>, detail_::policy::Misplaced<P...>> {
+  GATEFOLD_REQUIRE(detail_::policy::never<P...>,
+                   "gatefold: a Block takes two parts, Block{attention, layer}; see docs/how-to/extending.md#branch");
+};
+
+template <class... P, class = std::enable_if_t<!detail_::lookup::are_shared<P...>>>
+WithShared(P...) -> WithShared<detail_::policy::Misplaced<P...>, detail_::policy::Misplaced<P...>>;
+template <class... P>
+struct WithShared<detail_::policy::Misplaced<P...>, detail_::policy::Misplaced<P...>> {
+  GATEFOLD_REQUIRE(detail_::policy::never<P...>,
+                   "gatefold: a WithShared takes a branch, an expert and, optionally, a weight: "
+                   "WithShared{Mixture{gate, expert}, shared}; see docs/how-to/extending.md#branch");
+};
+
+template <class First, class... Rest, class = std::enable_if_t<!std::is_arithmetic_v<First>>>
+Dropout(First, Rest...) -> Dropout<detail_::policy::Misplaced<First, Rest...>>;
+template <class... P>
+struct Dropout<detail_::policy::Misplaced<P...>> {
+  GATEFOLD_REQUIRE(
+      detail_::policy::never<P...>,
+      "gatefold: a Dropout takes a rate and a branch: Dropout{rate, branch}; see docs/how-to/extending.md#branch");
+};
+
+template <class L, class Count, class = std::enable_if_t<!std::is_convertible_v<L, Index>>, class = void>
+PerToken(L, Count) -> PerToken<detail_::policy::Misplaced<L, Count>>;
+template <class... P>
+struct PerToken<detail_::policy::Misplaced<P...>> {
+  GATEFOLD_REQUIRE(detail_::policy::never<P...>,
+                   "gatefold: a PerToken takes a number of tokens and a layer: PerToken{length, layer}; see "
+                   "docs/how-to/extending.md#branch");
+};
+
+template <class... P>
+RelativeKeys(P...) -> RelativeKeys<detail_::policy::Misplaced<P...>>;
+template <class... P>
+struct RelativeKeys<detail_::policy::Misplaced<P...>> {
+  GATEFOLD_REQUIRE(detail_::policy::never<P...>,
+                   "gatefold: a RelativeKeys takes two numbers and a layer: RelativeKeys{window, head_dim, layer}; see "
+                   "docs/how-to/extending.md#branch");
+};
+
+template <class... P>
+Recompute(P...) -> Recompute<detail_::policy::Misplaced<P...>>;
+template <class... P>
+struct Recompute<detail_::policy::Misplaced<P...>> {
+  GATEFOLD_REQUIRE(detail_::policy::never<P...>,
+                   "gatefold: a Recompute takes a layer and, optionally, whether it is enabled: Recompute{layer} or "
+                   "Recompute{layer, enabled}; see docs/how-to/extending.md#branch");
+};
+
+template <class... P>
+Skip(P...) -> Skip<detail_::policy::Misplaced<P...>>;
+template <class... P>
+struct Skip<detail_::policy::Misplaced<P...>> {
+  GATEFOLD_REQUIRE(detail_::policy::never<P...>,
+                   "gatefold: a Skip takes one part, Skip{layer}; join layers with Chain{a, b}; see "
+                   "docs/how-to/extending.md#branch");
+};
+
+template <class... P, class = std::enable_if_t<!detail_::lookup::are_stacked<P...>>, class = void>
+Stack(P...) -> Stack<detail_::policy::Misplaced<P...>>;
+template <class... P>
+struct Stack<detail_::policy::Misplaced<P...>> {
+  GATEFOLD_REQUIRE(detail_::policy::never<P...>,
+                   "gatefold: a Stack takes a layer and a depth, Stack{layer, depth}; join layers of different types "
+                   "with Chain{a, b}; see docs/how-to/extending.md#branch");
+};
+
+}  // namespace gatefold
