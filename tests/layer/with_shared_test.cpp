@@ -70,7 +70,8 @@ TEST_CASE("WithShared: wrong widths throw before any write") {
     return message_of([&] { (void)WithShared{mixture, shared}.init<double, Cpu>(ctx, {}); });
   };
   CHECK(message({.model_dim = 5}) == "WithShared: shared.in_dim: expected 4 (from branch.in_dim), got 5");
-  CHECK(message({.model_dim = 4, .output_dim = 1}) == "WithShared: shared.out_dim: expected 4 (from branch.out_dim), got 1");
+  CHECK(message({.model_dim = 4, .output_dim = 1}) ==
+        "WithShared: shared.out_dim: expected 4 (from branch.out_dim), got 1");
   auto p = pass<double>(ctx, WithShared{mixture, linear}, 9);
   p.params.branch.shared.expert.weight.resize(2, 4, 4);
   CHECK(message_of([&] { p.forward(); }) == "Linear: params.weight: expected [1, 4, 4], got [2, 4, 4]");

@@ -13,8 +13,8 @@
 #include "gatefold/policy/probe.hpp"
 #include "gatefold/update/update.hpp"
 
-/// What the library requires of a branch and of a layer (layer/layer.hpp), with the sentence that the compiler prints for
-/// each mistake. as_layer makes a layer of a part, or reports it; Trainer and every composition call it.
+/// What the library requires of a branch and of a layer (layer/layer.hpp), with the sentence that the compiler prints
+/// for each mistake. as_layer makes a layer of a part, or reports it; Trainer and every composition call it.
 namespace gatefold {
 
 template <class ExpertT>

@@ -80,8 +80,7 @@ constexpr bool check_gate() {
                   "gatefold: forward and backward of a gate must take params as const Params<T, B>& (const Nothing<T, "
                   "B>& without parameters), not as const auto&, which would accept the parameters of another model; "
                   "see docs/how-to/extending.md#what-all-policies-share")
-  return detail_::hook::gate::all<G, T, B>() && detail_::hook::plan::all<Plan<G, T, B>, T, B>() &&
-         parts_fit<G, T, B>();
+  return detail_::hook::gate::all<G, T, B>() && detail_::hook::plan::all<Plan<G, T, B>, T, B>() && parts_fit<G, T, B>();
 }
 
 }  // namespace detail_::policy
