@@ -37,6 +37,38 @@
 /// Optional members of both are in policy/hooks.hpp. A branch or an expert is accepted wherever a layer is expected
 /// (Stack, Chain, PerToken, Trainer, the checks). It is treated as NoResidual{branch} or NoResidual{OneExpert{expert}}.
 
+// Of a composition around one layer: the types and the widths of the layer, and its begin. `layer` is the name of the
+// member, in the composition and in its Params.
+#define GATEFOLD_TYPES_OF_LAYER(LayerT, layer)                \
+  template <class T, class B>                                 \
+  using Inner = ::gatefold::AsLayer<LayerT, T, B>;            \
+  template <class T, class B>                                 \
+  struct Params;                                              \
+  template <class T, class B>                                 \
+  using Carry = ::gatefold::Carry<Inner<T, B>, T, B>;         \
+  template <class T, class B>                                 \
+  using Extra = ::gatefold::Extra<Inner<T, B>, T, B>;         \
+  template <class T, class B>                                 \
+  using ExtraGrad = ::gatefold::ExtraGrad<Inner<T, B>, T, B>; \
+  GATEFOLD_LAYER_CALLS;                                       \
+  ::gatefold::Index in_dim() const { return layer.in_dim(); } \
+  ::gatefold::Index out_dim() const { return layer.out_dim(); }
+#define GATEFOLD_AROUND_LAYER(LayerT, layer)                                           \
+  GATEFOLD_TYPES_OF_LAYER(LayerT, layer)                                               \
+  template <class T, class B>                                                          \
+  void begin(typename B::Context& ctx, const Params<T, B>& p, ::gatefold::Index items, \
+             ::gatefold::NonDeduced<Carry<T, B>>& carry) const {                       \
+    ::gatefold::as_layer<T, B>(layer).begin(ctx, p.layer, items, carry);               \
+  }
+// Of a composition around one branch.
+#define GATEFOLD_TYPES_OF_BRANCH(BranchT, branch)              \
+  template <class T, class B>                                  \
+  using Extra = ::gatefold::Extra<BranchT, T, B>;              \
+  template <class T, class B>                                  \
+  using ExtraGrad = ::gatefold::ExtraGrad<BranchT, T, B>;      \
+  ::gatefold::Index in_dim() const { return branch.in_dim(); } \
+  ::gatefold::Index out_dim() const { return branch.out_dim(); }
+
 // forward and infer of a branch or layer as one text. Both check their arguments and call run<T, B>(ctx, params, x,
 // [carry,] y, keep, extra, [step]). keep is &saved in forward and nullptr in infer; keep_or_scratch, part_of,
 // run_branch and run_layer (below) take it.

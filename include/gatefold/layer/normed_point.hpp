@@ -48,8 +48,7 @@ struct NormedPoint {
 
   template <class T, class B>
   using Norm = AsBranch<NormT, T, B>;
-  template <class T, class B>
-  using Inner = AsLayer<LayerT, T, B>;
+  GATEFOLD_AROUND_LAYER(LayerT, layer)
 
   template <class T, class B>
   struct Params {
@@ -64,16 +63,6 @@ struct NormedPoint {
     Tensor<T, 2, B> h;  // [N, D]
     void mixtures(auto&& f) const { for_each_mixture(layer, f); }
   };
-  template <class T, class B>
-  using Carry = gatefold::Carry<Inner<T, B>, T, B>;
-  template <class T, class B>
-  using Extra = gatefold::Extra<Inner<T, B>, T, B>;
-  template <class T, class B>
-  using ExtraGrad = gatefold::ExtraGrad<Inner<T, B>, T, B>;
-
-  GATEFOLD_LAYER_CALLS;
-  Index in_dim() const { return layer.in_dim(); }
-  Index out_dim() const { return layer.out_dim(); }
 
   template <class T, class B>
   Params<T, B> init(typename B::Context& ctx, Seed seed) const {
@@ -83,10 +72,6 @@ struct NormedPoint {
     } else {
       return {};
     }
-  }
-  template <class T, class B>
-  void begin(typename B::Context& ctx, const Params<T, B>& p, Index items, NonDeduced<Carry<T, B>>& carry) const {
-    as_layer<T, B>(layer).begin(ctx, p.layer, items, carry);
   }
   template <class T, class B>
   void validate(const Params<T, B>& p, Index items, const NonDeduced<Carry<T, B>>& carry,

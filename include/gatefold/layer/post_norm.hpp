@@ -30,8 +30,7 @@ struct PostNorm {
   LayerT layer;
   NormT norm;
 
-  template <class T, class B>
-  using Inner = AsLayer<LayerT, T, B>;
+  GATEFOLD_AROUND_LAYER(LayerT, layer)
   template <class T, class B>
   using Norm = AsBranch<NormT, T, B>;
 
@@ -48,16 +47,6 @@ struct PostNorm {
     Tensor<T, 2, B> z;  // [N, out_dim]
     void mixtures(auto&& f) const { for_each_mixture(layer, f); }
   };
-  template <class T, class B>
-  using Carry = gatefold::Carry<Inner<T, B>, T, B>;
-  template <class T, class B>
-  using Extra = gatefold::Extra<Inner<T, B>, T, B>;
-  template <class T, class B>
-  using ExtraGrad = gatefold::ExtraGrad<Inner<T, B>, T, B>;
-
-  GATEFOLD_LAYER_CALLS;
-  Index in_dim() const { return layer.in_dim(); }
-  Index out_dim() const { return layer.out_dim(); }
 
   template <class T, class B>
   Params<T, B> init(typename B::Context& ctx, Seed seed) const {
@@ -67,10 +56,6 @@ struct PostNorm {
     } else {
       return {};
     }
-  }
-  template <class T, class B>
-  void begin(typename B::Context& ctx, const Params<T, B>& p, Index items, NonDeduced<Carry<T, B>>& carry) const {
-    as_layer<T, B>(layer).begin(ctx, p.layer, items, carry);
   }
   template <class T, class B>
   void validate(const Params<T, B>& p, Index items, const NonDeduced<Carry<T, B>>& carry,

@@ -44,14 +44,9 @@ struct PreNorm {
     Tensor<T, 2, B> normed;  // [N, D]
     void mixtures(auto&& f) const { for_each_mixture(branch, f); }
   };
-  template <class T, class B>
-  using Extra = gatefold::Extra<BranchT, T, B>;
-  template <class T, class B>
-  using ExtraGrad = gatefold::ExtraGrad<BranchT, T, B>;
 
   GATEFOLD_BRANCH_CALLS;
-  Index in_dim() const { return branch.in_dim(); }
-  Index out_dim() const { return branch.out_dim(); }
+  GATEFOLD_TYPES_OF_BRANCH(BranchT, branch)
 
   template <class T, class B>
   Params<T, B> init(typename B::Context& ctx, Seed seed) const {

@@ -63,8 +63,7 @@ struct Recompute {
   LayerT layer;
   bool enabled = true;
 
-  template <class T, class B>
-  using Inner = AsLayer<LayerT, T, B>;
+  GATEFOLD_AROUND_LAYER(LayerT, layer)
 
   template <class T, class B>
   struct Params {
@@ -74,12 +73,6 @@ struct Recompute {
   template <class T, class B>
   using Items = gatefold::Items<Inner<T, B>, T, B>;
   template <class T, class B>
-  using Carry = gatefold::Carry<Inner<T, B>, T, B>;
-  template <class T, class B>
-  using Extra = gatefold::Extra<Inner<T, B>, T, B>;
-  template <class T, class B>
-  using ExtraGrad = gatefold::ExtraGrad<Inner<T, B>, T, B>;
-  template <class T, class B>
   struct Saved {
     gatefold::Carry<Inner<T, B>, T, B> carry;  // before the layer
     BatchStamp batch;
@@ -87,17 +80,9 @@ struct Recompute {
     void mixtures(auto&& f) const { for_each_mixture(layer, f); }
   };
 
-  GATEFOLD_LAYER_CALLS;
-  Index in_dim() const { return layer.in_dim(); }
-  Index out_dim() const { return layer.out_dim(); }
-
   template <class T, class B>
   Params<T, B> init(typename B::Context& ctx, Seed seed) const {
     return {init_params<T, B>(as_layer<T, B>(layer), ctx, seed)};
-  }
-  template <class T, class B>
-  void begin(typename B::Context& ctx, const Params<T, B>& p, Index items, NonDeduced<Carry<T, B>>& carry) const {
-    as_layer<T, B>(layer).begin(ctx, p.layer, items, carry);
   }
   template <class T, class B>
   void validate(const Params<T, B>& p, Index items, const NonDeduced<Carry<T, B>>& carry,

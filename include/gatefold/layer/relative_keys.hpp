@@ -51,8 +51,7 @@ struct RelativeKeys {
   Index window = 0, head_dim = 0;
   LayerT layer;
 
-  template <class T, class B>
-  using Inner = AsLayer<LayerT, T, B>;
+  GATEFOLD_AROUND_LAYER(LayerT, layer)
 
   template <class T, class B>
   struct Params {
@@ -63,16 +62,6 @@ struct RelativeKeys {
   };
   template <class T, class B>
   using Saved = gatefold::Saved<Inner<T, B>, T, B>;
-  template <class T, class B>
-  using Carry = gatefold::Carry<Inner<T, B>, T, B>;
-  template <class T, class B>
-  using Extra = gatefold::Extra<Inner<T, B>, T, B>;
-  template <class T, class B>
-  using ExtraGrad = gatefold::ExtraGrad<Inner<T, B>, T, B>;
-
-  GATEFOLD_LAYER_CALLS;
-  Index in_dim() const { return layer.in_dim(); }
-  Index out_dim() const { return layer.out_dim(); }
 
   template <class T, class B>
   Params<T, B> init(typename B::Context& ctx, Seed seed) const {
@@ -81,10 +70,6 @@ struct RelativeKeys {
     Tensor<T, 2, B> relative(window, head_dim);
     fill_normal(ctx, seed.fork(0), 1, relative);
     return {std::move(relative), init_params<T, B>(as_layer<T, B>(layer), ctx, seed.fork(1))};
-  }
-  template <class T, class B>
-  void begin(typename B::Context& ctx, const Params<T, B>& p, Index items, NonDeduced<Carry<T, B>>& carry) const {
-    as_layer<T, B>(layer).begin(ctx, p.layer, items, carry);
   }
   template <class T, class B>
   void validate(const Params<T, B>& p, Index items, const NonDeduced<Carry<T, B>>& carry,

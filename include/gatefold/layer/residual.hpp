@@ -49,14 +49,9 @@ struct Residual {
   };
   template <class T, class B>
   using Carry = gatefold::Carry<RuleT, T, B>;
-  template <class T, class B>
-  using Extra = gatefold::Extra<BranchT, T, B>;
-  template <class T, class B>
-  using ExtraGrad = gatefold::ExtraGrad<BranchT, T, B>;
 
   GATEFOLD_LAYER_CALLS;
-  Index in_dim() const { return branch.in_dim(); }
-  Index out_dim() const { return branch.out_dim(); }
+  GATEFOLD_TYPES_OF_BRANCH(BranchT, branch)
 
   template <class T, class B>
   Params<T, B> init(typename B::Context& ctx, Seed seed) const {

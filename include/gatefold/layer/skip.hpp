@@ -24,8 +24,7 @@ template <class LayerT>
 struct Skip {
   LayerT layer;
 
-  template <class T, class B>
-  using Inner = AsLayer<LayerT, T, B>;
+  GATEFOLD_AROUND_LAYER(LayerT, layer)
 
   template <class T, class B>
   struct Params {
@@ -34,24 +33,10 @@ struct Skip {
   };
   template <class T, class B>
   using Saved = gatefold::Saved<Inner<T, B>, T, B>;
-  template <class T, class B>
-  using Carry = gatefold::Carry<Inner<T, B>, T, B>;
-  template <class T, class B>
-  using Extra = gatefold::Extra<Inner<T, B>, T, B>;
-  template <class T, class B>
-  using ExtraGrad = gatefold::ExtraGrad<Inner<T, B>, T, B>;
-
-  GATEFOLD_LAYER_CALLS;
-  Index in_dim() const { return layer.in_dim(); }
-  Index out_dim() const { return layer.out_dim(); }
 
   template <class T, class B>
   Params<T, B> init(typename B::Context& ctx, Seed seed) const {
     return {init_params<T, B>(as_layer<T, B>(layer), ctx, seed)};
-  }
-  template <class T, class B>
-  void begin(typename B::Context& ctx, const Params<T, B>& p, Index items, NonDeduced<Carry<T, B>>& carry) const {
-    as_layer<T, B>(layer).begin(ctx, p.layer, items, carry);
   }
   template <class T, class B>
   void validate(const Params<T, B>& p, Index items, const NonDeduced<Carry<T, B>>& carry,

@@ -30,8 +30,7 @@ struct Stack {
   LayerT layer;
   Index depth = 1;
 
-  template <class T, class B>
-  using Inner = AsLayer<LayerT, T, B>;
+  GATEFOLD_TYPES_OF_LAYER(LayerT, layer)
 
   template <class T, class B>
   struct Params {
@@ -48,16 +47,6 @@ struct Stack {
       for (Index l = 0; l < depth; ++l) for_each_mixture(at(layers, l), f);
     }
   };
-  template <class T, class B>
-  using Carry = gatefold::Carry<Inner<T, B>, T, B>;
-  template <class T, class B>
-  using Extra = gatefold::Extra<Inner<T, B>, T, B>;
-  template <class T, class B>
-  using ExtraGrad = gatefold::ExtraGrad<Inner<T, B>, T, B>;
-
-  GATEFOLD_LAYER_CALLS;
-  Index in_dim() const { return layer.in_dim(); }
-  Index out_dim() const { return layer.out_dim(); }
 
   template <class T, class B>
   Params<T, B> init(typename B::Context& ctx, Seed seed) const {
