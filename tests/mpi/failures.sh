@@ -26,7 +26,7 @@ check() {
   [[ ! -s $log.wrong ]] || cat "$log.wrong" "$log"
 }
 
-late="(rank [02]: )?Mpi.exchange: nothing (from|taken by) rank 1 within 1 s"
+late="(rank [02]: )?Mpi.exchange: nothing (from|received by) rank 1 within 1 s"
 other="Mpi.exchange: rank 1 sent 150000 bytes, but 300000 bytes were expected: the ranks do not run the same program"
 check none 300 &
 check throw 300 "rank 0: rank 1: no more data" "rank 1: no more data" "rank 2: rank 1: no more data" &
@@ -40,7 +40,7 @@ check kill 300 &
 check exit 300 &
 wait
 # While an exchange is under way.
-begun="(rank [02]: )?Mpi.exchange: nothing (from|taken by) rank [012] within 1 s"
+begun="(rank [02]: )?Mpi.exchange: nothing (from|received by) rank [012] within 1 s"
 check throw.begun 300 "rank 0: rank 1: no more data" "rank 1: no more data" "rank 2: rank 1: no more data" &
 check memory.begun 300 "rank 0: rank 1: std::bad_alloc" "rank 2: rank 1: std::bad_alloc" &
 check unwind.begun 300 &

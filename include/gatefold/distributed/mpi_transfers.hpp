@@ -61,7 +61,7 @@ class Transfers {
   bool complete() const { return complete_; }
 
   /// Returns the ranks that this exchange waits for: `nothing from rank 1, 3`, or, if everything has arrived, `nothing
-  /// taken by rank 2`.
+  /// received by rank 2`.
   std::string missing() const {
     std::set<int> from, to;
     for (std::size_t i = 0; i < requests_.size(); ++i)

@@ -25,15 +25,11 @@ void copy_block(const Rows& from, Index rows, Index columns, T* to, Index stride
   }
 }
 
-/// A prefetch function that does nothing.
-struct NoPrefetch {
-  void operator()(const auto&, Index) const {}
-};
-
 /// to[c, r] = word c of row r.
-/// @param prefetch  called as prefetch(row, c) before a register of words from c on is read
-template <class T, class Rows, class F = NoPrefetch>
-void transpose_block(const Rows& from, Index rows, Index columns, T* to, Index stride, const F& prefetch = {}) {
+/// @param ahead  elements from a word to the one that is prefetched when the word is read
+template <class T, class Rows>
+[[gnu::noinline]] void transpose_block(const Rows& from, Index rows, Index columns, T* to, Index stride,
+                                       Index ahead = 0) {
   using Packet = typename Register<T>::Packet;
   // at least this many columns are transposed in registers
   constexpr int size = Register<T>::size, worth = (size + 1) / 2;
@@ -45,7 +41,8 @@ void transpose_block(const Rows& from, Index rows, Index columns, T* to, Index s
     for (; c + worth <= columns; c += size) {
       const int count = static_cast<int>(columns - c < size ? columns - c : size);
       Packet block[std::size_t{size}];
-      for (int i = 0; i < size; ++i) prefetch(source[i], c);
+      if constexpr (requires { source[0].prefetch(c, ahead); })
+        for (int i = 0; ahead && i < size; ++i) source[i].prefetch(c, ahead);
       for (int i = 0; i < size; ++i) block[i] = source[i].load(c, count).packet();
       packet::transpose<T>(block);
       for (int i = 0; i < count; ++i) packet::store(to + (c + i) * stride + r, block[i]);
@@ -75,9 +72,8 @@ void pack_panels(const Operand<SumOf<P>>& b, Index line, Index lines, Index k, I
   if (b.lines_are_rows) {
     // The lines of the next transposition are far apart, so they are prefetched during this one.
     const Index ahead = b.rows ? 0 : Register<SumOf<P>>::size * b.stride;
-    const auto prefetch = [ahead](const WordsAlong<P>& words, Index w) { words.prefetch(w, ahead); };
     for (Index j = 0; j < whole; j += width)
-      transpose_block(LinesOfWords<P>{b, line + j, k, depth}, width, rows, to + j * rows, width, prefetch);
+      transpose_block(LinesOfWords<P>{b, line + j, k, depth}, width, rows, to + j * rows, width, ahead);
   } else {
     // A few rows at a time, so that memory is read in long runs.
     for (Index x = 0; x < rows; x += group)

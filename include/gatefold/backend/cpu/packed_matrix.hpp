@@ -6,23 +6,31 @@
 #include "gatefold/backend/cpu/instruction_set.hpp"
 #include "gatefold/backend/cpu/operand.hpp"
 #include "gatefold/backend/cpu/prefetch.hpp"
+#include "gatefold/backend/cpu/tile.hpp"
 #include "gatefold/backend/cpu/tuning.hpp"
 #include "gatefold/backend/cpu/words.hpp"
 #include "gatefold/core/types.hpp"
 
 namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu {
 
+/// sum_from_memory (tile_from_memory.hpp) for panels of bfloat16, `panel` elements apart.
+template <class T>
+using HalfTile = void(Index rows, Index panels, Index depth, const T* a, const Bfloat16* b, Index panel, T* sums,
+                      Index stride, Index sums_panel, Into into);
+
 /// A matrix [depth, columns] of one expert, packed in the order in which the register tile reads it:
 ///
 ///     [blocks of Tile::depth values of k][panels of Tile::columns columns][word, column]
 ///
 /// The last panel is padded with zeros. The elements are words (words.hpp). If words are floats, they can also be
-/// bfloat16, in half the size. Both pointers are null if there is no matrix.
+/// bfloat16, in half the size. Both pointers are null if there is no matrix. A matrix in half the size brings the tile
+/// that reads it, so that only programs that freeze weights compile this tile.
 template <class P>
 struct PackedMatrix {
   using T = SumOf<P>;
   const T* full = nullptr;
   const Bfloat16* half = nullptr;
+  HalfTile<T>* half_tile = nullptr;
 
   explicit operator bool() const { return full || half; }
 
@@ -35,7 +43,9 @@ struct PackedMatrix {
   }
 
   /// The matrix that is `count` words further on, for example of another expert.
-  PackedMatrix operator+(Index count) const { return {full ? full + count : nullptr, half ? half + count : nullptr}; }
+  PackedMatrix operator+(Index count) const {
+    return {full ? full + count : nullptr, half ? half + count : nullptr, half_tile};
+  }
   /// The Prefetch of part t of n of `count` words.
   Prefetch prefetch(Index word, Index count, Index t, Index n) const {
     return full ? Prefetch::part(full + word, count, t, n) : Prefetch::part(half + word, count, t, n);

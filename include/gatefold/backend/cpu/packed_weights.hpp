@@ -13,6 +13,7 @@
 #include "gatefold/backend/cpu/pack.hpp"
 #include "gatefold/backend/cpu/packed_matrix.hpp"
 #include "gatefold/backend/cpu/parallel.hpp"
+#include "gatefold/backend/cpu/tile_from_memory.hpp"
 #include "gatefold/backend/cpu/tuning.hpp"
 #include "gatefold/backend/cpu/words.hpp"
 #include "gatefold/core/error.hpp"
@@ -49,7 +50,9 @@ class PackedWeights {
     const Index size = Matrix::size(depth, columns), blocks = divide_up(depth, Tile<P>::depth);
     if (experts * size == 0) return;
     const std::size_t bytes = static_cast<std::size_t>(experts * size) * (half ? sizeof(Bfloat16) : sizeof(T));
-    void* const packed = memory({w, nullptr, bytes, half, rounds});
+    AnyTile* tile = nullptr;
+    if constexpr (!on_amx<P> && std::is_same_v<T, float>) tile = reinterpret_cast<AnyTile*>(&sum_from_half<P>);
+    void* const packed = memory({w, nullptr, tile, bytes, half, rounds});
     parallel_for(ctx.executor(), ctx.threads(), experts * blocks, [&](Index i, int) noexcept {
       const Index e = i / blocks, k = i % blocks * Tile<P>::depth, length = std::min(Tile<P>::depth, depth - k);
       const Operand<T> b{w + e * depth * columns, columns, false};
@@ -78,16 +81,20 @@ class PackedWeights {
   PackedMatrix<P> find(const SumOf<P>* w) const {
     for (const Entry& entry : entries_)
       if (entry.plain == w && entry.rounds == std::is_same_v<P, Bfloat16>) {
-        if (entry.half) return {nullptr, static_cast<const Bfloat16*>(entry.packed)};
-        return {static_cast<const SumOf<P>*>(entry.packed), nullptr};
+        if (entry.half)
+          return {nullptr, static_cast<const Bfloat16*>(entry.packed),
+                  reinterpret_cast<HalfTile<SumOf<P>>*>(entry.tile)};
+        return {static_cast<const SumOf<P>*>(entry.packed)};
       }
     return {};
   }
 
  private:
+  using AnyTile = void();
   struct Entry {
     const void* plain;
     void* packed;
+    AnyTile* tile;  // HalfTile
     std::size_t bytes;
     bool half, rounds;
   };

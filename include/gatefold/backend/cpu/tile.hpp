@@ -94,13 +94,12 @@ template <class P, int R, int C, class Source>
       for (int j = 0; j < C; ++j) s[i][j] = multiply_add<P>(x, y[j], s[i][j]);
     }
   };
-  constexpr int together = Source::words_of_ahead;
-  Index k = 0;
-  for (; k + together <= depth; k += together) {
+  for (Index k = 0; k < depth; ++k) {
     source.ahead();
-    for (int i = 0; i < together; ++i) step(k + i);
+    step(k);
+    if constexpr (Source::words_of_ahead == 2)
+      if (++k < depth) step(k);
   }
-  for (; k < depth; ++k) step(k);
 #pragma GCC unroll 16
   for (int i = 0; i < R; ++i)
 #pragma GCC unroll 16

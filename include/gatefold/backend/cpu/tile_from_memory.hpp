@@ -14,6 +14,7 @@
 #include "gatefold/backend/cpu/tile.hpp"
 #include "gatefold/backend/cpu/tuning.hpp"
 #include "gatefold/backend/cpu/words.hpp"
+#include "gatefold/core/bfloat16.hpp"
 #include "gatefold/core/config.hpp"
 #include "gatefold/core/types.hpp"
 
@@ -101,6 +102,13 @@ void sum_from_memory(Index rows, Index panels, Index depth, const SumOf<P>* a, c
   }
   (std::make_integer_sequence<int, Tile<P>::rows>{});
   kernels[static_cast<std::size_t>(rows - 1)][panels > 1](depth, a, b, sums, stride, panel, into);
+}
+
+/// The tile of a PackedMatrix in half the size.
+template <class P>
+void sum_from_half(Index rows, Index panels, Index depth, const SumOf<P>* a, const Bfloat16* b, Index panel,
+                   SumOf<P>* sums, Index stride, Index sums_panel, Into into) {
+  sum_from_memory<P>(rows, panels, depth, a, PackedPanels<P, Bfloat16>{b, panel}, sums, stride, sums_panel, into);
 }
 
 }  // namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu
