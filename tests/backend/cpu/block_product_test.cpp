@@ -63,7 +63,7 @@ struct Task {
       block.pack(packed[i].data());
       for (const T v : packed[i]) half[i].push_back(Bfloat16::from(static_cast<float>(v)));
       if (lie == Lie::packed) block.packed = {packed[i].data(), nullptr};
-      if (lie == Lie::rounded) block.packed = {nullptr, half[i].data()};
+      if (lie == Lie::rounded) block.packed = {nullptr, half[i].data(), cpu::half_tile<P>()};
       if (lie == Lie::gathered) block.b = Operand<T>{to, columns, false, gather.data()};
       if (lie == Lie::transposed) block.b = Operand<T>{to, deepest, true};
       blocks.push_back(block);

@@ -50,8 +50,7 @@ class PackedWeights {
     const Index size = Matrix::size(depth, columns), blocks = divide_up(depth, Tile<P>::depth);
     if (experts * size == 0) return;
     const std::size_t bytes = static_cast<std::size_t>(experts * size) * (half ? sizeof(Bfloat16) : sizeof(T));
-    AnyTile* tile = nullptr;
-    if constexpr (!on_amx<P> && std::is_same_v<T, float>) tile = reinterpret_cast<AnyTile*>(&sum_from_half<P>);
+    AnyTile* const tile = reinterpret_cast<AnyTile*>(half_tile<P>());
     void* const packed = memory({w, nullptr, tile, bytes, half, rounds});
     parallel_for(ctx.executor(), ctx.threads(), experts * blocks, [&](Index i, int) noexcept {
       const Index e = i / blocks, k = i % blocks * Tile<P>::depth, length = std::min(Tile<P>::depth, depth - k);

@@ -4,9 +4,11 @@
 #include <array>
 #include <bit>
 #include <cstddef>
+#include <type_traits>
 #include <utility>
 
 #include "gatefold/backend/cpu/instruction_set.hpp"
+#include "gatefold/backend/cpu/packed_matrix.hpp"
 #include "gatefold/backend/cpu/packet.hpp"
 #include "gatefold/backend/cpu/prefetch.hpp"
 #include "gatefold/backend/cpu/register.hpp"
@@ -104,11 +106,16 @@ void sum_from_memory(Index rows, Index panels, Index depth, const SumOf<P>* a, c
   kernels[static_cast<std::size_t>(rows - 1)][panels > 1](depth, a, b, sums, stride, panel, into);
 }
 
-/// The tile of a PackedMatrix in half the size.
+/// The tile of a PackedMatrix in half the size, or null for elements that are never stored so.
 template <class P>
-void sum_from_half(Index rows, Index panels, Index depth, const SumOf<P>* a, const Bfloat16* b, Index panel,
-                   SumOf<P>* sums, Index stride, Index sums_panel, Into into) {
-  sum_from_memory<P>(rows, panels, depth, a, PackedPanels<P, Bfloat16>{b, panel}, sums, stride, sums_panel, into);
+constexpr HalfTile<SumOf<P>>* half_tile() {
+  if constexpr (on_amx<P> || !std::is_same_v<SumOf<P>, float>)
+    return nullptr;
+  else
+    return [](Index rows, Index panels, Index depth, const float* a, const Bfloat16* b, Index panel, float* sums,
+              Index stride, Index sums_panel, Into into) {
+      sum_from_memory<P>(rows, panels, depth, a, PackedPanels<P, Bfloat16>{b, panel}, sums, stride, sums_panel, into);
+    };
 }
 
 }  // namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu
