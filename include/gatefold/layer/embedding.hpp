@@ -16,73 +16,12 @@ namespace gatefold {
 
 namespace functor {
 
-/// y[n] = weight[id[n]] + place[n mod length], without the second term if there are no places
 template <class T, class B>
-struct TakeById {
-  View<const Index, 1, B> id;
-  View<const T, 2, B> weight, place;
-  Index length;
-  View<T, 2, B> y;
-
-  template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
-    const Index v = from_first(lanes, [&] { return id(n); });
-    GATEFOLD_ASSERT(0 <= v && v < weight.extent(0), "Embedding: id out of range");
-    const Index columns = y.extent(1);
-    const T* from = weight.data() + v * columns;
-    T* to = y.data() + n * columns;
-    if (place.extent(0) > 0) {
-      const T* plus = place.data() + n % length * columns;
-      each_column<T>(lanes, columns,
-                     [&](auto at, Index j) { at.store(to + j, at.load(from + j) + at.load(plus + j)); });
-    } else {
-      each_column<T>(lanes, columns, [&](auto at, Index j) { at.store(to + j, at.load(from + j)); });
-    }
-  }
-};
-/// dweight[v] += Σ dy[n] over the items n of id v, in order, computed by the first of them. A row that gets only zeros
-/// is not touched
+struct TakeById;
 template <class T, class B>
-struct AddById {
-  View<const Index, 1, B> id, offsets, order;  // order[offsets[v]], …: the items of id v
-  View<const T, 2, B> dy;
-  TableRows<T> dweight;
-
-  template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
-    const Index v = from_first(lanes, [&] { return id(n); });
-    const Index begin = from_first(lanes, [&] { return offsets(v); });
-    if (from_first(lanes, [&] { return order(begin); }) != n) return;
-    const Index end = from_first(lanes, [&] { return offsets(v + 1); }), columns = dweight.columns;
-    T* to = dweight.data + v * columns;
-    const T size = sum_columns<T>(lanes, columns, [&](auto at, Index j) {
-      using functor::math::abs;
-      auto sum = at.load(dy.data() + n * columns + j);
-      for (Index i = begin + 1; i < end; ++i) sum += at.load(dy.data() + order(i) * columns + j);
-      at.store(to + j, at.load(to + j) + sum);
-      return abs(sum);
-    });
-    if (lanes.lane == 0 && !(size == 0)) dweight.marks[v] = 1;
-  }
-};
-/// dplace[l] += Σ dy[n] over the items n = l, l + length, …, in order
+struct AddById;
 template <class T, class B>
-struct AddByPlace {
-  View<const T, 2, B> dy;
-  Index length;
-  View<T, 2, B> dplace;
-
-  template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index l) const {
-    const Index columns = dplace.extent(1);
-    T* to = dplace.data() + l * columns;
-    each_column<T>(lanes, columns, [&](auto at, Index j) {
-      typename decltype(at)::Value sum(T(0));
-      for (Index n = l; n < dy.extent(0); n += length) sum += at.load(dy.data() + n * columns + j);
-      at.store(to + j, at.load(to + j) + sum);
-    });
-  }
-};
+struct AddByPlace;
 
 }  // namespace functor
 
@@ -175,5 +114,77 @@ struct Embedding {
     }
   }
 };
+
+namespace functor {
+
+/// y[n] = weight[id[n]] + place[n mod length], without the second term if there are no places
+template <class T, class B>
+struct TakeById {
+  View<const Index, 1, B> id;
+  View<const T, 2, B> weight, place;
+  Index length;
+  View<T, 2, B> y;
+
+  template <class Lanes>
+  GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
+    const Index v = from_first(lanes, [&] { return id(n); });
+    GATEFOLD_ASSERT(0 <= v && v < weight.extent(0), "Embedding: id out of range");
+    const Index columns = y.extent(1);
+    const T* from = weight.data() + v * columns;
+    T* to = y.data() + n * columns;
+    if (place.extent(0) > 0) {
+      const T* plus = place.data() + n % length * columns;
+      each_column<T>(lanes, columns,
+                     [&](auto at, Index j) { at.store(to + j, at.load(from + j) + at.load(plus + j)); });
+    } else {
+      each_column<T>(lanes, columns, [&](auto at, Index j) { at.store(to + j, at.load(from + j)); });
+    }
+  }
+};
+/// dweight[v] += Σ dy[n] over the items n of id v, in order, computed by the first of them. A row that gets only zeros
+/// is not touched
+template <class T, class B>
+struct AddById {
+  View<const Index, 1, B> id, offsets, order;  // order[offsets[v]], …: the items of id v
+  View<const T, 2, B> dy;
+  TableRows<T> dweight;
+
+  template <class Lanes>
+  GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
+    const Index v = from_first(lanes, [&] { return id(n); });
+    const Index begin = from_first(lanes, [&] { return offsets(v); });
+    if (from_first(lanes, [&] { return order(begin); }) != n) return;
+    const Index end = from_first(lanes, [&] { return offsets(v + 1); }), columns = dweight.columns;
+    T* to = dweight.data + v * columns;
+    const T size = sum_columns<T>(lanes, columns, [&](auto at, Index j) {
+      using functor::math::abs;
+      auto sum = at.load(dy.data() + n * columns + j);
+      for (Index i = begin + 1; i < end; ++i) sum += at.load(dy.data() + order(i) * columns + j);
+      at.store(to + j, at.load(to + j) + sum);
+      return abs(sum);
+    });
+    if (lanes.lane == 0 && !(size == 0)) dweight.marks[v] = 1;
+  }
+};
+/// dplace[l] += Σ dy[n] over the items n = l, l + length, …, in order
+template <class T, class B>
+struct AddByPlace {
+  View<const T, 2, B> dy;
+  Index length;
+  View<T, 2, B> dplace;
+
+  template <class Lanes>
+  GATEFOLD_HD void operator()(const Lanes& lanes, Index l) const {
+    const Index columns = dplace.extent(1);
+    T* to = dplace.data() + l * columns;
+    each_column<T>(lanes, columns, [&](auto at, Index j) {
+      typename decltype(at)::Value sum(T(0));
+      for (Index n = l; n < dy.extent(0); n += length) sum += at.load(dy.data() + n * columns + j);
+      at.store(to + j, at.load(to + j) + sum);
+    });
+  }
+};
+
+}  // namespace functor
 
 }  // namespace gatefold

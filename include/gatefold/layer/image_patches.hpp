@@ -19,42 +19,10 @@ struct PatchPlace {
   GATEFOLD_HD Index stride() const { return across * width; }
   GATEFOLD_HD Index begin(Index r) const { return (r / across * patch * across + r % across) * width; }
 };
-/// u[r, (i, j)] = (x at line i, value j of patch r − mean) · scale
 template <class T, class B>
-struct TakePatches {
-  PatchPlace place;
-  T mean, scale;
-  View<const T, 2, B> x;  // [N, rows · columns · channels]
-  T* u;                   // [N · P, patch² · channels]
-
-  template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index r) const {
-    for (Index i = 0; i < place.patch; ++i) {
-      const T* const from = x.data() + place.begin(r) + i * place.stride();
-      T* const to = u + (r * place.patch + i) * place.width;
-      each_column<T>(lanes, place.width,
-                     [&](const auto& at, Index j) { at.store(to + j, (at.load(from + j) - mean) * scale); });
-    }
-  }
-};
-/// dx += scale · du, at the addresses that forward read
+struct TakePatches;
 template <class T, class B>
-struct TakePatchesBackward {
-  PatchPlace place;
-  T scale;
-  const T* du;
-  View<T, 2, B> dx;
-
-  template <class Lanes>
-  GATEFOLD_HD void operator()(const Lanes& lanes, Index r) const {
-    for (Index i = 0; i < place.patch; ++i) {
-      T* const to = dx.data() + place.begin(r) + i * place.stride();
-      const T* const from = du + (r * place.patch + i) * place.width;
-      each_column<T>(lanes, place.width,
-                     [&](const auto& at, Index j) { at.store(to + j, at.load(to + j) + scale * at.load(from + j)); });
-    }
-  }
-};
+struct TakePatchesBackward;
 
 }  // namespace functor
 
@@ -113,5 +81,46 @@ struct ImagePatches {
  private:
   functor::PatchPlace place() const { return {columns / patch, patch, patch * channels}; }
 };
+
+namespace functor {
+
+/// u[r, (i, j)] = (x at line i, value j of patch r − mean) · scale
+template <class T, class B>
+struct TakePatches {
+  PatchPlace place;
+  T mean, scale;
+  View<const T, 2, B> x;  // [N, rows · columns · channels]
+  T* u;                   // [N · P, patch² · channels]
+
+  template <class Lanes>
+  GATEFOLD_HD void operator()(const Lanes& lanes, Index r) const {
+    for (Index i = 0; i < place.patch; ++i) {
+      const T* const from = x.data() + place.begin(r) + i * place.stride();
+      T* const to = u + (r * place.patch + i) * place.width;
+      each_column<T>(lanes, place.width,
+                     [&](const auto& at, Index j) { at.store(to + j, (at.load(from + j) - mean) * scale); });
+    }
+  }
+};
+/// dx += scale · du, at the addresses that forward read
+template <class T, class B>
+struct TakePatchesBackward {
+  PatchPlace place;
+  T scale;
+  const T* du;
+  View<T, 2, B> dx;
+
+  template <class Lanes>
+  GATEFOLD_HD void operator()(const Lanes& lanes, Index r) const {
+    for (Index i = 0; i < place.patch; ++i) {
+      T* const to = dx.data() + place.begin(r) + i * place.stride();
+      const T* const from = du + (r * place.patch + i) * place.width;
+      each_column<T>(lanes, place.width,
+                     [&](const auto& at, Index j) { at.store(to + j, at.load(to + j) + scale * at.load(from + j)); });
+    }
+  }
+};
+
+}  // namespace functor
 
 }  // namespace gatefold
