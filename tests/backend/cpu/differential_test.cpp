@@ -32,7 +32,7 @@ using support::factor;
 
 namespace {
 
-#if defined(__OPTIMIZE__)
+#if defined(__OPTIMIZE__) && !defined(GATEFOLD_TESTS_EMULATED)
 constexpr bool optimised = true;
 #else
 constexpr bool optimised = false;
