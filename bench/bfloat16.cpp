@@ -19,7 +19,8 @@ std::vector<Bfloat16> rounded(const Tensor<float, 3, CpuBf16>& weights) {
   return all;
 }
 
-/// Inference with parameters, which each pass rounds, and with frozen ones. Peers hold weights that were rounded once.
+/// Times inference with parameters, whose weights each pass rounds, and with frozen parameters. Peers hold weights that
+/// were rounded once.
 void layer_bf16(benchmark::State& state) {
   const Shape s = Shape::of(state);
   LayerRun<Cpu> floats(plain_mixture(s), s.items);
@@ -54,7 +55,7 @@ void layer_bf16(benchmark::State& state) {
 }
 BENCHMARK(layer_bf16)->Apply(all_targets);
 
-/// Forward that keeps the state for backward, and backward with all gradients.
+/// Times forward, which keeps the state for backward, and backward with all gradients.
 void train_bf16(benchmark::State& state) {
   const Shape s = Shape::of(state);
   LayerRun<Cpu> floats(plain_mixture(s), s.items);

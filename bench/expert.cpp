@@ -1,8 +1,8 @@
 #include "descriptors/expert.hpp"
 #include "support/layer.hpp"
 
-// Each expert by itself, with items spread evenly over the experts: forward that keeps the state for backward, and
-// backward.
+// Times each expert by itself: forward, which keeps the state for backward, and backward. Items are spread evenly over
+// the experts.
 namespace {
 
 using namespace bench;
@@ -17,7 +17,7 @@ struct Spread {
   Groups<Cpu> groups() const { return {offsets, rows, rows.size()}; }
 };
 
-/// @param flop  of forward; backward has twice as many. 0: not known
+/// @param flop  operations of forward, or 0 if they are not known; backward has twice as many
 template <class ExpertT>
 void expert(benchmark::State& state, ExpertT policy, Index items, Index experts, Index picks, double flop) {
   Cpu::Context ctx = context();

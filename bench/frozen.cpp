@@ -6,7 +6,7 @@ namespace {
 
 using namespace bench;
 
-/// With weights in the caches.
+/// Times inference with weights in the caches.
 void layer_frozen(benchmark::State& state, bool bfloat16) {
   const Shape s = Shape::of(state);
   Run run(plain_mixture(s), s.items);
@@ -29,7 +29,7 @@ void layer_frozen(benchmark::State& state, bool bfloat16) {
 BENCHMARK_CAPTURE(layer_frozen, f32, false)->Name("layer_frozen")->Apply(all_targets);
 BENCHMARK_CAPTURE(layer_frozen, bf16, true)->Name("layer_frozen_bf16")->Apply(all_targets);
 
-/// Decoding with weights that are in no cache.
+/// Times decoding with weights that are in no cache.
 void decode_frozen(benchmark::State& state, bool bfloat16) {
   const Shape s = Shape::of(state);
   using RunT = Run<decltype(plain_mixture(s))>;

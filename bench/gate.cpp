@@ -2,7 +2,7 @@
 #include "descriptors/extras.hpp"
 #include "support/mixing.hpp"
 
-// Each gate by itself: scores, mixing, selection and the plan, forward and backward.
+// Times each gate by itself: scores, mixing, selection and the plan, forward and backward.
 namespace {
 
 using namespace bench;
@@ -39,7 +39,8 @@ void time_gate(benchmark::State& state, const GateT& options, const Extra<GateT,
   count(state, "over_logits", rounds.ratio(0, product));  // only the product x W
 }
 
-/// Extra inputs with noise and sequences, and the trace of a real attention if a gate follows one.
+/// Times one gate. Its extra inputs have noise and sequences, and the trace of a real attention if the gate reads a
+/// trace.
 template <class GateT>
 void gate(benchmark::State& state, GateT options) {
   using E = Extra<GateT, float, Cpu>;

@@ -6,17 +6,18 @@
 #include "support/allocations.hpp"
 #include "support/layer.hpp"
 
-// Training steps of language models, whole and by kind of layer: a model of characters (peers/language_torch.py has the
-// same model in PyTorch), and the papers' medium model with its vocabulary.
+// Times training steps of language models, whole and by kind of layer: a model of characters (peers/language_torch.py
+// has the same model in PyTorch), and the papers' medium model with its vocabulary.
 namespace {
 
 using namespace bench;
 
-/// A model of the layout Switch with attention to whole sequences, and the operations of a step.
+/// The sizes of a model with the layout Switch, whose attention reads whole sequences, and the operations of a training
+/// step.
 struct Sizes {
   const char* name;
   LanguageSizes language;
-  Shape mixture;  // .items is that of a batch
+  Shape mixture;  // .items: the items of a batch
   Index length;
 
   // Multiply-adds of forward, times two; training is three times that. Recomputation is not counted.
@@ -50,7 +51,7 @@ auto trainer_of(Cpu::Context& ctx, const Sizes& s) {
                  s.language.loss(), optim::Clipped{optim::AdamW{.lr = 1e-3}, 1.0}, Seed{1}};
 }
 
-/// Forward and backward of one layer.
+/// Adds forward and backward of one layer to the rounds.
 template <class LayerT>
 void add_layer(Rounds& rounds, const LayerT& layer, const Sizes& s, std::size_t& at) {
   using Layer = AsLayer<LayerT, float, Cpu>;
@@ -81,7 +82,7 @@ void language_train(benchmark::State& state, const Sizes& s) {
   const auto step = rounds.time([&] { trainer.step(ids, next, extra); });
   const double held = static_cast<double>(heap::peak - before);
 
-  // By kind of layer, each by itself with random items.
+  // Times each kind of layer separately, with random items.
   std::size_t attention = 0, mixture = 0;
   add_layer(rounds, Residual{update::Plain{}, PreNorm{LayerNorm{}, Attention{s.language.model_dim, s.language.heads}}},
             s, attention);

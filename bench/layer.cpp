@@ -7,7 +7,8 @@ namespace {
 
 using namespace bench;
 
-/// Inference, compared with the peak of the machine and with every peer; also the parts that are not products.
+/// Times inference, compared with the peak of the machine and with every peer. Also times the parts that are not
+/// products.
 void layer_forward(benchmark::State& state) {
   const Shape s = Shape::of(state);
   Run run(plain_mixture(s), s.items);
@@ -27,13 +28,14 @@ void layer_forward(benchmark::State& state) {
   count(state, "routing_share", routing.over(rounds, layer.ours));
   count(state, "gate_share", rounds.ratio(routing.parts[0], layer.ours));
 }
-/// A few rows per expert: more than in decoding, and too few to keep a thread busy in one block of weights.
+/// Shapes with a few rows per expert: more than in decoding, but so few that a thread has little work in one block of
+/// weights.
 void some_rows(benchmark::internal::Benchmark* b) {
   shapes(b, {{64, 512, 2048, 8, 2}, {128, 512, 2048, 8, 2}, {64, 352, 352, 16, 2}, {256, 352, 352, 16, 2}});
 }
 BENCHMARK(layer_forward)->Apply(all_targets)->Apply(some_rows);
 
-/// Decoding with weights that are in no cache.
+/// Times decoding with weights that are in no cache.
 void layer_decode(benchmark::State& state) {
   const Shape s = Shape::of(state);
   auto copies = cold_copies<Run<decltype(plain_mixture(s))>>(s);
@@ -46,7 +48,7 @@ void layer_decode(benchmark::State& state) {
 }
 BENCHMARK(layer_decode)->Apply(decoding);
 
-/// Forward that keeps the state for backward, and backward with all gradients.
+/// Times forward, which keeps the state for backward, and backward with all gradients.
 void layer_train(benchmark::State& state) {
   const Shape s = Shape::of(state);
   Run run(plain_mixture(s), s.items);
@@ -69,7 +71,7 @@ void layer_train(benchmark::State& state) {
 }
 BENCHMARK(layer_train)->Apply(all_targets);
 
-/// All items on the same K experts, compared with an even spread: the same arithmetic.
+/// Times a batch whose items all go to the same K experts, compared with an even spread, which has the same arithmetic.
 void layer_skew(benchmark::State& state) {
   const Shape s = Shape::of(state);
   const Mixture mixture{plain_gate(s, true), plain_expert(s)};
@@ -85,7 +87,7 @@ BENCHMARK(layer_skew)->Apply([](auto* b) {
   shapes(b, {{4096, 512, 2048, 8, 1}, {4096, 512, 2048, 8, 2}, {4096, 352, 352, 16, 1}, {8192, 64, 128, 64, 1}});
 });
 
-/// Two threads, compared with one.
+/// Times two threads, compared with one.
 void layer_threads(benchmark::State& state) {
   const Shape s = Shape::of(state);
   Run all(plain_mixture(s), s.items), one(plain_mixture(s), s.items, {}, 1);

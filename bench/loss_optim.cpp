@@ -1,6 +1,6 @@
 #include "support/layer.hpp"
 
-// Losses and optimizers: the time in units of one reading of their operands from memory.
+// Times losses and optimizers. The unit is one reading of their operands from memory.
 namespace {
 
 using namespace bench;
@@ -13,7 +13,7 @@ void count_reads(benchmark::State& state, Rounds& rounds, const Cpu::Context& ct
   count(state, "reads", rounds.median_over([&](auto of) { return of(0) * of(bandwidth) / bytes; }));
 }
 
-/// Forward and backward on y [N, O].
+/// Times forward and backward of a loss on y [N, O].
 template <class LossT, class TargetT>
 void time_loss(benchmark::State& state, const LossT& loss, Index items, Index outputs, const TargetT& target) {
   Cpu::Context ctx = context();

@@ -4,13 +4,13 @@
 #include "support/allocations.hpp"
 #include "support/layer.hpp"
 
-// Memory of training: allocations in steps after the first, the peak compared with the sum of what must be held, and
-// the state that one layer keeps for backward.
+// Measures the memory of training: allocations in steps after the first, the peak compared with the sum of what must be
+// held, and the state that one layer keeps for backward.
 namespace {
 
 using namespace bench;
 
-/// The peak of the resident size of this process in bytes, from the kernel.
+/// Returns the peak of the resident size of this process in bytes, as the kernel reports it.
 double peak_resident() {
   std::ifstream status("/proc/self/status");
   for (std::string line; std::getline(status, line);)
@@ -18,7 +18,7 @@ double peak_resident() {
   return 0;
 }
 
-/// A layer that keeps the state for its backward, or one that backward computes again.
+/// Uses a layer unchanged: it keeps the state for its backward. Recomputed makes backward compute that state again.
 struct Kept {
   static constexpr bool again = false;
   template <class L>
@@ -56,8 +56,8 @@ void memory(benchmark::State& state, RuleT rule, FormT form = {}) {
   rounds.time([&] { trainer.step(x, target); });
   run_rounds(state, rounds);
 
-  // Parameters, gradients, two moments; the state that forward keeps; the scratch memory of the backward of one layer;
-  // the output.
+  // The sum of what must be held: parameters, gradients and two moments; the state that forward keeps; the scratch
+  // memory of the backward of one layer; the output.
   const double n = static_cast<double>(s.items), d = static_cast<double>(s.dim), h = static_cast<double>(s.hidden),
                e = static_cast<double>(s.experts), slots = n * static_cast<double>(s.picks);
   const double learned = 4 * static_cast<double>(count_values(trainer.params)) * sizeof(float);
@@ -86,8 +86,8 @@ BENCHMARK_CAPTURE(memory, PlainRecomputed, update::Plain{}, Recomputed{})->Apply
 BENCHMARK_CAPTURE(memory, HeavyBallRecomputed, update::HeavyBall{}, Recomputed{})->Apply(stacks);
 BENCHMARK_CAPTURE(memory, AdamFirst, update::First{update::Adam{}, update::HeavyBall{}})->Apply(stacks);
 
-/// Bytes that the Saved of one mixture holds, in total and per slot, and for comparison the bytes per slot of the
-/// outputs [S, D] of its experts.
+/// Reports the bytes that the Saved of one mixture holds, in total and per slot. For comparison, also reports the bytes
+/// per slot of the outputs [S, D] of its experts.
 template <class E>
 void kept(benchmark::State& state, E (*expert_of)(const Shape&)) {
   const Shape s = Shape::of(state);

@@ -1,9 +1,9 @@
 #include "support/allocations.hpp"
 #include "support/mixing.hpp"
 
-// Six layers of the papers' medium language model, without vocabulary: update rules and mixing gates compared with the
-// plain model, in time and memory. (AttentionAware is compared with a plain gate in the same blocks, because it needs
-// their attention.)
+// Measures six layers of the papers' medium language model, without vocabulary: update rules and mixing gates compared
+// with the plain model, in time and memory. (AttentionAware is compared with a plain gate in the same blocks, because
+// it needs the attention of the blocks.)
 namespace {
 
 using namespace bench;

@@ -1,7 +1,7 @@
 #include "support/layer.hpp"
 #include "support/peers.hpp"
 
-// The products in experts, gates and backward, compared with the peak of the machine.
+// Times the products in experts, gates and backward, compared with the peak of the machine.
 namespace {
 
 using namespace bench;
@@ -15,8 +15,8 @@ void count_peak(benchmark::State& state, Rounds& rounds, double flop, std::size_
   count(state, "peak_share", rounds.median_over([&](auto of) { return flop / of(0) / of(peak); }));
 }
 
-/// Only the register tile, with one thread and all operands in the first-level cache: an upper bound for the
-/// products of the other rows. Its lowest and highest share show how much other tenants of the machine take.
+/// Times only the register tile, with one thread and all operands in the first-level cache. The result is an upper
+/// bound for the products of the other rows. The range of its share shows how much other tenants of the machine take.
 void tile(benchmark::State& state) {
   using Tile = cpu::Tile<float>;
   constexpr int kCalls = 2000;
@@ -38,7 +38,7 @@ void tile(benchmark::State& state) {
 }
 BENCHMARK(tile)->Apply(timed);
 
-/// c [m, n] = a [m, k] b [k, n], compared with every peer.
+/// Times c [m, n] = a [m, k] b [k, n], compared with every peer.
 void gemm(benchmark::State& state) {
   const Index m = state.range(0), n = state.range(1), k = state.range(2);
   Cpu::Context ctx = context();
@@ -62,7 +62,7 @@ BENCHMARK(gemm)
 
 enum Kind { forward, transposed, outer };
 
-/// The grouped products of an expert on slots spread evenly: c = a W_e, c = a W_eᵀ, dW_e += aᵀ dc.
+/// Times the grouped products of an expert on slots spread evenly: c = a W_e, c = a W_eᵀ, dW_e += aᵀ dc.
 template <Kind kind, class T = float>
 void grouped(benchmark::State& state) {
   const Index rows = state.range(0), experts = state.range(1), in = state.range(2), out = state.range(3);

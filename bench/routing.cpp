@@ -1,6 +1,6 @@
 #include "support/layer.hpp"
 
-// The plan between gate and experts: from picks to slots, and from slots back to items.
+// Times the plan between gate and experts: from picks to slots, and from slots back to items.
 namespace {
 
 using namespace bench;
@@ -32,7 +32,8 @@ void plan_build(benchmark::State& state) {
 }
 BENCHMARK(plan_build)->Apply(routing_shapes);
 
-/// Compared with reading as many bytes from a working set of that size.
+/// Times combine, forward and backward. `bandwidth_share` is the speed at which combine reads z, as a share of the
+/// speed of reading an array of the same size.
 void combine(benchmark::State& state) {
   const Shape s = Shape::of(state);
   Cpu::Context ctx = context();

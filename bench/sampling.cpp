@@ -3,8 +3,8 @@
 
 #include "support/layer.hpp"
 
-// A language model that generates text: the time of one more token, with cached keys and values, and with all tokens in
-// reach of attention read again.
+// Times a language model that generates text: one more token with cached keys and values, and one more token if all
+// tokens in reach of attention are read again.
 namespace {
 
 using namespace bench;
@@ -17,7 +17,7 @@ auto characters() {
   return switch_model(kSizes, update::HeavyBall{}, Mixture{plain_gate(kShape), plain_expert(kShape)});
 }
 
-/// The same parameters, state and tokens, for one sequence.
+/// A model with its parameters and state, for one sequence. All samplers have the same parameters.
 struct Sampler {
   using Model = decltype(characters());
   using Extra = gatefold::Extra<Model, float, Cpu>;

@@ -12,7 +12,7 @@
 #include "support/executors.hpp"
 #include "support/layer.hpp"
 
-// A small training loop by itself, and next to processes that compete for the same cores. Each sample starts and ends
+// Times a small training loop without and with processes that compete for the same cores. Each sample starts and ends
 // these processes.
 namespace {
 
@@ -43,7 +43,7 @@ class Busy {
   std::vector<pid_t> children_;
 };
 
-/// The training of the README.
+/// Returns the training of the README.
 auto small_training(Cpu::Context& ctx) {
   const Stack model{Residual{update::HeavyBall{.mu = 0.7, .gamma = 1.0},
                              Mixture{SoftmaxTopK{.scores = {.experts = 8}, .selection = {.k = 2}},
@@ -62,7 +62,7 @@ struct Training {
   decltype(small_training(ctx)) trainer = small_training(ctx);
 };
 
-/// Seconds per step, over enough steps to take `least` seconds, next to `busy` processes.
+/// Returns the seconds per step, next to `busy` processes, over so many steps that they take `least` seconds.
 double step_time(Training& training, int busy, double least) {
   std::this_thread::sleep_for(std::chrono::milliseconds(20));  // threads of the previous executor fall asleep
   const Busy others(busy);

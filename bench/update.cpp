@@ -1,7 +1,8 @@
 #include "descriptors/rule.hpp"
 #include "support/layer.hpp"
 
-// Every update rule without its branch: its work on N·D values, compared with reading them from memory.
+// Times every update rule without its branch: the work of the rule on N·D values, compared with reading them from
+// memory.
 namespace {
 
 using namespace bench;
@@ -40,7 +41,7 @@ void rule(benchmark::State& state, RuleT rule) {
   run_rounds(state, rounds);
   count(state, "forward_ms", rounds.median_of(forward) * 1e3);
   count(state, "backward_ms", rounds.median_of(backward) * 1e3);
-  // Without the copies of the branch: in units of copies of [N, D], and of readings of [N, D] from memory.
+  // The time without the copies of the branch, in units of copies of [N, D] and of readings of [N, D] from memory.
   const auto own = [&](auto of) { return of(0) - detail_::hook::rule::evaluations<RuleT>() * of(copied); };
   count(state, "copies", rounds.median_over([&](auto of) { return own(of) / of(copied); }));
   count(state, "reads", rounds.median_over([&](auto of) { return own(of) * of(bandwidth) / bytes; }));

@@ -1,6 +1,6 @@
 #include "support/mixing.hpp"
 
-// One layer with another update rule, or with a gate that mixes items, compared with the plain layer.
+// Times one layer with a different update rule, or with a gate that mixes items, compared with the plain layer.
 namespace {
 
 using namespace bench;

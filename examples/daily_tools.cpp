@@ -9,7 +9,7 @@ using namespace gatefold;
 
 namespace {
 
-/// Two layers of mixtures, and a linear layer with 3 outputs.
+/// Makes a model with two layers of mixtures, and a linear layer with 3 outputs.
 auto model_with(Index experts) {
   return Chain{
       Stack{Residual{update::Plain{}, Mixture{SoftmaxTopK{.scores = {.experts = experts}, .selection = {.k = 2}},

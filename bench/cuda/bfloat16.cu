@@ -28,7 +28,7 @@ void one_layer(const Shape& s) {
   RoundedWeights<CudaBf16> copies;
   copies.refresh(run.ctx, run.params);
   const auto pass = rounds.add([&] { copies.refresh(run.ctx, run.params); });
-  const auto part = rounds.add([&] {  // of a batch, except the first
+  const auto part = rounds.add([&] {  // a part of a batch after the first one: the copies exist
     const auto use = run.ctx.use(copies.packed);
     run.forward();
     run.backward();

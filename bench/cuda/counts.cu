@@ -28,7 +28,7 @@ constexpr double kGoal = 1.3;
 
 using Layer = Residual<update::Plain, Mixture<SoftmaxTopK, Mlp<GeluTanh>>>;
 
-/// The part of a layer that a kernel belongs to.
+/// Returns the part of a layer that a kernel belongs to.
 std::string part_of(const std::string& kernel) {
   const std::pair<const char*, const char*> parts[] = {
       {"RouteRow", "gating"},       {"SortKey", "dispatch"}, {"RadixSort", "dispatch"},  {"GroupsFrom", "dispatch"},
@@ -40,7 +40,7 @@ std::string part_of(const std::string& kernel) {
   return "rest";
 }
 
-/// The bytes that each part of an inference must move at least.
+/// Returns the least number of bytes that each part of an inference must move.
 /// @param with_rule  the mixture is in a layer: combine also does the step of the rule, which reads the items
 std::map<std::string, double> floors_of(const Sizes& s, bool with_rule) {
   const double N = double(s.items), S = N * double(s.picks), E = double(s.experts), D = double(s.dim),
@@ -56,7 +56,7 @@ std::map<std::string, double> floors_of(const Sizes& s, bool with_rule) {
 
 using Counts = std::map<std::string, emulator::Counters>;
 
-/// The counts of each part of `work`, after its memory is allocated.
+/// Returns the counts of each part of `work`, after the memory of `work` is allocated.
 template <class Work>
 Counts counts_of(const Work& work) {
   emulator::counters_by_kernel().clear();

@@ -4,8 +4,8 @@
 #include "bf16_dense.cuh"
 #include "one_layer.cuh"
 
-// Layers of gated experts that multiply bfloat16, at the shapes that SonicMoE publishes. Also the memory of a training
-// step besides parameters, gradients, items and the gradients of items:
+// Times layers of gated experts that multiply bfloat16, at the shapes that SonicMoE publishes. Also prints the memory
+// of a training step besides parameters, gradients, items and the gradients of items:
 //   gated [WORD]   rows whose name contains WORD
 namespace {
 
@@ -17,7 +17,7 @@ constexpr Shape kGated[] = {
     {"memory", 32768, 4096, 1024, 64, 4},
 };
 
-/// Bytes of device memory in use.
+/// Returns the bytes of device memory in use.
 std::size_t taken() {
   std::size_t free = 0, all = 0;
   detail_::device::expect_success(cudaMemGetInfo(&free, &all), "cudaMemGetInfo");

@@ -3,8 +3,8 @@
 
 #include "one_layer.cuh"
 
-// One layer on a device, compared with its limits, a dense product of the same arithmetic and a loop of cuBLAS over the
-// experts:
+// Times one layer on a device, compared with the limits of the device, a dense product of the same arithmetic, and a
+// loop of cuBLAS over the experts:
 //   layer [WORD]   rows whose name contains WORD
 namespace {
 
@@ -15,8 +15,8 @@ struct Activate {
   __device__ void operator()(Index i) const { x[i] = GeluTanh::value(x[i]); }
 };
 
-/// The experts with one cuBLAS call for each matrix of each expert, on gathered rows, as a simple program would do it.
-/// The offsets are read from the device before the clock starts.
+/// Computes the experts with one cuBLAS call for each matrix of each expert, on gathered rows, as a simple program
+/// would do it. The offsets are read from the device before the clock starts.
 struct BlasLoop {
   Run<>& run;
   std::vector<Index> offsets;

@@ -10,8 +10,9 @@
 #include "bf16_dense.cuh"
 #include "one_layer.cuh"
 
-// Each product of bfloat16 experts separately, with the Hopper kernel and with the kernel for all devices, compared
-// with cuBLAS's dense products of the same arithmetic. Also the passes that round their inputs:
+// Times each product of bfloat16 experts separately, with the Hopper kernel and with the kernel for all devices,
+// compared with cuBLAS's dense products of the same arithmetic. Also times the passes that round the inputs of these
+// products:
 //   products [WORD]   rows whose name contains WORD
 namespace {
 
@@ -61,7 +62,7 @@ class Products {
   }
 
  private:
-  /// Each item goes to adjacent experts, the first of them at random.
+  /// Sends each item to adjacent experts. The first of them is random.
   void route() {
     std::mt19937_64 random(7);
     std::vector<Index> expert;

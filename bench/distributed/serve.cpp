@@ -1,5 +1,6 @@
-// Inference of a mixture on shards with skewed routing. Experts are spread evenly by number, spread by load, or copied
-// (dist::replicate). Prints the imbalance and the processor time of the busiest shard, one JSON object per line.
+// Measures inference of a mixture on shards with skewed routing. Experts are spread evenly by number, spread by load,
+// or copied (dist::replicate). Prints the imbalance and the processor time of the busiest shard, one JSON object per
+// line.
 //
 //   dist_serve [SHARDS ITEMS DIM HIDDEN EXPERTS K]
 #include <time.h>
@@ -21,10 +22,10 @@ struct Shape {
   Index shards = 4, items = 2048, dim = 256, hidden = 1024, experts = 32, k = 2;
 };
 
-/// Time of a shard: the median over all repetitions.
+/// The time of a shard is the median over the repetitions after the warm-up.
 constexpr int repetitions = 9, warm_up = 2;
 
-/// Processor time of this thread. Other programs and waiting for other shards do not count.
+/// Returns the processor time of this thread, without that of other programs and without waiting for other shards.
 double processor_ms() {
   timespec t{};
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);

@@ -1,11 +1,11 @@
 // Measures a training step (forward, loss, backward, optimizer) of a mixture on shards, in one process or under mpirun:
-// seconds, the share of exchanges in them, the bytes that cross, and a lower bound of these. Prints one JSON object;
-// see steps.sh.
+// its seconds, the share of exchanges in these seconds, the bytes that shards exchange, and a lower bound of these
+// bytes. Prints one JSON object; see steps.sh.
 //
 //   mpirun -n R dist_step SHARDS ITEMS DIM HIDDEN EXPERTS K THREADS [OPTION…]    (SHARDS 0: a Mixture without any)
 //
-// Options: bfloat16 (rows cross as bfloat16), chunks (of experts, 2), progress (a thread that moves messages
-// meanwhile).
+// Options: bfloat16 (rows are exchanged as bfloat16), chunks (two chunks of experts), progress (a separate thread moves
+// messages).
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -29,7 +29,7 @@ struct Shape {
   bool has(const char* option) const { return options.contains(option); }
 };
 
-/// Seconds of a step: the median over all repetitions of the slowest shard.
+/// The seconds of a step are those of the slowest shard, as the median over the repetitions after the warm-up.
 constexpr int repetitions = 9, warm_up = 2;
 
 auto mixture(const Shape& s) {
@@ -72,8 +72,8 @@ void without_shards(const Shape& s) {
   print(s, 1, median(all), 0, 0, 0);
 }
 
-/// Rows that must cross in a step: from an item to each other shard that has one of its experts, and back, forward and
-/// backward.
+/// Returns the number of rows that shards must exchange in a step: from an item to each other shard that has one of its
+/// experts, and back, in forward and in backward.
 template <class PlanT>
 Index rows_of_floor(const PlanT& plan, const Shape& s) {
   std::set<std::pair<Index, Index>> crossing;

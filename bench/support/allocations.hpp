@@ -21,7 +21,7 @@ inline void* counted(void* p) {
   }
   return p;
 }
-/// Not inlined, because compilers would see memory from new passed to free, and warn.
+/// It is not inlined, because compilers would otherwise warn that memory from `new` is passed to `free`.
 [[gnu::noinline]] inline void give_back(void* p) {
   live -= static_cast<long>(malloc_usable_size(p));
   std::free(p);

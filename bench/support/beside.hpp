@@ -21,14 +21,15 @@ struct BetweenPeaks {
   BetweenPeaks(Rounds& rounds, int threads, std::function<void()> f)
       : before(add_peak(rounds, threads)), ours(rounds.time(std::move(f))), after(add_peak(rounds, threads)) {}
 
-  /// The share of the peak that `flop` operations reach, in another entry or in this one.
+  /// Returns the share of the peak that `flop` operations reach in `entry`, which can be this entry.
   double share(const Rounds& rounds, double flop, std::size_t entry) const {
     return rounds.median_over([&](auto of) { return flop / of(entry) * 2 / (of(before) + of(after)); });
   }
   double share(const Rounds& rounds, double flop) const { return share(rounds, flop, ours); }
 };
 
-/// Mean of |a − b| divided by the mean of |b|. A rounding can decide a tie of two experts, but rarely.
+/// Returns the mean of |a − b| divided by the mean of |b|. It is not the maximum, because a different rounding can, in
+/// rare cases, send an item to a different expert.
 inline double mean_difference(In<float, 2, Cpu> a, In<float, 2, Cpu> b) {
   double difference = 0, size = 0;
   for (Index i = 0; i < a.size(); ++i) {
@@ -56,7 +57,7 @@ void expect_same_y(const Peer<S>& peer, const Tensor<float, 2, Cpu>& y, RunT& ru
          "a different output");
 }
 
-/// Times the layer of every peer. Its y must agree with that of `run`.
+/// Times the layer of every peer. The output of each must agree with the output of `run`.
 template <class RunT>
 std::vector<std::size_t> add_peers(Rounds& rounds, const Shape& s, RunT& run) {
   std::vector<std::size_t> entries;
@@ -81,7 +82,7 @@ inline void count_peers(benchmark::State& state, const Rounds& rounds, const std
   count(state, "peer_ratio", least);
 }
 
-/// Bytes of the weights that a plan makes the layer read.
+/// Returns the bytes of the weights that the layer reads with the plan of a run.
 template <class RunT>
 double weight_bytes(const Shape& s, const RunT& run) {
   const auto& offsets = run.saved.branch.plan.offsets;
@@ -94,7 +95,7 @@ double weight_bytes(const Shape& s, const RunT& run) {
 template <class RunT>
 struct Copies {
   std::vector<std::unique_ptr<RunT>> runs;
-  double bytes = 0;  // bytes of the weights that one pass over all of them reads
+  double bytes = 0;  // bytes of the weights that one pass over all copies reads
 
   auto& ctx() const { return runs[0]->ctx; }
   void infer() const {
@@ -115,8 +116,8 @@ Copies<RunT> cold_copies(const Shape& s) {
   }
   return copies;
 }
-/// Reports the speed of `ours`, which does `flop` operations for `items` items, relative to the machine; with bytes if
-/// memory is the limit.
+/// Reports the speed of `layer.ours`, which does `flop` operations for `items` items, relative to the machine. If
+/// memory is the limit, also reports the bandwidth.
 /// @param bytes, bandwidth  0 if memory is not the limit
 inline void count_speed(benchmark::State& state, const Rounds& rounds, const BetweenPeaks& layer, double items,
                         double flop, double bytes, std::size_t bandwidth) {

@@ -8,12 +8,12 @@
 #include "threads.hpp"
 #include "timing.hpp"
 
-/// Shared parts of the rows in several files: shapes, a layer with all its state, registration.
+/// Parts that several benchmark files share: shapes, a layer with all its state, registration.
 namespace bench {
 
 using namespace gatefold;
 
-/// T tokens, D model, H hidden, E experts, K picks.
+/// The sizes of a layer: T tokens, D model, H hidden, E experts, K picks.
 struct Shape {
   Index items, dim, hidden, experts, picks;
 
@@ -50,7 +50,8 @@ struct Run {
   }
 
   void begin() { layer.begin(ctx, params, x.extent(0), carry); }
-  // Each call is a separate pass on the momentum in the carry, so that the cost of begin() is not measured.
+  // Each call is a separate pass that continues with the momentum in the carry, so that the cost of begin() is not
+  // measured.
   void infer() { infer(ctx); }
   void infer(typename B::Context& by) {
     update::begin_pass(carry);

@@ -14,7 +14,7 @@
 #include "threads.hpp"
 #include "timing.hpp"
 
-/// The best performance of the machine, measured in the same program that is compared with it.
+/// Measures the best performance of the machine, in the same program that is compared with it.
 namespace bench {
 
 using gatefold::Index;
@@ -48,8 +48,9 @@ inline constexpr int kChains =
   return sum[0];
 }
 
-/// Returns the sum of the vectors [data, data + count), without a remainder of fewer than eight. It reads eight places
-/// in turn: prefetching stops at the end of a page, so that one place reaches only two thirds as much.
+/// Returns the sum of the vectors [data, data + count), without a remainder of fewer than eight. It reads from eight
+/// places in turn, because prefetching stops at the end of a page. Tried: one place; it reaches two thirds of the
+/// bandwidth.
 [[gnu::noinline]] inline std::uint64_t sum_words(const Words* data, Index count) {
   constexpr Index kPlaces = 8;
   const Index length = count / kPlaces;
@@ -65,15 +66,15 @@ inline std::size_t last_level_cache() {
   return static_cast<std::size_t>(std::max({bytes, second, 1L << 20}));
 }
 
-/// Bytes of memory of this machine.
+/// Returns the bytes of memory of this machine.
 inline double memory() {
   return static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGE_SIZE));
 }
 
 }  // namespace machine
 
-/// Floating-point operations per second that `threads` threads reach in registers only: the best of three tries of
-/// about a millisecond, because a try can be interrupted.
+/// Returns the floating-point operations per second that `threads` threads reach in registers only: the best of three
+/// tries of about a millisecond, because a try can be interrupted.
 inline double fma_peak(int threads) {
   constexpr Index kSteps = 200000;
   constexpr double kFlopPerStep = 2.0 * machine::kChains * machine::kVectorBytes / static_cast<double>(sizeof(float));
@@ -87,7 +88,8 @@ inline double fma_peak(int threads) {
   return best;
 }
 
-/// Bytes per second that `threads` threads can read from a working set of a given size, in memory or in a cache.
+/// Measures the bytes per second that `threads` threads can read from a working set of a given size, in memory or in a
+/// cache.
 class ReadBandwidth {
  public:
   /// @param bytes  size of the working set; 0: so large that caches hold only a negligible part
@@ -115,7 +117,7 @@ class ReadBandwidth {
   std::vector<machine::Words> data_;
 };
 
-/// Name of the processor, from the kernel.
+/// Returns the name of the processor, as the kernel reports it.
 inline std::string processor_name() {
   std::ifstream info("/proc/cpuinfo");
   for (std::string line; std::getline(info, line);)

@@ -2,7 +2,7 @@
 
 #include "layer.hpp"
 
-/// Gates that mix items, in the setting of the papers: sequences of 512, causal.
+/// Makes gates that mix items, in the setting of the papers: sequences of 512, causal.
 namespace bench {
 
 inline constexpr Index kLength = 512, kHeads = 8;
@@ -25,8 +25,9 @@ class Attended {
   Tensor<float, 2, Cpu> u_;  // [N, D]
 };
 
-/// Operations that a mixing adds to forward by its equation, causal: ⟨u_i, u_j⟩, or m_j and ⟨u_i, m_j⟩ of one head.
-/// (AttentionPosterior needs fewer operations in this setting: its @cost.)
+/// These functions return the operations that a mixing adds to a causal forward by its equation: ⟨u_i, u_j⟩ for
+/// TokenSimilarity; m_j and ⟨u_i, m_j⟩ of one head for AttentionPosterior. (AttentionPosterior needs fewer operations
+/// in this setting: its @cost.)
 inline double similarity_flop(Index items, Index dim) { return 1.0 * static_cast<double>(items * kLength * dim); }
 inline double posterior_flop(Index items, Index dim) {
   return similarity_flop(items, dim) + 2.0 * static_cast<double>(items * dim * (dim / kHeads));

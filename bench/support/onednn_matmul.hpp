@@ -10,15 +10,15 @@
 
 #include "peer_layer.hpp"
 
-/// Products of bfloat16 by oneDNN 3. The needed part of its C interface is declared here, because the library is loaded
-/// only if it is found.
+/// Multiplies bfloat16 matrices with oneDNN 3. The needed part of the C interface of oneDNN is declared here, because
+/// the library is loaded only if it is found.
 namespace bench::peers {
 
-/// Products of bfloat16 summed in float, with one primitive for each size, made once. Weights are in row-major order,
-/// as users of the library hold them.
+/// Multiplies bfloat16 matrices with sums in float. It makes one oneDNN primitive for each size and reuses it. Weights
+/// are in row-major order, as in gatefold's layers, and are not reordered for oneDNN.
 class OnednnMatmul {
  public:
-  /// Returns null unless this library is oneDNN 3 and multiplies bfloat16 on this machine.
+  /// Returns null unless `library` is oneDNN 3 and multiplies bfloat16 on this machine.
   static std::shared_ptr<OnednnMatmul> of(void* library) {
     if (!library) return {};
     auto made = std::shared_ptr<OnednnMatmul>(new OnednnMatmul(library));
@@ -36,7 +36,7 @@ class OnednnMatmul {
   }
 
  private:
-  using Handle = void*;  // all of the library's objects are pointers
+  using Handle = void*;  // all objects of oneDNN are pointers
   using Dims = std::int64_t[12];
   struct Argument {
     int name;
@@ -65,7 +65,7 @@ class OnednnMatmul {
              create_stream(&stream_, engine_, kInOrder) == 0;
   }
 
-  /// Null if the library refuses the size. Lives as long as the program.
+  /// Returns null if oneDNN refuses the size. A primitive lives as long as the program.
   Primitive* primitive(const std::array<Index, 3>& size) {
     const auto found = made_.find(size);
     if (found != made_.end()) return &found->second;

@@ -85,7 +85,7 @@ class PeerLayer {
     else
       return S::from(v);
   }
-  /// Output of the first product. Floats are activated in place.
+  /// Returns the memory for the output of the first product. Floats are activated in place.
   float* before_activation(Index first) {
     if constexpr (std::is_same_v<S, float>)
       return &hidden_[size(first * s_.hidden)];

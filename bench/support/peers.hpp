@@ -13,7 +13,7 @@
 #include "onednn_matmul.hpp"
 #include "peer_layer.hpp"
 
-/// The matrix products of the libraries that are found.
+/// Loads the matrix products of the libraries that are found.
 namespace bench {
 
 using gatefold::Bfloat16;
@@ -24,7 +24,7 @@ struct Peer {
   std::string name;  // as in peer_ratio_<name>
   Product<float> sgemm;
   Product<S> product;
-  double rest = 0.04;  // seconds until its threads, of OpenMP or TBB, sleep
+  double rest = 0.04;  // seconds until the threads of the library, of OpenMP or TBB, sleep
 };
 
 namespace peers {
@@ -53,7 +53,7 @@ inline Product<float> onednn(void* library) {
   };
 }
 
-/// A product with the arguments of BLAS's C interface.
+/// Returns a Product that calls a function with the arguments of BLAS's C interface.
 template <class S>
 Product<S> row_major(void (*f)(int, int, int, int, int, int, float, const S*, int, const S*, int, float, float*, int)) {
   if (!f) return {};
@@ -63,7 +63,7 @@ Product<S> row_major(void (*f)(int, int, int, int, int, int, float, const S*, in
       static_cast<int>(k), b, static_cast<int>(n), 0, c, static_cast<int>(n));
   };
 }
-/// MKL's product of bfloat16 with sums in float.
+/// Returns MKL's product of bfloat16 with sums in float.
 inline Product<Bfloat16> cblas_bf16(void* library) {
   using Function =
       void(int, int, int, int, int, int, float, const Bfloat16*, int, const Bfloat16*, int, float, float*, int);
@@ -90,7 +90,7 @@ inline void* mkl() {
 
 }  // namespace peers
 
-/// The libraries that are found and multiply S; for float also Eigen, which is last.
+/// Returns the libraries that are found and multiply S. For float, the last one is Eigen.
 template <class S>
 const std::vector<Peer<S>>& present_peers();
 

@@ -7,10 +7,10 @@
 
 #include "layer.hpp"
 
-/// The work of a layer besides the products of its experts and scores: gate, dispatch, combine.
+/// Times the work of a layer besides the products of its experts and scores: gate, dispatch, combine.
 namespace bench {
 
-/// Only the gate, as inference runs it, with the plan it makes.
+/// Runs only the gate, as inference does, and holds the plan that it makes.
 template <class RunT>
 struct GateRun {
   RunT& run;
@@ -27,10 +27,10 @@ struct GateRun {
   }
 };
 
-/// The entries of a row that are routing, each timed separately. If they are fused into the layer, their sum is an
+/// The entries of a row that are routing, each timed separately. If a layer fuses them, the sum of the entries is an
 /// upper bound.
 struct Routing {
-  std::vector<std::size_t> parts, products;  // the entries that count, and the products in them, which do not
+  std::vector<std::size_t> parts, products;  // the entries that count, and the products within them, which do not count
 
   double over(const Rounds& rounds, std::size_t layer) const {
     return rounds.median_over([&](auto of) {
@@ -47,7 +47,7 @@ auto scores_of(const RunT& run) {
   return with_model_dim(run.layer.branch.gate.scores, run.x.extent(1));
 }
 
-/// Outputs of experts, because a mixture need not keep its own.
+/// Returns random outputs of experts, because a mixture does not have to keep the outputs of its experts.
 template <class RunT>
 auto outputs_of(RunT& run) {
   const Index slots = run.saved.branch.plan.rows.size();
@@ -59,7 +59,7 @@ auto logits_of(const RunT& run) {
   return std::make_shared<Tensor<float, 2, Cpu>>(run.x.extent(0), run.layer.branch.gate.scores.experts);
 }
 
-/// Routing in inference: the gate, then combine.
+/// Adds the routing in inference: the gate, then combine.
 template <class RunT>
 Routing add_routing(Rounds& rounds, RunT& run) {
   run.forward();  // makes the plan
@@ -73,8 +73,8 @@ Routing add_routing(Rounds& rounds, RunT& run) {
   return {{gate, combine}, {scores}};
 }
 
-/// Routing in forward and backward: gate and combine forward, then dispatch and gate backward. The work of experts for
-/// the gradient of the weights is not included.
+/// Adds the routing in training: gate and combine in forward, then dispatch and gate in backward. The gradient of the
+/// routing weights is not included, because the experts compute it.
 template <class RunT>
 Routing add_training_routing(Rounds& rounds, RunT& run) {
   run.forward();

@@ -4,8 +4,9 @@
 
 namespace bench {
 
-/// The threads of all contexts and measurements of a program. With a second pool, threads can wait ten milliseconds
-/// behind the thread that woke them if the threads of the first pool still spin. Both pools then seem half as fast.
+/// Returns the threads of all contexts and measurements of a program. They are one pool, because with a second pool,
+/// threads can wait ten milliseconds behind the thread that woke them if the threads of the first pool still spin. Both
+/// pools then seem half as fast.
 inline gatefold::cpu::Workers& workers() {
   static gatefold::cpu::Workers all(gatefold::cpu::available_threads());
   return all;

@@ -15,12 +15,12 @@
 /// round. Ratios are taken within a round, and the row reports the median over the rounds.
 namespace bench {
 
-/// Seconds since some point in time.
+/// Returns the seconds since a fixed point in time.
 inline double now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-/// Whether GATEFOLD_BENCH_QUICK is in the environment: few rounds and small growth curves.
+/// True if GATEFOLD_BENCH_QUICK is in the environment: then use few rounds and small growth curves.
 inline bool quick() { return std::getenv("GATEFOLD_BENCH_QUICK") != nullptr; }
 
 inline double median(std::vector<double> values) {
@@ -33,9 +33,9 @@ inline double median(std::vector<double> values) {
 /// Entries that are measured in turn.
 class Rounds {
  public:
-  /// Times f. One sample has as many calls as take `least` seconds. Short calls have one more call before them that is
-  /// not timed, because threads are asleep and the caches hold data of the previous entry.
-  /// @param rest  seconds to wait before a sample, for threads of another pool to fall asleep
+  /// Times f. One sample has as many calls as take `least` seconds. Before a sample of short calls, one call is not
+  /// timed, because threads are asleep and the caches hold data of the previous entry.
+  /// @param rest  seconds to wait before a sample, so that threads of other pools fall asleep
   /// @return the index of the entry
   std::size_t time(std::function<void()> f, double rest = 0, double least = 2e-3) {
     f();
@@ -80,7 +80,7 @@ class Rounds {
   double median_over(F&& f) const {
     return median(over(f));
   }
-  /// The median of the ratio of entry a to entry b.
+  /// Returns the median of the ratio of entry a to entry b.
   double ratio(std::size_t a, std::size_t b) const {
     return median_over([&](auto of) { return of(a) / of(b); });
   }

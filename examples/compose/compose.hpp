@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-/// Every gate with every update rule: the measurements of a table row, and how a gate makes its rows.
+/// Runs every gate with every update rule: the measurements of a table row, and how a gate makes its rows.
 namespace compose {
 
 using namespace gatefold;
@@ -51,8 +51,9 @@ struct Row {
   std::vector<double> seconds{};  // one per run
 };
 
-/// Mean entropy H(·) of the shares of the experts in an item: of the gate's probabilities if it has any; for Soft MoE,
-/// of the combine weights summed over each expert's slots; for a gate that learns nothing, of the weights of its picks.
+/// Returns the mean over items of the entropy H(·) of the experts' shares in an item. The shares are the gate's
+/// probabilities if it has any; for Soft MoE, the combine weights summed over each expert's slots; for a gate that
+/// learns nothing, the weights of its picks.
 template <class MixtureSaved>
 double routing_entropy(Cpu::Context& ctx, const MixtureSaved& mixture) {
   if constexpr (requires { mixture.gate.probabilities; }) {
@@ -70,7 +71,7 @@ double routing_entropy(Cpu::Context& ctx, const MixtureSaved& mixture) {
   }
 }
 
-/// The outcome of a pass, computed from the state that the pass kept.
+/// Returns the outcome of a pass, computed from the state that the pass kept.
 template <class Saved>
 Outcome outcome(Cpu::Context& ctx, View<const float, 2, Cpu> y, const Saved& saved) {
   Outcome o;

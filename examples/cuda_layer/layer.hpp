@@ -9,7 +9,7 @@ namespace example {
 
 using namespace gatefold;
 
-/// The result of one backend, copied to the host, and its time.
+/// The result of one backend, copied to the host, and the time it took.
 struct Outcome {
   std::vector<float> y, dx;  // [items, dim]
   double milliseconds = 0;   // the fastest of a few passes forward and backward, with the copy of y and dx to the host

@@ -15,7 +15,7 @@
 
 namespace {
 
-/// max |a − b| / max |a|; infinity if a difference is NaN
+/// Returns max |a − b| / max |a|, or infinity if a difference is NaN.
 double difference(const std::vector<float>& a, const std::vector<float>& b) {
   double apart = 0, largest = 0;
   for (std::size_t i = 0; i < a.size(); ++i) {
@@ -27,8 +27,8 @@ double difference(const std::vector<float>& a, const std::vector<float>& b) {
   return apart / largest;
 }
 
-/// Parses a whole number of at least 1, small enough that products of four such numbers do not overflow. Returns 0
-/// otherwise.
+/// Parses a whole number of at least 1, small enough that products of four such numbers do not overflow. Returns 0 for
+/// any other text.
 gatefold::Index count_in(const char* text) {
   gatefold::Index n = 0;
   const char* end = text + std::strlen(text);

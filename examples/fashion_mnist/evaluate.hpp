@@ -18,7 +18,7 @@ struct Outcome {
   std::vector<std::vector<std::vector<double>>> routing{};  // [layers][experts][classes] share of the class's picks
 };
 
-/// The share of picks that goes to the busiest expert, for each layer.
+/// Returns the share of picks that goes to the busiest expert, for each layer.
 inline std::vector<double> busiest_shares(const Outcome& outcome) {
   std::vector<double> shares;
   for (const auto& picks : outcome.picks) shares.push_back(metric::Load{picks}.largest_share());

@@ -16,7 +16,7 @@
 
 namespace {
 
-/// A path next to the program, so that a run leaves no file outside the build folder.
+/// Returns a path next to the program, so that a run leaves no file outside the build folder.
 std::string beside_program(const char* name) {
   std::error_code error;
   const auto program = std::filesystem::canonical("/proc/self/exe", error);

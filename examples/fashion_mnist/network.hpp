@@ -10,8 +10,8 @@ namespace fashion {
 
 using namespace gatefold;
 
-/// Draws K experts uniformly, independent of the router; the weights are still the router's. The accuracy that remains
-/// under this selection is not due to routing.
+/// Draws K experts uniformly, independent of the router. Their weights are still those of the router. The accuracy that
+/// remains under this selection is not due to routing.
 struct RandomK {
   Index k = 1;
 
@@ -63,7 +63,8 @@ struct RandomK {
   }
 };
 
-/// Patches → tokens → residual mixtures of experts → classes. An image is one item of `tokens` patches.
+/// Makes the network: patches → tokens → residual mixtures of experts → classes. An image is one item of `tokens`
+/// patches.
 template <class RuleT, class GateT, class PlaceT = training::OneProcess>
 auto network(const Options& o, const RuleT& rule, const GateT& gate, const PlaceT& place = {}) {
   const auto mixture = place.branch(Mixture{gate, Mlp<Gelu>{o.dim, o.hidden}});

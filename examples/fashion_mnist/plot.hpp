@@ -30,10 +30,10 @@ namespace plot {
 
 using namespace gnuplot;  // quote, number, …
 
-/// The number of columns in which the maps are placed.
+/// Returns the number of columns in which the maps are placed.
 inline std::size_t columns(std::size_t layers) { return layers <= 3 ? 1 : layers <= 8 ? 2 : 3; }
 
-/// Loss above accuracy above load, left of `split`; lengths in pixels.
+/// Returns a script that draws loss, accuracy and load below each other, left of `split`. Lengths are in pixels.
 inline std::string curves(const Picture& picture, double width, double height, double split) {
   const double left = 76, bottom = 60, top = height - 44, gap = 104;
   const double tall = (top - bottom - 2 * gap) / 3;
@@ -109,8 +109,8 @@ inline std::string curves(const Picture& picture, double width, double height, d
   return script.str();
 }
 
-/// One map per layer, all on one colour scale. The names of the classes are below the lowest map of each column.
-/// Lengths are in pixels of a picture of width x height, from the lower left.
+/// Returns a script that draws one map per layer, all on one colour scale. The names of the classes are below the
+/// lowest map of each column. Lengths are in pixels of a picture of width x height, from the lower left.
 inline std::string maps(const Picture& picture, double width, double height, double left) {
   const std::size_t layers = picture.routing.size(), across = columns(layers), down = (layers + across - 1) / across;
   std::size_t classes = picture.class_names.size();
@@ -154,7 +154,7 @@ inline std::string maps(const Picture& picture, double width, double height, dou
            << "set yrange [" << static_cast<double>(layer.size()) - 0.5 << ":-0.5]\n"
            << "set ytics " << (layer.size() + 15) / 16 << " scale 0\n"
            << (l % across == 0 ? "set ylabel 'expert' offset 1,0\n" : "unset ylabel\n");
-    // The last row can be short. The maps above its gap then have the names, too.
+    // The last row can be short. Then the maps above the gap have names of classes, too.
     if (l + across >= layers) {
       script << "set xtics rotate by 40 right scale 0 textcolor rgb '#404040' (";
       for (std::size_t c = 0; c < classes; ++c) {
@@ -165,7 +165,7 @@ inline std::string maps(const Picture& picture, double width, double height, dou
     } else {
       script << "unset xtics\n";
     }
-    // As pixels, because gnuplot would write an image into a second file.
+    // Drawn as pixels, because gnuplot would write an image into a second file.
     script << "plot $map matrix with image pixels\nunset label 1\nunset colorbox\n";
   }
   return script.str();
@@ -184,7 +184,7 @@ inline Size size(const Picture& picture) {
   return {across < 3 ? 1200.0 : 1500.0, std::max(860.0, 150 + row * static_cast<double>(down))};
 }
 
-/// The gnuplot script after the commands that set terminal and output.
+/// Returns the gnuplot script after the commands that set terminal and output.
 inline std::string script(const Picture& picture) {
   const auto [width, height] = size(picture);
   const bool routed = !picture.routing.empty();
@@ -197,8 +197,8 @@ inline std::string script(const Picture& picture) {
 
 }  // namespace plot
 
-/// Draws one SVG with gnuplot: loss, accuracy and load on the left, the routing on the right. Without gnuplot, prints a
-/// line and returns.
+/// Draws one SVG with gnuplot: loss, accuracy and load on the left, the routing on the right. Without gnuplot it prints
+/// a line instead.
 /// @throws gatefold::FileError if the picture cannot be written; an existing file is unchanged then
 inline void draw(const Picture& picture, const std::string& svg_path) {
   const auto [width, height] = plot::size(picture);

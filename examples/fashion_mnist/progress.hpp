@@ -28,7 +28,7 @@ class Progress {
     start_ = Clock::now();
   }
 
-  /// @param done      images of this epoch seen so far
+  /// @param done      images of this epoch trained so far
   /// @param accuracy  between 0 and 1
   void update(Index done, double loss, double accuracy) {
     const double share = static_cast<double>(done) / static_cast<double>(images_);

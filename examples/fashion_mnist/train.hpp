@@ -20,7 +20,7 @@
 
 namespace fashion {
 
-/// The order of the images in an epoch. Depends only on the seed and the epoch.
+/// Shuffles the images of an epoch. The order depends only on the seed and the epoch.
 inline void shuffle(std::vector<Index>& order, Seed seed, Index epoch) {
   std::iota(order.begin(), order.end(), Index(0));
   for (std::size_t i = order.size(); i > 1; --i) {
@@ -29,7 +29,7 @@ inline void shuffle(std::vector<Index>& order, Seed seed, Index epoch) {
   }
 }
 
-/// The values that a checkpoint must agree on, besides its shapes, to be evaluated or continued.
+/// Returns the values that a checkpoint must have, besides its shapes, to be evaluated or continued.
 inline io::Metadata describe(const Options& o) {
   return {{"program", "gatefold fashion_mnist"},
           {"gate", o.gate},
@@ -48,7 +48,7 @@ inline void expect_made_with(const std::string& path, const io::Metadata& found,
   }
 }
 
-/// The number of host threads that compute.
+/// Returns the number of host threads that compute.
 template <class C>
 int threads(const C& ctx) {
   if constexpr (requires { ctx.threads(); }) {
@@ -209,7 +209,7 @@ void train_with(C& ctx, const Options& o, const RuleT& rule, const GateT& gate, 
     if (!path->empty()) std::printf("%s: %s\n", what, path->c_str());
 }
 
-/// Trains with the gate `softmax` on the backend of ctx, in one process or at another place.
+/// Trains with the gate `softmax` on the backend of ctx, in one process or on shards (`place`).
 template <class C, class RuleT, class PlaceT = training::OneProcess>
 void train_softmax(C& ctx, const Options& o, const RuleT& rule, const PlaceT& place = {}) {
   using Gate = WithAuxiliary<SoftmaxTopK, Balance>;

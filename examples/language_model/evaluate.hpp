@@ -12,7 +12,7 @@
 
 namespace language {
 
-/// log p of one token after a softmax, in double.
+/// Returns log p of one token after a softmax, computed in double.
 inline double log_probability(std::span<const float> logits, TokenId next) {
   const double top = *std::max_element(logits.begin(), logits.end());
   double total = 0;
@@ -27,11 +27,12 @@ inline void expect_tokens(const Options& o, const char* name, std::span<const To
                    gatefold::Joined{"more than length = ", o.length, " tokens"}, text.size());
 }
 
-/// log p of every token of a text except the first, given the tokens before it. An n-gram predicts the same tokens.
+/// Returns log p of each token of a text except the first, given the tokens before it. The n-gram baseline (ngram.hpp)
+/// is evaluated on the same tokens.
 ///
-/// Sequences overlap by half, so that each token is predicted from at least half a length of tokens, except near the
-/// beginning.
-/// @return [T − 1]
+/// Sequences overlap by half their length. Each token, except near the beginning, is therefore predicted from at least
+/// half a sequence.
+/// @return [T − 1] for a text of T tokens
 inline std::vector<double> log_probabilities(Model& model, const Options& o, const char* name,
                                              std::span<const TokenId> text) {
   expect_tokens(o, name, text);
@@ -61,7 +62,7 @@ inline std::vector<double> log_probabilities(Model& model, const Options& o, con
   }
 }
 
-/// The mean of −log₂ p.
+/// Returns the mean of −log₂ p.
 inline double bits(const std::vector<double>& log_probabilities) {
   double sum = 0;
   for (const double log_p : log_probabilities) sum -= log_p;

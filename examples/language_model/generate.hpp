@@ -15,7 +15,7 @@ namespace language {
 
 /// Draws a token by p ∝ exp(z / temperature) from the likeliest tokens whose probabilities together reach top_p.
 ///
-/// Source: Holtzman et al. 2019, arXiv:1904.09751 (nucleus sampling). Temperature 0 takes the likeliest.
+/// Source: Holtzman et al. 2019, arXiv:1904.09751 (nucleus sampling). With temperature 0, it takes the likeliest token.
 /// @param u  in [0, 1)
 /// @order ties go to the lower token
 inline TokenId choose(std::span<const float> logits, double temperature, double top_p, double u) {

@@ -27,7 +27,7 @@ inline LanguageSizes sizes(const Options& o, Index vocabulary) {
           .embedding = Initial::normal(0.1)};
 }
 
-/// switch_model, with blocks that backward computes again if `recompute`.
+/// Returns a switch_model. If `recompute`, backward computes the state of each block again.
 template <class RuleT, class PlaceT>
 auto network(const Options& o, const LanguageSizes& s, const RuleT& rule, const PlaceT& place, bool recompute) {
   const WithAuxiliary<SoftmaxTopK, Balance> gate{
@@ -66,7 +66,7 @@ class Network final : public Model {
         ctx_(training::context<B>(o.threads)),
         trainer_(trainer(ctx_, o, vocabulary, rule, place)),
         shown_(as_layer<float, B>(network(o, sizes(o, vocabulary), rule, place, false))),
-        // Keys and values of as many items as attention reaches back to.
+        // Memory for the keys and values of all earlier items that attention can read.
         memory_(ctx_, {.layers = o.blocks,
                        .width = 2 * o.dim,
                        .most = gatefold::language::PreNormed::attention(sizes(o, vocabulary)).remembers()}),
@@ -102,8 +102,8 @@ class Network final : public Model {
     place_.gather(y_, count / o_.length, mine);
   }
   std::vector<training::Routing> routing(const Ids& x) override {
-    // Runs in parts in which all blocks keep about as much as one block keeps in a part of a training step. That fits
-    // into memory even if training recomputes blocks.
+    // Runs on parts of the batch so small that all blocks together keep about as much as one block keeps in a part of a
+    // training step. That fits into memory even if training recomputes blocks.
     const Index part = std::max<Index>(1, o_.batch / o_.accumulate / o_.blocks) * o_.length;
     gatefold::Carry<Layer, float, B> carry;
     gatefold::Saved<Layer, float, B> saved;
@@ -150,7 +150,7 @@ class Network final : public Model {
   View<const Index, 1, B> here(const Ids& from, Tensor<Index, 1, B>& to) {
     return training::from_host(ctx_, from.data(), to, std::ssize(from));
   }
-  /// This shard's part of `count` items, in whole sequences.
+  /// Returns this shard's part of `count` items, in whole sequences.
   dist::Range items_of(Index count) const {
     const dist::Range sequences = place_.part_of(count / o_.length);
     return {sequences.first * o_.length, sequences.count * o_.length};
@@ -165,7 +165,7 @@ class Network final : public Model {
   PlaceT place_;
   typename B::Context ctx_;
   Trained trainer_;
-  Layer shown_;  // as the layer of the trainer, but mixtures keep their state even if training recomputes them
+  Layer shown_;  // like the layer of the trainer, but mixtures keep their state even if training recomputes them
   SegmentMemory<float, B> memory_;
   Index vocabulary_;
   decltype(std::declval<const PlaceT&>().checkpoint()) checkpoint_;

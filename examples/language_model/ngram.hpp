@@ -12,7 +12,8 @@
 
 namespace language {
 
-/// Bits per token of interpolated Kneser–Ney n-grams of the training tokens on the other two parts: the baseline.
+/// The baseline: bits per token that interpolated Kneser–Ney n-grams of the training tokens need for the other two
+/// parts.
 struct Ngram {
   int order = 0;
   double valid = 0, test = 0;  // bits per token
@@ -25,7 +26,7 @@ inline void expect_ngrams(const Options& o, const Text& text) {
                                 text.vocabulary.size());
 }
 
-/// Counts n-grams, or reads an earlier result from the file next to the text.
+/// Counts n-grams and evaluates them, or reads an earlier result from the file next to the text.
 inline Ngram ngram(const Options& o, const Text& text) {
   Ngram n{.order = ngram_order(o)};
   const std::string of = std::to_string(text.hash()) + " " + o.unit + " " + std::to_string(n.order);

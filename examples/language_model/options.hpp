@@ -78,7 +78,7 @@ struct Options {
 inline std::vector<std::string> backends() { return {"cpu", "cpu-bf16", "cuda", "cuda-bf16"}; }
 inline bool is_on_cuda(const Options& o) { return o.backend.starts_with("cuda"); }
 
-/// The names of the update rules. has_mu and has_gamma tell which of them have a momentum μ and a step γ.
+/// Returns the names of the update rules. has_mu and has_gamma tell which of them have a momentum μ and a step γ.
 inline std::vector<std::string> updates() {
   return {"plain", "heavy-ball", "adam", "robust", "nesterov", "time-varying"};
 }

@@ -17,7 +17,8 @@
 
 namespace language {
 
-/// @throws gatefold::FileError if the requested file cannot be written; leaves no file behind
+/// Checks that a file can be written, and leaves no file behind.
+/// @throws gatefold::FileError if it cannot be written
 inline void expect_writable(const std::string& path) {
   if (!path.empty()) const gatefold::io::Replacement tried(path);
 }
@@ -69,7 +70,7 @@ inline void say(Model& model, const Options& o, const Vocabulary& vocabulary) {
                  seconds, static_cast<double>(o.tokens) / seconds);
 }
 
-/// The model of a run that was best on validation, and its vocabulary. Needs no text.
+/// The model of a run that was best on validation, and its vocabulary. It is read without the text of the run.
 struct Best {
   Vocabulary vocabulary;
   std::unique_ptr<Model> model;

@@ -16,7 +16,7 @@ namespace language {
 
 inline training::Folder folder_of(const Options& o) { return {o.run, "bits.svg"}; }
 
-/// The metadata of a checkpoint, including its vocabulary as a JSON list.
+/// Returns the metadata of a checkpoint, including its vocabulary as a JSON list.
 inline Metadata describe(const Options& o, const Text& text) {
   Metadata metadata = training::describe("language_model", "text", text.hash(), o);
   metadata["vocabulary"] = nlohmann::json(text.vocabulary.tokens()).dump();
@@ -36,6 +36,7 @@ inline Vocabulary vocabulary_of(const std::filesystem::path& file, const Options
   }
 }
 
+/// Loads a checkpoint into a model.
 /// @throws FileError unless the checkpoint was made with this text
 inline void load(Model& model, const std::filesystem::path& file, const Text& text, const Options& o) {
   training::on_run(o, [&] {

@@ -27,7 +27,7 @@ struct Text {
   Vocabulary vocabulary{};
   std::vector<TokenId> train{}, valid{}, test{};
 
-  /// A hash of the text.
+  /// Returns a hash of the text.
   std::uint64_t hash() const {
     std::uint64_t h = 14695981039346656037u;  // FNV-1a, a token at a time
     const auto add = [&](std::uint64_t value) { h = (h ^ value) * 1099511628211u; };
@@ -45,7 +45,7 @@ struct Text {
 
 inline Unit unit(const Options& o) { return o.unit == "word" ? Unit::word : Unit::character; }
 
-/// Whether bytes are valid UTF-8.
+/// Returns true if bytes are valid UTF-8.
 inline bool is_text(std::string_view bytes) {
   while (!bytes.empty()) {
     const std::size_t length = gatefold::data::first_code_point(bytes).length;
@@ -55,7 +55,7 @@ inline bool is_text(std::string_view bytes) {
   return true;
 }
 
-/// Appends the tokens of one line, with the end of the line if `ends`, otherwise of the beginning of a line.
+/// Appends the tokens of one line. If `ends`, the end of the line is a token too; otherwise the line is incomplete.
 inline void append(std::string_view line, const Vocabulary& vocabulary, std::vector<TokenId>& ids, bool ends = true) {
   gatefold::data::Tokenizer tokens(vocabulary.unit(),
                                    [&](std::string_view token) { ids.push_back(vocabulary.id(token)); });
@@ -81,8 +81,9 @@ inline std::string written(const Vocabulary& vocabulary, std::span<const TokenId
   return text;
 }
 
-/// Reads train.txt, valid.txt and test.txt of a folder, or the lines of one file, of which the last are valid and test.
-/// @param known  vocabulary of a model that reads another text; other tokens become the unknown token
+/// Reads train.txt, valid.txt and test.txt of a folder, or splits the lines of one file, of which the last are valid
+/// and test.
+/// @param known  the vocabulary of a model that reads a different text; tokens outside it become the unknown token
 /// @throws FileError as the readers of gatefold/data, and if the folder has no texts
 inline Text read_text(const Options& o, const std::optional<Vocabulary>& known = {}) {
   using namespace gatefold::data;

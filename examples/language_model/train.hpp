@@ -23,15 +23,16 @@
 
 namespace language {
 
-/// The training batches.
+/// Returns the training batches.
 inline gatefold::data::Corpus corpus_of(const Options& o, const Text& text) {
   return {text.train, o.batch, o.length, gatefold::Seed{o.seed}.fork(1)};
 }
-/// The tokens of a validation during training.
+/// Returns the tokens on which validation runs during training.
 inline std::span<const TokenId> validation_of(const Options& o, const Text& text) {
   return {text.valid.data(), std::min(text.valid.size(), static_cast<std::size_t>(o.valid_tokens))};
 }
 
+/// Runs the training steps of a run.
 /// @return whether the run is at its last step
 inline bool take_steps(Model& model, const Options& o, const Text& text, const training::Folder& folder,
                        Metrics& metrics, const training::Role& role) {
@@ -56,7 +57,8 @@ inline bool take_steps(Model& model, const Options& o, const Text& text, const t
                               validate, routing, say, role);
 }
 
-/// @param make  make(options, vocabulary): the model in training
+/// Begins or continues a run.
+/// @param make  make(options, vocabulary) returns the model in training
 template <class Make>
 void train(const Options& o, const training::Role& role, const Make& make) {
   // All checks are before the first step.
@@ -76,7 +78,7 @@ void train(const Options& o, const training::Role& role, const Make& make) {
   if (!o.fresh && std::filesystem::exists(folder.state())) {
     load(*model, folder.state(), text, o);
     metrics.reread(model->steps(), kGoal, o);
-    if (metrics.best(kGoal).first > 0) {  // evaluated at the end, so it must exist and be complete
+    if (metrics.best(kGoal).first > 0) {  // the best model is evaluated at the end, so its file must be complete
       load(*model, folder.best(), text, o);
       load(*model, folder.state(), text, o);
     }

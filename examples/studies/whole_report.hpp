@@ -20,13 +20,13 @@ struct Trained {
   std::string name() const { return data + '.' + model.name(); }
 };
 
-/// The score after an epoch, one value per seed.
+/// Returns the score after an epoch, one value per seed.
 inline std::vector<double> scores_after(const Trained& t, Index epoch) {
   return numbers(t.runs,
                  [epoch](const Json& run) { return number(run["score"][static_cast<std::size_t>(epoch - 1)]); });
 }
 
-/// The number of experts with equal shares that has the same entropy as these shares.
+/// Returns the number of experts with equal shares that has the same entropy as these shares.
 inline double experts_in_use(const Json& shares) {
   double entropy = 0;
   for (const double s : shares)
@@ -34,7 +34,8 @@ inline double experts_in_use(const Json& shares) {
   return std::exp(entropy);
 }
 
-/// The score at the end and, for three stages, after T₁ and T₂; for routed models, statistics of the routing.
+/// Returns the score at the end and, for three stages, after T₁ and T₂; for routed models, also statistics of the
+/// routing.
 inline std::vector<Result> results_of(const Trained& t, const Recipe& r, const std::string& score) {
   std::vector<Result> all{{t.name() + '.' + score, scores_after(t, r.epochs)}};
   if (!t.runs.front().contains("share")) return all;
@@ -50,14 +51,14 @@ inline std::vector<Result> results_of(const Trained& t, const Recipe& r, const s
   return all;
 }
 
-/// Scores against epochs, mean ± std over the seeds.
+/// Returns the curve of scores against epochs, mean ± std over the seeds.
 inline Curve score_curve(const Trained& t, Index epochs) {
   Curve curve{t.model.name(), {}, {}};
   for (Index epoch = 1; epoch <= epochs; ++epoch) curve.add(static_cast<double>(epoch), scores_after(t, epoch));
   return curve;
 }
 
-/// The shares of the test items that go to each expert, against epochs, in the first run.
+/// Returns the curves of the shares of the test items that go to each expert, against epochs, in the first run.
 inline Lines routing_history(const Trained& t, const Recipe& r) {
   Lines lines{t.name() + ": where test items go", "epoch", "share of the items"};
   lines.from_zero = true;
@@ -73,7 +74,7 @@ inline Lines routing_history(const Trained& t, const Recipe& r) {
   return lines;
 }
 
-/// The expert to which the test items of each class go, in the first run.
+/// Returns a map of the experts to which the test items of each class go, in the first run.
 /// @param when  t1, t2 or end
 inline HeatMap routing_map(const Trained& t, const std::string& when, const std::vector<std::string>& classes) {
   HeatMap map{t.name() + ": where classes go, " + when, "class", "expert", classes, {}, {}};

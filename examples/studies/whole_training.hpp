@@ -238,7 +238,7 @@ class Plain {
 
 }  // namespace learners
 
-/// The order of the items in an epoch. Depends only on the seed and the epoch.
+/// Shuffles the items of an epoch. The order depends only on the seed and the epoch.
 inline void shuffle(std::vector<Index>& order, Seed seed, Index epoch) {
   std::iota(order.begin(), order.end(), Index(0));
   for (std::size_t i = order.size(); i > 1; --i) {
@@ -247,7 +247,7 @@ inline void shuffle(std::vector<Index>& order, Seed seed, Index epoch) {
   }
 }
 
-/// Trains for all epochs and tests after each of them, without noise.
+/// Trains for all epochs and tests after each of them. Tests have no noise.
 ///
 /// @return score and training loss per epoch; with a gate, also the share of the test items at each expert, per epoch,
 ///   and for each class after T₁, T₂ and T

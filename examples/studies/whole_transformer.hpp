@@ -182,7 +182,7 @@ struct WholeTransformer {
   }
   LayerNorm norm() const { return {model_dim, epsilon}; }
   Linear head() const { return {.model_dim = model_dim, .output_dim = outputs, .initial = initial}; }
-  /// The input of block b.
+  /// Returns the input of block b.
   template <class T, class B>
   static View<const T, 2, B> before(const Saved<T, B>& saved, std::size_t b) {
     return b == 0 ? saved.embedded.view() : saved.stream[b - 1].view();

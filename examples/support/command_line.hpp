@@ -109,6 +109,7 @@ inline void limit_memory() {
   setrlimit(RLIMIT_DATA, &limit);
 }
 
+/// Flushes stdout.
 /// @throws std::runtime_error if some of the printed text could not be written, for example to a full disk
 inline void expect_printed() {
   if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0)

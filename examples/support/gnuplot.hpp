@@ -30,7 +30,7 @@ inline std::string quote(const std::string& text) {
   return quoted + "'";
 }
 
-/// Whether gnuplot is on the PATH.
+/// Returns true if gnuplot is on the PATH.
 inline bool available() {
   const char* path = std::getenv("PATH");
   std::istringstream folders(path ? path : "");
@@ -55,7 +55,7 @@ inline std::string number(double value) {
   return out.str();
 }
 
-/// Margins of one panel, as shares of the picture, measured from the lower left.
+/// Returns the margins of one panel, as shares of the picture, measured from the lower left.
 inline std::string place(double left, double right, double bottom, double top) {
   std::ostringstream out = stream();
   out << "set lmargin at screen " << left << "\nset rmargin at screen " << right << "\nset bmargin at screen " << bottom
@@ -63,7 +63,7 @@ inline std::string place(double left, double right, double bottom, double top) {
   return out.str();
 }
 
-/// A data block with the rows `x y…`.
+/// Returns a data block with the rows `x y…`.
 inline std::string table(const char* name, const std::vector<std::vector<double>>& rows) {
   std::string text = std::string(name) + " << EOD\n";
   for (const auto& row : rows) {
@@ -73,13 +73,13 @@ inline std::string table(const char* name, const std::vector<std::vector<double>
   return text + "EOD\n";
 }
 
-/// The tics of an axis along `count` things from 0 on: whole numbers, `most` of them at most.
+/// Returns the tics of an axis along `count` things from 0 on: whole numbers, at most `most` of them.
 inline std::string every(std::size_t count, std::size_t most) {
   return "0," + std::to_string((count + most - 1) / most);
 }
 
-/// A colour map at the current place of the multiplot, row by row from the top. gnuplot needs at least two rows and two
-/// columns, so a single row or column is doubled, and the copy lies outside the range.
+/// Returns a colour map at the current place of the multiplot, row by row from the top. gnuplot needs at least two rows
+/// and two columns, so a single row or column is doubled, and the copy lies outside the range.
 inline std::string map(std::vector<std::vector<double>> rows) {
   const auto end = [](std::size_t count) { return number(static_cast<double>(count) - 0.5); };
   const std::string ranges =

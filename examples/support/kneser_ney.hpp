@@ -68,7 +68,7 @@ class KneserNey {
   int order() const { return static_cast<int>(grams_.size()); }
   double discount(int n) const { return grams_[static_cast<std::size_t>(n - 1)].discount; }
 
-  /// p(next | context). Only the last N − 1 tokens of the context count.
+  /// Returns p(next | context). Only the last N − 1 tokens of the context count.
   double probability(std::span<const Id> context, Id next) const {
     const std::size_t longest = std::min(context.size(), grams_.size() - 1);
     double p = 1 / static_cast<double>(vocabulary_);
@@ -87,7 +87,8 @@ class KneserNey {
     return p;
   }
 
-  /// The mean of −log₂ p over all tokens of a text except the first. The context of a token is all tokens before it.
+  /// Returns the mean of −log₂ p over all tokens of a text except the first. The context of a token is all tokens
+  /// before it.
   double bits(std::span<const Id> text) const {
     double sum = 0;
     for (std::size_t i = 1; i < text.size(); ++i) sum -= std::log2(probability(text.first(i), text[i]));
@@ -109,7 +110,7 @@ class KneserNey {
     double discount = 0;
 
     Grams() = default;
-    /// Takes keys in any order, each as often as it occurs.
+    /// Sorts and counts keys. They can be in any order, each as often as it occurs.
     explicit Grams(std::vector<Key> all) : keys(std::move(all)) {
       std::sort(keys.begin(), keys.end());
       before.push_back(0);

@@ -36,7 +36,7 @@ class Line {
   Line& operator=(const Line&) = delete;
   ~Line() { clear(); }
 
-  /// Whether there is something new to show. Make the text of the line only if this returns true.
+  /// Returns true if it is time to show the line again. Make the text of the line only then.
   bool due(double share) {
     const Clock::time_point now = Clock::now();
     if (terminal_) {

@@ -24,7 +24,7 @@ struct Goal {
   bool is_better(double value, double than) const { return most ? value > than : value < than; }
 };
 
-/// Whether a run validates after this step.
+/// Returns true if a run validates after this step.
 template <class Options>
 bool validates(Index step, const Options& o) {
   return step % o.validate == 0 || step == o.steps;
@@ -34,7 +34,7 @@ bool validates(Index step, const Options& o) {
 ///
 ///     {"step":10,"loss":3.1}                          training loss of this step, in nats
 ///     {"step":500,"valid_bits":2.4,"layers":[…]}      validation, under the name of the goal; see routing_json.hpp
-///     {"step":4000,"best_step":3500,"best_test_bits":2.1,…}   of the best model, at the end
+///     {"step":4000,"best_step":3500,"best_test_bits":2.1,…}   measurements of the best model, at the end
 ///
 /// No line depends on the clock, so a run that was killed and continued writes the same lines.
 class Metrics {
@@ -44,7 +44,7 @@ class Metrics {
   explicit Metrics(std::filesystem::path path) : path_(std::move(path)) {}
 
   /// Reads the lines of a run again, up to the step of its state.
-  /// @param o  options of the run: in which steps it measures
+  /// @param o  the options of the run, which determine the measured steps
   /// @throws FileError if a line is missing, because the best step would be unknown
   template <class Options>
   void reread(Index steps, const Goal& goal, const Options& o) {
@@ -81,7 +81,7 @@ class Metrics {
     file.commit();
   }
 
-  /// Step and value of the lines with this name.
+  /// Returns step and value of the lines with this name.
   std::vector<std::pair<Index, double>> of(const char* name) const {
     std::vector<std::pair<Index, double>> found;
     for (const Json& line : lines_)
@@ -89,14 +89,14 @@ class Metrics {
         found.emplace_back(line["step"].get<Index>(), line[name].get<double>());
     return found;
   }
-  /// The last value with this name; null if there is none.
+  /// Returns the last value with this name; null if there is none.
   Json last(const char* name) const {
     for (auto line = lines_.rbegin(); line != lines_.rend(); ++line)
       if (line->contains(name)) return (*line)[name];
     return {};
   }
   const std::vector<Json>& lines() const { return lines_; }
-  /// Step and value of the best validation. Without any, step 0 and the worst value.
+  /// Returns step and value of the best validation. If there was none, returns step 0 and the worst value.
   std::pair<Index, double> best(const Goal& goal) const {
     constexpr double kInfinity = std::numeric_limits<double>::infinity();
     std::pair<Index, double> found{0, goal.most ? -kInfinity : kInfinity};

@@ -31,7 +31,8 @@ struct OnShard {
   bool reports() const { return shard->index() == 0; }
   dist::Range part_of(Index things) const { return shard->part_of(things); }
   Index sum(Index mine) const { return shard->sum(mine); }
-  /// Dropout draws by the index of an item within its shard, so each shard needs different random numbers.
+  /// Returns the random numbers of this shard. Dropout draws by the index of an item within its shard, so each shard
+  /// needs different random numbers.
   Random noise(Random random) const { return random.at(shard->index()); }
   /// Runs f(), a part of a step, and records its times and loads.
   auto part_of_step(const auto& trainer, const auto& f) { return record.part_of_step(*shard, trainer, f); }

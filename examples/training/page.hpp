@@ -21,7 +21,7 @@ namespace page {
 
 using Json = Metrics::Json;
 
-/// The lines of metrics with routing data, in the order of steps.
+/// Returns the lines of metrics with routing data, in the order of steps.
 inline std::vector<Json> routed(const Metrics& metrics) {
   std::vector<Json> lines;
   std::copy_if(metrics.lines().begin(), metrics.lines().end(), std::back_inserter(lines),
@@ -29,7 +29,7 @@ inline std::vector<Json> routed(const Metrics& metrics) {
   return lines;
 }
 
-/// A line plot with one curve per layer of a number in each step; NaN if a layer has no value.
+/// Draws one number of each layer against the steps, as one curve per layer. A layer without a value has NaN.
 inline std::string lines_of(const std::vector<Json>& routed, const char* name, const std::string& title, double most) {
   std::vector<std::vector<double>> rows;
   const std::size_t layers = routed.front()["layers"].size();
@@ -46,7 +46,7 @@ inline std::string lines_of(const std::vector<Json>& routed, const char* name, c
   return script + '\n';
 }
 
-/// A map of one layer: the share of picks of each expert, against steps.
+/// Draws a map of one layer: the share of picks of each expert, against steps.
 inline std::string load_of(const std::vector<Json>& routed, std::size_t layer) {
   std::vector<std::vector<double>> rows(routed.front()["layers"][layer]["load"].size());
   for (const Json& line : routed) {
@@ -58,7 +58,8 @@ inline std::string load_of(const std::vector<Json>& routed, std::size_t layer) {
   return gnuplot::map(std::move(rows));
 }
 
-/// On the left the load, one map per layer from top to bottom; on the right entropy and fluctuation of each layer.
+/// Returns a script that draws the load on the left, one map per layer from top to bottom, and on the right entropy and
+/// fluctuation of each layer.
 inline std::string routing_script(const std::vector<Json>& routed, double width, double height) {
   const std::size_t layers = routed.front()["layers"].size(), steps = routed.size();
   const auto experts = static_cast<double>(routed.front()["layers"][0]["load"].size());
@@ -115,7 +116,7 @@ inline std::string escaped(const std::string& text) {
 inline std::string row(const std::string& name, const std::string& value) {
   return "<tr><td>" + escaped(name) + "</td><td>" + escaped(value) + "</td></tr>\n";
 }
-/// An existing picture, to embed in the page.
+/// Reads an existing picture, to embed it in the page.
 inline std::string picture(const std::filesystem::path& svg) {
   std::ifstream file(svg);
   const std::string text{std::istreambuf_iterator<char>(file), {}};
@@ -126,7 +127,7 @@ inline std::string picture(const std::filesystem::path& svg) {
 }  // namespace page
 
 /// Draws load, entropy and fluctuation of each layer, and writes one page that refers to no other file: pictures,
-/// results and the options of the run. The page has no picture without gnuplot, or if no layer has routing data.
+/// results and the options of the run. The page has no picture if gnuplot is missing or no layer has routing data.
 /// @throws gatefold::FileError if a file cannot be written
 inline void write_page(const Folder& folder, const Metadata& options, const Metrics& metrics) {
   const std::vector<page::Json> routed = page::routed(metrics);

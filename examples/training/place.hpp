@@ -18,7 +18,7 @@ struct OneProcess {
   const auto& branch(const auto& mixture) const { return mixture; }
   const auto& loss(const auto& of_outputs) const { return of_outputs; }
   const auto& optimizer(const auto& of_params) const { return of_params; }
-  /// The loss without a wrapper.
+  /// Returns the loss itself, because it has no wrapper here.
   static const auto& inner(const auto& of_outputs) { return of_outputs; }
 
   bool reports() const { return true; }
@@ -29,7 +29,7 @@ struct OneProcess {
   auto part_of_step(const auto&, const auto& f) const { return f(); }
   void rebalance(auto&) const {}
   std::vector<nlohmann::ordered_json> lines() const { return {}; }
-  /// All rows are here already.
+  /// Does nothing, because this process has computed all rows.
   void gather(auto&, Index, const dist::Range&) const {}
   Index parameters(const auto& params) const { return count_values(params); }
   /// Calls f(layer, params) of the model as it is trained.

@@ -31,9 +31,9 @@ class Progress {
     line_.show("step " + std::to_string(step) + "/" + std::to_string(steps_) + "  ", share, numbers);
   }
   void clear() { line_.clear(); }
-  /// Seconds since this program began to take steps.
+  /// Returns the seconds since this program began to take steps.
   double seconds() const { return std::chrono::duration<double>(Clock::now() - start_).count(); }
-  /// Items per second.
+  /// Returns the items per second.
   double rate(Index step) const { return static_cast<double>((step - begun_) * items_.per_step) / seconds(); }
 
  private:

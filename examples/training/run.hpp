@@ -27,7 +27,7 @@ struct Folder {
   std::filesystem::path shards() const { return path / "shards.jsonl"; }
   std::filesystem::path shards_picture() const { return path / "shards.svg"; }
 
-  /// The names of the files that exist.
+  /// Returns the names of the files that exist.
   std::string files() const {
     std::string names;
     for (const auto& file : {state(), best(), metrics(), picture(), routing(), page(), shards(), shards_picture()})
@@ -41,7 +41,7 @@ struct Folder {
     if (error || !std::filesystem::is_directory(path))
       throw gatefold::FileError(path.string() + ": cannot make this folder" + (error ? ": " + error.message() : ""));
   }
-  /// Deletes the files of the run in the folder.
+  /// Deletes the files of the run from the folder.
   void forget() const {
     std::error_code error;
     for (const auto& file : {state(), best(), metrics(), picture(), routing(), page(), shards(), shards_picture()}) {
@@ -51,14 +51,14 @@ struct Folder {
   }
 };
 
-/// A path relative to the folder of the program, so that a run leaves no file outside the build folder.
+/// Returns a path relative to the folder of the program, so that a run leaves no file outside the build folder.
 inline std::string from_program(const char* name) {
   std::error_code error;
   const auto program = std::filesystem::canonical("/proc/self/exe", error);
   return error ? std::string(name) : (program.parent_path() / name).lexically_normal().string();
 }
 
-/// An option as text. from_text returns the same bits.
+/// Converts an option to text. from_text converts it back to the same bits.
 template <class T>
 std::string to_text(const T& value) {
   if constexpr (std::is_same_v<T, std::string>) {
@@ -80,8 +80,8 @@ bool from_text(const std::string& text, T& value) {
   }
 }
 
-/// The metadata of a checkpoint: its program, its options, the hash of its data.
-/// @param data  kind of data: the key of the hash
+/// Returns the metadata of a checkpoint: its program, its options, the hash of its data.
+/// @param data  the metadata key of `hash`, for example "text" or "images"
 template <class Options>
 Metadata describe(const char* program, const char* data, std::uint64_t hash, const Options& o) {
   Metadata metadata{{"program", std::string("gatefold ") + program}, {data, to_text(hash)}};
@@ -89,14 +89,14 @@ Metadata describe(const char* program, const char* data, std::uint64_t hash, con
   return metadata;
 }
 
-/// The end of an error message of training: how to begin a new run instead.
+/// Returns the end of an error message of training: how to begin a new run instead.
 template <class Options>
 const char* or_afresh(const Options& o) {
   return o.command == "train" ? " (--fresh starts a new run)" : "";
 }
 
 /// Calls f(), which reads a file of a run.
-/// @throws FileError as f, with the alternative of training added
+/// @throws FileError as f; during training the message also says how to begin a new run
 template <class Options, class F>
 void on_run(const Options& o, const F& f) {
   try {

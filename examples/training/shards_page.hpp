@@ -16,7 +16,7 @@ namespace training {
 
 namespace page {
 
-/// One bar per shard: how its time was spent.
+/// Draws one bar per shard: how its time was spent.
 inline std::string times_of(const std::vector<nlohmann::ordered_json>& shards) {
   std::string script = "$times << EOD\n";
   for (const auto& line : shards) {
@@ -33,7 +33,7 @@ inline std::string times_of(const std::vector<nlohmann::ordered_json>& shards) {
          "title 'waits for others', $times using 4 lc rgb '#e08a1e' title 'moves bytes'\n";
 }
 
-/// A map of one layer: the share of all slots of each expert on each shard.
+/// Draws a map of one layer: the share of all slots of each expert on each shard.
 inline std::string slots_of(const std::vector<nlohmann::ordered_json>& shards, std::size_t layer) {
   std::vector<std::vector<double>> rows;
   double all = 0;
@@ -46,7 +46,8 @@ inline std::string slots_of(const std::vector<nlohmann::ordered_json>& shards, s
   return gnuplot::map(std::move(rows));
 }
 
-/// On the left the time of the shards, on the right the slots of each expert, one map per layer.
+/// Returns a script that draws the time of the shards on the left, and on the right the slots of each expert, one map
+/// per layer.
 inline std::string shards_script(const std::vector<nlohmann::ordered_json>& shards, double width, double height) {
   const std::size_t layers = shards.front()["slots"].size();
   const double top = height - 40, bottom = 76, half = 0.5 * width, gap = 30;

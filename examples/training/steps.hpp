@@ -19,17 +19,17 @@ namespace training {
 
 /// Runs steps until the last one, a signal, or a number that is not finite.
 ///
-/// - At the end, the state after the last complete step is saved. Exception: if several train together, a number that
-///   is not finite ends the run without saving.
+/// - At the end, the state after the last complete step is saved. Exception: if several processes or shards train
+///   together, a number that is not finite ends the run without saving.
 /// - A model that saves while training continues has `wait()`, and writes one file after another.
 /// - With --fresh, the previous run is deleted only when this run writes its first file. If the first step fails, no
 ///   run is lost.
 ///
-/// @param step      step(): runs one step of the model; returns the loss before it
-/// @param validate  validate(): returns the value of the goal
-/// @param routing   routing(): the routing of some validation items, the same each time
-/// @param say       say(loss, value): a sentence about both
-/// @param role      role of this process or shard; those of one run save and stop together
+/// @param step      step() runs one step of the model and returns the loss before the step
+/// @param validate  validate() returns the value of the goal
+/// @param routing   routing() returns the routing of some validation items, which are the same each time
+/// @param say       say(loss, value) returns a sentence about both
+/// @param role      role of this process or shard; all processes and shards of one run save and stop together
 /// @return whether the run is at its last step
 template <class Model, class Options, class Step, class Validate, class Route, class Say>
 bool take_steps(Model& model, const Options& o, const Folder& folder, const Metadata& metadata, Metrics& metrics,

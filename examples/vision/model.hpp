@@ -29,16 +29,16 @@ class Model {
  public:
   virtual ~Model() = default;
 
-  /// Runs one training step. Returns the loss before it.
+  /// Runs one training step. Returns the loss before the step.
   virtual double step(ReadPixels x, Labels labels) = 0;
   virtual Index steps() const = 0;
   virtual Index parameters() const = 0;
   virtual gatefold::Summary summary() const = 0;
-  /// Logits [N · 10] of the model in evaluation: without noise, and with room for every pick.
+  /// Returns the logits [N · 10] of the model in evaluation: without noise, and with the capacity of evaluation.
   virtual std::vector<float> classify(ReadPixels x) = 0;
-  /// The routing of its mixtures on some images. The items are the tokens of the images.
+  /// Returns the routing of the model's mixtures on some images. The items are the tokens of the images.
   virtual std::vector<training::Routing> routing(ReadPixels x) = 0;
-  /// Images close to x that the model misclassifies.
+  /// Returns images close to x, changed by `attack` so that the loss of the model is large.
   virtual Pixels attack(const gatefold::Pgd& attack, gatefold::Noise start, ReadPixels x, Labels labels) = 0;
 
   virtual void save(const std::filesystem::path& path, const Metadata& metadata) const = 0;
@@ -48,7 +48,7 @@ class Model {
 /// Makes a model with the router, rule and backend of the options. The router `linear` is softmax regression on the
 /// pixels, the baseline of corruption errors.
 std::unique_ptr<Model> make_model(const Options& options);
-/// The same on a GPU; compiled by nvcc.
+/// Like make_model, on a GPU. nvcc compiles it.
 std::unique_ptr<Model> make_model_on_cuda(const Options& options);
 
 }  // namespace images

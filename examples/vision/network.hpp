@@ -16,7 +16,7 @@ namespace images {
 
 using namespace gatefold;
 
-/// The sizes of the vision transformer on images of 28 · 28, from the options.
+/// Returns the sizes of the vision transformer on images of 28 · 28, from the options.
 inline VisionSizes sizes_of(const Options& o) {
   return {.side = kSide,
           .patch = o.patch,
@@ -30,17 +30,17 @@ inline VisionSizes sizes_of(const Options& o) {
           .deviation = 0.353};
 }
 inline Mlp<Gelu> expert_of(const Options& o) { return {.model_dim = o.dim, .hidden_dim = o.hidden}; }
-/// Plain is heavy ball without momentum, with the same bits.
+/// Returns the update rule of the options. Plain is heavy ball without momentum, with the same bits.
 inline update::HeavyBall heavy_ball_of(const Options& o) {
   if (o.update == "plain") return {.mu = 0, .gamma = 1};
   return {.mu = o.mu, .gamma = o.gamma};
 }
-/// The gate of V-MoE. Its capacity is 1.05 times the even share in training and 4 times in evaluation.
+/// Returns the gate of V-MoE. Its capacity is 1.05 times the even share in training and 4 times in evaluation.
 inline VMoe gate_of(const Options& o, bool training) {
   return published::vmoe({.experts = o.experts, .k = o.k, .factor = training ? 1.05 : 4});
 }
 
-/// A model whose gates can have another capacity in evaluation than in training, with the same parameters.
+/// A model whose gates can have a different capacity in evaluation than in training, with the same parameters.
 /// @tparam B  Cpu or Cuda
 template <class B, class ModelT>
 class Network final : public Model {
@@ -69,7 +69,7 @@ class Network final : public Model {
   std::vector<training::Routing> routing(ReadPixels x) override {
     const auto pixels = here(x);
     begin(pixels);
-    Saved<Evaluated, float, B> saved;  // local, because it is as large as that of training
+    Saved<Evaluated, float, B> saved;  // local, because it is as large as the saved state of training
     evaluated_.forward(ctx_, trainer_.params, pixels, carry_, y_, saved);
     return training::routing(ctx_, saved, k_);
   }
@@ -122,7 +122,7 @@ class Network final : public Model {
   Tensor<Index, 1, B> labels_;
 };
 
-/// @param make  make(training): the model for training or for evaluation
+/// @param make  make(training) returns the model for training or for evaluation
 template <class B, class F>
 std::unique_ptr<Model> network(const Options& o, const F& make) {
   return std::make_unique<Network<B, decltype(make(true))>>(o, make(true), make(false));

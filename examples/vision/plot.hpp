@@ -12,7 +12,7 @@ namespace images {
 
 using training::Metrics;
 
-/// Accuracy on the validation images.
+/// Validation measures the accuracy on the validation images. Larger values are better.
 inline constexpr training::Goal kGoal{"valid_accuracy", true};
 
 /// Draws the training on the left, and on the right the accuracy under each corruption. Without gnuplot it prints a

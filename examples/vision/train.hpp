@@ -18,6 +18,7 @@
 
 namespace images {
 
+/// Runs the training steps of a run.
 /// @return whether the run is at its last step
 inline bool take_steps(Model& model, const Options& o, const Images& images, const training::Folder& folder,
                        Metrics& metrics) {
@@ -49,7 +50,7 @@ inline void train(const Options& o) {
   if (!o.fresh && std::filesystem::exists(folder.state())) {
     load(*model, folder.state(), images, o);
     metrics.reread(model->steps(), kGoal, o);
-    if (metrics.best(kGoal).first > 0) {  // evaluated at the end, so it must exist and be complete
+    if (metrics.best(kGoal).first > 0) {  // the best model is evaluated at the end, so its file must be complete
       load(*model, folder.best(), images, o);
       load(*model, folder.state(), images, o);
     }

@@ -144,19 +144,20 @@ TEST_CASE("memory: wrong shapes and options throw") {
   Memory memory(ctx, {.layers = 2, .sequences = 3, .width = 4, .most = 5});
   CHECK(message_of([&] { memory.begin(ctx, 6); }) == "SegmentMemory.begin: zeros: expected 0 to 5, got 6");
   CHECK(message_of([&] { memory.of(1).at(2); }) ==
-        "AttentionMemory.at: layers of each attention: expected more than 2, got 2");
+        "AttentionMemory.at: memory: layers of each attention: expected at least 3, because layer 2 reads its memory, "
+        "got 2");
   const Window window{2, 0, 6};
   const auto fits = [&](const Window& w, Index dim, bool wide) {
     return message_of([&] { memory.of(2).validate("f", w, 3, dim, wide, false); });
   };
   CHECK(fits(window, 4, false) == "no ArgumentError");
   CHECK(fits(window, 2, true) == "no ArgumentError");
-  CHECK(fits(window, 2, false) == "f: memory.past: expected rows of 2 values (items), got 4");
+  CHECK(fits(window, 2, false) == "f: memory.past: expected rows of 2 values (items), got rows of 4");
   CHECK(fits(window, 3, true) ==
-        "f: memory.past: expected rows of 3 values (items) or twice as many (keys and values), got 4");
+        "f: memory.past: expected rows of 3 values (items) or twice as many (keys and values), got rows of 4");
   CHECK(message_of([&] {
           memory.of(6).validate("f", {6, 0, 6}, 1, 4, false, false);
-        }) == "f: memory: expected memory of 1 sequences (items / length of the segment), got 3");
+        }) == "f: memory: expected memory of 1 sequences (items / length of the segment), got memory of 3");
   CHECK(fits({2, 0, 2}, 4, false) == "f: memory.next: expected 3 rows (1 for each sequence), got 6");
   Tensor<float, 3, Cpu> one(1, 6, 4);
   const AttentionMemory<float, Cpu> same{one, one};

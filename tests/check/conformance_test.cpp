@@ -257,23 +257,25 @@ TEST_CASE("conformance: a correct layer passes") {
 }
 
 TEST_CASE("conformance: each fault is found and reported once") {
-  CHECK(sentence_of(Fault::threads_forward) == "different bits on 3 threads");
-  CHECK(sentence_of(Fault::threads_backward) == "different bits on 2 threads");
+  CHECK(sentence_of(Fault::threads_forward) == "different bits on 3 threads than on 1");
+  CHECK(sentence_of(Fault::threads_backward) == "different bits on 2 threads than on 1");
   const std::string does_not_add =
       "backward must add to dx and grads: two passes do not give twice the gradients of one pass";
   CHECK(sentence_of(Fault::overwrites_dx) == does_not_add);
   CHECK(sentence_of(Fault::overwrites_grads) == does_not_add);
   CHECK(sentence_of(Fault::other_infer) == "infer and forward give different bits");
   CHECK(sentence_of(Fault::refuses_no_items) == "a batch of no items throws: no items");
-  CHECK(sentence_of(Fault::keeps_scratch) == "scratch memory was not released: call ctx.mark() before taking it");
-  CHECK(sentence_of(Fault::grows_scratch) == "scratch memory grew in the second step");
+  CHECK(sentence_of(Fault::keeps_scratch) ==
+        "scratch memory was not released: write `auto mark = ctx.mark();` before ctx.scratch");
+  CHECK(sentence_of(Fault::grows_scratch) ==
+        "scratch memory grew in the second step, which has the same sizes as the first");
 }
 
 TEST_CASE("conformance: dependence on the loop order is always found") {
   for (int i = 0; i < 10; ++i)
-    CHECK(report_of(Fault::order_of_items).sentences == std::vector<std::string>{"different bits on 2 threads",
-                                                                                 "different bits on 3 threads",
-                                                                                 "different bits on 8 threads"});
+    CHECK(report_of(Fault::order_of_items).sentences ==
+          std::vector<std::string>{"different bits on 2 threads than on 1", "different bits on 3 threads than on 1",
+                                   "different bits on 8 threads than on 1"});
 }
 
 TEST_CASE("conformance: items that depend on the batch are found") {

@@ -137,11 +137,12 @@ TEST_CASE("optimizer_steps: a user-defined optimizer passes; faults are reported
   CHECK(found(Halving<Fault::unlisted>{}).starts_with("state: 24 consecutive bytes belong to no tensor or pack"));
   CHECK(found(Halving<Fault::expects_nothing>{}) == "expect_step accepts gradients with a wrong extent\n");
   CHECK(found(Halving<Fault::keeps_scratch>{}) ==
-        "scratch memory was not released: call ctx.mark() before taking it\n");
+        "scratch memory was not released: write `auto mark = ctx.mark();` before ctx.scratch\n");
   CHECK(found(Halving<Fault::counts_nothing>{}) ==
         "state.step is 0 after 12 steps: step must increase state.step by 1, because schedules read it\n");
   CHECK(found(Halving<Fault::order_of_terms>{}) ==
-        "different bits on 2 threads\ndifferent bits on 3 threads\ndifferent bits on 8 threads\n");
+        "different bits on 2 threads than on 1\ndifferent bits on 3 threads than on 1\ndifferent bits on 8 threads "
+        "than on 1\n");
   const Mixture mixture{ComposedGate<LinearScores, Independent, SigmoidBias>{.scores = {.experts = 3}}, kModel};
   CHECK(found(Halving<Fault::none>{}, mixture) == "");
   CHECK(found(Halving<Fault::steps_all>{}, mixture) ==

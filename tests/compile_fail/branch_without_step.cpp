@@ -1,5 +1,5 @@
 // expect: gatefold: forward of this branch lacks its last parameter, the step of the update rule: declare forward\(ctx, params, x, u, saved, extra, const auto& step\) const and end it with run_step\(ctx, u, step\); see docs/how-to/extending\.md#branch
-// expect: gatefold: a branch needs forward\(ctx, params, x, u, saved, extra, step\) const, with params as const Params<T, B>& \(const Nothing<T, B>& without parameters\); see docs/how-to/extending\.md#branch
+// expect: gatefold: a branch needs forward\(ctx, params, x, u, saved, extra, step\) const, with params as const Params<T, B>&, or as const Nothing<T, B>& if it has no parameters; see docs/how-to/extending\.md#branch
 // expect: gatefold: a branch needs backward\(ctx, params, x, saved, du, dx, grads, extra, dextra\) const; see docs/how-to/extending\.md#branch
 // expect: gatefold: a branch with Params needs Params<T, B> init<T, B>\(ctx, seed\) const; see docs/how-to/extending\.md#branch
 #include <gatefold/gatefold.hpp>

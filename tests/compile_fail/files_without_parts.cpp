@@ -1,6 +1,6 @@
 // expect: gatefold: io::save takes metadata \(may be \{\}\) and Parts, which are a prefix of names and a pack, and io::load takes Parts: io::save\(path, ctx, metadata, Part\{prefix, params\}\), io::load\(path, ctx, Part\{prefix, params\}\); see docs/how-to/checkpoints\.md
 // expect: gatefold: a checkpoint is made from a run, for example a Trainer: save_checkpoint\(path, trainer\); to save only parameters use io::save\(path, ctx, metadata, Part\{prefix, params\}\); see docs/how-to/checkpoints\.md
-// expect: gatefold: io reads and stores tensors of float, double and Index
+// expect: gatefold: io cannot store this element type: use float, double or gatefold::Index
 #include <gatefold/gatefold.hpp>
 #include <gatefold/io.hpp>
 

@@ -1,4 +1,4 @@
-// expect: gatefold: parameters and context are of different backends
+// expect: gatefold: freeze needs parameters and a context of the same backend, for example Params<L, float, Cpu> and a Cpu::Context
 #include <gatefold/gatefold.hpp>
 #include <utility>
 

@@ -1,5 +1,5 @@
-// expect: gatefold: a layer needs begin\(ctx, params, items, carry\) const, with params as const Params<T, B>& \(const Nothing<T, B>& without parameters\); see docs/how-to/extending\.md#branch
-// expect: gatefold: a layer needs forward\(ctx, params, x, carry, y, saved, extra\) const, with params as const Params<T, B>& \(const Nothing<T, B>& without parameters\); see docs/how-to/extending\.md#branch
+// expect: gatefold: a layer needs begin\(ctx, params, items, carry\) const, with params as const Params<T, B>&, or as const Nothing<T, B>& if it has no parameters; see docs/how-to/extending\.md#branch
+// expect: gatefold: a layer needs forward\(ctx, params, x, carry, y, saved, extra\) const, with params as const Params<T, B>&, or as const Nothing<T, B>& if it has no parameters; see docs/how-to/extending\.md#branch
 // expect: gatefold: a layer needs backward\(ctx, params, x, saved, dy, dcarry, dx, grads, extra, dextra\) const; see docs/how-to/extending\.md#branch
 // expect: gatefold: a layer with Params needs Params<T, B> init<T, B>\(ctx, seed\) const; see docs/how-to/extending\.md#branch
 #include <gatefold/gatefold.hpp>

@@ -1,8 +1,8 @@
-// expect: gatefold: length of an Extra must be Index, with the element type and backend of the value that is assigned to it; see docs/reference/inputs\.md#inputs-of-its-own
-// expect: gatefold: valid of an Extra must be View<const T, 1, B>, with the element type and backend of the value that is assigned to it; see docs/reference/inputs\.md#inputs-of-its-own
-// expect: gatefold: memory of an Extra must be AttentionMemory<T, B>, with the element type and backend of the value that is assigned to it; see docs/reference/inputs\.md#inputs-of-its-own
-// expect: gatefold: noise of an Extra must be Noise, with the element type and backend of the value that is assigned to it; see docs/reference/inputs\.md#inputs-of-its-own
-// expect: gatefold: relative of an Extra must be View<const T, 2, B>, with the element type and backend of the value that is assigned to it; see docs/reference/inputs\.md#inputs-of-its-own
+// expect: gatefold: the library assigns to the member length of an Extra, so declare it as Index, not const; see docs/reference/inputs\.md#inputs-of-its-own
+// expect: gatefold: the library assigns to the member valid of an Extra, so declare it as View<const T, 1, B> with the T and B of the model, not const; see docs/reference/inputs\.md#inputs-of-its-own
+// expect: gatefold: the library assigns to the member memory of an Extra, so declare it as AttentionMemory<T, B> with the T and B of the model, not const; see docs/reference/inputs\.md#inputs-of-its-own
+// expect: gatefold: the library assigns to the member noise of an Extra, so declare it as Noise, not const; see docs/reference/inputs\.md#inputs-of-its-own
+// expect: gatefold: the library assigns to the member relative of an Extra, so declare it as View<const T, 2, B> with the T and B of the model, not const; see docs/reference/inputs\.md#inputs-of-its-own
 // Extra inputs that are named as those that the library fills, and are others: they would not be filled. Padding of
 // floats would be left out by a model of doubles.
 #include <gatefold/gatefold.hpp>

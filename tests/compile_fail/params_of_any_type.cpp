@@ -1,4 +1,4 @@
-// expect: gatefold: forward and backward of an update rule must take params as const Params<T, B>& \(const Nothing<T, B>& without parameters\), not as const auto&, which would accept the parameters of another model; see docs/how-to/extending\.md#what-all-policies-share
+// expect: gatefold: forward and backward of an update rule must take params as const Params<T, B>&, or as const Nothing<T, B>& if the rule has no parameters\. const auto& would also accept the parameters of another model; see docs/how-to/extending\.md#what-all-policies-share
 // expect: gatefold: forward and backward of a gate must take params as
 // expect: gatefold: forward and backward of an expert must take params as
 // expect: gatefold: forward and backward of a branch must take params as

@@ -29,7 +29,7 @@ std::uint64_t unmix64(std::uint64_t z) {
 
 }  // namespace
 
-TEST_CASE("divide_up: rounds up and returns the sum's type") {
+TEST_CASE("divide_up: rounds up in the common type of both arguments") {
   static_assert(std::is_same_v<decltype(divide_up(1, 1)), int> &&
                 std::is_same_v<decltype(divide_up(Index(1), 1)), Index>);
   CHECK(divide_up(0, 4) == 0);

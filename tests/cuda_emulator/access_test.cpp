@@ -125,7 +125,7 @@ TEST_CASE("isspacep: distinguishes the spaces of generic addresses") {
   CHECK(is("global", shared) == 0);
 }
 
-TEST_CASE("variables: constants, initialised variables and parameters") {
+TEST_CASE("variables: kernels read constants, initialised variables and parameters") {
   const std::string before = ".const .align 4 .u32 c[2] = {5, 6};\n.global .align 8 .u64 g = 77;\n";
   DeviceArray<u64> out(4, 0);
   run_module(kernel_text("ld.const.u32 %r1, [c+4]; cvt.u64.u32 %d3, %r1; mov.u64 %d4, g; ld.global.u64 %d5, [%d4];\n"

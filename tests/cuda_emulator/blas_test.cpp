@@ -280,7 +280,7 @@ TEST_CASE("cuBLAS: invalid arguments return its status and write no output") {
   CHECK(c.host() == std::vector<float>(4, 7));
 }
 
-TEST_CASE("cuBLAS: an unsupported compute type faults with its name") {
+TEST_CASE("cuBLAS: an unsupported compute type throws Fault with its number") {
   const Array<__half> a(integers<__half>(6, 1)), b(integers<__half>(6, 2)), c(integers<__half>(4, 3));
   const Library library;
   const __half one = 1.f;

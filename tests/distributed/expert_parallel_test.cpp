@@ -125,7 +125,7 @@ TEST_CASE("ExpertParallel: errors name the wrong argument") {
           Tensor<float, 2, Cpu> u(3, dim);
           Saved<std::remove_const_t<decltype(branch)>, float, Cpu> saved;
           branch.forward(ctx, params, x, u, saved);
-        }) == "ExpertParallel: params: experts: expected 4, got 3");
+        }) == "ExpertParallel: params: experts: expected 4 (the experts of the Mixture), got 3");
   CHECK(message([&](auto& shard) {
           Cpu::Context ctx(1);
           const dist::ExpertParallel branch{mixture, &shard};
@@ -164,7 +164,7 @@ TEST_CASE("ExpertParallel: errors name the wrong argument") {
           Tensor<float, 2, Cpu> u(3, dim);
           Saved<std::remove_const_t<decltype(branch)>, float, Cpu> saved;
           branch.forward(ctx, of_two, x, u, saved);
-        }) == "ExpertParallel: params: shards: expected 1, got 2");
+        }) == "ExpertParallel: params: shards: expected 1 (the shards of dist::run), got 2");
 }
 
 TEST_CASE("ExpertParallel: outputs and gradients are bit-identical for any placement") {

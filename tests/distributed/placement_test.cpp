@@ -68,13 +68,14 @@ TEST_CASE("Placement: invalid copies throw, training allows no copies") {
     return "";
   };
   CHECK(message({{0, 0, 1}, {{1, 1}, {2, 0}}}) == "");
-  CHECK(message({{0, 0, 1}, {{1, 1}, {3, 0}}}) == "here: placement.copies[1]: expected an expert in [0, 3), got 3");
-  CHECK(message({{0, 0, 1}, {{-1, 1}}}) == "here: placement.copies[0]: expected an expert in [0, 3), got -1");
-  CHECK(message({{0, 0, 1}, {{1, 2}}}) == "here: placement.copies[0]: expected a shard in [0, 2), got 2");
+  CHECK(message({{0, 0, 1}, {{1, 1}, {3, 0}}}) ==
+        "here: placement.copies[1].expert: expected an expert in [0, 3), got 3");
+  CHECK(message({{0, 0, 1}, {{-1, 1}}}) == "here: placement.copies[0].expert: expected an expert in [0, 3), got -1");
+  CHECK(message({{0, 0, 1}, {{1, 2}}}) == "here: placement.copies[0].shard: expected a shard in [0, 2), got 2");
   CHECK(message({{0, 0, 1}, {{1, 0}}}) ==
-        "here: placement.copies[0]: expected a shard that does not hold expert 1 yet, got 0");
+        "here: placement.copies[0].shard: expected a shard that does not hold expert 1 yet, got 0");
   CHECK(message({{0, 0, 1}, {{1, 1}, {1, 1}}}) ==
-        "here: placement.copies[1]: expected a shard that does not hold expert 1 yet, got 1");
+        "here: placement.copies[1].shard: expected a shard that does not hold expert 1 yet, got 1");
   CHECK_THROWS_WITH_AS((Placement{{0, 0}, {{1, 1}}}.without_copies("here")),
                        "here: placement.copies: expected 0 copies, because experts with copies (dist::replicate) can "
                        "only be used for inference, got 1",

@@ -328,11 +328,11 @@ TEST_CASE("replicate: invalid tables throw on all shards, change no experts") {
     return refused([&](auto&) { return std::vector<Placement>{even, p}; });
   };
   CHECK(second({{0, 0, 1, 1, 1}, {{1, 2}}}) ==
-        "replicate_experts: placement.copies[0]: expected a shard in [0, 2), got 2");
+        "replicate_experts: placement.copies[0].shard: expected a shard in [0, 2), got 2");
   CHECK(second({{0, 0, 1, 1, 1}, {{1, 1}, {1, 1}}}) ==
-        "replicate_experts: placement.copies[1]: expected a shard that does not hold expert 1 yet, got 1");
+        "replicate_experts: placement.copies[1].shard: expected a shard that does not hold expert 1 yet, got 1");
   CHECK(second({{0, 0, 1, 1, 1}, {{5, 1}}}) ==
-        "replicate_experts: placement.copies[0]: expected an expert in [0, 5), got 5");
+        "replicate_experts: placement.copies[0].expert: expected an expert in [0, 5), got 5");
   CHECK(second({{0, 0, 2, 1, 1}}) == "replicate_experts: placement[2]: expected a shard in [0, 2), got 2");
   CHECK(refused([&](auto&) { return std::vector<Placement>{even}; }) ==
         "replicate_experts: placements: expected one for each of 2 ExpertParallel, got 1");

@@ -118,10 +118,10 @@ TEST_CASE("Experts: wrong kinds and counts throw") {
         "Experts.init: counts[0]: expected at least 0, got -1");
   const Experts narrow{std::tuple{Linear{.model_dim = 4}, Mlp<Relu>{.model_dim = 5, .hidden_dim = 3}}};
   CHECK(message_of([&] { (void)narrow.init<double, Cpu>(ctx, 2, {}); }) ==
-        "Experts.init: kinds[1].in_dim: expected 4 (that of kinds[0]), got 5");
+        "Experts.init: kinds[1].in_dim: expected 4 (the in_dim of kinds[0]), got 5");
   const Experts scalar{std::tuple{Linear{.model_dim = 4}, Linear{.model_dim = 4, .output_dim = 1}}};
   CHECK(message_of([&] { (void)scalar.init<double, Cpu>(ctx, 2, {}); }) ==
-        "Experts.init: kinds[1].out_dim: expected 4 (that of kinds[0]), got 1");
+        "Experts.init: kinds[1].out_dim: expected 4 (the out_dim of kinds[0]), got 1");
   auto p = mixed(1, 2).init<double, Cpu>(ctx, 3, {});
   CHECK(message_of([&] { mixed(1, 2).validate(p, 3); }) == "no ArgumentError");
   CHECK(message_of([&] { mixed(2, 1).validate(p, 3); }) == "Linear: params.weight: expected [2, 4, 4], got [1, 4, 4]");

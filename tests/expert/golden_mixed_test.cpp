@@ -14,7 +14,7 @@
 using namespace gatefold;
 using namespace gatefold::support;
 
-TEST_CASE("golden: Experts") {
+TEST_CASE("golden: Experts agrees with PyTorch") {
   expert_agrees("experts", [](Golden& g) {
     const Linear linear{.model_dim = g.extent("kinds.2.model_dim"),
                         .output_dim = g.extent("kinds.2.output_dim"),

@@ -143,5 +143,5 @@ TEST_CASE("HashGate: wrong options and shapes throw") {
   CHECK(message_of([&] { route({.count = 3, .k = 4}, ids); }) == "HashGate: k: expected 1 <= k <= count = 3, got 4");
   CHECK(message_of([&] { route({}, ids); }) == "HashGate: k: expected 1 <= k <= count = 0, got 1");
   CHECK(message_of([] { (void)HashGate{.count = 3}.with_experts(5); }) ==
-        "HashGate: count: expected 5 (the number of experts), got 3");
+        "HashGate: count: expected 5 (the number of experts in the expert policy of the Mixture) or 0, got 3");
 }

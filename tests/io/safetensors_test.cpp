@@ -330,7 +330,7 @@ TEST_CASE("load: hostile header lengths throw") {
   TempDirectory temp;
   for (const std::uint64_t length : {~std::uint64_t(0), std::uint64_t(1) << 63, std::uint64_t(100'000'001)}) {
     check_message(load_message(temp.write(little(length, 8) + "{}")), temp.file(),
-                  "offset 0: header length: expected at most 100 MB, got " + std::to_string(length));
+                  "offset 0: header length: expected at most 100000000 bytes, got " + std::to_string(length));
     check_message(message_of<FileError>([&] { io::read_metadata(temp.file()); }), temp.file(), "header length");
   }
   check_message(load_message(temp.write(little(3, 8) + "{}")), temp.file(),

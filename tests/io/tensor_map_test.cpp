@@ -398,7 +398,7 @@ TEST_CASE("parts of a tensor: wrong maps throw before any write") {
   CHECK(loading([](MapEntry& up) { up.part = -1; }) == no_part + "-1 of 2");
   CHECK(loading([](MapEntry& up) { up.part = up.parts = 0; }) == no_part + "0 of 0");
   CHECK(loading([](MapEntry& up) { up.part = 0, up.parts = 1, up.interleaved = true; }) ==
-        "io::load: map: up: expected at least 2 parts, because they are interleaved, got 1");
+        "io::load: map: up: expected at least 2 parts, because interleaved is set, got 1");
 
   const auto saving = [&](std::size_t entry, auto change) {
     io::TensorMap other = names;
@@ -442,8 +442,8 @@ TEST_CASE("one_expert: a file without the expert extent loads and saves") {
   for (Index i = 0; i < 6; ++i) CHECK(read.weight.data()[i] == float(i));
 
   OneWeight two{Tensor<float, 3, Cpu>(2, 2, 3)};
-  CHECK_THROWS_WITH_AS(io::load(files, ctx, map, two), "io::load: map: weight: expected one expert, got 2",
-                       ArgumentError);
+  CHECK_THROWS_WITH_AS(io::load(files, ctx, map, two),
+                       "io::load: map: weight: expected 1 expert, because one_expert is set, got 2", ArgumentError);
 }
 
 TEST_CASE("TensorMap: a published block is written back byte for byte") {

@@ -299,7 +299,7 @@ TEST_CASE("Attention: wrong options or shapes throw before any write") {
         "Attention: heads: expected a divisor of model_dim = 6, got 0");
   CHECK(Attention{.heads = 2}.with_model_dim(6).model_dim == 6);
   CHECK(message_of([] { (void)Attention{.model_dim = 5}.with_model_dim(6); }) ==
-        "Attention: model_dim: expected 6, got 5");
+        "Attention: model_dim: expected 6 (the width of the items), got 5");
 
   const auto message = [&](auto&& change) {
     auto p = pass<float>(ctx, Attention{.model_dim = 6, .heads = 2}, 10);

@@ -109,7 +109,7 @@ TEST_CASE("Block: wrong widths or shapes throw before any write") {
   Cpu::Context ctx(1);
   CHECK(message_of([&] {
           (void)Block{attention(), feed_forward(6)}.init<float, Cpu>(ctx, {});
-        }) == "Block: layer.in_dim: expected 4, got 6");
+        }) == "Block: layer.in_dim: expected 4 (the out_dim of attention), got 6");
   const auto message = [&](auto&& change) {
     auto p = pass<float>(ctx, Block{attention(), feed_forward()}, 8);
     fill(ctx, p.carry.p.view(), 3);

@@ -200,7 +200,8 @@ TEST_CASE("Chain: widths that do not match throw") {
   const Chain two{heavy(0.5, 1), Linear{.model_dim = 4, .output_dim = 3},
                   Residual{update::HeavyBall{}, OneExpert{Linear{.model_dim = 3}}}};
   CHECK(message_of([&] { (void)two.init<float, Cpu>(ctx, {}); }) ==
-        "Chain: layers.2.out_dim: expected 4 (layers.0 shares its state: one update rule, one width), got 3");
+        "Chain: layers.2.out_dim: expected 4 (the out_dim of layers.0, because layers with the same type of carry "
+        "share one carry), got 3");
 }
 
 TEST_CASE("Chain: wrong parameters of the last layer throw before writing") {

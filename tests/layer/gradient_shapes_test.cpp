@@ -99,7 +99,7 @@ TEST_CASE("layers: gradients of another model are refused") {
   Pass{Stack{residual(3), 2}}.expect_refused(
       Stack{residual(2), 2}, "Stack.backward: grads.layers.0.branch.gate.scores.weight: expected [4, 3], got [4, 2]");
   Pass{Stack{residual(3), 2}}.expect_refused(Stack{residual(3), 1},
-                                             "Stack.backward: grads.layers: parts: expected 2, got 1");
+                                             "Stack.backward: grads.layers.size(): expected 2, got 1");
   Pass{residual(3)}.expect_refused(residual(4),
                                    "Residual.backward: grads.branch.gate.scores.weight: expected [4, 3], got [4, 4]");
   Pass{NoResidual{mixture(3)}}.expect_refused(

@@ -599,7 +599,7 @@ TEST_CASE("RelativeAttention: wrong options or shapes throw before any write") {
         "RelativeAttention: extra.relative: expected [3, 3], got [4, 3]");
   SegmentMemory<float, Cpu> pairs(ctx, {.sequences = 2, .width = 12, .most = 2});
   CHECK(message([&](auto& p) { p.extra.length = 5, p.extra.memory = pairs.of(5); }) ==
-        "RelativeAttention: memory.past: expected rows of 6 values (items), got 12");
+        "RelativeAttention: memory.past: expected rows of 6 values (items), got rows of 12");
   SegmentMemory<float, Cpu> unsaid(ctx, {.width = 6, .most = 2});
   CHECK(message([&](auto& p) {
           p.extra.valid = ten;
@@ -610,5 +610,5 @@ TEST_CASE("RelativeAttention: wrong options or shapes throw before any write") {
         "padding, got no mask");
   SegmentMemory<float, Cpu> two(ctx, {.sequences = 2, .width = 6, .most = 2});
   CHECK(message([&](auto& p) { p.extra.memory = two.of(5); }) ==
-        "RelativeAttention: memory: expected memory of 1 sequences (items / length of the segment), got 2");
+        "RelativeAttention: memory: expected memory of 1 sequences (items / length of the segment), got memory of 2");
 }

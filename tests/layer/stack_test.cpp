@@ -187,14 +187,17 @@ TEST_CASE("Stack: wrong shapes or options throw before any write") {
   CHECK(message([](auto& p) { p.x.resize(5, 3); }) == "Stack.forward: x: expected [?, 4], got [5, 3]");
   CHECK(message([](auto& p) { p.y = constant_tensor<float>(p.ctx, p.sentinel, 4, 4); }) ==
         "Stack.forward: y: expected [5, 4], got [4, 4]");
-  CHECK(message([](auto& p) { p.params.layers.pop_back(); }) == "Stack: params.layers: expected 2, got 1");
-  CHECK(message([](auto& p) { p.layer.depth = 3; }) == "Stack: params.layers: expected 3, got 2");
+  CHECK(message([](auto& p) { p.params.layers.pop_back(); }) ==
+        "Stack: params.layers.size(): expected 2 (the depth of this Stack), got 1");
+  CHECK(message([](auto& p) { p.layer.depth = 3; }) ==
+        "Stack: params.layers.size(): expected 3 (the depth of this Stack), got 2");
   CHECK(message([](auto& p) { p.carry.p.resize(4, 4); }) == "HeavyBall: carry.p: expected [5, 4], got [4, 4]");
   CHECK(message_of([&] {
           (void)Stack{layer(), 0}.init<float, Cpu>(ctx, {});
         }) == "Stack: depth: expected at least 1, got 0");
   const Stack narrowing{Linear{.model_dim = 4, .output_dim = 3}, 2};
-  CHECK(message_of([&] { (void)narrowing.init<float, Cpu>(ctx, {}); }) == "Stack: layer.out_dim: expected 4, got 3");
+  CHECK(message_of([&] { (void)narrowing.init<float, Cpu>(ctx, {}); }) ==
+        "Stack: layer.out_dim: expected 4 (its in_dim, because depth is more than 1), got 3");
 }
 
 TEST_CASE("Stack: depth 1 may change the width; experts are accepted") {

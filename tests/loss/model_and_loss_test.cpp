@@ -60,12 +60,12 @@ std::string names_of(const auto& pack) {
 
 }  // namespace
 
-TEST_CASE("model and loss: a loss without parameters keeps the type") {
+TEST_CASE("ModelAndLoss: a loss without parameters keeps the type") {
   using Of = decltype(trainer<float>(std::declval<Cpu::Context&>(), CrossEntropy{}));
   static_assert(std::is_same_v<Of::Params, Params<decltype(body()), float, Cpu>>);
 }
 
-TEST_CASE("model and loss: streamed steps equal a linear layer's") {
+TEST_CASE("ModelAndLoss: StreamedCrossEntropy trains like Linear and CrossEntropy") {
   Cpu::Context ctx(2);
   auto streamed = trainer<double>(ctx, head());
   Trainer plain{ctx,
@@ -94,7 +94,7 @@ TEST_CASE("model and loss: streamed steps equal a linear layer's") {
   CHECK(streamed.output().extent(1) == kDim);
 }
 
-TEST_CASE("model and loss: tied, they share and save one table") {
+TEST_CASE("ModelAndLoss: tied, they share and save one table") {
   Cpu::Context ctx(1);
   auto tied = trainer<double>(ctx, head(true));
   CHECK(names_of(tied.params) ==
@@ -123,7 +123,7 @@ TEST_CASE("model and loss: tied, they share and save one table") {
   CHECK(last < first / 2);
 }
 
-TEST_CASE("model and loss: threads change no bit; steps allocate nothing") {
+TEST_CASE("ModelAndLoss: threads change no bit; steps allocate nothing") {
   for (const bool tied : {false, true}) {
     const auto run = [&](int threads) {
       Cpu::Context ctx(threads, threads > 1);
@@ -144,7 +144,7 @@ TEST_CASE("model and loss: threads change no bit; steps allocate nothing") {
   }
 }
 
-TEST_CASE("model and loss: a checkpoint holds both and resumes exactly") {
+TEST_CASE("ModelAndLoss: a checkpoint holds both and resumes exactly") {
   const auto path = std::filesystem::temp_directory_path() / "gatefold_model_and_loss.safetensors";
   for (const bool tied : {false, true}) {
     Cpu::Context ctx(2), later(1);
@@ -161,7 +161,7 @@ TEST_CASE("model and loss: a checkpoint holds both and resumes exactly") {
   std::filesystem::remove(path);
 }
 
-TEST_CASE("model and loss: ignored labels give loss 0, no step") {
+TEST_CASE("ModelAndLoss: ignored labels give loss 0, no step") {
   Cpu::Context ctx(1);
   auto t = trainer<float>(ctx, head());
   t.optimizer.optimizer.decay = 0;
@@ -173,7 +173,7 @@ TEST_CASE("model and loss: ignored labels give loss 0, no step") {
   CHECK(values(t.params) == before);
 }
 
-TEST_CASE("model and loss: a non-finite loss gradient takes no step") {
+TEST_CASE("ModelAndLoss: a non-finite loss gradient takes no step") {
   Cpu::Context ctx(1);
   auto t = trainer<float>(ctx, head());
   t.params.loss.bias(3) = std::nanf("");

@@ -186,7 +186,7 @@ TEST_CASE("MultiTask: wrong targets and options are refused") {
   refuses("MultiTask: task 2: Logistic: target: expected labels -1 or +1, got 0");
   b.signs(2, 0) = 1;
   std::get<0>(run.loss.tasks).columns = 3;
-  refuses("MultiTask: columns of y: expected 8, the sum over the tasks, got 7");
+  refuses("MultiTask: columns of y: expected 8 (the sum of the columns of all tasks), got 7");
   std::get<0>(run.loss.tasks).columns = 0;
   refuses("MultiTask: columns of task 0: expected at least 1, got 0");
   std::get<0>(run.loss.tasks).columns = 2;

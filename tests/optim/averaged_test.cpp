@@ -185,7 +185,8 @@ TEST_CASE("swap_averages: no average, or two of one tensor, throw") {
   twice.step(ids, next);
   const auto before = values(twice.params);
   CHECK(message_of([&] { swap_averages(twice); }) ==
-        "swap_averages: model.layers.0.weight: expected one optim::Averaged, got two");
+        "swap_averages: model.layers.0.weight: expected an average in one optim::Averaged, got averages in two; remove "
+        "one of them from the optimizer");
   CHECK(same_bits(values(twice.params), before));
   // Two groups have an average each.
   auto groups = trainer(ctx, InGroups{is_weight, optim::Averaged{adam, 0.5}, optim::Averaged{optim::Sgd{}, 0.9}});

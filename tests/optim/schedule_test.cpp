@@ -57,7 +57,7 @@ TEST_CASE("WarmupCosine: works without warm-up or floor") {
 
 TEST_CASE("WarmupCosine: the end comes after the warm-up") {
   CHECK_THROWS_WITH_AS((WarmupCosine{.warmup = 5, .total = 5}.factor(1)),
-                       "WarmupCosine: total: expected more than warmup, got 5", ArgumentError);
+                       "WarmupCosine: total: expected more than warmup = 5, got 5", ArgumentError);
   CHECK_THROWS_AS(WarmupCosine{}.factor(1), ArgumentError);
   CHECK_THROWS_AS((WarmupCosine{.warmup = -1, .total = 5}.factor(1)), ArgumentError);
 }

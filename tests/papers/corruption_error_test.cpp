@@ -33,7 +33,7 @@ TEST_CASE("corruption_error: wrong arguments throw") {
   };
   CHECK(said(four, four) == "corruption_error: error: expected a multiple of severities = 5, got 4");
   CHECK(said(none, none) == "corruption_error: error: expected a multiple of severities = 5, got 0");
-  CHECK(said(five, ten) == "corruption_error: baseline: expected 5 numbers, got 10");
+  CHECK(said(five, ten) == "corruption_error: baseline: expected 5 numbers, as many as error has, got 10");
   CHECK(said(five, five, 0) == "corruption_error: severities: expected at least 1, got 0");
   CHECK(said(ten, perfect) == "corruption_error: baseline: expected an error above 0 for each corruption, got 0");
 }

@@ -130,18 +130,21 @@ TEST_CASE("Pgd: wrong options and shapes throw") {
   const auto says = [&](const Pgd& attack, Rows<double>& to) {
     return message_of([&] { attack(ctx, Constant<double>{x, ctx}, x.view(), Noise{}, to); });
   };
-  CHECK(says({.epsilon = -1}, y) == "Pgd: epsilon: expected 0 <= epsilon, finite, got -1");
-  CHECK(says({.epsilon = infinity}, y) == "Pgd: epsilon: expected 0 <= epsilon, finite, got inf");
+  CHECK(says({.epsilon = -1}, y) == "Pgd: epsilon: expected a finite number, at least 0, got -1");
+  CHECK(says({.epsilon = infinity}, y) == "Pgd: epsilon: expected a finite number, at least 0, got inf");
   CHECK(says(Pgd::fgsm({.epsilon = 0}), y) == "no ArgumentError");
-  CHECK(says({.step = 0}, y) == "Pgd: step: expected more than 0, finite, got 0");
-  CHECK(says({.step = quiet_nan}, y) == "Pgd: step: expected more than 0, finite, got nan");
+  CHECK(says({.step = 0}, y) == "Pgd: step: expected a finite number above 0 (0 only if epsilon is 0), got 0");
+  CHECK(says({.step = quiet_nan}, y) ==
+        "Pgd: step: expected a finite number above 0 (0 only if epsilon is 0), got nan");
   CHECK(says({.steps = 0}, y) == "Pgd: steps: expected at least 1, got 0");
   CHECK(says({.low = 2}, y) == "Pgd: high: expected at least low = 2, got 1");
   Rows<float> in_float(images, pixels), to(images, pixels);
   fill(ctx, in_float.view(), 0.5f);
   CHECK(message_of([&] {
           Pgd{.step = 1e39}(ctx, Constant<float>{in_float, ctx}, in_float.view(), Noise{}, to);
-        }) == "Pgd: epsilon and step: expected at most 3.40282e+38, got 1e+39");
+        }) ==
+        "Pgd: the larger of epsilon and step: expected at most 3.40282e+38 (the largest number of the element type), "
+        "got 1e+39");
   CHECK(says({}, narrow) == "Pgd: y: expected [3, 7], got [3, 6]");
   CHECK(message_of([&] { Pgd{}(ctx, Constant<double>{x, ctx}, y.view(), Noise{}, y); }) != "no ArgumentError");
 }

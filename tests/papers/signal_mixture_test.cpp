@@ -226,10 +226,10 @@ TEST_CASE("SignalMixture: wrong options throw") {
   refused({.decay = INFINITY}, "SignalMixture: decay: expected a finite number, got inf");
   refused({.noise = INFINITY}, "SignalMixture: noise: expected a finite number, got inf");
   refused({.scale = NAN}, "SignalMixture: scale: expected a finite number, got nan");
-  refused({.feature = {NAN, 1}}, "SignalMixture: feature: expected a finite number, got nan");
-  refused({.feature = {2, 1}}, "SignalMixture: feature: expected high of at least low = 2, got 1");
-  refused({.center = {1, NAN}}, "SignalMixture: center: expected a finite number, got nan");
-  refused({.distractor = {-INFINITY, 1}}, "SignalMixture: distractor: expected a finite number, got -inf");
+  refused({.feature = {NAN, 1}}, "SignalMixture: feature.low: expected a finite number, got nan");
+  refused({.feature = {2, 1}}, "SignalMixture: feature.high: expected at least feature.low = 2, got 1");
+  refused({.center = {1, NAN}}, "SignalMixture: center.high: expected a finite number, got nan");
+  refused({.distractor = {-INFINITY, 1}}, "SignalMixture: distractor.low: expected a finite number, got -inf");
   const SignalMixture data{};
   const auto signals = data.signals<float, Cpu>(ctx, Seed{1});
   CHECK_THROWS_WITH_AS((SignalMixture{.clusters = 3}.draw<float, Cpu>(ctx, signals, Seed{1}, 5)),

@@ -64,7 +64,7 @@ TEST_CASE_TEMPLATE("noise laws: have the mean, variance and range", T, float, do
   CHECK(std::abs(gumbel.variance - variance) < five_sigma(4.4 * variance * variance));  // kurtosis 5.4
 }
 
-TEST_CASE("GumbelNoise: the maximum of rank + noise samples softmax(rank)") {
+TEST_CASE("GumbelNoise: the argmax of rank + noise follows softmax(rank)") {
   const double rank[] = {0.3, -1, 1.2};
   double total = 0, share[3] = {};
   for (const double v : rank) total += std::exp(v);

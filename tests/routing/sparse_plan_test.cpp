@@ -376,7 +376,7 @@ TEST_CASE("SparsePlan: picks with wrong items or experts are refused") {
   plan.resize(2, 2, 3);
   CHECK_THROWS_WITH_AS(plan.build_complete(ctx),
                        "SparsePlan.build_complete: picks: expected the same number for each item, because the "
-                       "selection declares complete_picks, got 3",
+                       "selection declares complete_picks, got 3 picks for 2 items",
                        ArgumentError);
   CHECK_THROWS_WITH_AS(plan.resize(-1, 2, 2), "SparsePlan.resize: items: expected at least 0, got -1", ArgumentError);
   CHECK_THROWS_WITH_AS(plan.resize(2, -2, 2), "SparsePlan.resize: experts: expected at least 0, got -2", ArgumentError);

@@ -257,9 +257,10 @@ TEST_CASE("for_each_tensor: packs of different depth throw before any write") {
     }
     return std::string();
   };
-  CHECK(message([&] { copy_pack(ctx, three, two); }) == "pack: biases: parts: expected 3, got 2");
-  CHECK(message([&] { copy_pack(ctx, two, three); }) == "pack: biases: parts: expected 2, got 3");
-  CHECK(message([&] { adapt_params(ctx, two, three); }) == "adapt_params: parts: expected 2, got 3");
+  CHECK(message([&] { copy_pack(ctx, three, two); }) == "pack: biases.size(): expected 3, got 2");
+  CHECK(message([&] { copy_pack(ctx, two, three); }) == "pack: biases.size(): expected 2, got 3");
+  CHECK(message([&] { adapt_params(ctx, two, three); }) ==
+        "adapt_params: grads: size of a vector of packs: expected 2, as in params, got 3");
   for_each_tensor([&](const Name&, auto& t) { CHECK(t(0) == 1); }, two);
 }
 
@@ -275,8 +276,8 @@ TEST_CASE("expect_like: names the first part or tensor that differs") {
   };
   std::vector<Pair> two(2), one(1);
   CHECK(message(two, two) == "none");
-  CHECK(message(two, one) == "f: g: parts: expected 2, got 1");
-  CHECK(message(one, two) == "f: g: parts: expected 1, got 2");
+  CHECK(message(two, one) == "f: g.size(): expected 2, got 1");
+  CHECK(message(one, two) == "f: g.size(): expected 1, got 2");
   one[0] = pair(3);
   CHECK(message(one, std::vector<Pair>(1)) == "f: g.0.weight: expected [3, 3], got [0, 0]");
   two[1] = pair(4);

@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <gatefold/gatefold.hpp>
 
-/// Matrix products with few columns or rows, computed in registers without copies of their factors.
+/// Computes matrix products with few columns or rows, in registers and without copies of their factors.
 ///
 /// The library's engine copies both factors into tiles, which is worth it if a copy is used often. Here there are eight
 /// filters, and a copy would be used once. Sums use the library's order, so that all bits are equal: chains of
@@ -15,7 +15,7 @@ using namespace gatefold;
 
 inline constexpr Index kChain = cpu::Tile<float>::depth;
 
-/// The number of elements in register `i` of `columns` columns.
+/// Returns the number of elements in register `i` of `columns` columns.
 template <class T>
 int in_register(Index columns, Index i) {
   constexpr Index size = cpu::Register<T>::size;
@@ -32,7 +32,7 @@ Index registers_of(Index columns) {
 template <int R, int C, class T>
 void row_chains(const T* const* x, Index depth, const T* w, Index stride, Index columns, cpu::Register<T> (&s)[R][C]) {
   using V = cpu::Register<T>;
-  V own[R][C];  // local, because elements of s would be stored in every step
+  V own[R][C];  // local, because the compiler would store elements of s in every step
 #pragma GCC unroll 16
   for (int r = 0; r < R; ++r)
 #pragma GCC unroll 4

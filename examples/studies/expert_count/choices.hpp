@@ -7,7 +7,7 @@
 
 #include "summary.hpp"
 
-/// Varies one choice at a time that the paper leaves open, to measure how much depends on it.
+/// Varies one choice at a time, among those that the paper leaves open, to measure how much depends on each.
 namespace studies::expert_count::choices {
 
 inline std::vector<std::pair<std::string, Setting>> variants(const Options& o, const std::string& kind) {

@@ -7,8 +7,9 @@
 
 #include "reference.hpp"
 
-/// The ten published runs of a mixture share one data set. Measures how much of a mean is due to the data set: several
-/// data sets, and on each of them several runs of the linear mixture that differ only in initial weights and noise.
+/// The ten published runs of a mixture share one data set. Measures how much of a mean is due to the data set. Draws
+/// several data sets, and on each of them trains the linear mixture several times, with different initial weights and
+/// noise.
 namespace studies::expert_count::data_sets {
 
 inline std::string label(Index setting, Index data) {
@@ -25,7 +26,7 @@ inline void add(const Options& o, Jobs& jobs) {
       });
 }
 
-/// The mean of each data set, the deviation of these means, and the mean deviation of the runs on one data set.
+/// Reports the mean of each data set, the deviation of these means, and the mean deviation of the runs on one data set.
 inline void report(const Options& o, const Jobs& jobs, StudySummary& summary) {
   for (const Index s : reference::settings(o))
     for (const char* key : {"accuracy", "entropy"}) {

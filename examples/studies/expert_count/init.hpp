@@ -6,7 +6,7 @@
 #include "summary.hpp"
 #include "theorem.hpp"
 
-/// Lemmas 2 and 3: initial weights that are equal at all patches, compared with independent ones.
+/// Tests lemmas 2 and 3: initial weights that are equal at all patches, compared with independent ones.
 namespace studies::expert_count::init {
 
 inline Setting independent(Setting s) {

@@ -21,8 +21,9 @@ class Jobs {
  public:
   explicit Jobs(const Options& options) : options_(options) {}
 
-  /// @param make  returns the run of a seed; its name is filled in
-  /// @throws ArgumentError if runs with other options have this label
+  /// Adds the runs of a label, one per seed.
+  /// @param make  make(seed) returns a run, without its name
+  /// @throws ArgumentError if runs with different options have this label
   void add(const std::string& label, Index seeds, const std::function<Run(std::uint64_t seed)>& make) {
     std::vector<Run> runs;
     add_seeds(runs, label, options_.common.seed, seeds, make);
@@ -46,13 +47,13 @@ class Jobs {
   }
   void compute() { results_ = studies::compute(options_.common, runs_); }
 
-  /// Whether any run has this value of an option.
+  /// Returns true if any run has this value of an option.
   bool have(const char* option, const Json& value) const {
     return std::any_of(runs_.begin(), runs_.end(),
                        [&](const Run& run) { return run.options.contains(option) && run.options[option] == value; });
   }
 
-  /// The results of a label, one per seed.
+  /// Returns the results of a label, one per seed.
   std::span<const Json> of(const std::string& label) const {
     const auto [first, count] = places_.at(label);
     return std::span(results_).subspan(first, count);

@@ -11,12 +11,13 @@
 #include "routing_probabilities.hpp"
 #include "summary.hpp"
 
-/// Lemma 1: ‖p − p̂‖∞ ≤ M² ‖h − ĥ‖∞ for the routing probabilities under uniform noise. Searches for the largest ratio.
+/// Tests Lemma 1: ‖p − p̂‖∞ ≤ M² ‖h − ĥ‖∞ for the routing probabilities under uniform noise. Searches for the largest
+/// ratio of the two norms.
 ///
 /// p_m is the mean of min(max(1 + h_m − Z, 0), 1) over Z = max_{m' ≠ m} (h_m' + r_m'), and h_m − Z changes by at most 2
 /// ‖h − ĥ‖∞, so no ratio exceeds 2 for any M. Without noise p is one-hot and there is no bound: if the best expert
-/// changes, the ratio is 1 / ‖h − ĥ‖∞. The smallest size must be small enough that this exceeds M² for every possible
-/// M.
+/// changes, the ratio is 1 / ‖h − ĥ‖∞. The smallest size in kSizes must be so small that this ratio exceeds M² for
+/// every possible M.
 namespace studies::expert_count::lemma1 {
 
 inline constexpr std::array kSizes{1e-8, 1e-5, 1e-2, 1.0};  // values of ‖h − ĥ‖∞
@@ -34,7 +35,7 @@ struct Pair {
     return other;
   }
 };
-/// ‖p − p̂‖∞ / ‖h − ĥ‖∞, with the distance of the rounded scores
+/// Returns ‖p − p̂‖∞ / ‖h − ĥ‖∞. The denominator is that of the rounded scores.
 template <class F>
 double ratio(const F& probabilities, const Pair& pair) {
   const std::vector<double> moved = pair.moved(), p = probabilities(pair.h), q = probabilities(moved);
@@ -57,7 +58,8 @@ class Numbers {
   std::uint64_t next_ = 0;
 };
 
-/// Scores within `spread` of each other, moved by `size`: all by the same amount, or by random shares of it.
+/// Draws scores within `spread` of each other, and moves them by `size`: all by the same amount, or by random shares of
+/// it.
 inline Pair random_pair(Numbers& numbers, std::size_t experts, double spread, double size) {
   Pair pair{std::vector<double>(experts), std::vector<double>(experts), size};
   for (double& v : pair.h) v = numbers.uniform(0, spread);
@@ -67,7 +69,7 @@ inline Pair random_pair(Numbers& numbers, std::size_t experts, double spread, do
   return pair;
 }
 
-/// Climbs from a pair to a larger ratio, changing one score or direction at a time.
+/// Returns the largest ratio found by steps from a pair. Each step changes one score or direction.
 template <class F>
 double climb(const F& probabilities, Numbers& numbers, Pair pair, Index steps) {
   double best = ratio(probabilities, pair);
@@ -92,7 +94,7 @@ struct Found {
   double random = 0, adversarial = 0;
   std::vector<double> by_size{};
 };
-/// The pairs depend only on the seed, not on the probabilities.
+/// Searches for the largest ratios. The pairs depend only on the seed, not on the probabilities.
 /// @param searched  called after each size
 template <class F, class G>
 Found search(const F& probabilities, std::size_t experts, Index trials, std::uint64_t seed, const G& searched) {
@@ -117,7 +119,7 @@ Found search(const F& probabilities, std::size_t experts, Index trials, std::uin
   return found;
 }
 
-/// The largest difference between exact probabilities and their estimates from some draws of the noise.
+/// Returns the largest difference between exact probabilities and their estimates from some draws of the noise.
 inline double difference_to_draws(const RoutingProbabilities& exact, std::size_t experts, Index draws,
                                   std::uint64_t seed) {
   Numbers numbers(seed);

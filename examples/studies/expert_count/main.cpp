@@ -66,7 +66,7 @@ Json json(const Options& o) {
   return j;
 }
 
-/// @throws ArgumentError if a value of the command line is used by none of the chosen studies
+/// @throws ArgumentError if none of the chosen studies uses a value of the command line
 void expect_taken(const Options& o, const Jobs& jobs) {
   const auto expect_all = [&](const char* option, const char* key, const auto& values) {
     if (!o.given(option)) return;

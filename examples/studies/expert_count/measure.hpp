@@ -40,17 +40,17 @@ inline Accuracy accuracy(const std::vector<double>& right, View<const Index, 1, 
   a.all = 100 * hits / static_cast<double>(right.size());
   return a;
 }
-/// 1 if y F > 0, else 0: a score of 0 is an error, as in the paper. NaN stays NaN.
+/// Returns 1 if y F > 0, else 0: a score of 0 is an error, as in the paper. NaN stays NaN.
 inline double right(double score) { return std::isnan(score) ? score : score > 0 ? 1 : 0; }
-/// Which items are correct, [N].
+/// Returns for each item whether it is correct, [N].
 inline std::vector<double> right(View<const float, 2, Cpu> output, View<const float, 2, Cpu> target) {
   std::vector<double> hit(static_cast<std::size_t>(output.extent(0)));
   for (Index n = 0; n < output.extent(0); ++n) hit[static_cast<std::size_t>(n)] = right(target(n, 0) * output(n, 0));
   return hit;
 }
 
-/// P(y f_m ≤ 0 | Ω_k) for each expert and cluster, [M][K], over all items, independent of their routing; NaN for a
-/// cluster without items.
+/// Returns P(y f_m ≤ 0 | Ω_k) for each expert and cluster, [M][K], over all items, independent of their routing. It is
+/// NaN for a cluster without items.
 template <class M, class P>
 Matrix cluster_errors(Cpu::Context& ctx, const M& mixture, const P& params, const Sample& sample) {
   constexpr Index part = 1000;  // all experts on all items at once would need gigabytes
@@ -72,7 +72,7 @@ Matrix cluster_errors(Cpu::Context& ctx, const M& mixture, const P& params, cons
   return errors;
 }
 
-/// k*_m = argmax_k max_{j,p} ⟨w_{m,j,p}, v_k⟩: definition 2 of the paper, with the initial W.
+/// Returns k*_m = argmax_k max_{j,p} ⟨w_{m,j,p}, v_k⟩: definition 2 of the paper, with the initial W.
 /// @param weight [M, P, d, J] in
 inline std::vector<Index> strongest(Cpu::Context& ctx, View<const float, 4, Cpu> weight, const Signals& signals) {
   const Index experts = weight.extent(0), parts = weight.extent(1), dim = weight.extent(2), filters = weight.extent(3);
@@ -84,7 +84,7 @@ inline std::vector<Index> strongest(Cpu::Context& ctx, View<const float, 4, Cpu>
   return metric::specialisation(ctx, neurons.view(), signals.feature).signal;
 }
 
-/// The shares of each cluster that go to each expert, [K][M]; NaN for a cluster without items.
+/// Returns the shares of each cluster that go to each expert, [K][M]; NaN for a cluster without items.
 inline Matrix shares(const metric::RoutingTable& table) {
   Matrix share(static_cast<std::size_t>(table.classes), std::vector<double>(static_cast<std::size_t>(table.experts)));
   for (Index k = 0; k < table.classes; ++k)

@@ -19,7 +19,7 @@ struct Options {
   std::string expert = "both";
   std::vector<Index> experts{4, 8, 16, 32, 64}, patches{4, 8}, picks{1, 2, 4};
   std::vector<double> decays{1, 0.7, 0.5};
-  Setting base{};         // of every run; experts, patches and others are filled in
+  Setting base{};         // of every run; the studies fill in experts, patches and other values
   double eta_router = 0;  // 0: the paper's rate for each M
   Index trials = 2000, draws = 100000;
   Index reference_seeds = 10, data_sets = 5;
@@ -37,7 +37,7 @@ struct Options {
     s.eta_router = eta_router > 0 ? eta_router : Setting::paper_eta_router(expert_count);
     return s;
   }
-  /// The smaller numbers of experts, for the studies of the outlook, which do not depend on M.
+  /// Returns the smaller numbers of experts, for the studies of the outlook, which do not depend on M.
   std::vector<Index> few_experts() const {
     std::vector<Index> few;
     for (const Index m : experts)

@@ -7,10 +7,11 @@
 
 #include "summary.hpp"
 
-/// The paper's outlook: more than one pick, and clusters of unequal size.
+/// Tests the paper's outlook: more than one pick, and clusters of unequal size.
 namespace studies::expert_count::outlook {
 
-/// @throws ArgumentError if no number of picks fits
+/// Returns those of the numbers of picks that do not exceed the number of experts.
+/// @throws ArgumentError if none fits
 inline std::vector<Index> picks(const Options& o, Index experts) {
   std::vector<Index> fit;
   for (const Index k : o.picks)

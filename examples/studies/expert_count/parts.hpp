@@ -9,11 +9,12 @@
 #include "reference.hpp"
 
 /// Finds which random numbers of a run determine its result: those of the data, of the initial weights or of the noise.
-/// Each of these is drawn in turn from another seed, for the linear mixture, and compared with the unchanged runs.
+/// For the linear mixture, each of these is drawn in turn from a different seed, and the result is compared with the
+/// unchanged runs.
 namespace studies::expert_count::parts {
 
 inline constexpr std::array kParts{"data", "start", "noise"};
-inline constexpr std::uint64_t kOther = 1000;  // added to the seed
+inline constexpr std::uint64_t kOther = 1000;  // is added to the seed
 
 inline std::string label(Index setting, const std::string& part) {
   return reference::label(setting, "moe", true) + ".other_" + part;
@@ -36,7 +37,7 @@ inline void add(const Options& o, Jobs& jobs) {
   }
 }
 
-/// The runs of each part, and their difference from the unchanged runs with the same seed.
+/// Reports the runs of each part, and their difference from the unchanged runs with the same seed.
 inline void report(const Options& o, const Jobs& jobs, StudySummary& summary) {
   for (const Index s : reference::settings(o))
     for (const char* key : {"accuracy", "entropy"}) {

@@ -11,12 +11,12 @@
 #include "reference_run.hpp"
 #include "summary.hpp"
 
-/// The published results of the code of Chen et al. 2022 (arXiv:2208.02813, uclaml/MoE), and the results of its rules
-/// here.
+/// Compares the published results of the code of Chen et al. 2022 (arXiv:2208.02813, uclaml/MoE) with the results of
+/// the same rules here.
 namespace studies::expert_count::reference {
 
-/// From the outputs stored in the repository's notebooks: ten runs of the mixtures on one data set (deviations with n),
-/// one run of the single networks.
+/// Results from the outputs stored in the repository's notebooks: ten runs of the mixtures on one data set (deviations
+/// with n), one run of each single network.
 struct Published {
   std::array<double, 2> cubic_accuracy, cubic_entropy, linear_accuracy, linear_entropy;  // mean, deviation
   double single_linear, single_cubic;
@@ -62,7 +62,7 @@ inline void add(const Options& o, Jobs& jobs) {
     }
 }
 
-/// Whether runs have the published size; others are not compared.
+/// Returns true if runs have the published size. Other runs are not compared.
 inline bool of_published_size(const Setting& s) {
   const Setting published;
   return s.train == published.train && s.test == published.test && s.iterations == published.iterations;

@@ -9,7 +9,7 @@
 
 namespace studies::expert_count {
 
-/// Nodes and weights on [−1, 1] that integrate polynomials of degree 2n − 1 exactly (Gauss–Legendre).
+/// Returns nodes and weights on [−1, 1] that integrate polynomials of degree 2n − 1 exactly (Gauss–Legendre).
 inline std::vector<std::pair<double, double>> gauss_legendre(std::size_t n) {
   std::vector<std::pair<double, double>> rule(n);
   for (std::size_t i = 0; i < n; ++i) {
@@ -29,7 +29,7 @@ inline std::vector<std::pair<double, double>> gauss_legendre(std::size_t n) {
   return rule;
 }
 
-/// p_m = P(argmax_m' (h_m' + r_m') = m) for r ~ U[0, 1) independent, exact up to rounding.
+/// Computes p_m = P(argmax_m' (h_m' + r_m') = m) for independent r ~ U[0, 1), exact up to rounding.
 ///
 ///     p_m = ∫_{h_m}^{h_m + 1} Π_{m' ≠ m} F(s − h_m') ds,   F(z) = min(max(z, 0), 1)
 ///
@@ -65,7 +65,7 @@ class RoutingProbabilities {
   std::vector<std::pair<double, double>> rule_;
 };
 
-/// The probabilities without noise.
+/// Returns the probabilities without noise.
 inline std::vector<double> without_noise(const std::vector<double>& h) {
   std::vector<double> p(h.size());
   p[static_cast<std::size_t>(std::max_element(h.begin(), h.end()) - h.begin())] = 1;

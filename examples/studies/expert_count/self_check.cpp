@@ -82,7 +82,7 @@ void check_probabilities() {
   }
 }
 
-/// Lemma 1's bound with noise. The same search without noise must break it.
+/// Checks Lemma 1's bound with noise. The same search without noise must break the bound.
 void check_lemma1() {
   for (const std::size_t experts : {2, 4, 8, 16, 32, 64}) {
     const Json found = lemma1::measure(experts, 40, 1, 1, [](double) {});

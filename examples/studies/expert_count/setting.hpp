@@ -28,17 +28,17 @@ struct Setting {
   double decay = 1;                                     // cluster k has a share ∝ decayᵏ
   double eta = 1e-3, eta_router = 0.1;
   bool equal_patches = true;  // eq. (2); false is Lemma 3
-  bool test_noise = false;    // eq. (1) routes without noise; the code of Chen et al. with
+  bool test_noise = false;    // eq. (1) routes without noise; the code of Chen et al. with noise
   std::uint64_t seed = 1;
 
-  /// The paper's router rates, which it found separately for each M.
+  /// Returns the router rate of the paper, which found it separately for each M.
   static double paper_eta_router(Index experts) { return experts <= 16 ? 0.1 : experts <= 32 ? 0.25 : 0.4; }
 
   /// Rounds down to an iteration. Limited to 1e15, which is after every last iteration.
   static Index whole(double t) { return static_cast<Index>(std::floor(std::min(t, 1e15))); }
-  /// The end of the exploration stage, T₁ = ⌊σ₀^½/η⌋.
+  /// Returns the end of the exploration stage, T₁ = ⌊σ₀^½/η⌋.
   Index t1() const { return whole(std::sqrt(sigma0) / eta); }
-  /// The end of the router's stage, T₂ = ⌊1/(η M²)⌋.
+  /// Returns the end of the router's stage, T₂ = ⌊1/(η M²)⌋.
   Index t2() const { return whole(1 / (eta * static_cast<double>(experts * experts))); }
 
   std::string label() const { return expert + ".p" + std::to_string(patches) + ".m" + std::to_string(experts); }
@@ -61,7 +61,8 @@ struct Setting {
             {"test_noise", test_noise},
             {"seed", seed}};
   }
-  /// Cost relative to other runs: items and patches and, for the gate and its noise, experts.
+  /// Returns the cost relative to other runs. It grows with items and patches and, for the gate and its noise, with
+  /// experts.
   double cost() const {
     return static_cast<double>(train * iterations * patches) * (1 + 0.02 * static_cast<double>(experts));
   }

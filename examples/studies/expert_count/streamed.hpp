@@ -8,11 +8,11 @@
 
 #include "chains.hpp"
 
-/// Wrappers of policies that are faster for the shapes of these studies, on the CPU. They give the same bits as the
-/// policies and read each item once. The studies also run without them.
+/// Wraps policies so that they are faster for the shapes of these studies, on the CPU. The wrappers give the same bits
+/// as the policies and read each item once. The studies also run without them.
 namespace studies::expert_count {
 
-/// PatchMlp or PatchCnn without bias, with one output and eight filters.
+/// Wraps PatchMlp or PatchCnn without bias, with one output and eight filters.
 template <template <class> class ExpertT, class Act>
 struct Streamed : ExpertT<Act> {
   using Expert = ExpertT<Act>;
@@ -67,7 +67,7 @@ struct Streamed : ExpertT<Act> {
   struct Range {
     const Groups<B>& groups;
     Index expert, first, count;
-    /// The row of patch l of slot s, see Positions.
+    /// Returns the row of patch l of slot s, see Positions.
     Index position(Index s, Index l, Index patches) const {
       return apart ? first * patches + l * count + s - first : s * patches + l;
     }
@@ -117,7 +117,7 @@ struct Streamed : ExpertT<Act> {
 template <template <class> class ExpertT, class Act>
 Streamed(ExpertT<Act>) -> Streamed<ExpertT, Act>;
 
-/// Sums over the patches of items, computed once for each array. Arrays must not change or move while this object
+/// Holds sums over the patches of items, computed once for each array. Arrays must not change or move while this object
 /// lives.
 template <class T>
 class PatchSums {
@@ -135,7 +135,7 @@ class PatchSums {
   std::list<std::pair<View<const T, 2, Cpu>, Tensor<T, 2, Cpu>>> known_;
 };
 
-/// PatchScores, or LinearScores without bias, with the sums over patches stored in `sums`.
+/// Wraps PatchScores, or LinearScores without bias. The sums over patches are stored in `sums`.
 template <class ScoresT>
 struct StreamedScores : ScoresT {
   PatchSums<float>* sums = nullptr;

@@ -5,7 +5,7 @@
 
 #include "summary.hpp"
 
-/// Figures 1 and 2 of the paper: accuracy and dispatch entropy against the number of experts.
+/// Repeats figures 1 and 2 of the paper: accuracy and dispatch entropy against the number of experts.
 namespace studies::expert_count::sweep {
 
 inline void add(const Options& o, Jobs& jobs) {

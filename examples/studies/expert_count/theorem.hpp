@@ -11,12 +11,12 @@
 
 #include "summary.hpp"
 
-/// Theorem 1 and lemmas 2 and 3: the error of each expert on each cluster.
+/// Tests Theorem 1 and lemmas 2 and 3: the error of each expert on each cluster.
 namespace studies::expert_count::theorem {
 
 using Errors = std::vector<std::vector<double>>;  // [M][K]
 
-/// The cluster with the lowest error. Ignores clusters without items, whose errors are NaN.
+/// Returns the cluster with the lowest error. Ignores clusters without items, whose errors are NaN.
 inline std::size_t lowest(const std::vector<double>& of_clusters) {
   const auto less = [](double a, double b) { return a < b || (std::isnan(b) && !std::isnan(a)); };
   return static_cast<std::size_t>(std::min_element(of_clusters.begin(), of_clusters.end(), less) - of_clusters.begin());
@@ -43,7 +43,7 @@ inline Stage stage(const Errors& errors, const std::vector<std::size_t>& own) {
   s.covered = static_cast<double>(std::count(seen.begin(), seen.end(), true));
   return s;
 }
-/// The share of the test items that go, without noise, to an expert of their cluster.
+/// Returns the share of the test items that go, without noise, to an expert of their cluster.
 inline double routed(const Json& run, const std::vector<std::size_t>& own) {
   const auto shares = matrix(run.at("routing"));  // [K][M]
   double sum = 0, clusters = 0;
@@ -77,7 +77,7 @@ inline void report_stages(const Jobs& jobs, const std::string& label, const std:
   }
 }
 
-/// Theorem 1's least M, K ln K ln ln d, and its largest, σ₀^−0.075, with constants 1.
+/// These functions return the least and the largest M of Theorem 1, K ln K ln ln d and σ₀^−0.075, with constants 1.
 inline double least_experts() { return kClusters * std::log(kClusters) * std::log(std::log(kDim)); }
 inline double most_experts(double sigma0) { return std::pow(sigma0, -0.075); }
 
@@ -86,8 +86,8 @@ struct Case {
   std::string label;
   Setting setting;
 };
-/// The default layers, and a layer with the values of Theorem 1: the least σ₀ it admits, inputs of size one, T = 1/η,
-/// so that T₁ < T.
+/// Returns the default layers, and a layer with the values of Theorem 1: the least σ₀ that the theorem admits, inputs
+/// of size one, T = 1/η, so that T₁ < T.
 inline std::vector<Case> cases(const Options& o, Index experts) {
   std::vector<Case> all;
   for (const auto& kind : o.kinds()) {
@@ -111,7 +111,7 @@ inline void add(const Options& o, Jobs& jobs) {
     for (const Case& c : cases(o, m)) jobs.add(c.label, c.setting);
 }
 
-/// The errors of one run as a picture. Experts are sorted by their best cluster at the end.
+/// Returns the errors of one run as a picture. Experts are sorted by their best cluster at the end.
 inline HeatMap picture(const std::string& title, const Errors& errors, const Errors& order_of) {
   std::vector<std::size_t> order(errors.size());
   std::iota(order.begin(), order.end(), std::size_t(0));
@@ -157,7 +157,7 @@ inline void report_sets(const Jobs& jobs, const Case& c, const std::string& name
   summary.add(name + ".non_empty_sets", non_empty);  // |{k : M_k is not empty}|, M_k of definition 2
   summary.add(name + ".kept", kept);                 // experts with the same cluster at the end
   summary.add(name + ".routed_to_own", to_own);      // items that go to an expert of their cluster's M_k
-  summary.add(name + ".routed_to_best", to_best);    // the same for the best cluster of each expert
+  summary.add(name + ".routed_to_best", to_best);    // items that go to an expert whose best cluster is theirs
 }
 
 inline void report(const Options& o, const Jobs& jobs, StudySummary& summary) {

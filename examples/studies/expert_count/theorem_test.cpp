@@ -93,7 +93,7 @@ TEST_CASE("report_stages: own is the cluster of the start, at both stages") {
   }
 }
 
-TEST_CASE("report_sets: M_k of the start, who keeps to it, and who is routed to it or to the best at the end") {
+TEST_CASE("report_sets: reports non-empty sets, kept clusters and routed shares") {
   Case c;
   theorem::report_sets(c.jobs, {"x", {}}, "n", c.summary);
   check_values(c.of("n.non_empty_sets"), {3, 1});

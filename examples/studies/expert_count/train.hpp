@@ -15,8 +15,8 @@
 
 namespace studies::expert_count {
 
-/// Algorithm 1 of the paper. Experts learn by normalised gradients, the router by plain ones, both of L(y π f) at the
-/// same parameters, with new noise in each iteration. Also measures the progress.
+/// Algorithm 1 of the paper. Experts learn by normalised gradients, and the router by plain gradients. Both are
+/// gradients of L(y π f) at the same parameters, with new noise in each iteration. Also measures the progress.
 template <class GateT, class ExpertT>
 Json train_layer(const Setting& s, const GateT& gate, const ExpertT& expert, const Report& report) {
   Cpu::Context ctx(1);
@@ -115,7 +115,7 @@ inline LinearScores shared_scores(const Setting& s) {
   return {.model_dim = kDim, .experts = s.experts, .length = s.patches, .bias = false, .initial = Initial::zero()};
 }
 
-/// The gate with these scores, top-1 as in the paper or top-k.
+/// Trains a layer whose gate has these scores, top-1 as in the paper or top-k.
 template <class ScoresT, class ExpertT>
 Json train_gated(const Setting& s, const ScoresT& scores, const ExpertT& expert, const Report& report) {
   PatchSums<float> sums;

@@ -6,8 +6,8 @@ namespace studies::expert_count {
 
 using namespace gatefold;
 
-/// The paper's outlook "top-k gating": the K best of h + r, each weighted by its noise-free probability, so that
-/// F = Σ_{m ∈ T} π_m f_m with |T| = K. K = 1 is NoisyTop1.
+/// The paper's outlook "top-k gating": picks the K best of h + r and weights each by its noise-free probability, so
+/// that F = Σ_{m ∈ T} π_m f_m with |T| = K. K = 1 is NoisyTop1.
 struct UniformTopK {
   Index k = 2;
 

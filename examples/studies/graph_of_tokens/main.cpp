@@ -1,6 +1,6 @@
 // Paper 002, Graph of Tokens: word perplexity of language models, clean and after the word-swap attack. Compares
-// routers that share probabilities among similar words, or follow attention, with routers that do not. Also measures
-// how stable and how decided the routers are.
+// routers that share probabilities among similar words, or among words that attend to each other, with routers that do
+// not. Also measures how stable the routing is, and its entropy.
 //
 //   graph_of_tokens [--quick] [--seeds 3] [--steps 1600] [--only smoe,smoe_similarity] …
 //   graph_of_tokens --tables     of the runs that are done so far

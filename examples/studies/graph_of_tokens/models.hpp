@@ -12,18 +12,20 @@ using lm::Setting;
 /// The routers that the paper changes. The base also decides whether every layer or every other layer has a mixture.
 enum class Base { smoe, glam, x_moe, smoe_dropout };
 
-/// Mixing of the router of a word: none, with similar words, or with the words that it attends to.
+/// Options of the mixings. Routing probabilities of a word are mixed with those of similar words (`tau`, `causal`,
+/// `only_confident`), with those of the words that this word attends to (`sigma`, `only_confident`), or not at all.
 struct Mixing {
   double tau = 1, sigma = 1;
   bool causal = true, only_confident = false;
 };
 
-/// Makes the model of a base. Each mixing has its own source file, so that they compile in parallel.
+/// Make the model of a base, one function for each mixing. Each function has its own source file, so that they compile
+/// in parallel.
 std::unique_ptr<Model> make_independent(Base, const Mixing&, const Setting&, Index vocabulary, Seed);
 std::unique_ptr<Model> make_similarity(Base, const Mixing&, const Setting&, Index vocabulary, Seed);
 std::unique_ptr<Model> make_attention(Base, const Mixing&, const Setting&, Index vocabulary, Seed);
 
-// The same on a GPU; compiled by nvcc.
+// Make the same models on a GPU. nvcc compiles these functions.
 std::unique_ptr<Model> make_independent_on_cuda(Base, const Mixing&, const Setting&, Index vocabulary, Seed);
 std::unique_ptr<Model> make_similarity_on_cuda(Base, const Mixing&, const Setting&, Index vocabulary, Seed);
 std::unique_ptr<Model> make_attention_on_cuda(Base, const Mixing&, const Setting&, Index vocabulary, Seed);

@@ -40,7 +40,7 @@ class Network final : public lm::Network<B, ModelT> {
   }
 };
 
-/// The base's gate with this mixing. Experts are as wide as the model.
+/// Returns a mixture with the base's gate and this mixing. Experts are as wide as the model.
 template <class GateT>
 auto mixture(const Setting& s, const typename GateT::Mixing& mixing) {
   GateT gate{.mixing = mixing, .selection = {.k = s.k}};
@@ -54,7 +54,8 @@ inline TokenSimilarity similarity(const Mixing& m) {
 }
 inline AttentionPosterior attention(const Mixing& m) { return {.sigma = m.sigma, .only_confident = m.only_confident}; }
 
-/// All models attend to the whole sequence, with a trace, because the attention-aware one needs that.
+/// Makes a model. All models attend to the whole sequence, with a trace, because the attention-aware model needs a
+/// trace.
 template <class B, class MixingT>
 std::unique_ptr<Model> make(Base base, const MixingT& mixing, const Setting& s, Index vocabulary, Seed seed) {
   const LanguageSizes sizes = lm::sizes(s, vocabulary);

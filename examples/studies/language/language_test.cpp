@@ -50,7 +50,7 @@ std::vector<double> passes(const RuleT& rule) {
 
 }  // namespace
 
-TEST_CASE("one of several rules is that rule, to the bit") {
+TEST_CASE("OneOf: has the same bits as the rule it holds") {
   const update::SharpnessAware twice{.rho = 0.2};
   const update::LearnedHeavyBall learned{.mu = 0.4, .step = update::StepSize::per_item};
   CHECK(passes(Either{twice}) == passes(twice));

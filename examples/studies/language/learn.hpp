@@ -33,7 +33,7 @@ class Blocks {
   Ids x, next;
 };
 
-/// exp of the mean over words of −log p. Each sequence begins without context.
+/// Returns exp of the mean over words of −log p. Each sequence begins without context.
 inline double perplexity(const std::vector<double>& surprises) { return std::exp(mean(surprises)); }
 inline double perplexity(Model& model, std::span<const TokenId> ids, const Setting& s, Index most = Index(1) << 40) {
   Blocks blocks(ids, s);
@@ -72,7 +72,7 @@ inline Perplexities perplexities(Model& model, std::span<const TokenId> clean, s
   return {perplexity(of_clean), perplexity(of_attacked), perplexity(alone_after) / perplexity(alone_before)};
 }
 
-/// The routing on the first blocks of the validation text, joined.
+/// Returns the routing on the first blocks of the validation text, joined.
 inline std::vector<Routing> routing(Model& model, const Text& text, const Setting& s) {
   Blocks blocks(text.valid, s);
   const Index count = std::min<Index>(blocks.count(), 8);
@@ -98,7 +98,7 @@ inline std::vector<Routing> routing(Model& model, const Text& text, const Settin
   return all;
 }
 
-/// The share of words whose set of experts changed.
+/// Returns the share of words whose set of experts changed.
 inline double fluctuation(std::vector<Index> before, std::vector<Index> after, Index k) {
   Index changed = 0;
   for (std::size_t n = 0; n < after.size(); n += static_cast<std::size_t>(k)) {
@@ -118,7 +118,7 @@ inline double variation(const std::vector<Index>& load) {
   return gatefold::metric::Load{load}.coefficient_of_variation();
 }
 
-/// Eigenvalues of −∂u/∂x at all words, from ∂u/∂x at each word.
+/// Returns the eigenvalues of −∂u/∂x at all words, from ∂u/∂x at each word.
 inline std::vector<std::complex<double>> spectrum(const std::vector<Matrix>& jacobians, Index dim) {
   std::vector<std::complex<double>> all;
   for (const Matrix& j : jacobians)
@@ -128,8 +128,8 @@ inline std::vector<std::complex<double>> spectrum(const std::vector<Matrix>& jac
   return all;
 }
 
-/// The share of eigenvalues for which heavy ball with this μ and γ = 1 is stable (paper 001, Lemma 1), and the mean of
-/// the largest |λ|.
+/// Returns the share of eigenvalues for which heavy ball with this μ and γ = 1 is stable (paper 001, Lemma 1), and the
+/// mean of the largest |λ|.
 inline Json settles(const std::vector<std::complex<double>>& sigma, double mu) {
   Index stable = 0;
   double radius = 0;
@@ -144,7 +144,7 @@ inline Json settles(const std::vector<std::complex<double>>& sigma, double mu) {
 
 /// Trains a case and takes all measurements.
 ///
-/// The routing on the same words is compared between 59 sixtieths of the steps and the end, because the papers compare
+/// The routing on the same words is compared between step 59/60 · steps and the last step, because the papers compare
 /// epochs 59 and 60.
 inline Json learn(const Case& c, const Text& text, Seed seed, const Report& report) {
   const Setting& s = c.setting;

@@ -31,18 +31,18 @@ class Model {
 
   /// Runs one training step on sequences [N].
   virtual void step(const Ids& x, const Ids& next) = 0;
-  /// −log p of the word after each word [N].
+  /// Returns −log p of the word after each word [N].
   virtual std::vector<double> surprises(const Ids& x, const Ids& next) = 0;
-  /// The routing of its mixtures on sequences [N], in the order of depth.
+  /// Returns the routing of the model's mixtures on sequences [N], in the order of depth.
   virtual std::vector<Routing> routing(const Ids& x) = 0;
-  /// ∂u/∂x at some words of sequences [N], layer by layer. Empty if the model does not offer them.
+  /// Returns ∂u/∂x at some words of sequences [N], layer by layer. Empty if the model does not offer them.
   virtual std::vector<std::vector<Matrix>> jacobians(const Ids&) { return {}; }
-  /// The same, with each word predicted only from the words before it; the words after it are cut off. Empty if the
-  /// model does not offer them.
+  /// Like surprises(), but each word is predicted only from the words before it; the words after it are cut off. Empty
+  /// if the model does not offer them.
   virtual std::vector<double> surprises_of_prefixes(const Ids&, const Ids&) { return {}; }
 
   virtual Index parameters() const = 0;
-  /// The number of skipped steps, because their loss or gradient was not finite.
+  /// Returns the number of steps that were skipped because their loss or gradient was not finite.
   virtual Index skipped() const = 0;
 };
 
@@ -55,7 +55,7 @@ struct Printed {
 struct Case {
   std::string name;      // of [a-z0-9_.-]
   std::string label;     // in tables
-  std::string baseline;  // the case that it is compared with, or the same name
+  std::string baseline;  // name of the case that it is compared with, or its own name
   Setting setting;
   std::function<std::unique_ptr<Model>(const Setting&, Seed)> make;
   std::optional<Printed> printed{};

@@ -22,7 +22,7 @@ inline LanguageSizes sizes(const Setting& s, Index vocabulary) {
           .embedding = Initial::normal(0.1)};
 }
 
-/// Any language model of the library, with one thread.
+/// Implements Model for any language model of the library, with one thread.
 /// @tparam B  Cpu or Cuda
 template <class B, class ModelT>
 class Network : public Model {
@@ -73,7 +73,7 @@ class Network : public Model {
     y.resize(std::ssize(x), setting.dim);
     trainer.infer(here(x, ids), y, of);
   }
-  /// −log p of each word, from the input of the output layer.
+  /// Returns −log p of each word, computed from the input of the output layer.
   std::vector<double> surprises_after(View<const float, 2, B> read, const Ids& next) {
     each.resize(read.extent(0));
     trainer.loss.each(ctx, trainer.params.loss, trainer.model(), read, here(next, labels), each);

@@ -20,7 +20,7 @@ struct Setting {
   double lr = 3e-3, clip = 1;
   std::string backend = "cpu";
 
-  /// Calls f(option, value, description) for all of them except the backend.
+  /// Calls f(option, value, description) for all options except the backend.
   template <class S, class F>
   static void each(S& s, F&& f) {
     f("--depth", s.depth, "layers of attention and a mixture of experts");
@@ -66,7 +66,7 @@ inline void add_setting(CLI::App& app, Setting& setting) {
   add_backend(app, setting.backend);
 }
 
-/// The model of --quick. Its numbers have no meaning.
+/// Makes the small model of --quick. Its results have no meaning.
 inline void make_quick(const CLI::App& app, Setting& s) {
   unless_given(app, "--depth", s.depth, 2);
   unless_given(app, "--dim", s.dim, 16);

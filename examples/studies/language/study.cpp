@@ -30,7 +30,7 @@ struct Options {
   bool tables = false, costs = false;
 };
 
-/// The path from the program, build/<preset>/examples/studies/<program>.
+/// Returns the path of the data, relative to the program in build/<preset>/examples/studies/.
 std::filesystem::path default_data() {
   std::error_code error;
   return std::filesystem::canonical("/proc/self/exe", error).parent_path() / "../../../text/bible_words";
@@ -48,8 +48,8 @@ void add_options(CLI::App& app, Options& o) {
   app.add_flag("--costs", o.costs, "time and memory of each case, in turn, and nothing else");
 }
 
-/// The runs of all cases, one per seed, in the order of the list. The most important come first, so that a table after
-/// the first hour has complete rows.
+/// Returns the runs of all cases, one per seed, in the order of the list. The most important cases come first, so that
+/// a table after the first hour has complete rows.
 std::vector<Run> runs_of(const std::vector<Case>& cases, const Common& common, const Text& text) {
   std::vector<Run> runs;
   for (const Case& c : cases)

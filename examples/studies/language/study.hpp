@@ -7,7 +7,7 @@
 
 namespace studies::lm {
 
-/// A number that every layer has at the end: its place in the results of a layer, and its format.
+/// A measurement of every layer after training: its title, its place in the results of a layer, and its format.
 struct LayerNumber {
   std::string title, pointer;  // "/norm"
   double scale = 1;
@@ -15,8 +15,8 @@ struct LayerNumber {
   bool drawn = false;
 };
 
-/// The content of a study: cases, the most important first; their headings; the cases whose layers are examined, and
-/// the numbers of these layers.
+/// The content of a study: the cases, the most important first; their headings; the names of the cases whose layers are
+/// examined; and the measurements of these layers.
 struct Comparison {
   std::vector<Case> cases;
   std::vector<Group> groups;
@@ -24,8 +24,8 @@ struct Comparison {
   std::vector<LayerNumber> of_layers;
 };
 
-/// The body of main.
-/// @param make  (setting, words of the vocabulary) → the comparison
+/// Runs a study of language models: the body of main.
+/// @param make  make(setting, words of the vocabulary) returns the comparison
 int study_of_language(const char* program, const char* what, int argc, char** argv,
                       Comparison (*make)(const Setting&, Index));
 

@@ -18,7 +18,7 @@
 
 namespace studies::lm {
 
-/// Results of the cases that are done, by name: one per seed.
+/// The results of the cases that are done, by name of the case. Each has one result per seed.
 using Done = std::map<std::string, std::vector<Json>>;
 
 inline std::vector<double> values(const std::vector<Json>& runs, const char* key) {
@@ -31,14 +31,14 @@ inline std::string shown(double value, int decimals, bool sign = false) {
   const bool zero = std::string(digits).find_first_of("123456789") == std::string::npos;
   return (zero ? "" : value < 0 ? "−" : sign ? "+" : "") + std::string(digits);
 }
-/// Mean ± standard deviation over seeds.
+/// Formats mean ± standard deviation over seeds.
 inline std::string shown(const std::vector<double>& of_seeds, int decimals, bool sign = false) {
   const auto std = deviation(of_seeds);
   return shown(mean(of_seeds), decimals, sign) + (std ? " ± " + shown(*std, decimals) : "");
 }
 
-/// A table of the page: test perplexities, their differences from the baseline with the same seed, their relative
-/// change, and the paper's change. Leaves out cases that are not done.
+/// Returns a table of the page: test perplexities, their differences from the baseline with the same seed, their
+/// relative change, and the change in the paper. Leaves out cases that are not done.
 inline std::string perplexity_table(const Group& group, const std::vector<Case>& cases, const Done& done) {
   if (std::none_of(group.cases.begin(), group.cases.end(),
                    [&](const std::string& name) { return done.contains(name); }))
@@ -80,7 +80,7 @@ inline std::string perplexity_table(const Group& group, const std::vector<Case>&
   return text + '\n';
 }
 
-/// The layers' number of a run, if it has one.
+/// Returns one number of every layer of a run, if the run has this number.
 inline std::optional<std::vector<double>> of_layers(const Json& run, const std::string& pointer) {
   std::vector<double> all;
   for (const Json& layer : run["layers"]) {
@@ -100,7 +100,7 @@ void for_each_seen(const Comparison& comparison, const Done& done, const F& f) {
       f(c, done.at(c.name));
 }
 
-/// A table of one number of every layer, one row for each case.
+/// Returns a table of one number of every layer, with one row for each case.
 inline std::string layer_table(const LayerNumber& what, const Comparison& comparison, const Done& done) {
   std::string rows;
   std::size_t depth = 0;
@@ -127,7 +127,7 @@ inline std::string layer_table(const LayerNumber& what, const Comparison& compar
   return head + " |\n" + line + "|\n" + rows + '\n';
 }
 
-/// Word perplexity with the following words present, and with them cut off.
+/// Returns a table of word perplexities, with the following words present and with them cut off.
 inline std::string prefix_table(const Comparison& comparison, const Done& done) {
   std::string rows;
   for_each_seen(comparison, done, [&](const Case& c, const std::vector<Json>& runs) {
@@ -151,7 +151,8 @@ inline std::string all_tables(const Comparison& comparison, const Done& done, In
   return tables;
 }
 
-/// Draws the validation perplexity during training, and the numbers of the layers at the end.
+/// Draws the validation perplexity over the training steps. Also draws, for each layer, the measurements after training
+/// that the comparison selects (LayerNumber::drawn).
 inline void draw_all(const std::filesystem::path& svg, const Comparison& comparison, const Done& done) {
   std::vector<Panel> panels;
   const auto panel = [&](Lines lines, const auto& points) {

@@ -17,12 +17,12 @@ using gatefold::Seed;
 using gatefold::data::TokenId;
 
 /// A text of words in three parts. The last two also exist after the word-swap attack of papers 001 and 002. All runs
-/// use the same attacked text, so that models differ only in themselves.
+/// use the same attacked text, so that differences come from the models.
 struct Text {
   gatefold::data::Vocabulary vocabulary{};
   std::vector<TokenId> train{}, valid{}, test{}, valid_attacked{}, test_attacked{};
 
-  /// The values that the result of a run depends on.
+  /// Returns the values that the result of a run depends on.
   Json json() const {
     std::uint64_t h = 14695981039346656037u;  // FNV-1a, a token at a time
     for (const auto* part : {&train, &valid, &test, &valid_attacked, &test_attacked}) {

@@ -6,7 +6,7 @@
 
 namespace studies::momentum {
 
-/// The mixture of the paper's language models.
+/// Returns the mixture of the paper's language models.
 inline auto mixture(const lm::Setting& s) {
   return gatefold::Mixture{gatefold::SoftmaxTopK{.scores = {.experts = s.experts}, .selection = {.k = s.k}},
                            gatefold::Mlp<gatefold::Relu>{.model_dim = s.dim, .hidden_dim = s.hidden}};

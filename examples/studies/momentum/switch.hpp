@@ -56,7 +56,7 @@ class Switch final : public lm::Network<B, decltype(switch_of(Setting{}, 0, Rule
     return all;
   }
 
-  /// Jacobians of the branch with its norm, at words far apart.
+  /// Returns Jacobians of the branch with its norm, at words far apart.
   std::vector<std::vector<lm::Matrix>> jacobians(const lm::Ids& x) override {
     this->forward(x);
     const PreNorm branch{LayerNorm{}, Dropout{0, mixture(setting)}};

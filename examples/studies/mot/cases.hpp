@@ -18,6 +18,7 @@ class Cases {
  public:
   explicit Cases(const Options& o) : options_(o) {}
 
+  /// Adds a case.
   /// @return the number of the case, or of an equal case that exists already
   std::size_t add(Model model, const Setting& setting, const std::string& difference = "") {
     const Json what = json(model, setting);
@@ -39,7 +40,7 @@ class Cases {
     results_ = studies::compute(options_.common, runs);
   }
 
-  /// The results of a case, one per seed.
+  /// Returns the results of a case, one per seed.
   std::vector<Json> of(std::size_t number) const {
     const auto seeds = static_cast<std::ptrdiff_t>(options_.common.seeds);
     const auto first = results_.begin() + static_cast<std::ptrdiff_t>(number) * seeds;
@@ -57,7 +58,8 @@ class Cases {
     j["model"] = name(model);
     return j;
   }
-  /// Measured: a head costs more than an expert, because each head computes all items.
+  /// Returns the relative cost of a case. Measured: a head costs more than an expert, because each head computes all
+  /// items.
   static double cost(const Case& c) {
     const double size = static_cast<double>(c.setting.samples) * static_cast<double>(c.setting.epochs);
     return size * (c.model == Model::multi_head         ? 1.2 * static_cast<double>(c.setting.experts)

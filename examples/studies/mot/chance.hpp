@@ -4,7 +4,7 @@
 
 namespace studies::mot {
 
-/// E|s_1 + … + s_c| of c fair signs: 0, 1, 1, 3/2, 3/2, 15/8, …
+/// Returns E|s_1 + … + s_c| of c fair signs: 0, 1, 1, 3/2, 3/2, 15/8, …
 inline double mean_of_signs(gatefold::Index c) {
   double mean = c > 0 ? 1 : 0;
   for (gatefold::Index k = 3; k <= c; k += 2) mean *= static_cast<double>(k) / static_cast<double>(k - 1);

@@ -13,7 +13,7 @@
 
 namespace studies::mot {
 
-/// A curve of the mean over seeds with its deviation.
+/// Returns a curve of the mean over seeds with its deviation.
 inline Curve curve(const std::string& title, const std::vector<Json>& runs,
                    const std::function<double(const Json&, std::size_t)>& y, Index from = 0) {
   Curve c{title, {}, {}};
@@ -28,7 +28,7 @@ inline Curve curve(const std::string& title, const std::vector<Json>& runs, cons
   return curve(
       title, runs, [&](const Json& run, std::size_t i) { return number(run[key][i]); }, from);
 }
-/// A curve of the last value, with x values other than epochs.
+/// Returns a curve of values after training, whose x values are not epochs.
 inline Curve over(const std::string& title, const std::vector<double>& x,
                   const std::vector<std::vector<double>>& values) {
   Curve c{title, {}, {}};
@@ -73,7 +73,7 @@ class Pictures {
   std::vector<double> marks() const {
     return {static_cast<double>(options_.base.t1), static_cast<double>(options_.base.t2)};
   }
-  /// A number of every run of every case.
+  /// Returns one number of every run of every case.
   std::vector<std::vector<double>> each(const std::vector<std::size_t>& group,
                                         const std::function<double(const Json&)>& f) const {
     std::vector<std::vector<double>> values;

@@ -8,7 +8,7 @@
 
 namespace studies::mot {
 
-/// A line y = slope · x + … by least squares.
+/// A line y = a + slope · x, fitted by least squares.
 struct Fit {
   double slope = 0, r2 = 0;  // r2 = 0 if y is constant
 };
@@ -23,8 +23,8 @@ inline Fit line(const std::vector<double>& x, const std::vector<double>& y) {
   return {xx > 0 ? xy / xx : 0, xx > 0 && yy > 0 ? xy * xy / (xx * yy) : 0};
 }
 
-/// The decrease of a loss with the epochs t after the end of stage II: two laws with two constants each, on the same
-/// points.
+/// Two laws for the decrease of a loss with the epochs t after the end of stage II. Both have two constants and are
+/// fitted to the same points.
 struct Shapes {
   Fit exponential;  // log loss = a + slope · t: O(log 1/ε) epochs to a loss of ε
   Fit power;        // log loss = a + slope · log t: O(1/ε) epochs if the slope is −1

@@ -15,12 +15,12 @@
 #include "draw.hpp"
 #include "fit.hpp"
 
-/// Lemma 1: does the loss of the model without attention end at a floor? Trains only that model, for many epochs, at
-/// each noise.
+/// Tests Lemma 1: does the loss of the model without attention end at a floor? Trains only that model, for many epochs,
+/// at each noise.
 namespace studies::mot {
 
-/// The fit of log loss = a + slope · log t over the second half of the epochs. The slope is 0 if the loss is at its
-/// floor.
+/// Returns the fit of log loss = a + slope · log t over the second half of the epochs. The slope is 0 if the loss is at
+/// its floor.
 inline Fit late_fit(const Json& run, const std::string& curve) {
   std::vector<double> t, loss;
   const double half = number(run["epoch"].back()) / 2;
@@ -32,7 +32,7 @@ inline Fit late_fit(const Json& run, const std::string& curve) {
   return shapes(t, loss).power;
 }
 
-/// The epoch of the least test loss.
+/// Returns the epoch of the least test loss.
 inline double epoch_of_least(const Json& run) {
   const Json& losses = run["test_loss"];
   const auto least = std::min_element(losses.begin(), losses.end(),

@@ -16,7 +16,7 @@ namespace studies::mot {
 
 using gatefold::metric::Specialisation;
 
-/// The neurons of the experts, one each: [E, 1, d].
+/// Returns the neurons of the experts, one for each expert: [E, 1, d].
 template <class Params>
 gatefold::View<const float, 3, Cpu> neurons(const Params& p) {
   if constexpr (requires { p.value; }) {
@@ -35,11 +35,11 @@ inline Json matrix(Index rows, Index columns, const auto& at) {
   return m;
 }
 
-/// Proposition 1 and eq. (11): the class that each expert has learned, and the items that it gets.
+/// Measures Proposition 1 and eq. (11): the class that each expert has learned, and the items that each expert gets.
 ///
-/// Two numbers have a second version <number>_by_chance, the value that the routing gives by chance. For the share of
-/// items at a specialist of their class, each expert gets as many items, but of random classes. For Σ |n₊ − n₋| of
-/// these experts and classes, labels are random.
+/// Two results have a second value <name>_by_chance, which is expected under random routing. For `share`, each expert
+/// gets as many items, but of random classes. For `one_label`, each expert gets as many items of each class, but with
+/// random labels.
 ///
 /// @param plan  the routing of the test items
 inline Json specialists(Cpu::Context& ctx, const Data& data, gatefold::View<const float, 3, Cpu> w,
@@ -119,8 +119,8 @@ inline Json specialists(Cpu::Context& ctx, const Data& data, gatefold::View<cons
            matrix(2 * classes, experts, [&](Index row, Index i) { return cells.share_of_class(row, i); })}};
 }
 
-/// The mean over items of the largest score max_i h_i, h = Σ_l Θᵀ X_l. The scores of an item sum to 0. Noise in [0, 1)
-/// decides between scores that differ by less than 1.
+/// Returns the mean over items of the largest score max_i h_i, h = Σ_l Θᵀ X_l. The scores of an item sum to 0. Noise in
+/// [0, 1) decides between scores that differ by less than 1.
 /// @param theta  [d, E]
 inline double largest_score(const gatefold::Tensor<float, 2, Cpu>& x, gatefold::View<const float, 2, Cpu> theta) {
   const Index items = x.extent(0), dim = theta.extent(0), length = x.extent(1) / dim;
@@ -142,8 +142,9 @@ inline double largest_score(const gatefold::Tensor<float, 2, Cpu>& x, gatefold::
 inline constexpr std::size_t kKinds = 4;
 using Attention = std::array<std::array<double, kKinds>, kKinds>;
 
-/// Proposition 2: the probabilities softmax(Xᵀ K X_l)_h, averaged by the content at l (the query) and at h (the key),
-/// over items of a class and its specialists, and over items and the experts that they go to.
+/// Measures Proposition 2: the probabilities softmax(Xᵀ K X_l)_h, averaged by the content at l (the query) and at h
+/// (the key). The first average is over items of a class and the specialists of that class, the second over items and
+/// the experts that they go to.
 ///
 /// @param routed  the expert of each test item
 inline std::pair<Attention, Attention> attention(Cpu::Context& ctx, const Data& data,

@@ -19,7 +19,8 @@ using namespace gatefold;
 
 namespace {
 
-/// Four classes, no noise, and weights that are sums of their signals, so that all results are known in advance.
+/// A run with four classes and no noise. Its weights are sums of the centers and features of the classes, so that all
+/// results are known in advance.
 struct Case {
   Setting setting;
   Cpu::Context ctx{1};
@@ -34,7 +35,7 @@ struct Case {
   explicit Case(Index experts) : setting{.experts = experts, .samples = 8, .test = 64, .noise = 0} {
     set_zero(ctx, trainer.params);
   }
-  /// Four experts that each have learned one class, and get the items of that class.
+  /// A case with four experts. Each has learned one class, and gets the items of that class.
   Case() : Case(4) {
     for (Index i = 0; i < 4; ++i) {
       route(i, i, 10, 0);
@@ -55,7 +56,7 @@ struct Case {
     trainer.evaluate(data.test.x, data.test.target);
     return specialists(ctx, data, neurons(trainer.params.expert), trainer.saved.plan);
   }
-  /// The number of test items of a class and label.
+  /// Returns the number of test items of a class and label.
   double count(Index n, int y) const {
     double sum = 0;
     for (Index k = 0; k < 64; ++k) sum += data.test.cluster(k) == n && (data.test.target(k, 0) > 0) == (y > 0) ? 1 : 0;
@@ -165,7 +166,7 @@ TEST_CASE("mean_of_signs: the mean over all signs") {
     CHECK(mean_of_signs(count) == doctest::Approx(mean_over_signs(count)).epsilon(1e-13));
 }
 
-TEST_CASE("largest_score: the mean over items of the score of the expert that is ahead") {
+TEST_CASE("largest_score: returns the mean largest score over items") {
   Case c(4);
   double expected = 0;
   for (Index n = 0; n < 4; ++n) {
@@ -194,7 +195,7 @@ TEST_CASE("attention: K_i = s v_i v_iᵀ makes v_n look at itself, by as much as
         CHECK(p[a][b] == doctest::Approx(a > 0 ? 0.125 : b > 0 ? 1 / total : std::exp(s) / total).epsilon(1e-6));
 }
 
-TEST_CASE("shapes: each law is found, and told from the other") {
+TEST_CASE("shapes: fits exponential and power laws and tells them apart") {
   std::vector<double> t, exponential, power;
   for (int i = 0; i < 20; ++i) {
     t.push_back(i);

@@ -19,7 +19,7 @@ struct Setting {
   double noise = 0.5, start = 0.1, eta = 0.1, eta_attention = 16, eta_router = 25.6, eta_multi_head = 0;
   Index t1 = 50, t2 = 250, epochs = 800, every = 10;
 
-  /// Calls f(option, value, symbol, description, reason for the default) for all of them: for the command line,
+  /// Calls f(option, value, symbol, description, reason for the default) for each value: for the command line,
   /// `--defaults` and the runs' options.
   template <class S, class F>
   static void each(S& s, F&& f) {

@@ -15,20 +15,20 @@
 
 namespace studies::mot {
 
-/// The index of an epoch among the measured ones.
+/// Returns the index of an epoch among the measured epochs.
 inline std::size_t at(const Json& run, Index epoch) {
   const Json& epochs = run["epoch"];
   return static_cast<std::size_t>(std::find(epochs.begin(), epochs.end(), Json(epoch)) - epochs.begin());
 }
 
-/// The least expected loss of a run over all epochs.
+/// Returns the least expected loss of a run over all epochs.
 inline double least(const Json& run) {
   double floor = INFINITY;
   for (const Json& loss : run["test_loss"]) floor = std::min(floor, number(loss));
   return floor;
 }
 
-/// The fits of a loss curve in stage III.
+/// Returns the fits of a loss curve in stage III.
 inline Shapes shapes_of(const Json& run, const std::string& curve, Index t2) {
   std::vector<double> t, loss;
   for (std::size_t i = 0; i < run["epoch"].size(); ++i) {
@@ -65,7 +65,7 @@ class Numbers {
   static OfRun when(const std::string& snapshot, const char* key) {
     return [=](const Json& run) { return number(run[snapshot][key]); };
   }
-  /// The last test loss minus that of MoT with all defaults and the same seed.
+  /// Adds the last test loss minus the last test loss of MoT with all defaults and the same seed.
   void add_difference(const std::string& what, const std::vector<Json>& runs) {
     std::vector<double> less;
     for (std::size_t i = 0; i < runs.size(); ++i)

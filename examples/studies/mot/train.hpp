@@ -31,14 +31,14 @@ inline const char* name(Model model) {
   }
 }
 
-/// Whether an epoch is measured.
+/// Returns true if an epoch is measured.
 inline bool measured(const Setting& s, Index t) { return t % s.every == 0 || t == s.t1 || t == s.t2 || t == s.epochs; }
 
 /// Trains a model in the stages of algorithm 1 and takes measurements.
 ///
 /// @param step      runs one epoch and returns the loss before it
 /// @param loss_now  returns the training loss without an epoch
-/// @param measure   (epoch, report): adds its numbers to the curves
+/// @param measure   measure(epoch, report) adds the numbers of an epoch to the curves
 template <class Step, class LossNow, class Measure>
 Json follow(const Setting& s, const Report& report, const Step& step, const LossNow& loss_now, const Measure& measure) {
   Json curves = Json::object();
@@ -55,7 +55,7 @@ Json follow(const Setting& s, const Report& report, const Step& step, const Loss
   return curves;
 }
 
-/// The three models with a router.
+/// Trains one of the three models with a router.
 template <class ExpertT>
 Json train_routed(const Setting& s, const ExpertT& expert, bool shared_attention, Seed seed, const Report& report) {
   using namespace gatefold;
@@ -87,7 +87,7 @@ Json train_routed(const Setting& s, const ExpertT& expert, bool shared_attention
     curves[how + "_loss"].push_back(trainer.evaluate(data.test.x, data.test.target, extra).experts);
     curves[how + "_accuracy"].push_back(accuracy(trainer.expert_output(), data.test.target));
   };
-  // Numbers of the routing in the last test.
+  // Adds numbers of the routing in the last test.
   const auto snapshots = [&](Index t, Json& curves, const std::string& how) {
     for (const auto& [epoch, stage] : {std::pair{Index(0), "start"}, {s.t1, "t1"}, {s.t2, "t2"}, {s.epochs, "end"}}) {
       if (t != epoch) continue;
@@ -117,7 +117,8 @@ Json train_routed(const Setting& s, const ExpertT& expert, bool shared_attention
       measure);
 }
 
-/// The transformer without a router. M heads and 2M neurons have the parameters of M experts and their router.
+/// Trains the transformer without a router. Its M heads and 2M neurons have as many parameters as M experts and their
+/// router.
 inline Json train_multi_head(const Setting& s, Seed seed, const Report& report) {
   using namespace gatefold;
   Cpu::Context ctx(1);

@@ -45,7 +45,7 @@ struct Data {
   }
 };
 
-/// The root mean squared error of a constant prediction, the mean of the training verses.
+/// Returns the root mean squared error of a constant prediction, the mean of the training verses.
 double error_of_mean(const Sets& sets) {
   double sum = 0, squares = 0;
   for (Index n = 0; n < sets.train.size(); ++n) sum += double(sets.train.value(n, 0));

@@ -40,7 +40,7 @@ void add(Task& task, std::vector<const Verse*> verses, Index train, Index test, 
 
 constexpr Index kBooks = 10;
 
-/// The task which of the ten longest books a verse is from, with the same number of verses of each.
+/// Returns the task: which of the ten longest books is a verse from? All books have the same number of verses.
 /// @throws ArgumentError unless `train` and `test` are multiples of ten and at most what the shortest of the books has
 inline Task which_book(const std::vector<Verse>& verses, Index train, Index test) {
   std::map<std::string, std::vector<const Verse*>> of_book;
@@ -64,7 +64,8 @@ inline Task which_book(const std::vector<Verse>& verses, Index train, Index test
   return task;
 }
 
-/// The task where in the whole Bible a verse is, between 0 and 1. Its classes are tenths; only routing tables use them.
+/// Returns the task: where in the whole Bible is a verse, between 0 and 1? Its classes are tenths, which only routing
+/// tables use.
 inline Task which_place(const std::vector<Verse>& verses, Index train, Index test) {
   std::vector<const Verse*> all;
   for (const Verse& v : verses) all.push_back(&v);
@@ -74,7 +75,7 @@ inline Task which_place(const std::vector<Verse>& verses, Index train, Index tes
   return task;
 }
 
-/// Verses as items of x [N, columns]. `fill(verse, row)` writes one row, which contains zeros before.
+/// Returns verses as items of x [N, columns]. `fill(verse, row)` writes one row, which contains zeros before.
 template <class F>
 Items items(const Verses& part, Index columns, const F& fill) {
   const Index count = static_cast<Index>(part.verses.size());
@@ -95,7 +96,7 @@ void each_word(const Verse& verse, Index length, const F& f) {
   for (std::size_t l = 0; l < std::min(verse.words.size(), static_cast<std::size_t>(length)); ++l)
     f(verse.words[l], static_cast<Index>(l));
 }
-/// The frequencies in the training verses of the words that are read.
+/// Returns the frequencies, in the training verses, of the words that are read.
 inline std::map<std::string, Index> words_of_training(const Verses& train, Index length) {
   std::map<std::string, Index> counts;
   for (const Verse* v : train.verses) each_word(*v, length, [&](const std::string& word, Index) { ++counts[word]; });
@@ -129,7 +130,7 @@ class WordVectors {
   void tokens(const Verse& verse, float* row) const {
     each_word(verse, length_, [&](const std::string& word, Index l) { add(word, 1, row + l * dim()); });
   }
-  /// The mean of the vectors, zeros included. Up to a factor, this is the input of a router.
+  /// Computes the mean of the vectors, zeros included. Up to a factor, this is the input of a router.
   void mean(const Verse& verse, float* row) const {
     each_word(verse, length_, [&](const std::string& word, Index) { add(word, 1 / static_cast<float>(length_), row); });
   }

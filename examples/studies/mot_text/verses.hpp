@@ -22,7 +22,7 @@ struct Verse {
   double position = 0;               // in the whole book: 0 is the first verse, 1 the last
 };
 
-/// Words consist of letters, converted to lower case.
+/// Returns the words of a text. Words consist of letters, converted to lower case.
 inline std::vector<std::string> words_of(std::string_view text) {
   std::vector<std::string> words;
   bool inside = false;
@@ -52,7 +52,7 @@ inline Verse parse_verse(const std::string& line) {
   return {line.substr(0, book), line.substr(0, end), words_of(std::string_view(line).substr(end))};
 }
 
-/// All verses in order, printed by the program `bible`.
+/// Reads all verses in order from the output of the program `bible`.
 /// @throws gatefold::FileError unless the program exists and prints all of them
 inline std::vector<Verse> read_verses() {
   // Without -f it prints chapters in a format for people. Its stderr is dropped, because the error below is clearer.
@@ -77,7 +77,7 @@ inline std::vector<Verse> read_verses() {
   return verses;
 }
 
-/// A hash of a text that is the same on every machine (FNV-1a, mixed).
+/// Returns a hash of a text that is the same on every machine (FNV-1a, mixed).
 inline std::uint64_t hash_of(std::string_view text) {
   std::uint64_t h = 0xcbf29ce484222325ull;
   for (const char c : text) h = (h ^ static_cast<unsigned char>(c)) * 0x100000001b3ull;

@@ -19,13 +19,14 @@ using gatefold::Seed;
 
 /// How the patches of an image are corrupted.
 struct Corruption {
-  double replaced = 0.15;  // share of the patches that come from an image of another class
+  double replaced = 0.15;  // share of the patches that come from an image of a different class
   double noisy = 0.1;      // share of the patches that are Gaussian noise
-  double deviation = 1;    // of that noise, not in the paper; 1 is that of the normalised pixels
+  double deviation = 1;    // of that noise, not in the paper; the normalised pixels have 1
 };
 
-/// Corrupts patches of every image. round(replaced · patches) are replaced by the patch at the same position of an
-/// image of another class, drawn anew for each; round(noisy · patches) others are replaced by N(0, deviation²).
+/// Corrupts patches of every image. round(replaced · patches) patches are replaced by the patch at the same position of
+/// an image of a different class, drawn separately for each patch. round(noisy · patches) other patches are replaced by
+/// N(0, deviation²).
 ///
 /// Source: paper 000, appendix A.2.
 /// @param images  [N, patches · values] uncorrupted whole images

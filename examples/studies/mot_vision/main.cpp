@@ -27,7 +27,7 @@ struct Options {
 
 constexpr Index patch = 4;
 
-/// The first images of a set.
+/// Returns the first images of a set.
 fashion::Dataset first_of(fashion::Dataset set, Index count, const char* option) {
   expect(count <= set.count, "options", option, Joined{"at most ", set.count}, count);
   set.count = count;

@@ -15,7 +15,7 @@ inline void add_backend(CLI::App& app, std::string& backend) {
       ->capture_default_str();
 }
 
-/// @param costs  whether costs are to be measured
+/// @param costs  whether the program will measure costs
 /// @throws ArgumentError unless the program has the backend, and can measure costs on it if `costs`
 inline void expect_backend(const std::string& backend, bool costs) {
   using gatefold::expect;

@@ -25,8 +25,8 @@ struct Common {
   bool fresh = false;           // ignore earlier runs in out/runs/
 };
 
-/// A folder next to the program, so that a run leaves no file outside the build folder. With --quick it is another
-/// folder, so that a short run does not replace the results of a full study.
+/// Returns a folder next to the program, so that a run leaves no file outside the build folder. With --quick it is a
+/// different folder, so that a short run does not replace the results of a full study.
 inline std::filesystem::path default_folder(bool quick) {
   std::error_code error;
   const auto program = std::filesystem::canonical("/proc/self/exe", error);

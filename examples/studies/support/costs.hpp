@@ -21,7 +21,7 @@ namespace studies {
 /// inference on the same data.
 template <class Model>
 struct Costed {
-  std::string name, label, baseline;  // the baseline is another model, or this one
+  std::string name, label, baseline;  // the baseline is the name of a different model, or of this one
   std::function<std::unique_ptr<Model>()> make;
   std::function<void(Model&)> step, read;
 };

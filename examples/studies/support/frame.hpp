@@ -19,7 +19,7 @@ struct Frame {
   double y(double pixels) const { return bottom + height * pixels / kHeight; }  // from its bottom
 };
 
-/// An estimate of the width of a text in pixels, because the room in a panel must be known before gnuplot measures it.
+/// Estimates the width of a text in pixels, because the room in a panel must be known before gnuplot measures it.
 inline double text_width(const std::string& text, double font = 12) {
   const auto characters = std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xC0) != 0x80; });
   return 0.56 * font * static_cast<double>(characters);
@@ -30,8 +30,8 @@ inline double text_width(const std::vector<std::string>& texts, double font = 12
   return most;
 }
 
-/// The plot within its panel, with margins in pixels, and its texts. The texts have fixed places in the panel, because
-/// gnuplot would move them by the size of the tics.
+/// Returns commands that place the plot within its panel, with margins in pixels, and its texts. The texts have fixed
+/// places in the panel, because gnuplot would move them by the size of the tics.
 inline std::string place(const Frame& frame, const std::string& title, const std::string& x_label,
                          const std::string& y_label, double left, double right, double bottom, double top) {
   const double center = (left + kWidth - right) / 2, room = 2 * std::min(center, kWidth - center) - 8;

@@ -40,7 +40,7 @@ inline std::string cell_text(double value, double largest, double spread, bool l
   return text.find_first_of("123456789") == std::string::npos && text[0] == '-' ? text.substr(1) : text;
 }
 
-/// `set xtics (…)` with at most `most` of the names.
+/// Returns `set xtics (…)` with at most `most` of the names.
 inline std::string tics(const char* axis, const std::vector<std::string>& names, std::size_t most) {
   const std::size_t step = std::max<std::size_t>(1, (names.size() + most - 1) / most);
   std::string text = std::string(axis) + " (";
@@ -112,7 +112,7 @@ inline std::string part(const HeatMap& map, const Frame& frame) {
   if (nothing) {
     script << "set label 4 'no data' at graph 0.5, graph 0.5 center textcolor rgb '#808080'\nplot NaN notitle\n";
   } else {
-    // As boxes, because gnuplot would write an image into a second file.
+    // Drawn as boxes, because gnuplot would write an image into a second file.
     script << "plot $cells using 1:2:(0.5):(0.5):5 with boxxyerror fs solid 1 border lc rgb '#ffffff' fc palette";
     if (map.numbers && font >= 7)
       script << ", $cells using 1:2:3:4 with labels font '," << font << "' textcolor rgb variable";

@@ -22,8 +22,8 @@ struct Curve {
   std::vector<double> x, y;
   std::vector<double> error{};  // ± std; may be empty
 
-  /// Adds a point at the mean over seeds, with their deviation as its bar. Each point needs the same number of seeds.
-  /// With one seed there is no bar.
+  /// Adds a point at the mean over seeds, with the deviation over seeds as its bar. Each point needs the same number of
+  /// seeds. With one seed there is no bar.
   void add(double at, const std::vector<double>& of_seeds) {
     x.push_back(at);
     y.push_back(mean(of_seeds));
@@ -47,8 +47,8 @@ namespace pictures {
 inline constexpr std::size_t kFewPoints = 12;  // at most this many points get markers
 inline constexpr std::size_t kLegendRows = 8;  // more would leave no room for the curves
 
-/// The colours of Okabe and Ito, which colour-blind people can distinguish, without yellow, which is invisible on
-/// paper.
+/// Returns one of the colours of Okabe and Ito, which colour-blind people can distinguish. Yellow is left out, because
+/// it is invisible on paper.
 inline std::string colour(std::size_t curve) {
   constexpr std::array colours{"#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#404040"};
   return "lc rgb '" + std::string(colours[curve % colours.size()]) + "' dt " +
@@ -84,7 +84,7 @@ inline std::vector<Point> points(const Curve& c, const Lines& panel) {
   return all;
 }
 
-/// The visible points: one per pixel, and no error below the end of a logarithmic axis.
+/// Returns the visible points: one per pixel, and no error below the end of a logarithmic axis.
 inline std::vector<Point> visible(const std::vector<Point>& all, const Range& x, const Range& y, double pixels) {
   std::vector<Point> seen;
   double last = -1;
@@ -98,7 +98,7 @@ inline std::vector<Point> visible(const std::vector<Point>& all, const Range& x,
   return seen;
 }
 
-/// An element of gnuplot's plot command.
+/// Returns an element of gnuplot's plot command.
 inline std::string element(const Curve& c, std::size_t index) {
   const std::string data = "$curve" + std::to_string(index), look = colour(index) + " lw 2";
   const std::string title = c.title.empty() ? "notitle" : "title " + gnuplot::quote(c.title);

@@ -16,7 +16,7 @@ struct Range {
   double low = std::numeric_limits<double>::infinity(), high = -low;
   bool log = false;
 
-  /// Whether the axis has a place for the number.
+  /// Returns true if the axis has a place for the number.
   bool takes(double value) const { return std::isfinite(value) && (!log || value > 0); }
   void add(double value) {
     if (!takes(value)) return;
@@ -39,12 +39,12 @@ struct Range {
     }
   }
 
-  /// The place of a number on the axis, from 0 to 1.
+  /// Returns the place of a number on the axis, from 0 to 1.
   double share(double value) const {
     return log ? std::log(value / low) / std::log(high / low) : (value - low) / (high - low);
   }
-  /// The tics of the axis as a gnuplot command. On a short logarithmic axis gnuplot itself would set at most one, on a
-  /// long one 100000 next to 1e+06.
+  /// Returns the tics of the axis as a gnuplot command. On a short logarithmic axis gnuplot itself would set at most
+  /// one, on a long one 100000 next to 1e+06.
   std::string tics() const {
     if (!log) return "autofreq";
     if (high / low >= 1000) return powers();
@@ -67,7 +67,7 @@ struct Range {
     for (const double place : places) text += (text.empty() ? "" : ", ") + gnuplot::number(place);
     return '(' + text + ')';
   }
-  /// Powers of ten, every one or every few.
+  /// Returns tics at all powers of ten, or at every second, third, … of them.
   std::string powers() const {
     const int first = static_cast<int>(std::ceil(std::log10(low))),
               last = static_cast<int>(std::floor(std::log10(high)));

@@ -24,7 +24,7 @@ struct Result {
   Index published_runs = 10;
 };
 
-/// Whether the mean agrees with the published one up to chance:
+/// Returns true if the mean agrees with the published one up to chance:
 ///
 ///     |mean − published| ≤ 2 sqrt(std² / n + published_std² / published_runs)
 ///
@@ -40,7 +40,7 @@ inline std::optional<bool> agrees(const Result& r) {
 
 namespace results {
 
-/// A cell of RFC 4180.
+/// Returns a text as a cell of RFC 4180.
 inline std::string cell(const std::string& text) {
   if (text.find_first_of(",\"\r\n") == std::string::npos) return text;
   std::string quoted = "\"";
@@ -48,7 +48,7 @@ inline std::string cell(const std::string& text) {
   return quoted + '"';
 }
 
-/// The shortest text that reads back as the same number, in any locale. Empty for NaN and infinity.
+/// Returns the shortest text that reads back as the same number, in any locale. Empty for NaN and infinity.
 inline std::string number(const std::optional<double>& value) {
   return value && std::isfinite(*value) ? Json(*value).dump() : "";
 }
@@ -87,7 +87,7 @@ inline void write_results(const Common& common, const std::string& program, cons
   write_file(common.out / "results.csv", csv);
 }
 
-/// A plain table on stdout.
+/// Prints a plain table on stdout.
 inline void print_results(const std::vector<Result>& all) {
   std::size_t width = 4;
   for (const Result& r : all) width = std::max(width, r.name.size());
@@ -112,7 +112,7 @@ inline void print_results(const std::vector<Result>& all) {
   std::fflush(stdout);
 }
 
-/// The last line on stdout: the time it took, and the folder of the results.
+/// Prints the last line on stdout: the time that the study took, and the folder of the results.
 inline void print_end(const Common& common, std::chrono::steady_clock::time_point start) {
   std::printf("%.1f s; results and pictures: %s\n",
               std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(), common.out.c_str());

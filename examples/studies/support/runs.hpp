@@ -26,7 +26,7 @@ namespace studies {
 
 namespace runs {
 
-struct Stopped {};  // thrown through a run after another one failed
+struct Stopped {};  // ends a run after a different run has failed
 
 inline void check(const std::vector<Run>& runs) {
   std::set<std::string> names;
@@ -39,15 +39,15 @@ inline void check(const std::vector<Run>& runs) {
   }
 }
 
-/// A checksum that detects changes of a stored result.
+/// Returns a checksum that detects changes of a stored result.
 inline std::uint64_t digest(const Json& result) {
   std::uint64_t hash = 14695981039346656037u;  // FNV-1a
   for (const char c : result.dump()) hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211u;
   return hash;
 }
 
-/// Reads a stored result. Empty if the file is missing, damaged, changed or has other options. Older files without a
-/// digest are accepted.
+/// Reads a stored result. Empty if the file is missing, damaged, changed or has different options. Older files without
+/// a digest are accepted.
 inline std::optional<Json> stored(const std::filesystem::path& file, const Json& options) {
   std::ifstream in(file);
   if (!in) return {};
@@ -58,6 +58,7 @@ inline std::optional<Json> stored(const std::filesystem::path& file, const Json&
   return std::move(run["result"]);
 }
 
+/// Stores a result.
 /// @return the result as read from the file, so that values that JSON cannot store (NaN) do not depend on a restart
 inline Json store(const std::filesystem::path& file, const Json& options, const Json& result) {
   Json run = Json::object();

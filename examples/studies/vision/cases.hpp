@@ -13,11 +13,12 @@ namespace studies::vision {
 struct Case {
   std::string name;      // of [a-z0-9_.-]
   std::string label;     // in tables
-  std::string baseline;  // the case that it is compared with by seed, or the same name
+  std::string baseline;  // name of the case that it is compared with by seed, or its own name
   std::string router, update;
 };
 
-/// Papers 001 and 002 on images: update rules around V-MoE's mixtures, its gate with their mixings, and Soft MoE.
+/// Returns the cases of papers 001 and 002 on images: update rules around V-MoE's mixtures, V-MoE's gate with the
+/// papers' mixings, and Soft MoE.
 inline const std::vector<Case>& cases() {
   static const std::vector<Case> all{{"vmoe", "V-MoE", "vmoe", "vmoe", "plain"},
                                      {"vmoe_heavy_ball", "V-MoE, heavy ball", "vmoe", "vmoe", "heavy-ball"},
@@ -29,13 +30,14 @@ inline const std::vector<Case>& cases() {
   return all;
 }
 
-/// The baseline of errors under corruption: softmax regression on the pixels. A case like the others, but in no table.
+/// Returns the name of the baseline of errors under corruption: softmax regression on the pixels. It is a case like the
+/// others, but in no table.
 inline const std::string& baseline_of_errors() {
   static const std::string name = "linear";
   return name;
 }
 
-/// The values that the result of a case depends on besides its seed.
+/// Returns the values that the result of a case depends on besides its seed.
 inline Json depends_on(const Case& c, const images::Options& o) {
   Json options{{"case", c.name}};
   images::Options::each_of_run([&](const char* name, const auto& value) { options[name] = value; }, o);

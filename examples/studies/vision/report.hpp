@@ -15,7 +15,7 @@ namespace studies::vision {
 /// The runs of the cases, one per seed.
 using Done = std::map<std::string, std::vector<Json>>;
 
-/// Errors of a run under corruption, in the form of metric::corruption_error.
+/// Returns the errors of a run under corruption, in the form of metric::corruption_error.
 inline std::vector<double> errors(const Json& run) {
   std::vector<double> all;
   for (const auto& kind : run["corrupted"])
@@ -57,12 +57,12 @@ inline const std::vector<Measure>& measures() {
   return all;
 }
 
-/// The differences from the baseline with the same seed.
+/// Returns the differences from the baseline with the same seed.
 inline std::vector<double> paired(std::vector<double> values, const std::vector<double>& baseline) {
   for (std::size_t i = 0; i < values.size(); ++i) values[i] -= baseline[i];
   return values;
 }
-/// Mean ± deviation.
+/// Formats mean ± deviation.
 inline std::string shown(const std::vector<double>& of_seeds, bool sign) {
   char text[80];
   std::snprintf(text, sizeof text, sign ? "%+.2f" : "%.2f", mean(of_seeds));
@@ -74,7 +74,7 @@ inline std::string shown(const std::vector<double>& of_seeds, bool sign) {
   return cell;
 }
 
-/// The table of the page: each measure, and its paired difference from the baseline.
+/// Returns the table of the page: each measure, and its paired difference from the baseline.
 inline std::string table(const Done& done) {
   std::string text = "| model |", rule = "|---|";
   for (const Measure& m : measures()) {

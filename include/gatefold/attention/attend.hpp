@@ -15,19 +15,19 @@
 
 /// Multi-head self-attention without its projections, which belong to the caller:
 ///
-///     A_h = softmax(scale · Q_h K_hᵀ) over the keys of the sequence allowed,   context = concat_h(A_h V_h)  (1)
+///     A_h = softmax(scale · Q_h K_hᵀ) over the allowed keys of the sequence,   context = concat_h(A_h V_h)  (1)
 ///
-/// Source: Vaswani et al. 2017, arXiv:1706.03762, eq. (1). A row without any allowed key gives context 0. So does
-/// padding: it sees no key, and no item sees it.
+/// Source: Vaswani et al. 2017, arXiv:1706.03762, eq. (1). Padding is not an allowed key of any item and has no allowed
+/// keys. A row without any allowed key gives context 0.
 ///
-/// Backward computes the weights again from the log-sum-exps. In addition to the error of the score, they are off by
-/// |score|·2⁻²⁴ of their value in float (2⁻⁵³ in double).
+/// Backward computes the weights again from the log-sum-exps. In addition to the error of the score, the weights have a
+/// relative error of |score|·2⁻²⁴ in float (2⁻⁵³ in double).
 /// @cost   4·N·L·D flop forward, 10·N·L·D backward (half if causal and L is much larger than a block); scratch of
 ///         blocks and a few copies of their items, or of the sequence that they are a part of; no N × L matrix
-/// @order  blocks of keys in ascending order; causal: no bit of an item depends on later ones. Forward, an item that
-///         holds NaN reaches only the items that see it, and padding reaches no item. Backward computes products over
-///         blocks of keys. NaN gradients therefore reach the items of their sequence that share a block with it, causal
-///         or not, and the items of padding must be finite
+/// @order  blocks of keys in ascending order; if causal, no bit of an item depends on later items. In forward, an item
+///         with NaN affects only items for which it is an allowed key, and padding affects no item. Backward computes
+///         products over whole blocks of keys. A NaN gradient therefore affects all items of the sequence in the same
+///         block, causal or not, and the values of padding must be finite
 namespace gatefold {
 
 namespace detail_::attending {
@@ -41,7 +41,7 @@ struct Form {
   View<const T, 1, B> valid{};      // [N] 1 = item, 0 = padding; empty: all are items
   View<const Index, 1, B> slots{};  // offsets of experts if every sequence is a slot; empty: all are in use
 
-  /// Returns the size of the ranges of items that are computed at once: as many as fill a block with their heads.
+  /// Returns the size of the ranges of items that are computed at once. The heads of the items of a range fill a block.
   BlockSize range() const { return {BlockSize{}.rows, BlockSize{}.keys / heads}; }
 };
 
@@ -49,14 +49,14 @@ struct Form {
 
 namespace functor {
 
-/// context[n, head h] = sums[h,n] / total[h,n], and log_sum_exp[n,h] and entropy[n,h]. All are 0 for a row that saw no
-/// key.
+/// Writes context[n, head h] = sums[h,n] / total[h,n], log_sum_exp[n,h] and entropy[n,h]. All three are 0 for a row
+/// without keys.
 template <class T, class B>
 struct AttendFinish {
   detail_::attending::HeadRows rows;
   T scale;
   detail_::attending::Sums<T, B> of;
-  View<T, 2, B> context, log_sum_exp, entropy;  // the last can be empty
+  View<T, 2, B> context, log_sum_exp, entropy;  // entropy can be empty
 
   template <class Lanes>
   GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
@@ -73,12 +73,12 @@ struct AttendFinish {
     }
   }
 };
-/// mean_i = ⟨dcontext_i, context_i⟩ − dlog_sum_exp_i, the value in dscore[i,j] = A (⟨dcontext_i, v_j⟩ − mean_i); and
-/// log_sum_exp with rows by head.
+/// Writes mean_i = ⟨dcontext_i, context_i⟩ − dlog_sum_exp_i, which dscore[i,j] = A (⟨dcontext_i, v_j⟩ − mean_i) needs.
+/// Also copies log_sum_exp to rows by head (HeadRows).
 template <class T, class B>
 struct AttendMean {
   detail_::attending::HeadRows rows;
-  View<const T, 2, B> context, dcontext, log_sum_exp, dlog_sum_exp;  // the last can be empty
+  View<const T, 2, B> context, dcontext, log_sum_exp, dlog_sum_exp;  // dlog_sum_exp can be empty
   View<T, 1, B> mean, split_log_sum_exp;                             // [N · H]
 
   template <class Lanes>
@@ -100,7 +100,8 @@ struct AttendMean {
 
 namespace detail_::attending {
 
-/// Items [first, first + count) of a call, whole sequences, with rows by head, for forward and backward.
+/// Items [first, first + count) of a call, which are whole sequences. Its functions return their parts of views, for
+/// forward and backward; `split` orders rows by head.
 template <class T, class B>
 struct Part {
   Form<T, B> form;
@@ -183,7 +184,8 @@ void backward(C& ctx, const Form<T, B>& form, In<T, 2, B> q, In<T, 2, B> k, In<T
   });
 }
 
-/// Checks the values that an attention saved for backward: q and context of its items, k and v of all keys.
+/// Checks the extents of the values that an attention saved for backward: q, context and log_sum_exp of its items, k
+/// and v of all keys.
 /// @throws ArgumentError if an extent is wrong
 template <class S>
 void expect_saved(const char* where, const S& saved, Index items, Index keys, Index model_dim, Index heads) {

@@ -15,29 +15,31 @@
 #include "gatefold/backend/one_group.hpp"
 #include "gatefold/policy/noise.hpp"
 
-/// Multi-head attention to a window of the past, without its projections, with keys e of the places in the window:
+/// Multi-head attention to a window of the past, without its projections. Position keys e belong to the places in the
+/// window:
 ///
 ///     A_h[i,o] = softmax_o(scale · ⟨q_h,i, k_h,first(i)+o + e_o⟩) over the keys that exist              (1)
 ///     context[i] = concat_h Σ_o ξ[i,h,o] A_h[i,o] v_h,first(i)+o                                        (2)
 ///
-/// All heads share e, which can be absent. ξ drops probabilities (functor::Drop), or is 1. Padding sees no key, and no
-/// item sees padding. A row without any key gives context 0. Scores are computed block by block, those of places in
-/// addition to those of keys. Backward computes them again.
-/// @cost   4·N·L·D + 2·N·L·D flop forward for windows of L keys, and the same for as many further keys as a block has
-///         rows; three times that backward; scratch of blocks and a few copies of the sequences that are in work; no N
-///         × L matrix
-/// @order  an item uses its keys in ascending order and in one block. No bit depends on later items or other sequences,
-///         and, for windows of up to 128 keys, none depends on the place where its segment begins. Forward, an item
-///         that holds NaN reaches only the items that see it. Backward, the items of padding must be finite
+/// All heads share e, which can be absent. ξ drops probabilities (functor::Drop); without dropout it is 1. Padding has
+/// no keys, and it is not a key of any item. A row without any key gives context 0. Scores are computed block by block.
+/// Backward computes them again.
+/// @cost   4·N·L·D + 2·N·L·D flop forward (keys and position keys), with L = width of the window + rows of a block.
+///         Three times as much backward. Scratch of blocks and a few copies of the sequences that are in work; no N × L
+///         matrix
+/// @order  an item uses its keys in ascending order and in one block. No bit depends on later items or other sequences.
+///         For windows of up to 128 keys, no bit depends on the beginning of the segment. In forward, an item with NaN
+///         affects only items for which it is a key. In backward, the values of padding must be finite
 namespace gatefold {
 
 namespace detail_::attending {
 
-/// The columns that a row sees, for scores that need no other mask (functor::SoftmaxBlock).
+/// The mask of an attention to a window, for functor::SoftmaxBlock: it limits the columns of a row. It needs no mask of
+/// single scores, because WindowScores has already replaced the scores of padding.
 template <class T, class B>
 struct WindowMask {
   Window window;
-  View<const T, 1, B> keys{};  // [M] as in WindowScores, if there is padding: a row of padding sees no key
+  View<const T, 1, B> keys{};  // [M] as in WindowScores, if there is padding: a row of padding has no keys
 
   GATEFOLD_HD static Index item(const Block& block, Index row) { return block.row + row; }
   GATEFOLD_HD Index first(const Block& block, Index row) const { return window.seen(block, item(block, row)).first; }
@@ -51,14 +53,14 @@ struct WindowMask {
   }
 };
 
-/// The options and inputs of an attention to a window.
+/// The options and the mask of an attention to a window.
 template <class T, class B>
 struct WindowForm {
   Window window;
   Index heads;
   double scale;
   View<const T, 2, B> relative{};  // [width, D/H] e of (1); empty: absent
-  double rate = 0;                 // part of the probabilities that is dropped
+  double rate = 0;                 // probability that a weight is dropped
   Noise noise{};                   // empty: no probability is dropped
   View<const T, 1, B> valid{};     // [S · keys] 1 = item, 0 = padding; empty: all are items
 
@@ -69,8 +71,8 @@ struct WindowForm {
 
 namespace functor {
 
-/// Dropout of the weights: w[i,j] ← ξ w[i,j] / (1 − rate), ξ as in functor::Drop. ξ of place o of head h of item n
-/// comes from number (n·H + h)·width + o of the random stream.
+/// Dropout of the weights: w[i,j] ← ξ w[i,j] / (1 − rate), with ξ of functor::Drop. For place o, head h and item n, ξ
+/// uses draw (n·H + h)·width + o of the random stream.
 template <class T, class B>
 struct DropWindow {
   detail_::attending::Window window;
@@ -94,7 +96,7 @@ struct DropWindow {
 
 namespace detail_::attending {
 
-/// The sequences [first, first + count) of a call, with rows by head, for forward and backward.
+/// The sequences [first, first + count) of a call. Its functions return their parts of views, for forward and backward.
 template <class T, class B>
 struct WindowPart {
   WindowForm<T, B> form;
@@ -130,8 +132,8 @@ struct WindowPart {
   }
 };
 
-/// The division of a call's sequences into parts: one long sequence each, or as many short ones as fill a block with
-/// their heads.
+/// Divides the sequences of a call into parts. A part is one long sequence, or several short sequences that, times
+/// heads, fill a block.
 struct WindowParts {
   Index sequences, each, count;
 

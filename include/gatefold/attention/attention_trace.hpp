@@ -14,17 +14,17 @@ namespace gatefold {
 /// The trace of an attention, which some gates read. From it a gate can recompute the attention's probabilities and the
 /// value that each head writes for a token, without storing the L × L matrix.
 ///
-///     A_h[i,j] = exp(scale · ⟨q_h,i, k_h,j⟩ − log_sum_exp[i,h]) if i sees j, else 0                      (1)
-///     m_h,j    = v_h,j O_h          the value of token j as head h writes it to the stream               (2)
+///     A_h[i,j] = exp(scale · ⟨q_h,i, k_h,j⟩ − log_sum_exp[i,h]) if item i attends to j, else 0           (1)
+///     m_h,j    = v_h,j O_h          the value of token j as head h writes it to the residual stream      (2)
 ///
-/// T is const for the trace, and mutable for its gradient. Of the gradient, the members after `output` are unused,
-/// except `places`. The items n of a sequence are consecutive. Head h owns columns [h·D/H, (h+1)·D/H) of q, k, v and
-/// the same rows of `output`. An attention can add the entropies −Σ_j A log A of its rows if it has computed them.
-/// Without them, a gate that needs them recomputes A.
+/// T is const for the trace, and mutable for its gradient. The gradient uses only q, k, v, log_sum_exp, output and
+/// places. The items of a sequence are consecutive. Head h owns columns [h·D/H, (h+1)·D/H) of q, k, v and the same rows
+/// of `output`. An attention can add the entropies −Σ_j A log A of its rows if it has computed them. Without entropies,
+/// a gate that needs them recomputes A.
 ///
-/// An attention to a window can have keys of places. (1) then has k_h,j + places_o for the key at place o of the window
-/// of i. log_sum_exp and the entropies are over all keys that the attention saw. This includes remembered items from
-/// before these items, which are not part of the trace.
+/// An attention to a window can have position keys, one for each place in the window. (1) then has k_h,j + places_o if
+/// j is at place o of the window of i. log_sum_exp and the entropies include all keys of the attention, also those of
+/// remembered items, which are not part of the trace.
 template <class T, class B>
 struct AttentionTrace {
   View<T, 2, B> q, k, v;      // [N, D]
@@ -37,7 +37,7 @@ struct AttentionTrace {
   View<const std::remove_const_t<T>, 2, B> entropy{};  // [N, heads] entropy of each row of A; or empty
   // The window over these items only, without a past. Width 0: all keys that `causal` and `valid` allow.
   detail_::attending::Window window{};
-  View<T, 2, B> places{};  // [window.width, D/H]; empty: no keys of places
+  View<T, 2, B> places{};  // [window.width, D/H] position keys; empty: no position keys
 
   GATEFOLD_HD Index heads() const { return log_sum_exp.extent(1); }
 
@@ -51,7 +51,7 @@ struct AttentionTrace {
   }
 };
 
-/// A required trace: without one, the compiler stops with a message.
+/// A trace that an extra input requires. If it is missing, the compiler reports this with a static_assert.
 template <class T, class B>
 struct Required<AttentionTrace<T, B>> {
   AttentionTrace<T, B> value;
@@ -82,12 +82,13 @@ auto without_trace() {
 
 }  // namespace detail_::lookup
 
-/// The part of extra inputs E that a user gives if a Block supplies the trace: the nested `E::WithoutTrace`, or E
-/// itself if no part of it needs a trace.
+/// The extra inputs that the caller passes if a Block supplies the trace: the nested type `E::WithoutTrace`, or E if no
+/// part of E needs a trace.
 template <class E>
 using WithoutTrace = typename decltype(detail_::lookup::without_trace<E>())::type;
 
-/// Returns the extra inputs made of `rest` and the trace, through `E::with_trace(rest, trace)`.
+/// Returns the extra inputs E made of `rest` and the trace. Calls `E::with_trace(rest, trace)`, or returns `rest` if E
+/// needs no trace.
 template <class E, class Trace>
 E with_trace(const WithoutTrace<E>& rest, const Trace& trace) {
   if constexpr (requires { typename E::WithoutTrace; }) {
@@ -103,7 +104,7 @@ E with_trace(const WithoutTrace<E>& rest, const Trace& trace) {
   }
 }
 
-/// Sets the destination of the trace's gradient in the gradient of extra inputs, through `dextra.set_trace(trace)`.
+/// Calls `dextra.set_trace(trace)`, if D has it. backward then adds the gradient of the trace to the views in `trace`.
 template <class D, class Trace>
 void set_trace(D& dextra, const Trace& trace) {
   if constexpr (detail_::hook::extra::set_trace<D, const Trace>()) dextra.set_trace(trace);

@@ -4,8 +4,8 @@
 #include "gatefold/core/types.hpp"
 #include "gatefold/tensor/view.hpp"
 
-/// Blocks of scores of items against items of their sequence. A block is a part of one long sequence, or several short
-/// sequences that a grouped product computes at once. The scores of a block are in scratch.
+/// Blocks of attention scores between items of the same sequence. A block is a part of one long sequence, or several
+/// short sequences that a grouped product computes at once. The scores of a block are in scratch.
 namespace gatefold {
 
 namespace detail_::attending {
@@ -14,7 +14,7 @@ namespace detail_::attending {
 struct BlockSize {
   Index rows = 128, keys = 512;
 
-  /// Returns the size of blocks whose rows have all keys of their sequence. Each key counts `wide` times.
+  /// Returns the size of blocks in which each row has all keys of its sequence. A key takes `wide` columns of scores.
   static BlockSize whole_rows(Index length, Index wide = 1) {
     const Index rows = BlockSize{}.rows * BlockSize{}.keys / (length * wide);
     return {rows > 0 ? rows : 1, length};
@@ -34,20 +34,20 @@ struct Block {
   GATEFOLD_HD Index first_key(Index r) const { return sequences == 1 ? key : key + r / rows * keys; }
 };
 
-/// The rows in use, if rows belong to slots of experts: those of the slots in use. Other rows are neither read nor
-/// written.
+/// The range of rows that are in use. If rows belong to slots of experts, only the rows of the slots in use are read
+/// and written.
 template <class B>
 struct InUse {
-  View<const Index, 1, B> offsets{};  // of Groups, in slots; empty: all rows are in use
+  View<const Index, 1, B> offsets{};  // offsets of Groups, in slots; empty: all rows are in use
   Index each = 1;                     // rows per slot
-  Index first = 0;                    // the row that has number 0 here
+  Index first = 0;                    // row 0 of this range is row `first` of all slots
 
   GATEFOLD_HD Index begin() const { return offsets(0) * each - first; }
   GATEFOLD_HD Index end() const { return offsets(offsets.extent(0) - 1) * each - first; }
   GATEFOLD_HD bool has(Index row) const { return !offsets.data() || (row >= begin() && row < end()); }
-  /// Returns the same rows with row `row` as row 0.
+  /// Returns the same range in a numbering that starts at row `row`.
   InUse from(Index row) const { return {offsets, each, first + row}; }
-  /// Returns the same rows if each row becomes `times` rows.
+  /// Returns the range after each row has been replaced by `times` rows.
   InUse times(Index times) const { return {offsets, each * times, first * times}; }
 };
 
@@ -90,7 +90,7 @@ void for_each_block(C& ctx, Index items, Index length, bool causal, BlockSize si
 
 namespace functor {
 
-/// Calls f(lanes, row) for rows in use.
+/// Calls f(lanes, row) if `row` is in use.
 template <class B, class F>
 struct RowsInUse {
   detail_::attending::InUse<B> in_use;

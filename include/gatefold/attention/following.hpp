@@ -9,10 +9,10 @@ namespace gatefold {
 
 namespace detail_::attending {
 
-/// Items that each follow one of several heads and therefore use only the keys of that head. In the products of a
-/// block, the heads are the experts, their keys are the weights, and the items are the rows. The rows of each block are
-/// its items sorted by head. The keys are stored block by block, and within a block head by head. With one head nothing
-/// is sorted: a row is an item.
+/// The order of items if each item follows one of several heads and therefore uses only the keys of that head. In the
+/// grouped products of a block, the heads are the experts, the keys are the weights, and the items are the rows. The
+/// rows of each block are its items sorted by head. The keys are stored block by block, and within a block head by
+/// head. With one head, row n is item n.
 template <class B>
 struct Following {
   /// Blocks have as many rows as keys, and contain whole blocks of keys even if the mask is causal.
@@ -35,7 +35,7 @@ struct Following {
     const Index end = j / length * length + length, first = j - j % length % size.keys;
     return heads * first + h * (first + size.keys < end ? size.keys : end - first) + j - first;
   }
-  /// Returns the row of the key of item j that item i uses.
+  /// Returns the row of the key of item j for the head that item i follows.
   GATEFOLD_HD Index key_for(Index i, Index j) const { return heads > 1 ? key(j, head(i)) : j; }
 };
 
@@ -43,14 +43,14 @@ struct Following {
 
 namespace functor {
 
-/// key[n] = block(n) · heads + head(n).
+/// Writes key[n] = block(n) · heads + head(n).
 template <class B>
 struct FollowingKey {
   detail_::attending::Following<B> following;
   View<Index, 1, B> key;
   GATEFOLD_HD void operator()(Index n) const { key(n) = following.block(n) * following.heads + following.head(n); }
 };
-/// rows[items[r]] = r.
+/// Writes rows[items[r]] = r.
 template <class B>
 struct InvertOrder {
   View<const Index, 1, B> items;

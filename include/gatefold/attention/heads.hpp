@@ -10,9 +10,9 @@ namespace gatefold {
 
 namespace detail_::attending {
 
-/// Rows by head: every head of every sequence becomes a separate sequence, so that a product can take the columns of a
-/// head. Head h of item g·L + l is row (g·H + h)·L + l. If all N items are one sequence, L = N, the rows are sorted by
-/// head.
+/// The order of rows by head. Every head of every sequence becomes a separate sequence with contiguous rows, which a
+/// product can read as a matrix. Head h of item g·L + l is row (g·H + h)·L + l. If all items are one sequence, the rows
+/// are sorted by head.
 struct HeadRows {
   Index heads = 1, length = 1;
 
@@ -27,7 +27,7 @@ struct HeadRows {
 
 namespace functor {
 
-/// to[row(n,h),:] = columns of head h of from[n,:].
+/// Copies the columns of each head h of from[n,:] to to[row(n,h),:].
 template <class T, class B>
 struct SplitHeads {
   detail_::attending::HeadRows rows;
@@ -44,7 +44,7 @@ struct SplitHeads {
     }
   }
 };
-/// Columns of head h of to[n,:] += from[row(n,h),:].
+/// Adds from[row(n,h),:] to the columns of each head h of to[n,:].
 template <class T, class B>
 struct AddHeads {
   detail_::attending::HeadRows rows;
@@ -66,7 +66,7 @@ struct AddHeads {
 
 namespace detail_::attending {
 
-/// Returns [N, H · width] as rows of all heads [N · H, width], in scratch, or x itself if there is one head.
+/// Returns x [N, H · width] as rows by head [N · H, width], in scratch, or x itself if there is one head.
 /// @param in_use  the N items that are in use
 template <class C, class T, class B>
 View<const T, 2, B> split_heads(C& ctx, HeadRows rows, View<const T, 2, B> x, const InUse<B>& in_use = {}) {

@@ -11,13 +11,13 @@
 #include "gatefold/tensor/tensor.hpp"
 #include "gatefold/tensor/view.hpp"
 
-/// The memory of an attention (KV cache): items of the segments before the current one. The caller owns it. The
-/// attention reads `past` and writes `next`.
+/// The memory of an attention (KV cache), which holds items of the segments before the current one. The caller owns it.
+/// The attention reads `past` and writes `next`.
 namespace gatefold {
 
-/// The remembered items of each layer of a stack, sequence by sequence. It is an extra input: views of memory that the
-/// caller owns (SegmentMemory). A row is the item as the layer received it (W = D), or its key and its value
-/// (W = 2·D). Keys and values save work if the parameters do not change between segments.
+/// The remembered items of each layer of a stack, sequence by sequence. It is an extra input with views of memory that
+/// the caller owns (SegmentMemory). A row is the item as the layer received it (W = D), or the key and the value of the
+/// item (W = 2·D). Keys and values save work, but are valid only if the parameters do not change between segments.
 template <class T, class B>
 struct AttentionMemory {
   View<const T, 3, B> past{};  // [layers, S·P, W] the last P items of S sequences; empty: no items
@@ -28,11 +28,11 @@ struct AttentionMemory {
   Index sequences = 0;          // S; 0: the number of sequences of the segment
 
   /// Returns the memory of layer l of a stack.
-  /// @throws ArgumentError if it has no layer l
+  /// @throws ArgumentError if the memory has no layer l
   AttentionMemory at(Index l) const {
     const auto of_layer = [&](const auto& all) {
-      expect(!all.data() || l < all.extent(0), "AttentionMemory.at", "layers of each attention",
-             Joined{"more than ", l}, all.extent(0));
+      expect(!all.data() || l < all.extent(0), "AttentionMemory.at", "memory: layers of each attention",
+             Joined{"at least ", l + 1, ", because layer ", l, " reads its memory"}, all.extent(0));
       return rows_if_any(all, l, 1);
     };
     return {of_layer(past), of_layer(next), valid, next_valid, sequences};
@@ -42,13 +42,14 @@ struct AttentionMemory {
   Index width() const { return past.data() ? past.extent(2) : next.extent(2); }
 
   /// Checks the memory of one layer.
-  /// @throws ArgumentError unless all of this holds: the number of sequences is `count`; the extents of past and next
-  /// fit the window; their rows have the same width, `model_dim` or, if `wide`, twice as much; they do not overlap;
-  /// next_valid is given if some items are padding
+  /// @param padded  whether some items are padding
+  /// @throws ArgumentError unless the number of sequences is `count`, the extents of past and next fit the window, the
+  ///         rows of past and next have the same width (`model_dim` or, if `wide`, also 2 · model_dim), past and next
+  ///         do not overlap, and next_valid is given if `padded` and next is given
   void validate(const char* where, const detail_::attending::Window& window, Index count, Index model_dim, bool wide,
                 bool padded) const {
     expect(sequences == 0 || sequences == count, where, "memory",
-           Joined{"memory of ", count, " sequences (items / length of the segment)"}, sequences);
+           Joined{"memory of ", count, " sequences (items / length of the segment)"}, Joined{"memory of ", sequences});
     const auto expect_rows = [&](const char* name, const auto& view, Index items) {
       if (!view.data()) return;
       expect(view.extent(0) >= 1, where, name, "at least 1 layer", view.extent(0));
@@ -57,7 +58,7 @@ struct AttentionMemory {
       expect(view.extent(2) == model_dim || (wide && view.extent(2) == 2 * model_dim), where, name,
              Joined{"rows of ", model_dim,
                     wide ? " values (items) or twice as many (keys and values)" : " values (items)"},
-             view.extent(2));
+             Joined{"rows of ", view.extent(2)});
     };
     expect(window.past <= window.most(), where, "memory.past",
            Joined{"at most ", window.most(), " items for each sequence"}, window.past);
@@ -70,14 +71,14 @@ struct AttentionMemory {
     expect_apart(where, "memory.next", next, "memory.past", past);
     if (past.data() && next.data())
       expect(past.extent(2) == next.extent(2), where, "memory.next",
-             Joined{"rows of ", past.extent(2), " values, as in memory.past"}, next.extent(2));
+             Joined{"rows of ", past.extent(2), " values, as in memory.past"}, Joined{"rows of ", next.extent(2)});
   }
 };
 
 namespace functor {
 
-/// Rows of keys: to[g·K + j,:] = past[g·P + j, column …] for the P remembered items of sequence g, and then
-/// now[g·L + j − P,:].
+/// Copies the rows of all keys of sequence g: to[g·K + j,:] = past[g·P + j, column …] for the P remembered items, and
+/// now[g·L + j − P,:] for the items of the segment (j >= P).
 template <class T, class B>
 struct JoinPast {
   detail_::attending::Window window;
@@ -93,7 +94,7 @@ struct JoinPast {
     each_column<T>(lanes, to.extent(1), [&](auto at, Index c) { at.store(&to(row, c), at.load(from + c)); });
   }
 };
-/// The last `count` rows of keys of each sequence: to[g·count + j, column …] = from[g·K + K − count + j,:].
+/// Copies the last `count` rows of keys of each sequence: to[g·count + j, column …] = from[g·K + K − count + j,:].
 template <class T, class B>
 struct LastRows {
   detail_::attending::Window window;
@@ -109,8 +110,8 @@ struct LastRows {
   }
 };
 
-/// to[g·K + j] = past[g·P + j] for the P remembered items of sequence g, and then now[g·L + j − P]; 1 if a mask is
-/// empty.
+/// Joins the masks as JoinPast joins rows: to[g·K + j] = past[g·P + j] for the P remembered items of sequence g, and
+/// now[g·L + j − P] for j >= P. An empty mask counts as 1.
 template <class T, class B>
 struct JoinValid {
   detail_::attending::Window window;
@@ -123,8 +124,8 @@ struct JoinValid {
     to(i) = of.data() ? of(before ? g * window.past + j : g * window.length + j - window.past) : T(1);
   }
 };
-/// The mask of the last `count` keys of each sequence: to[g·count + j] = from[g·K + K − count + j]; 1 if there is no
-/// mask.
+/// Copies the mask of the last `count` keys of each sequence: to[g·count + j] = from[g·K + K − count + j], or 1 if
+/// there is no mask.
 template <class T, class B>
 struct LastValid {
   detail_::attending::Window window;
@@ -135,7 +136,7 @@ struct LastValid {
     to(i) = from.data() ? from(i / count * window.keys() + window.keys() - count + i % count) : T(1);
   }
 };
-/// to[g·K + P + t,:] += from[n,:] for n = g·L + t: adds rows of the segment to its rows among the keys.
+/// Adds the row from[n,:] of item n = g·L + t of the segment to the row of its key, to[g·K + P + t,:].
 template <class T, class B>
 struct AddOwnRows {
   detail_::attending::Window window;
@@ -154,14 +155,14 @@ struct AddOwnRows {
 
 namespace detail_::attending {
 
-/// Writes the remembered rows and the rows `now` of the segment, sequence by sequence.
+/// Writes the rows of all keys to `to`: for each sequence the remembered rows, then the rows `now` of the segment.
 template <class C, class T, class B>
 void join_past(C& ctx, const Window& window, const AttentionMemory<T, B>& memory, Index column, In<T, 2, B> now,
                Out<T, 2, B> to) {
   const View<const T, 2, B> past(memory.past.data(), memory.past.extent(1), memory.past.extent(2));
   B::for_rows(ctx, to.extent(0), functor::JoinPast<T, B>{window, column, past, now, to});
 }
-/// Returns the joined rows in scratch, or `now` if no items are remembered.
+/// Returns the remembered rows and the rows `now` (join_past) in scratch, or `now` if no items are remembered.
 template <class C, class T, class B>
 View<const T, 2, B> with_past(C& ctx, const Window& window, const AttentionMemory<T, B>& memory, Index column,
                               View<const T, 2, B> now) {
@@ -170,7 +171,7 @@ View<const T, 2, B> with_past(C& ctx, const Window& window, const AttentionMemor
   join_past<C, T, B>(ctx, window, memory, column, now, joined);
   return joined;
 }
-/// Returns the mask of the keys, [S · keys], in scratch if items are remembered. It is empty if no mask is given.
+/// Returns the mask of the keys [S · keys], in scratch if items are remembered. It is empty if no mask is given.
 template <class C, class T, class B>
 View<const T, 1, B> valid_keys(C& ctx, const Window& window, const AttentionMemory<T, B>& memory, In<T, 1, B> valid,
                                Index sequences) {
@@ -179,33 +180,34 @@ View<const T, 1, B> valid_keys(C& ctx, const Window& window, const AttentionMemo
   B::for_each(ctx, keys.size(), functor::JoinValid<T, B>{window, memory.valid, valid, keys});
   return keys;
 }
-/// Writes memory.next_valid, the mask of the items that the next segment remembers, if it is given.
+/// Writes memory.next_valid, the mask of the items that the next segment remembers, unless next_valid is empty.
 template <class C, class T, class B>
 void remember_valid(C& ctx, const Window& window, const AttentionMemory<T, B>& memory, In<T, 1, B> keys) {
   if (!memory.next_valid.data()) return;
   B::for_each(ctx, memory.next_valid.size(),
               functor::LastValid<T, B>{window, window.remembered(), keys, memory.next_valid});
 }
-/// Writes memory.next, the rows of these keys that the next segment remembers, if it is given.
+/// Copies the rows that the next segment remembers from `keys` to memory.next, unless memory.next is empty.
 template <class C, class T, class B>
 void remember(C& ctx, const Window& window, const AttentionMemory<T, B>& memory, Index column, In<T, 2, B> keys) {
   if (!memory.next.data() || memory.next.extent(1) == 0) return;
   const View<T, 2, B> next(memory.next.data(), memory.next.extent(1), memory.next.extent(2));
   B::for_rows(ctx, next.extent(0), functor::LastRows<T, B>{window, window.remembered(), column, keys, next});
 }
-/// Copies the rows of the segment itself from the rows of all keys.
+/// Copies the rows of the current segment out of `keys`, which also has the rows of remembered items.
 /// @param keys  [S · keys, W] in
 /// @param own   [S · length, W] out
 template <class C, class T, class B>
 void own_rows(C& ctx, const Window& window, In<T, 2, B> keys, Out<T, 2, B> own) {
   B::for_rows(ctx, own.extent(0), functor::LastRows<T, B>{window, window.length, 0, keys, own});
 }
-/// Adds rows of the segment itself to the rows of its keys.
+/// Adds the rows `own` of the current segment to its rows in `keys`, which also has the rows of remembered items.
 template <class C, class T, class B>
 void add_own_rows(C& ctx, const Window& window, In<T, 2, B> own, Out<T, 2, B> keys) {
   B::for_rows(ctx, own.extent(0), functor::AddOwnRows<T, B>{window, own, keys});
 }
-/// Returns the rows of the segment itself, in scratch, or all rows if no items are remembered.
+/// Returns the rows of the current segment, copied from `keys` to scratch. If no items are remembered, returns `keys`,
+/// because it has no other rows.
 template <class C, class T, class B>
 View<const T, 2, B> without_past(C& ctx, const Window& window, View<const T, 2, B> keys) {
   if (window.past == 0) return keys;
@@ -228,11 +230,11 @@ struct MemorySize {
 ///     SegmentMemory<float, Cpu> memory(ctx, {.layers = 6, .sequences = 4, .width = 512, .most = 1024});
 ///     for (…) { trainer.step(x, target, {.length = 64, .memory = memory.of(64)});  memory.advance(); }
 ///
-/// It has two buffers, which only advance() exchanges. A segment can therefore be run again before advance().
+/// The memory has two buffers, which only advance() exchanges. A segment can therefore be run again before advance().
 ///
-/// The mask of the items (the segments' `valid`) is remembered with them. If another stream begins in the place of
-/// sequence s, set entries [s·P', (s + 1)·P') of `of(…).next_valid` to 0 before advance(). The stream that ended then
-/// has no effect on any bit.
+/// The mask of the items (`valid` of the segments) is remembered too. If sequence s ends and a different sequence takes
+/// its place, set entries [s·P', (s + 1)·P') of `of(…).next_valid` to 0 before advance(). The old sequence then has no
+/// effect on any bit of the new one.
 /// @cost  layers · S · most · W values, twice; no allocation after the first
 template <class T, class B>
 class SegmentMemory {
@@ -249,8 +251,8 @@ class SegmentMemory {
     resize(past_, 0);
   }
 
-  /// Starts a new stream without remembered items, or with `zeros` rows of zeros for each sequence. The reference code
-  /// of papers 001 and 002 starts with `most` rows of zeros, which are keys like others.
+  /// Starts new sequences without remembered items, or with `zeros` rows of zeros for each sequence. The reference code
+  /// of papers 001 and 002 starts with `most` rows of zeros, to which items attend as to any other keys.
   /// @throws ArgumentError unless 0 <= zeros <= most
   void begin(typename B::Context& ctx, Index zeros = 0) {
     const auto here = ctx.here();
@@ -268,8 +270,8 @@ class SegmentMemory {
     return {std::as_const(past_.rows).view(), next_.rows.view(), std::as_const(past_.valid).view(), next_.valid.view(),
             size_.sequences};
   }
-  /// Call it after each segment: the rows that the segment wrote (`next`) become the remembered rows (`past`) of the
-  /// next segment.
+  /// Makes the rows that the segment wrote (`next`) the remembered rows (`past`) of the next segment. Call it after
+  /// each segment.
   void advance() { std::swap(past_, next_); }
 
  private:

@@ -16,22 +16,22 @@ namespace gatefold {
 
 namespace detail_::attending {
 
-/// The keys of a block that a row sees, in a form that needs no branch in a loop over columns: a range of columns,
-/// which ends early if later items are hidden, and a number that replaces the score of a hidden key.
+/// The mask of a block, in a form that needs no branch in a loop over columns. It has a range of columns for each row,
+/// which ends early if later items are hidden, and for each hidden key a number that replaces the score.
 template <class T, class B>
 struct Mask {
   Index length;
   bool causal;
   View<const T, 1, B> keys;  // [N] positive: a key; else the value that replaces its score: −∞ for padding, or NaN
-  View<const T, 1, B> rows{};     // [N] 0 or less: the row sees no key; or empty
-  View<const T, 1, B> entropy{};  // [N] or empty: a row sees keys of no larger entropy
+  View<const T, 1, B> rows{};     // [N] 0 or less: all keys are hidden from the row; or empty
+  View<const T, 1, B> entropy{};  // [N]: hides keys with a larger entropy than the item of the row; or empty
   Following<B> following{};       // the items of the rows
   InUse<B> in_use{};              // the rows in use
-  Window window{};                // the earlier items that are keys, if width > 0: causal, without a past
+  Window window{};                // if width > 0, hides keys outside the window (causal, without a past)
 
   /// Returns the item of row r of a block.
   GATEFOLD_HD Index item(const Block& block, Index r) const { return following.item(block.row + r); }
-  /// The columns of the block that a row sees: `count` columns from `first` on.
+  /// Returns the first column of the block that is visible to row r. `count` returns the number of visible columns.
   GATEFOLD_HD Index first(const Block& block, Index r) const {
     return window.width > 0 ? window.seen(block, item(block, r)).first : 0;
   }
@@ -55,9 +55,9 @@ struct Mask {
 
 namespace functor {
 
-/// Prepares keys for products with weights that are 0 for hidden keys. If a value of a key is not
-/// finite, all its values become 0, and its score becomes NaN instead (the score of padding stays −∞). The NaN then
-/// reaches only the rows that see the key.
+/// Prepares keys for products with weights that are 0 for hidden keys. If a value of a key is not finite, all values of
+/// this key become 0, because 0 · NaN is NaN. The score of the key becomes NaN instead (the score of padding stays −∞).
+/// The NaN then affects only the rows to which the key is visible.
 template <class T, class B>
 struct CleanKeys {
   detail_::attending::HeadRows heads;
@@ -83,8 +83,7 @@ struct CleanKeys {
 
 namespace detail_::attending {
 
-/// The keys of a block's products, in scratch: the mask, and the values, all 0 for a key with a value that is not
-/// finite.
+/// The mask and the values of keys after CleanKeys, in scratch. All values of a key are 0 if one of them is not finite.
 template <class T, class B>
 struct Keys {
   View<T, 1, B> mask;    // [M]

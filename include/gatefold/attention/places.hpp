@@ -11,7 +11,7 @@
 #include "gatefold/core/types.hpp"
 #include "gatefold/tensor/view.hpp"
 
-/// Keys of the places in a window, in addition to the keys of items:
+/// Position keys: each place in a window has a key, in addition to the keys of items:
 ///
 ///     score[i,j] = ⟨queries_i, keys_j⟩ + ⟨queries_i, places_o⟩,   o the place of key j in the window of i   (1)
 ///
@@ -20,13 +20,13 @@ namespace gatefold {
 
 namespace functor {
 
-/// score[i,j] += position[i,o] for the keys that row i sees, with o their places in its window. If keys[j] is not
-/// positive, the score becomes keys[j].
+/// Adds position[i,o] to score[i,j] for each key j in the window of row i, with o the place of j in this window. If
+/// keys[j] is not positive, the score becomes keys[j].
 template <class T, class B>
 struct WindowScores {
   detail_::attending::Window window;
   detail_::attending::Block block;
-  View<const T, 1, B> keys;      // [M] positive: a key; else its score: NaN if the key's value is not finite
+  View<const T, 1, B> keys;      // [M] positive: a key; else the value that replaces its score (Mask::keys)
   View<const T, 2, B> position;  // [rows, width] of the block, or empty
   View<T, 2, B> score;           // [rows, keys] of the block
   detail_::attending::Following<B> following{};
@@ -44,7 +44,7 @@ struct WindowScores {
     });
   }
 };
-/// to[i,o] = score[i,j] for the keys that row i sees: the gradient of the scores of places.
+/// Writes the gradient of the position scores: to[i,o] = score[i,j] for each key j in the window of row i.
 template <class T, class B>
 struct WindowPlaces {
   detail_::attending::Window window;
@@ -75,8 +75,7 @@ View<const T, 2, B> position_scores(C& ctx, const Block& block, View<const T, 2,
   B::gemm(ctx, queries.rows(block.row, block.all_rows()), false, places, true, false, position, functor::Store{});
   return position;
 }
-/// Returns the gradient of these scores [rows, width], in scratch, given the gradient of all scores. Adds its part to
-/// dqueries.
+/// Returns the gradient [rows, width] of position_scores in scratch. Also adds the gradient of the queries to dqueries.
 /// @param dscore  [rows, keys] of the block, 0 for keys that a row does not see
 template <class C, class T, class B>
 View<const T, 2, B> position_scores_backward(C& ctx, const Block& block, const Window& window,

@@ -14,7 +14,7 @@ namespace gatefold {
 
 namespace functor {
 
-/// to[g] = the first row of sequence g of a block. A sequence that is not in use has no rows.
+/// Writes to[g] = the first row of sequence g of a block. A sequence that is not in use has no rows.
 template <class B>
 struct SequenceOffsets {
   detail_::attending::Block block;
@@ -29,7 +29,7 @@ struct SequenceOffsets {
   GATEFOLD_HD static Index clamp(Index v, Index low, Index high) { return v < low ? low : v > high ? high : v; }
   GATEFOLD_HD Index inside(Index row) const { return clamp(row - block.row, 0, block.all_rows()); }
 };
-/// to[h] = from[first + h] − row.
+/// Writes to[h] = from[first + h] − row.
 template <class B>
 struct BlockOffsets {
   View<const Index, 1, B> from;
@@ -51,8 +51,8 @@ auto even_groups(C& ctx, Index count, Index rows) {
   return Groups<B>{offsets, {}, count * rows};
 }
 
-/// The grouped products of a block. Every sequence, or every head of it if items follow heads, is an expert whose
-/// weights are its keys. The offsets are in scratch. Rows that are not in use are skipped.
+/// The grouped products of a block. Each sequence is an expert, and the keys of the sequence are the weights. If items
+/// follow heads, each head of a sequence is an expert. The offsets are in scratch. Only rows in use are computed.
 template <class T, class B>
 struct Products {
   Block block;
@@ -70,7 +70,7 @@ struct Products {
                   functor::BlockOffsets<B>{following.offsets, following.block(of.row) * heads, of.row, offsets});
     groups = {offsets, {}, of.all_rows()};
   }
-  /// Returns the products of the same rows if every key becomes `count` keys.
+  /// Returns the products of the same rows after each key has been replaced by `count` keys.
   Products with_keys(Index count) const {
     Products wide = *this;
     wide.block.key *= count;
@@ -84,12 +84,12 @@ struct Products {
     FullPrecision<B>::grouped_gemm(ctx, groups, rows(queries), of_keys(keys), true, s, functor::Store{});
     return s;
   }
-  /// y_i += Σ_j s[i,j] x_j.
+  /// Adds Σ_j s[i,j] x_j to y_i.
   template <class C>
   void add(C& ctx, View<const T, 2, B> s, View<const T, 2, B> x, View<T, 2, B> y) const {
     FullPrecision<B>::grouped_gemm(ctx, groups, s, of_keys(x), false, rows(y), functor::AddTo<T, B>{rows(y)});
   }
-  /// x_j += Σ_i s[i,j] y_i.
+  /// Adds Σ_i s[i,j] y_i to x_j.
   template <class C>
   void add_transposed(C& ctx, View<const T, 2, B> s, View<const T, 2, B> y, View<T, 2, B> x) const {
     FullPrecision<B>::grouped_outer(ctx, groups, s, rows(y), of_keys(x));

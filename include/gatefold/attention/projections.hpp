@@ -9,7 +9,7 @@
 #include "gatefold/tensor/tensor.hpp"
 #include "gatefold/tensor/view.hpp"
 
-/// Checks and projections that all attentions share. Errors have the name `where` of the calling attention.
+/// Checks and projections that all attentions share. `where` is the name of the calling attention in error messages.
 namespace gatefold::detail_::attending {
 
 inline void expect_heads(const char* where, Index model_dim, Index heads) {
@@ -24,12 +24,12 @@ void expect_projections(const char* where, const P& p, std::initializer_list<Ind
   expect_shape(where, "params.output", p.output, extents);
 }
 
-/// y = x w.
+/// Computes y = x w.
 template <class T, class B>
 void project(typename B::Context& ctx, In<T, 2, B> x, const Tensor<T, 2, B>& w, Out<T, 2, B> y) {
   B::gemm(ctx, x, false, w.view(), false, false, y, functor::Store{});
 }
-/// dx += dy wᵀ, and dw += xᵀ dy unless dw is skipped.
+/// Adds dy wᵀ to dx, and xᵀ dy to dw unless dw is skipped.
 template <class T, class B>
 void project_backward(typename B::Context& ctx, In<T, 2, B> x, const Tensor<T, 2, B>& w, In<T, 2, B> dy,
                       Out<T, 2, B> dx, Tensor<T, 2, B>& dw) {

@@ -16,7 +16,7 @@
 
 /// Weighted means of values under a softmax of scores, without an N × N matrix.
 ///
-///     w[i,j] = exp(scale · ⟨queries_i, keys_j⟩) for the keys j that i sees, else 0                      (1)
+///     w[i,j] = exp(scale · ⟨queries_i, keys_j⟩) for the keys j visible to item i, else 0                (1)
 ///     y[i,:] = Σ_j w[i,j] values[j,:] / Σ_j w[i,j]                                                     (2)
 ///
 /// The backend's products compute the scores block by block, and each block is used at once. The sums of (2) of a row
@@ -26,8 +26,9 @@ namespace gatefold {
 
 namespace functor {
 
-/// score ← the unnormalised weight exp(scale · (score − the row's largest so far)), 0 if the key is hidden. With t =
-/// scale · (score − the largest), the entropy of the weights is log Σ e^t − Σ t e^t / Σ e^t. Both parts are at least 0.
+/// Replaces each score by the unnormalised weight exp(scale · (score − the row's largest score so far)), or by 0 if the
+/// key is hidden, and updates the sums of the row. With t = scale · (score − the largest score), the entropy of the
+/// weights is log Σ e^t − Σ t e^t / Σ e^t, in which both terms are at least 0.
 template <class T, class B, class MaskT = detail_::attending::Mask<T, B>>
 struct SoftmaxBlock {
   MaskT mask;
@@ -49,8 +50,8 @@ struct SoftmaxBlock {
     using functor::math::exp;
     using functor::math::where_positive;
     const auto exponent = [&](auto at, Index j) { return (seen(at, j) - shift) * scale; };
-    // Steps that need no sum come first, and the former largest score is read again at the end, so that fewer values
-    // are live in between.
+    // Steps that need no sum come first, and the previous largest score is read again at the end, so that fewer values
+    // need registers in between.
     hide(lanes, score, row, first, count);
     if (keep != 1)
       each_column<T>(lanes, sums.extent(1),
@@ -87,7 +88,8 @@ struct SoftmaxBlock {
   }
 };
 
-/// score ← scale · w (⟨g_i, values_j⟩ − mean_i), and slope = ⟨g_i, values_j⟩ ← w, with the normalised weight w.
+/// Replaces `score` by its gradient scale · w (⟨g_i, values_j⟩ − mean_i), and `slope`, which holds ⟨g_i, values_j⟩, by
+/// the normalised weight w.
 template <class T, class B, class MaskT = detail_::attending::Mask<T, B>>
 struct SoftmaxBlockBackward {
   MaskT mask;
@@ -120,7 +122,7 @@ struct SoftmaxBlockBackward {
 
 namespace detail_::attending {
 
-/// The state of a streamed softmax: sums over the keys so far. It is in scratch.
+/// The state of a streamed softmax, in scratch: sums over the keys so far.
 template <class T, class B>
 struct Sums {
   View<T, 1, B> top, total;  // [N] of each row: largest score, sum of the weights relative to it
@@ -140,11 +142,11 @@ struct Sums {
   }
 };
 
-/// Keys of the places in the window of a mask, in addition to the keys of items (attention/places.hpp).
+/// Position keys for the window of a mask, in addition to the keys of items (attention/places.hpp).
 template <class T, class B>
 struct Places {
-  View<const T, 2, B> keys{};  // [width, F]; empty: no keys of places
-  View<T, 2, B> of_each{};     // [sequences · width, F] their gradient, separate for each sequence
+  View<const T, 2, B> keys{};  // [width, F]; empty: no position keys
+  View<T, 2, B> of_each{};     // [sequences · width, F] gradient of `keys`, separate for each sequence
 
   /// Adds the scores of the places to the scores of a block.
   template <class C>
@@ -166,7 +168,7 @@ struct Places {
   }
 };
 
-/// Adds keys to a streamed softmax.
+/// Adds the keys and values of all blocks to the sums of a streamed softmax.
 /// @order keys in ascending order; with a causal mask, no bit of an item's results depends on later items
 template <class C, class T, class B>
 void add_keys(C& ctx, View<const T, 2, B> queries, View<const T, 2, B> keys, double scale, const Mask<T, B>& mask,
@@ -183,7 +185,7 @@ void add_keys(C& ctx, View<const T, 2, B> queries, View<const T, 2, B> keys, dou
       });
 }
 /// Backward of add_keys. Given the gradient of the weighted sums, adds to dvalues, dqueries and dkeys.
-/// @param mean  [N] of each row, the value that the softmax subtracts from ⟨dsums_i, values_j⟩
+/// @param mean  [N] for each row, the value that the gradient of the softmax subtracts from ⟨dsums_i, values_j⟩
 template <class C, class T, class B>
 void add_keys_backward(C& ctx, View<const T, 2, B> queries, View<const T, 2, B> keys, double scale,
                        const Mask<T, B>& mask, View<const T, 2, B> values, View<const T, 1, B> log_sum_exp,

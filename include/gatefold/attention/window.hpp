@@ -4,20 +4,20 @@
 #include "gatefold/core/config.hpp"
 #include "gatefold/core/types.hpp"
 
-/// Attention to a window of the past: the keys that an item sees, and the blocks that contain them.
+/// Windows of attention: the keys to which an item attends, and the blocks that contain these keys.
 namespace gatefold::detail_::attending {
 
-/// The window of each item: the last `width` keys up to the item. They are in the segment itself or among the items
-/// that are remembered from before it. The keys of remembered items come first.
+/// The window of each item: the last `width` keys up to the item. These keys belong to items of the current segment or
+/// to remembered items of earlier segments. The keys of remembered items come first.
 ///
 ///     item t sees the keys  first(t) + o,  o = 0 … width − 1,  first(t) = past + t − width + [itself],   (1)
 ///
-/// of the keys 0 … past + length − 1 that exist.
+/// if they exist, which means that they are in 0 … past + length − 1.
 struct Window {
   Index length;        // items of each sequence
-  Index past;          // remembered items before them
-  Index width;         // the largest number of keys that an item sees
-  bool itself = true;  // whether the last key of an item is the item itself; otherwise it is the item before
+  Index past;          // remembered items before each sequence
+  Index width;         // the largest number of keys of an item
+  bool itself = true;  // true: the last key of an item is its own key; false: the key of the previous item
 
   GATEFOLD_HD Index keys() const { return past + length; }
   /// Returns the index, among the keys of the sequence, at which the window of item t begins. It is negative if the
@@ -33,7 +33,7 @@ struct Window {
   /// Returns whether item t sees a key, given by its index among the keys of the sequence.
   GATEFOLD_HD bool sees(Index t, Index key) const { return first(t) <= key && key < first(t) + width; }
 
-  /// The columns of a block that an item of its rows sees, and the place in the item's window of the first of them.
+  /// The columns of a block in the window of an item: `first`, `count`, and the place of column `first` in the window.
   struct Seen {
     Index first, count, place;
   };
@@ -44,15 +44,15 @@ struct Window {
   }
 };
 
-/// The number of keys of a block that a product on the CPU sums in one chain (Tile::depth there). A sum over at most so
-/// many keys has the same bits in any block. A longer sum has the same bits only in blocks that begin with the same
-/// key.
+/// The number of keys of a block that a product on the CPU sums in one chain (Tile::depth of the CPU backend). A sum
+/// over at most this many keys has the same bits in any block. A longer sum has the same bits only in blocks that begin
+/// with the same key.
 inline constexpr Index keys_of_a_chain = 256;
 
-/// Calls f(block) for blocks that cover the rows of `sequences` sequences, in order. A block has all keys that its rows
-/// see. It consists of several short sequences, or of rows of a long one. The first key of an item's block does not
-/// depend on the number of later items. If the item's window and the rows of a block fit in one chain, no bit depends
-/// on the first key either.
+/// Calls f(block) for blocks that cover the rows of `sequences` sequences, in order. A block has all keys in the
+/// windows of its rows. It consists of several short sequences, or of rows of a long one. The first key of an item's
+/// block does not depend on the number of later items. If the window and the rows of a block fit in one chain
+/// (keys_of_a_chain), no bit depends on the first key either.
 template <class F>
 void for_each_window_block(const Window& window, Index sequences, const F& f) {
   constexpr BlockSize size;

@@ -74,8 +74,8 @@ concept Products = requires(typename B::Context& ctx, Groups<B> g, View<const do
 
 }  // namespace detail_::backend
 
-/// The contract of a backend: a type with a Context and these static primitives. The rest of the library calls only
-/// these.
+/// The contract of a backend: a type with a Context and these static primitives. The rest of the library calls a
+/// backend only through these primitives.
 ///
 ///     for_each(ctx, n, f)                f(i) for i < n, in any order. A functor that declares `using Element = T` is
 ///                                        called with (at, i) instead, and loads and stores through `at`: on the CPU
@@ -95,29 +95,30 @@ concept Products = requires(typename B::Context& ctx, Groups<B> g, View<const do
 ///                                        row_offsets on
 ///     gemm(ctx, a, ta, b, tb, accumulate, c, epilogue)        c (+)= op(a) op(b); its epilogue does not read c
 ///     gemm_rows(ctx, a, b, tb, c, epilogue, f)                c = a op(b), then f(lanes, n, row) for each complete row
-///                                        of c: `row` points to its values, in c or in a copy in a cache. If c has no
-///                                        memory (null, with its extents), it is not stored, and f can write to row
+///                                        of c: `row` points to its values, in c or in a copy in a cache. If c is null
+///                                        (with its extents), c is not stored, and f can change the values of `row`
 ///     grouped_gemm(ctx, groups, a, w, transpose, c, epilogue) c[s] = a[row(s)] op(w[e]); transpose is a bool, or
 ///                                        `as_transposed` or `as_stored` (groups.hpp), here and below
-///     grouped_gemm_rows(ctx, groups, a, w, transpose, c, f)   the same c, then f(lanes, s, row) for slots in use:
-///                                        `row` points to the complete values of c[s]. f can change them, but writes no
-///                                        Index
+///     grouped_gemm_rows(ctx, groups, a, w, transpose, c, f)   c as in grouped_gemm, then f(lanes, s, row) for slots s
+///                                        in use: `row` points to the complete values of c[s]. f can change these
+///                                        values, but must not write elements of type Index
 ///     grouped_pair(ctx, groups, a, {up} or {up, up}, middle, down, c, last)
 ///                                        c[s] = last(middle(a[row(s)] up[e], …) down[e]): two products, one after the
-///                                        other. A backend need not write the result of the first to memory
+///                                        other. A backend need not write the result of the first product to memory
 ///     grouped_outer(ctx, groups, a, dc, dw, accumulate = true, dc_rows = {})
 ///                                        dw[e] (+)= Σ_s a[row(s)]ᵀ dc[s], or dc[dc_rows[s]] if dc_rows is given;
-///                                        without `accumulate` 0 for an expert without slots
+///                                        without `accumulate`, dw[e] = 0 for an expert without slots
 ///     grouped_sum(ctx, groups, dc, db, accumulate = true, dc_rows = {}, weight = {})
-///                                        db[e] (+)= Σ_s dc[s], or weight[s] dc[dc_rows[s]], with those that are given
+///                                        db[e] (+)= Σ_s weight[s] dc[dc_rows[s]]. Without `weight` all factors are 1;
+///                                        without `dc_rows` slot s reads dc[s]
 ///     write_zeros(ctx, p, bytes)         writes zeros; any thread of the host can call it
-///     to_host / from_host(ctx, n, from, to)                   explicit copies, finished on return
+///     to_host / from_host(ctx, n, from, to)                   copies between B and the host, finished on return
 ///     copy_bytes(ctx, bytes, from, to), ctx.synchronize()     only for devices whose contexts are shards
 ///                                        (distributed/memory.hpp): a copy in the order of ctx, between memory of any
 ///                                        contexts or the host, and a wait until all work of ctx is finished
-///     ctx.here()                         while the returned object lives, other threads get an ArgumentError, and
-///                                        `allocate` takes memory of the device of ctx. Layers, trainers and zeros_like
-///                                        hold it from their first line on
+///     ctx.here()                         while the returned object lives, other threads that use ctx get an
+///                                        ArgumentError, and `allocate` takes memory of the device of ctx. Layers,
+///                                        trainers and zeros_like hold this object from their first line on
 ///
 /// @order  results are bitwise the same for any number of threads; an element of a product depends only on its own row
 ///         and the weights
@@ -127,48 +128,48 @@ concept Backend = detail_::backend::Memory<B> && detail_::backend::Loops<B> && d
 
 namespace detail_::backend {
 
-/// B, or B::FullPrecision if B has one.
+/// Type is B::FullPrecision if B has this member, else B.
 template <class B>
 struct Full {
   using Type = B;
 };
-/// The case that B has one.
+/// The specialisation for a B with the member FullPrecision.
 template <class B>
 requires requires { typename B::FullPrecision; }
 struct Full<B> {
   using Type = typename B::FullPrecision;
 };
 
-/// T, or B::Stored<T> if B has one.
+/// Type is B::Stored<T> if B has this member, else T.
 template <class T, class B>
 struct Kept {
   using Type = T;
 };
-/// The case that B has one.
+/// The specialisation for a B with the member Stored.
 template <class T, class B>
 requires requires { typename B::template Stored<T>; }
 struct Kept<T, B> {
   using Type = typename B::template Stored<T>;
 };
 
-/// T, or B::Multiplied<T> if B has one.
+/// Type is B::Multiplied<T> if B has this member, else T.
 template <class T, class B>
 struct Factor {
   using Type = T;
 };
-/// The case that B has one.
+/// The specialisation for a B with the member Multiplied.
 template <class T, class B>
 requires requires { typename B::template Multiplied<T>; }
 struct Factor<T, B> {
   using Type = typename B::template Multiplied<T>;
 };
 
-/// T, or B::SlotValue<T> if B has one.
+/// Type is B::SlotValue<T> if B has this member, else T.
 template <class T, class B>
 struct OfSlot {
   using Type = T;
 };
-/// The case that B has one.
+/// The specialisation for a B with the member SlotValue.
 template <class T, class B>
 requires requires { typename B::template SlotValue<T>; }
 struct OfSlot<T, B> {
@@ -177,25 +178,25 @@ struct OfSlot<T, B> {
 
 }  // namespace detail_::backend
 
-/// The type in which B stores values of T that an expert saves for its backward pass: T, or rounded (CpuBf16 and
+/// The type in which B stores values of T that an expert saves for its backward pass: T, or a rounded type (CpuBf16 and
 /// CudaBf16 store floats as Bfloat16). Functors read and write them through `at` (epilogue.hpp), as T.
 template <class T, class B>
 using Stored = typename detail_::backend::Kept<T, B>::Type;
 
-/// The type in which B stores values of T that are computed only for its grouped products: T, or rounded as these
-/// products would round them (CudaBf16 stores floats as Bfloat16). grouped_gemm accepts them as a, grouped_outer as a
-/// and dc.
+/// The type in which B stores values of T that are computed only as operands of its grouped products: T, or the type to
+/// which these products would round them (CudaBf16 stores floats as Bfloat16). grouped_gemm accepts this type for `a`,
+/// grouped_outer for `a` and `dc`.
 template <class T, class B>
 using Multiplied = typename detail_::backend::Factor<T, B>::Type;
 
 /// The type in which B stores the slots of a mixture, if the experts support it (stores_slots): the outputs of the
-/// experts and the gradients of their items. It is T, or rounded (CudaBf16 stores floats as Bfloat16). grouped_gemm and
-/// grouped_pair accept them as c.
+/// experts and the gradients of their items. It is T, or a rounded type (CudaBf16 stores floats as Bfloat16).
+/// grouped_gemm and grouped_pair accept this type for `c`.
 template <class T, class B>
 using SlotValue = typename detail_::backend::OfSlot<T, B>::Type;
 
-/// The primitives of B whose grouped products do not round their operands, for gates and attention. A backend that
-/// rounds the operands of experts (CpuBf16, CudaBf16) names them.
+/// The primitives of B whose grouped products do not round their operands, for gates and attention. This is B, unless B
+/// rounds the operands of experts (CpuBf16, CudaBf16) and therefore has a member FullPrecision.
 template <class B>
 using FullPrecision = typename detail_::backend::Full<B>::Type;
 

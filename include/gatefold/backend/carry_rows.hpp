@@ -7,7 +7,8 @@
 
 namespace gatefold::functor {
 
-/// to[to_rows[i], :] = from[from_rows[i], :], rounded if Y is smaller than T; an empty list means row i.
+/// to[to_rows[i], :] = from[from_rows[i], :], rounded if Y is smaller than T. If `from_rows` or `to_rows` is empty, row
+/// i is used instead.
 /// @tparam T  the type of the values in registers
 template <class T, class X, class Y, class B>
 struct CarryRows {

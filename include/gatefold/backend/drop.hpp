@@ -10,8 +10,8 @@ namespace gatefold {
 
 namespace functor {
 
-/// to[j] = ξ from[j] / (1 − rate) for neighbours j < n, whose numbers in a random stream begin at `first`. ξ = 0 if the
-/// number, uniform in [0, 1), is less than the rate, else 1. The backward pass draws ξ again instead of storing it.
+/// to[j] = ξ from[j] / (1 − rate) for j < n. ξ is 0 if number first + j of a random stream, uniform in [0, 1), is less
+/// than the rate, else 1. The backward pass draws ξ again instead of storing it.
 template <class T>
 struct Drop {
   Random random;
@@ -21,7 +21,7 @@ struct Drop {
   GATEFOLD_HD void operator()(const Lanes& lanes, Index first, Index n, const T* from, T* to) const {
     each(lanes, first, n, from, [&](Index j, T value) { to[j] = value; });
   }
-  /// f(j, value of to[j]) for the neighbours of this lane.
+  /// Calls f(j, value of to[j]) for the elements j of this lane.
   template <class Lanes, class F>
   GATEFOLD_HD void each(const Lanes& lanes, Index first, Index n, const T* from, const F& f) const {
     const T least = T(rate), scale = T(1 / (1 - rate));
@@ -29,7 +29,8 @@ struct Drop {
                                              [&](Index j, T u) { f(j, u < least ? T(0) : from[j] * scale); });
   }
 };
-/// to[n,:] = ξ from[n,:] / (1 − rate); element (n, d) has number n·D + d. `to` and `from` can be the same memory.
+/// to[n,:] = ξ from[n,:] / (1 − rate); element (n, d) uses number n·D + d of the random stream. `to` and `from` can be
+/// the same memory.
 template <class T, class B>
 struct DropRows {
   Drop<T> drop;

@@ -11,9 +11,9 @@
 #include "gatefold/tensor/pack.hpp"
 #include "gatefold/tensor/view.hpp"
 
-/// Elementwise steps that all families share: fill, copy, add. Functors are named structs, so that users of the CUDA
-/// backend do not need --extended-lambda. They run on registers (backend.hpp), because compilers vectorise little at
-/// -O2.
+/// Elementwise loops that the whole library uses: fill, copy, add. Functors are named structs, so that users of the
+/// CUDA backend do not need --extended-lambda. They run on registers (RegisterFunctor in epilogue.hpp), because
+/// compilers vectorise few loops at -O2.
 namespace gatefold {
 
 namespace functor {
@@ -93,7 +93,7 @@ struct NoStep {
   template <class A>
   GATEFOLD_HD void operator()(const A&, Index) const {}
 };
-/// Runs one step, then another; both are RegisterFunctors.
+/// For each element, runs `first` and then `second`. Both are RegisterFunctors.
 template <class First, class Second>
 struct InTurn {
   using Element = typename First::Element;
@@ -107,7 +107,7 @@ struct InTurn {
 };
 template <class First, class Second>
 InTurn(First, Second) -> InTurn<First, Second>;
-/// Stores the value that a functor of rows computed for out[i].
+/// Stores the value that a functor of rows has computed for out[i].
 template <class T>
 struct ToItsPlace {
   T* out;
@@ -116,7 +116,7 @@ struct ToItsPlace {
     at.store(out + i, value);
   }
 };
-/// rows(lanes, n), then step(at, i) for the elements of that row.
+/// Calls rows(lanes, n), then step(at, i) for each element i of row n.
 template <class Rows, class Step>
 struct RowWithStep {
   Rows rows;
@@ -131,7 +131,8 @@ struct RowWithStep {
     each_column<typename Step::Element>(lanes, columns, [&](const auto& at, Index j) { each(at, first + j); });
   }
 };
-/// An accessor like A, except that the element (or the neighbours) at `place` is in a register, `value`.
+/// An accessor that passes all accesses to `at`, except those to `place`: the element (or the neighbours) at `place` is
+/// in the register `value`.
 template <class T, class A>
 struct InRegister {
   using Value = typename A::Value;
@@ -141,8 +142,8 @@ struct InRegister {
   GATEFOLD_HD Value load(const T* p) const {
     Value other = p == place ? Value(T(0)) : at.load(p);
 #ifdef __CUDA_ARCH__
-    // A load into the register of `value` would have to wait for `value`. The asm keeps the compiler from that: it
-    // makes `other` unrelated to `value`.
+    // If the compiler loaded `other` into the register of `value`, the load would have to wait for `value`. The asm
+    // prevents this, because it hides from the compiler that both are related.
     if constexpr (std::is_same_v<Value, float>) {
       asm("" : "+f"(other));
     } else if constexpr (!std::is_same_v<Value, T>) {
@@ -158,8 +159,8 @@ struct InRegister {
       at.store(p, v);
   }
 };
-/// Runs rows(lanes, n, take), which passes each element, or each register of neighbours, of out to take(at, i, value).
-/// step(at, i) then runs while the value is in a register, and the value is stored after it.
+/// Calls rows(lanes, n, take). `rows` calls take(at, i, value) for each element of `out`, or for each register of
+/// neighbouring elements. `take` runs step(at, i) while the value is in a register, and then stores the value.
 template <class Rows, class Step, class T>
 struct ElementWithStep {
   Rows rows;
@@ -174,15 +175,15 @@ struct ElementWithStep {
     });
   }
 };
-/// terms[i], for reduce.
+/// Returns terms[i]: the functor of a sum of an array with reduce.
 template <class T>
 struct Term {
   const T* terms;
   GATEFOLD_HD T operator()(Index i) const { return terms[i]; }
 };
 
-/// Σ_j a[j] b[j] over a row, summed in the type Sum, the same on every lane. If Sum is wider than T, eight sums run at
-/// a time, which compilers turn into vectors.
+/// Returns Σ_j a[j] b[j] over a row, summed in the type Sum; every lane gets the same result. If Sum is not T, eight
+/// partial sums are computed side by side, so that compilers can vectorise the loop.
 template <class Sum, class T, class Lanes>
 GATEFOLD_HD Sum inner_product(const Lanes& lanes, Index n, const T* a, const T* b) {
   if constexpr (std::is_same_v<Sum, T>) {
@@ -231,16 +232,17 @@ void add_scaled(C& ctx, NonDeduced<T> scale, In<T, R, B> x, View<T, R, B> y) {
   B::for_each(ctx, y.size(), functor::AddScaled<T>{scale, x.data(), y.data()});
 }
 
-/// step(at, i) for every element of out; nothing for NoStep.
+/// Runs step(at, i) for every element i of `out`. Does nothing if `step` is NoStep.
 template <class C, class T, class B, class Step>
 void run_step(C& ctx, View<T, 2, B> out, const Step& step) {
   if constexpr (!std::is_same_v<Step, functor::NoStep<T>>) B::for_each(ctx, out.size(), step);
 }
-/// rows(lanes, n) for the rows of `out`, then step for its elements. If step is a RegisterFunctor, it runs in the same
-/// pass. On a host it runs row by row, while the row is in the cache. On a device it runs before each element, or each
-/// register of neighbours, is stored: `rows` then has a last argument and calls take(at, i, value) for out[i]. The
-/// place is out + i, computed from i like the pointers of a step. The compiler can therefore find out once, for all
-/// elements, which of these pointers are equal.
+/// Calls rows(lanes, n) for each row n of `out`, and runs `step` for each element of `out`. If step is a
+/// RegisterFunctor, both happen in one pass over `out`. On a host, step runs after each row, while the row is in the
+/// cache. On a device, step runs before each element, or each register of neighbours, is stored: `rows` then has a last
+/// argument `take` and calls take(at, i, value) for out[i]. `take` stores the value at out + i, computed from i like
+/// the pointers of a step. The compiler can therefore find out once, for all elements, which of these pointers are
+/// equal.
 template <class C, class Rows, class T, class B, class Step>
 void for_rows(C& ctx, View<T, 2, B> out, const Rows& rows, const Step& step) {
   if constexpr (!RegisterFunctor<Step> || std::is_same_v<Step, functor::NoStep<T>>) {
@@ -295,7 +297,8 @@ struct ExpectSameExtents {
 
 }  // namespace detail_::pack
 
-/// Zeroes every tensor of a pack, or one tensor; of a Table only the touched rows.
+/// Zeroes every tensor of a pack, or a single tensor. In a Table, only the touched rows are written, because the other
+/// rows are 0.
 template <class C, class P>
 void set_zero(C& ctx, P& pack) {
   constexpr bool is_view = detail_::shape::HasRank<P> && !detail_::pack::is_tensor<P>;
@@ -316,7 +319,7 @@ template <class P>
 void write_zeros(P& pack) {
   for_each_tensor(detail_::pack::WriteZeros{}, pack);
 }
-/// A zeroed pack of the same shape, for example for gradients and optimizer moments.
+/// Returns a zeroed pack with the shapes of `like`, for example for gradients and optimizer moments.
 template <class C, class P>
 P zeros_like(C& ctx, const P& like) {
   const auto here = ctx.here();
@@ -325,7 +328,8 @@ P zeros_like(C& ctx, const P& like) {
   set_zero(ctx, p);
   return p;
 }
-/// Copies every tensor of a pack to another pack of the same structure. With zeros_like, it makes a copy of parameters.
+/// Copies every tensor of a pack to another pack of the same structure. To copy parameters to a new pack, make the pack
+/// with zeros_like.
 /// @throws ArgumentError, before anything is written, unless all shapes agree
 template <class C, class P, class Q>
 void copy_pack(C& ctx, const P& from, Q& to) {

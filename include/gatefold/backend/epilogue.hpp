@@ -14,18 +14,20 @@
 /// and calls do not change it.
 namespace gatefold {
 
-/// Access to one element: the `at` of devices and of naive loops.
+/// An `at` that accesses one element. Devices use it, and CPU code that does not run on registers.
 template <class T>
 struct OneElement {
   using Value = T;
   GATEFOLD_HD T load(const T* p) const { return *p; }
   GATEFOLD_HD void store(T* p, T v) const { *p = v; }
-  /// Only for float: values stored in half the size (backend.hpp, Stored).
+  /// Loads a float that is stored as bfloat16 (Stored in backend.hpp). Only for T = float.
   GATEFOLD_HD T load(const Bfloat16* p) const { return *p; }
+  /// Stores a float as bfloat16. Only for T = float.
   GATEFOLD_HD void store(Bfloat16* p, T v) const { *p = Bfloat16::from(v); }
 };
 
-/// Whether f works on registers: it declares `Element` and is called with (at, i), see backend.hpp; else only with i.
+/// True if F runs on registers: F declares `Element`, and for_each calls f(at, i) (backend.hpp). Other functors are
+/// called as f(i).
 template <class F>
 concept RegisterFunctor = requires {
   typename F::Element;

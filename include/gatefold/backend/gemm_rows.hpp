@@ -9,7 +9,7 @@ namespace gatefold {
 
 namespace functor {
 
-/// f(lanes, n, row) for row n of c.
+/// Calls f(lanes, n, row) for row n of c.
 template <class F, class T, class B>
 struct OnRow {
   F f;
@@ -21,7 +21,7 @@ struct OnRow {
   }
 };
 
-/// f(lanes, s, row) for row s of c, if slot s is in use.
+/// Calls f(lanes, s, row) for row s of c if slot s is in use.
 template <class F, class T, class B>
 struct OnSlot {
   F f;
@@ -39,7 +39,7 @@ struct OnSlot {
 
 }  // namespace functor
 
-/// c = a op(b), then `then(rows)` with the view of the rows: c, or scratch if c has no memory.
+/// Computes rows = epilogue(a op(b)), then calls then(rows). `rows` is c, or scratch if c has no memory.
 template <class T, class B, class E, class F>
 void gemm_then(auto& ctx, View<const T, 2, B> a, View<const T, 2, B> b, bool tb, View<T, 2, B> c, const E& epilogue,
                const F& then) {
@@ -48,8 +48,8 @@ void gemm_then(auto& ctx, View<const T, 2, B> a, View<const T, 2, B> b, bool tb,
   B::gemm(ctx, a, false, b, tb, false, rows, epilogue);
   then(rows);
 }
-/// The primitive gemm_rows (backend.hpp) made of gemm and for_rows: for backends that do not keep rows in a cache, and
-/// for rows that are too long for it.
+/// Implements the primitive gemm_rows (backend.hpp) with gemm and for_rows, for backends that do not keep rows in a
+/// cache, and for rows that are too long for a cache.
 /// @param a  [N, D] in
 /// @param b  [D, E] in, or [E, D] with tb
 /// @param c  [N, E] out; scratch if it has no memory

@@ -9,7 +9,8 @@ namespace gatefold {
 
 namespace functor {
 
-/// rows[s] = row of order[s] in a table of `each` columns; slot_of is the inverse of order: slot_of[order[s]] = s.
+/// Computes rows[s], the row of entry order[s] in a table of `each` columns, and slot_of, the inverse of `order`:
+/// slot_of[order[s]] = s.
 template <class B>
 struct TableSlots {
   Index each;
@@ -42,7 +43,7 @@ struct SlotsOfRow {
 
 }  // namespace functor
 
-/// The primitive group_table (backend.hpp) made of group_by and for_each.
+/// Implements the primitive group_table (backend.hpp) with group_by and for_each.
 /// @param keys   [N, K] in   each in [0, G)
 /// @param offsets, order      [G + 1], [N · K] out  as group_by writes them
 /// @param rows   [N · K] out  the row of each slot
@@ -55,7 +56,7 @@ void group_by_and_back(auto& ctx, View<const Index, 2, B> keys, View<Index, 1, B
   const auto mark = ctx.mark();
   auto slot_of = ctx.template scratch<Index>(keys.size());
   B::group_by(ctx, keys.as(keys.size()), offsets, order);
-  // not on a device, because the host would have to wait for it
+  // Keys on a device are not checked, because the host would have to wait for the device.
   if constexpr (B::is_host)
     if (!offsets.empty())
       expect(offsets(offsets.extent(0) - 1) == keys.size(), "group_table", "keys", "numbers of groups, all at least 0",

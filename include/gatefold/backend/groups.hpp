@@ -8,25 +8,28 @@
 
 namespace gatefold {
 
-/// Whether a grouped product transposes its weights, as a constant. If it is known at compile time, a device compiles
-/// the kernels of only one case.
+/// Tells a grouped product at compile time to transpose its weights. A device then compiles only the kernels of this
+/// case.
 inline constexpr std::true_type as_transposed{};
+/// Tells a grouped product at compile time not to transpose its weights.
 inline constexpr std::false_type as_stored{};
 
 /// Slots sorted by expert: slot s of expert e lies in [offsets[e], offsets[e + 1]) and reads row rows[s] of the items.
-/// If `rows` is empty, slot s reads row s. The offsets are in memory of the backend; `slots` is an upper bound that the
-/// host has without reading them. Rows of slot-ordered tensors past offsets[E] are never read or written.
+/// If `rows` is empty, slot s reads row s. The offsets are in memory of the backend; `slots` is an upper bound of the
+/// number of slots, which the host has without reading the offsets. Rows of slot-ordered tensors past offsets[E] are
+/// never read or written.
 template <class B>
 struct Groups {
   View<const Index, 1, B> offsets{};  // [E + 1]
   View<const Index, 1, B> rows{};     // [S] or empty
   Index slots = 0;
-  View<const Index, 1, B> numbers{};  // [S], or empty with one process: see number
+  View<const Index, 1, B> numbers{};  // [S], or empty with one process: see number()
 
   GATEFOLD_HD Index experts() const { return offsets.extent(0) - 1; }
   GATEFOLD_HD Index row(Index slot) const { return rows.data() ? rows(slot) : slot; }
 
-  /// The expert of a slot, by bisection; -1 past the last slot, and before the first slot of a part of the experts.
+  /// Returns the expert of a slot, found by bisection. Returns -1 if the slot is outside [offsets[0], offsets[E]), that
+  /// is, past the last slot or before the first slot of a part of the experts.
   GATEFOLD_HD Index expert(Index slot) const {
     Index low = 0, high = experts();
     if (high == 0 || slot < offsets(0) || slot >= offsets(high)) return -1;
@@ -37,16 +40,16 @@ struct Groups {
     return low;
   }
 
-  /// The number by which a slot draws random numbers: item · E + expert. If these are only part of all items and
-  /// experts, `numbers` holds it, counted over all.
+  /// Returns the position of a slot in a random stream: item · E + expert. If these groups have only a part of all
+  /// items or experts, the position is counted over all of them and read from `numbers`.
   GATEFOLD_HD Index number(Index slot, Index expert) const {
     return numbers.empty() ? row(slot) * experts() + expert : numbers(slot);
   }
 
-  /// The same slots, for tensors that are already in slot order.
+  /// Returns these groups for tensors that are already in slot order: slot s reads row s.
   Groups in_slot_order() const { return {offsets, {}, slots}; }
 
-  /// Experts [first, first + count).
+  /// Returns the groups of the experts [first, first + count).
   Groups experts(Index first, Index count) const {
     return {View<const Index, 1, B>(offsets.data() + first, count + 1), rows, slots, numbers};
   }

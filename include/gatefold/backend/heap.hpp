@@ -28,7 +28,7 @@ GATEFOLD_HD void make_heap(Index* list, Index count, const BeforeT& before) {
   for (Index i = count / 2; i-- > 0;) sift_down(list, count, i, before);
 }
 
-/// Sorts a list.
+/// Sorts a list into the order of `before`.
 /// @cost 2·count·log₂ count comparisons, no memory
 template <class BeforeT>
 GATEFOLD_HD void heap_sort(Index* list, Index count, const BeforeT& before) {
@@ -41,8 +41,8 @@ GATEFOLD_HD void heap_sort(Index* list, Index count, const BeforeT& before) {
   }
 }
 
-/// Offers an index to a list that keeps the first `room` indices, in the order, of all that were offered. `held` is the
-/// present number of indices. The list is unsorted until heap_sort(list, held, before).
+/// Offers an index to a list that keeps those `room` of all offered indices that come first in the order. `held` is the
+/// present number of indices. The list is not sorted; call heap_sort(list, held, before) at the end.
 /// @cost 2·log₂ room comparisons; 0 until the list is full; once 2·room, for the offer that fills it
 template <class BeforeT>
 GATEFOLD_HD void offer(Index* list, Index room, Index& held, Index candidate, const BeforeT& before) {

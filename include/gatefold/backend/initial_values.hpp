@@ -54,7 +54,7 @@ void draw(C& ctx, const Initial& of, Seed seed, Index fan, Tensor<T, R, B>& x) {
       return fill(ctx, x.view(), T(0));
   }
 }
-/// Copies the values of the first expert to all others.
+/// Copies the values of the first expert to all other experts.
 template <class C, class T, int R, class B>
 void share(C& ctx, Tensor<T, R, B>& x) {
   repeat_first(ctx, x.extent(0), x.size() / std::max<Index>(x.extent(0), 1), x.view());
@@ -62,8 +62,8 @@ void share(C& ctx, Tensor<T, R, B>& x) {
 
 }  // namespace detail_::initial
 
-/// A new tensor of these extents, with random weights as in policy/initial.hpp, (1) to (5). The last two extents are
-/// inputs and outputs.
+/// Returns a new tensor of these extents with random weights as in policy/initial.hpp, (1) to (5). The last two extents
+/// are the numbers of inputs and outputs.
 template <class T, class C, class... Extent>
 Tensor<T, sizeof...(Extent), typename C::Backend> initial_weights(C& ctx, const Initial& of, Seed seed,
                                                                   Extent... extents) {
@@ -80,7 +80,7 @@ Tensor<T, sizeof...(Extent), typename C::Backend> initial_weights(C& ctx, const 
   }
   return w;
 }
-/// A new tensor of these extents: the biases of outputs that have `in` inputs each.
+/// Returns a new tensor of these extents: the biases of outputs that have `in` inputs each.
 template <class T, class C, class... Extent>
 Tensor<T, sizeof...(Extent), typename C::Backend> initial_biases(C& ctx, const Initial& of, Seed seed, Index in,
                                                                  Extent... extents) {

@@ -19,8 +19,8 @@ namespace gatefold {
 ///
 ///     const T total = sum_columns<T>(lanes, D, [&](auto at, Index j) { return at.load(&x(n, j)); });
 ///
-/// from_first shares values that one lane can read for all lanes. One call for several values is best, because
-/// independent loads then wait together.
+/// from_first reads values on one lane and returns them on all lanes. If you need several values, read them in one
+/// call, because independent loads then overlap.
 struct OneLane {
   static constexpr int size = 1, lane = 0;
 
@@ -34,7 +34,8 @@ struct OneLane {
   }
 };
 
-/// The result of f() on the first lane, the same on every lane: for values that all lanes need from one address.
+/// Calls f() on the first lane and returns its result on every lane. Use it for values that all lanes need from one
+/// address.
 template <class Lanes, class F>
 GATEFOLD_HD auto from_first(const Lanes& lanes, const F& f) {
   if constexpr (requires { lanes.of_first(f()); }) {
@@ -52,7 +53,7 @@ concept IndependentColumns = requires(const F& f) {
   f.independent_columns();
 };
 
-/// f(at, j) for the columns j < n of a row. `at` loads and stores the value at j, or a register of neighbours
+/// Calls f(at, j) for the columns j < n of a row. `at` loads and stores the value at j, or a register of neighbours
 /// (backend/epilogue.hpp).
 template <class T, class Lanes, class F>
 GATEFOLD_HD void each_column(const Lanes& lanes, Index n, const F& f) {
@@ -72,7 +73,8 @@ GATEFOLD_HD void zero_columns(const Lanes& lanes, T* row, Index n) {
   });
 }
 
-/// Σ_j f(at, j) over the columns j < n, the same on every lane. f gets one value at a time, never a register.
+/// Returns Σ_j f(at, j) over the columns j < n; every lane gets the same result. f gets one value at a time, never a
+/// register.
 /// @order  fixed for given n and lanes
 template <class T, class Lanes, class F>
 GATEFOLD_HD T sum_elements(const Lanes& lanes, Index n, const F& f) {
@@ -81,7 +83,7 @@ GATEFOLD_HD T sum_elements(const Lanes& lanes, Index n, const F& f) {
   return lanes.sum(total);
 }
 
-/// Σ_j f(at, j) over the columns j < n, the same on every lane.
+/// Returns Σ_j f(at, j) over the columns j < n; every lane gets the same result.
 /// @order  fixed for given n, lanes and target
 template <class T, class Lanes, class F>
 GATEFOLD_HD T sum_columns(const Lanes& lanes, Index n, const F& f) {
@@ -100,7 +102,7 @@ struct TwoValues {
 template <class V>
 TwoValues(V, V) -> TwoValues<V>;
 
-/// The sums of both members of TwoValues{a, b} = f(at, j) over the columns j < n, the same on every lane.
+/// Returns the sums of both members of f(at, j), a TwoValues, over the columns j < n; every lane gets the same result.
 /// @order  as sum_columns
 template <class T, class Lanes, class F>
 GATEFOLD_HD TwoValues<T> sum_two_columns(const Lanes& lanes, Index n, const F& f) {
@@ -120,8 +122,8 @@ GATEFOLD_HD TwoValues<T> sum_two_columns(const Lanes& lanes, Index n, const F& f
 template <class T>
 inline constexpr T negative_infinity = -std::numeric_limits<T>::infinity();
 
-/// max_j f(at, j) over the columns j < n, the same on every lane. NaN is ignored; the result is −∞ if there is no other
-/// value.
+/// Returns max_j f(at, j) over the columns j < n; every lane gets the same result. NaN is ignored; the result is −∞ if
+/// there is no other value.
 template <class T, class Lanes, class F>
 GATEFOLD_HD T max_columns(const Lanes& lanes, Index n, const F& f) {
   if constexpr (requires { lanes.template max_of<T>(n, f); }) {

@@ -12,8 +12,8 @@
 /// Products of experts that use the type Multiplied of a backend (backend.hpp) if it has one.
 namespace gatefold {
 
-/// While the returned object lives, grouped products that read rows of a through `groups` read a copy that is rounded
-/// once, instead of rounding in each product. Does nothing if B does not round.
+/// Rounds the rows of `a` once. While the returned object lives, grouped products that read `a` through `groups` read
+/// the rounded copy instead of rounding in each product. Does nothing if B does not round.
 /// @param room  rows of slots whose values are not needed, and that nothing writes while the object lives: the rounded
 ///              copy can be stored there
 template <class B, class Context, class T, class C>
@@ -28,7 +28,7 @@ template <class B, class Context, class T, class C>
   }
 }
 
-/// c[s] = a[s] w[e]ᵀ + b[s] v[e]ᵀ, with the first sum before the second.
+/// c[s] = a[s] w[e]ᵀ + b[s] v[e]ᵀ. The first product is computed before the second is added to it.
 /// @tparam F  T, or Multiplied<T, B>
 /// @tparam Z  T, or SlotValue<T, B>
 template <class T, class F, class Z, class B, class Context>

@@ -7,10 +7,10 @@
 
 namespace gatefold {
 
-/// Objects that a context keeps between calls, so that a call reuses the memory of an earlier one. For example, it
-/// holds the Saved of a forward pass without a backward pass.
+/// Objects that a context keeps between calls, so that a call reuses the memory of an earlier one. For example, the
+/// pool holds the Saved object of a forward pass that no backward pass follows.
 ///
-/// The pool keeps at most as many objects of one type as were in use at the same time.
+/// The pool never holds more objects of one type than were in use at the same time.
 class ObjectPool {
  public:
   ObjectPool() = default;
@@ -20,8 +20,8 @@ class ObjectPool {
     for (const Entry& entry : entries_) entry.destroy(entry.object);
   }
 
-  /// An object on loan, which returns to the pool at the end of the scope. It holds values of an earlier use, or
-  /// default ones.
+  /// A borrowed object, which goes back to the pool when the Borrowed is destroyed. It has the values of an earlier
+  /// use, or those of its default constructor.
   template <class S>
   class Borrowed {
    public:
@@ -37,6 +37,7 @@ class ObjectPool {
     std::size_t index_;
   };
 
+  /// Returns an unused object of type S, or a new one if the pool has none.
   template <class S>
   [[nodiscard]] Borrowed<S> acquire() {
     return Borrowed<S>(*this, lend(

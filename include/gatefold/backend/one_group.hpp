@@ -18,7 +18,8 @@ struct EvenOffsets {
 
 }  // namespace functor
 
-/// Groups with one expert that has all rows as slots. The offsets are in scratch, so take a mark first.
+/// Returns groups with one expert that has all rows as slots. The offsets are in scratch, so take a mark before the
+/// call.
 template <class C>
 auto one_group(C& ctx, Index rows) {
   using B = typename C::Backend;

@@ -9,10 +9,11 @@ namespace gatefold {
 
 /// Lets only one thread at a time use an object: a context with its memory, or a Shard.
 /// @throws ArgumentError, from Scope, if another thread holds one
-/// @cost  one atomic exchange for the outermost Scope of a thread, one load for those inside
+/// @cost  one atomic exchange for the outermost Scope of a thread, one load for each Scope inside it
 class OneThread {
  public:
-  /// @param name, own  for the message: the name of the object, and the thing that each thread needs
+  /// @param name  name of the object in the error message
+  /// @param own   the object that each thread needs instead, in the error message
   explicit OneThread(const char* name = "Context", const char* own = "one context") : name_(name), own_(own) {}
   /// While a Scope lives, other threads cannot make one. The thread that made it can make more.
   class Scope {
@@ -41,7 +42,7 @@ class OneThread {
   }
 
   std::atomic<std::thread::id> inside_{};
-  int depth_ = 0;  // number of scopes of that thread
+  int depth_ = 0;  // number of Scopes of the thread inside_
   const char *name_, *own_;
 };
 

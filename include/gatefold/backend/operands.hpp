@@ -6,12 +6,13 @@
 
 namespace gatefold {
 
-/// Operands of grouped products: Of<T> is the type that a T is multiplied as, T itself or a rounded type. Here: T.
+/// Makes grouped products multiply their operands as they are. Of<T> is the type as which a T is multiplied.
 struct AsTheyAre {
   template <class T>
   using Of = T;
 };
-/// Floats are rounded to bfloat16; doubles are not rounded.
+/// Makes grouped products round floats to bfloat16; doubles are not rounded. Of<T> is the type as which a T is
+/// multiplied.
 struct RoundedFloats {
   template <class T>
   using Of = std::conditional_t<std::is_same_v<T, float>, Bfloat16, T>;

@@ -45,16 +45,16 @@ GATEFOLD_HD bool is_nan(T v) {
   return magnitude_bits(v) > infinity_bits<T>;
 }
 
-/// Returns 0 through a volatile variable, so that the compiler cannot assume its value. A product with it is 0 for
-/// finite numbers and NaN for others, with any compiler flags.
+/// Returns 0 through a volatile variable, so that the compiler cannot assume its value. The product of v and this 0 is
+/// 0 if v is finite, and NaN if it is not, with any compiler flags.
 template <class T>
 T unknown_zero() {
   volatile T zero = 0;
   return zero;
 }
 
-/// An integer that grows with v. NaN has the smallest, and both zeros have the same. It is computed only from bits, so
-/// that the order is total with any compiler flags.
+/// Returns an integer that grows with v. NaN gets the smallest integer; 0 and −0 get the same integer. The integer is
+/// computed only from the bits of v, so that the order is total with any compiler flags.
 template <class T>
 GATEFOLD_HD std::make_signed_t<BitsOf<T>> order_key(T v) {
   using Key = std::make_signed_t<BitsOf<T>>;
@@ -65,7 +65,8 @@ GATEFOLD_HD std::make_signed_t<BitsOf<T>> order_key(T v) {
   return bits & sign_bit<T> ? -static_cast<Key>(magnitude) : static_cast<Key>(magnitude);
 }
 
-/// Whether a with index i comes before b with index j: larger first, NaN last, ties to the lower index. A total order.
+/// Returns whether value a with index i comes before value b with index j: larger values first, NaN last, equal values
+/// by index. This order is total.
 template <class T>
 GATEFOLD_HD bool ranks_before(T a, Index i, T b, Index j) {
   const auto of_a = order_key(a), of_b = order_key(b);

@@ -32,21 +32,21 @@ struct Normal {
 
 }  // namespace functor
 
-/// x ~ U[low, high); rounding can give high itself.
+/// Fills x with numbers from U[low, high). Rounding can give `high` itself.
 /// @param x  a Tensor or Table
 template <class C, class X>
 void fill_uniform(C& ctx, Seed seed, double low, double high, X& x) {
   using T = std::remove_cvref_t<decltype(*x.data())>;
   C::Backend::for_each(ctx, x.size(), functor::Uniform<T>{seed, T(low), T(high - low), x.data()});
 }
-/// x ~ N(0, scale²).
+/// Fills x with numbers from N(0, scale²).
 template <class C, class X>
 void fill_normal(C& ctx, Seed seed, double scale, X& x) {
   using T = std::remove_cvref_t<decltype(*x.data())>;
   C::Backend::for_each(ctx, x.size(), functor::Normal<T>{seed, T(scale), x.data()});
 }
 
-/// A new tensor of the given extents, x ~ U[-bound, bound).
+/// Returns a new tensor of the given extents with numbers from U[-bound, bound).
 template <class T, class C, class... Extent>
 Tensor<T, sizeof...(Extent), typename C::Backend> uniform_tensor(C& ctx, Seed seed, double bound, Extent... extents) {
   const auto here = ctx.here();
@@ -54,7 +54,7 @@ Tensor<T, sizeof...(Extent), typename C::Backend> uniform_tensor(C& ctx, Seed se
   fill_uniform(ctx, seed, -bound, bound, x);
   return x;
 }
-/// A new tensor of the given extents with every element `value`.
+/// Returns a new tensor of the given extents, all of whose elements are `value`.
 template <class T, class C, class... Extent>
 Tensor<T, sizeof...(Extent), typename C::Backend> constant_tensor(C& ctx, double value, Extent... extents) {
   const auto here = ctx.here();

@@ -20,7 +20,7 @@ namespace gatefold {
 ///   as the largest total in use, because the ends of several chunks would stay unused.
 /// - Debug builds fill unused memory with NaN (and -1), so that a read of uninitialised memory is visible. With the
 ///   address sanitizer, accesses to unused memory of a host's arena are reported.
-/// - A second thread that takes a mark while the first thread holds one gets an ArgumentError.
+/// - If a thread takes a mark while a different thread holds one, it gets an ArgumentError.
 template <class B>
 class Scratch : public OneThread {
  public:
@@ -29,7 +29,7 @@ class Scratch : public OneThread {
   Scratch& operator=(const Scratch&) = delete;
   ~Scratch() { release_chunks(); }
 
-  /// Gives the memory that was taken since its construction back at the end of its scope.
+  /// A scope of scratch memory: the destructor gives back all memory that was taken since the Mark was made.
   class Mark {
    public:
     explicit Mark(Scratch& owner) : alone_(owner), owner_(owner), parts_(owner.parts_.size()) {}
@@ -45,12 +45,12 @@ class Scratch : public OneThread {
   [[nodiscard]] Mark mark() { return Mark(*this); }
 
   /// While the returned object lives, other threads get an error (OneThread), and this thread allocates on the device
-  /// of the context. A function that calls several primitives, or writes state next to the context, takes it first.
-  /// Backends with several devices define their own `here`.
+  /// of the context. A function that calls several primitives, or writes state that belongs to the context, first calls
+  /// here(). Backends with several devices define their own `here`.
   /// @throws ArgumentError if another thread works in the context
   [[nodiscard]] OneThread::Scope here() { return OneThread::Scope(*this); }
 
-  /// Uninitialised elements, aligned like B::allocate (at most 256 bytes).
+  /// Returns uninitialised elements, aligned like B::allocate (at most 256 bytes). The innermost Mark gives them back.
   template <class T, class... Extent>
   View<T, static_cast<int>(sizeof...(Extent)), B> scratch(Extent... extents) {
     const std::size_t count = static_cast<std::size_t>((Index(1) * ... * static_cast<Index>(extents)));
@@ -91,12 +91,13 @@ class Scratch : public OneThread {
 
   std::vector<Chunk> chunks_;
   std::vector<Part> parts_;
-  // bytes in use: now, and the maximum
+  // bytes in use: now (taken_), and the maximum so far (most_)
   std::size_t taken_ = 0, most_ = 0;
 };
 
-// These are defined outside the class, because functions defined inside it are inline. Optimised files would compile
-// inline functions again, in spite of backend/cpu/kernels.hpp.
+// These functions are defined outside the class, because functions defined inside a class are inline. With
+// optimisation, each file would compile inline functions again, although backend/cpu/kernels.hpp declares them as
+// extern templates.
 template <class B>
 Scratch<B>::Mark::~Mark() {
   owner_.rewind(parts_);
@@ -147,7 +148,7 @@ void Scratch<B>::rewind(std::size_t parts) {
 
 template <class B>
 void Scratch<B>::join_chunks() noexcept {
-  // not on a device, which can still work in its chunks
+  // Chunks of a device are kept, because the device can still be working in them.
   if constexpr (B::is_host) {
     if (chunks_.size() < 2) return;
     release_chunks();

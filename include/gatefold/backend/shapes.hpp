@@ -14,7 +14,7 @@ namespace gatefold {
 struct Shapes {
   static constexpr bool is_host = false;
 
-  /// The context that every backend has.
+  /// A context, with the members that the functions of this backend need.
   struct Context : Scratch<Shapes>, ObjectPool {
     using Backend = Shapes;
     void synchronize() {}

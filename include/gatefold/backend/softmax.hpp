@@ -11,7 +11,7 @@
 /// Softmax of rows, shared by mixings, selections and losses.
 namespace gatefold::functor {
 
-/// The largest number of a row, the same on every lane.
+/// Returns the largest number of a row; every lane gets the same result.
 template <class T, class Lanes>
 GATEFOLD_HD T top(const Lanes& lanes, Index columns, const T* row) {
   return max_columns<T>(lanes, columns, [&](auto at, Index e) { return at.load(row + e); });
@@ -27,7 +27,7 @@ struct Softmax {
   GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
     row(lanes, n, z.data() + n * z.extent(1), p.data() + n * z.extent(1));
   }
-  /// Softmax from any row to any row; `to` can be `from`.
+  /// Computes to = softmax(from) for one row. `to` can be `from`.
   template <class Lanes>
   GATEFOLD_HD void row(const Lanes& lanes, Index, const T* from, T* to) const {
     using functor::math::exp;
@@ -42,8 +42,8 @@ struct Softmax {
   }
 };
 
-/// log p[n,:] = (z[n,:] − max z[n,:]) − log Σ_e exp(z[n,e] − max z[n,:]). It is exact if p underflows, and if z is so
-/// large that log Σ would vanish in a sum with the maximum.
+/// log p[n,:] = (z[n,:] − max z[n,:]) − log Σ_e exp(z[n,e] − max z[n,:]). The result is exact even if p underflows, or
+/// if z is so large that log Σ would vanish in a sum with the maximum.
 template <class T, class B>
 struct LogSoftmax {
   View<const T, 2, B> z;

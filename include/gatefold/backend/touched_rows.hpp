@@ -22,7 +22,7 @@ struct ZeroTouched {
     if (lanes.lane == 0) rows.marks[v] = 0;
   }
 };
-/// step(at, i) for the elements i of touched rows.
+/// Runs step(at, i) for the elements i of touched rows.
 template <class T, class Step>
 struct StepTouched {
   TableRows<const T> rows;
@@ -39,11 +39,11 @@ struct StepTouched {
 
 }  // namespace functor
 
-/// A gradient in parts that are summed one by one, in order. The parts are rows of a table, of which untouched rows
-/// have no elements, or runs of `length` elements.
+/// Divides a gradient into parts, which are summed one by one, in order. A part is a run of `length` elements, or a row
+/// of a table. An untouched row has no elements.
 struct Parts {
   Index size, length;
-  // of a table's rows, unless all are touched
+  // marks of the touched rows of a table; null if all elements count
   const unsigned char* marks = nullptr;
 
   Index count() const { return length > 0 ? divide_up(size, length) : 0; }
@@ -66,7 +66,7 @@ void zero(C& ctx, Table<T, B>& x) {
   x.count_marks();
 }
 
-/// step(at, i), a RegisterFunctor, for every element i of a gradient that can differ from 0.
+/// Runs step(at, i), a RegisterFunctor, for every element i of a gradient that is not in an untouched row.
 template <class C, class T, class B, class Step>
 void for_each_touched(C& ctx, const FlatTensor<T, B>& grad, const Step& step) {
   if (grad.all_touched()) {

@@ -20,7 +20,7 @@ struct Host {
 template <class T, int Rank>
 using HostView = View<T, Rank, Host>;
 
-/// to = from; one of them is in memory of the context's backend, the other in host memory.
+/// Copies `from` to `to`. One of them is in memory of the context's backend, the other in host memory.
 /// @throws ArgumentError, before anything is written, unless the shapes agree
 /// @cost   one copy, finished on return
 template <class C, class T, int Rank, class From, class To>

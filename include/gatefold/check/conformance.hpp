@@ -24,8 +24,8 @@ namespace gatefold::check {
 /// Additional requirements of conformance.
 struct ConformanceOptions {
   GradientOptions gradients{};
-  bool items_are_independent = false;  // also: an item's output has the same bits in any batch
-  std::vector<NamedHooks> hooks{};     // also: these parts have these optional members, and no others
+  bool items_are_independent = false;  // if true: an item's output must have the same bits in any batch
+  std::vector<NamedHooks> hooks{};     // these parts must have exactly these optional members
 };
 
 /// The result of conformance. It is true if the policy conforms; `str()` describes the failures.
@@ -43,7 +43,7 @@ struct ConformanceReport {
   }
 };
 
-/// The default of `conformance`: extra inputs have their default values.
+/// The default argument `extra` of conformance: all extra inputs have their default values.
 struct EmptyExtra {};
 
 namespace steps {
@@ -62,7 +62,7 @@ struct Kept {
 };
 
 /// Runs one forward and `backwards` backward passes from the same seed, and returns all results in one list.
-/// @param dcarry  can be kept.carry, as in a Trainer
+/// @param dcarry  the gradient of the carry; it can be the same object as kept.carry, as in a Trainer
 template <class T, class B, class L>
 std::vector<T> outcome(typename B::Context& ctx, const L& layer, Index items, Seed seed, int backwards,
                        const Extra<L, T, B>& extra, Kept<L, T, B>& kept, Carry<L, T, B>& dcarry) {
@@ -137,18 +137,18 @@ bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
 /// - two runs, and runs on 1, 2, 3 and 8 threads, give the same bits, forward and backward;
 /// - `infer` gives the bits of `forward`;
 /// - backward adds: two passes give twice the gradient;
-/// - Saved and Carry of an earlier batch change no bit of a later one, and the carry after forward, set to zero, can be
-///   the gradient of a carry that is not used: a Trainer does both;
+/// - a Saved and a Carry that an earlier batch has used change no bit of a later batch, and the carry after forward,
+///   set to zero, can serve as the gradient of a carry that is not used, because a Trainer does both;
 /// - a batch without items is valid;
-/// - mixings and selections with rows do the same in forward (see rows.hpp);
+/// - `forward` and `rows` of mixings and selections give the same results (see rows.hpp);
 /// - scratch memory is given back, and does not grow after the first step;
 /// - optionally, an item's output does not depend on the batch around it;
-/// - optionally, parts have the intended optional members (policy/hooks.hpp), because a misspelt one would never be
-///   called.
+/// - optionally, parts have the intended optional members (policy/hooks.hpp), because the library never calls a
+///   misspelt one.
 ///
-/// @tparam B  a host backend with contexts that are made from a number of threads
-/// @param extra  extra inputs: called as extra(Element<T>{}, first, count) for items [first, first + count), T double
-///               or float, returns Extra<L, T, B>; by default they are empty
+/// @tparam B  a host backend whose contexts can be made with a number of threads
+/// @param extra  a function that returns the extra inputs, Extra<L, T, B>, of items [first, first + count). It is
+///               called as extra(Element<T>{}, first, count) with T double and float
 /// @return a report that converts to bool, with a sentence for each failure
 template <class B, class L, class ExtraF = EmptyExtra>
 ConformanceReport conformance(const L& part, const ConformanceOptions& options = {}, const ExtraF& extra = {}) {
@@ -176,7 +176,7 @@ ConformanceReport conformance(const L& part, const ConformanceOptions& options =
   const auto layer = as_layer<float, B>(part);
   try {
     const auto missing = unlisted<B>(init_params<float, B>(layer, ctx, seed), "params");
-    if (!missing.empty()) {  // their gradients have no memory
+    if (!missing.empty()) {  // their gradients would have no memory
       report.sentences.insert(report.sentences.end(), missing.begin(), missing.end());
       return report;
     }
@@ -190,20 +190,21 @@ ConformanceReport conformance(const L& part, const ConformanceOptions& options =
   for (const std::string& sentence : rows_unlike_forward<B>(part, seed, items)) expect_that(false, sentence);
   const auto before = ctx.taken();
   const auto first = steps::outcome<float, B>(ctx, layer, items, seed, 1, extra_float);
-  expect_that(ctx.taken() == before, "scratch memory was not released: call ctx.mark() before taking it");
+  expect_that(ctx.taken() == before,
+              "scratch memory was not released: write `auto mark = ctx.mark();` before ctx.scratch");
   const auto held = ctx.capacity();
   expect_that(steps::same_bits(first, steps::outcome<float, B>(ctx, layer, items, seed, 1, extra_float)),
               "two runs from the same seed differ: is there state outside the arguments?");
-  expect_that(ctx.capacity() == held, "scratch memory grew in the second step");
+  expect_that(ctx.capacity() == held, "scratch memory grew in the second step, which has the same sizes as the first");
   for (int threads : {2, 3, 8}) {
     auto several = steps::eager_context<B>(threads);
     bool same = true;
     const auto compare = [&](auto& context) {
       same = same && steps::same_bits(first, steps::outcome<float, B>(context, layer, items, seed, 1, extra_float));
     };
-    for (int i = 0; i < 4; ++i) compare(several);  // a race of two writes is rarely seen
+    for (int i = 0; i < 4; ++i) compare(several);  // a race of two writes rarely changes a result
     steps::each_order<B>(threads, compare);        // shows sums that depend on the order of threads
-    expect_that(same, "different bits on " + std::to_string(threads) + " threads");
+    expect_that(same, "different bits on " + std::to_string(threads) + " threads than on 1");
   }
   steps::Kept<AsLayer<L, float, B>, float, B> kept;
   for (const Index count : {items / 2, items, items}) {

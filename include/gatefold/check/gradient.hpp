@@ -28,17 +28,18 @@ namespace gatefold::check {
 struct GradientOptions {
   Index items = 7;
   Seed seed{1};
-  double step = 1e-4;          // of the five-point central difference, error O(step⁴)
+  double step = 1e-4;          // h of the five-point central difference, error O(h⁴)
   double relative = 1e-6;      // |numeric − analytic| ≤ relative · max(|numeric|, |analytic|)
   double of_largest = 1e-9;    //                        + of_largest · (largest entry of the tensor)
   double most_skipped = 0.05;  // share of values that can be skipped because the routing changes inside the step
   double input_scale = 1;      // x ~ U[−input_scale, input_scale)
-  /// Parameters move by up to this from their initial values, because equal initial values hide wrong gradients.
+  /// Before the check, parameters are moved by up to this value from their initial values, because equal initial values
+  /// can hide wrong gradients.
   double moved = 0;
   std::vector<std::string> zero{};  // tensors with zero gradients by design, up to rounding; other zero gradients fail
 };
 
-/// The result of a check. `sentences` is empty if it passes.
+/// The result of a check. `sentences` is empty if the check passes.
 struct GradientReport {
   Index checked = 0, skipped = 0;
   double worst = 0;  // largest |numeric − analytic| / largest entry of its tensor
@@ -66,18 +67,18 @@ struct GradientSlot {
 ///     g ≈ (8 (f(v+h) − f(v−h)) − (f(v+2h) − f(v−2h))) / 12h                                             (1)
 ///
 /// If the difference with h = options.step disagrees, 10 h and h / 10 are tried too: a larger h has a smaller rounding
-/// error, a smaller h a smaller error of (1). A wrong gradient agrees with none of the three. A value is skipped and
-/// counted if its step changes `routing()`, which is any hash of the discrete choices of the last call of `loss`. NaN
-/// fails.
+/// error, a smaller h a smaller error of (1). A wrong gradient agrees with none of the three. `routing()` is a hash of
+/// the discrete choices in the last call of `loss`. If a step changes it, the value is skipped and counted. NaN fails.
 ///
-/// A gradient that is zero everywhere fails unless options.zero names it. So does a gradient that is zero up to
-/// rounding: all differences and all analytic values are at most
+/// A gradient that is zero everywhere fails unless options.zero names it. A gradient that is zero up to rounding fails
+/// too. This means that all differences and all analytic values are at most
 ///
 ///     floor = 2 ε max(|f|, terms) / h,   ε = 2⁻⁵²                                                       (2)
 ///
-/// This bounds the error of (1) if f is off by ε times its size: it is then (8 + 8 + 1 + 1) / 12 h times the error of
-/// f. Below the floor, (1) cannot distinguish a right gradient from a wrong one, so the two are not compared.
-/// @param terms  Σ of the absolute terms of the loss, if they nearly cancel
+/// If f has a relative error of ε, the error of (1) is at most (8 + 8 + 1 + 1) / 12 h times the error of f, which is
+/// below the floor. Below the floor, (1) cannot distinguish a right gradient from a wrong one, so the two are not
+/// compared.
+/// @param terms  the sum of the absolute values of the terms of the loss, for (2), if they nearly cancel
 /// @cost   four evaluations of the loss per value, up to twelve if the first difference is too coarse
 inline GradientReport compare_gradients(const std::vector<GradientSlot>& slots, const std::function<double()>& loss,
                                         const std::function<std::uint64_t()>& routing, const GradientOptions& options,
@@ -86,7 +87,7 @@ inline GradientReport compare_gradients(const std::vector<GradientSlot>& slots, 
   const double size = std::max(std::abs(loss()), terms);
   const double floor = 2 * std::numeric_limits<double>::epsilon() * size / options.step;
   const std::uint64_t home = routing();
-  // (1), unless the routing changes on the way.
+  // Returns (1), or nothing if the routing changes at one of the four points.
   const auto difference = [&](const GradientSlot& slot, Index i, double h) -> std::optional<double> {
     const double v = slot.value[i], offset[4] = {h, -h, 2 * h, -2 * h};
     double f[4];
@@ -185,7 +186,7 @@ std::uint64_t routing_of(const S& saved) {
   return hash;
 }
 
-/// Returns the weighted auxiliary losses of all mixtures. A gate adds their gradient itself.
+/// Returns the sum of the weighted auxiliary losses of all mixtures. Backward of a gate adds their gradient.
 template <class S>
 double auxiliary_of(const S& saved) {
   double total = 0;
@@ -238,7 +239,8 @@ GradientReport gradients(
     const Extra<AsLayer<L, double, typename C::Backend>, double, typename C::Backend>& extra = {}) {
   using B = typename C::Backend;
   using Layer = AsLayer<L, double, B>;
-  GATEFOLD_REQUIRE(B::is_host, "gatefold: gradients are checked on the host");
+  GATEFOLD_REQUIRE(B::is_host,
+                   "gatefold: check::gradients needs a context of a host backend, for example Cpu::Context");
   const Layer layer = as_layer<double, B>(part);
   const Index items = options.items;
 

@@ -10,7 +10,7 @@
 #include "gatefold/policy/policy.hpp"
 #include "gatefold/tensor/pack.hpp"
 
-/// Items to check a layer with: rows or ids, as the layer reads them.
+/// Makes items to check a layer with: rows of values, or ids if the layer reads ids.
 namespace gatefold::check {
 
 /// Returns rows with values from U[−scale, scale), or uniformly distributed ids.

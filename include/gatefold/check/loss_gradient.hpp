@@ -22,7 +22,7 @@ namespace gatefold::check {
 ///
 /// @param ctx  a context of a host backend
 /// @param y  [N, out_dim] outputs at which the loss is differentiable; unchanged when it returns
-/// @param target  of the loss, in double
+/// @param target  the target of the loss, as for outputs in double
 /// @throws ArgumentError if the loss refuses y or the target
 template <class C, class LossT>
 GradientReport loss_gradients(C& ctx, const LossT& of_outputs, Tensor<double, 2, typename C::Backend>& y,
@@ -31,7 +31,8 @@ GradientReport loss_gradients(C& ctx, const LossT& of_outputs, Tensor<double, 2,
   using B = typename C::Backend;
   using Model = Nothing<double, B>;
   using Call = detail_::loss::Of<LossT, Model, double, B>;
-  GATEFOLD_REQUIRE(B::is_host, "gatefold: gradients are checked on the host");
+  GATEFOLD_REQUIRE(B::is_host,
+                   "gatefold: check::loss_gradients needs a context of a host backend, for example Cpu::Context");
   of_outputs.template validate<double, B>(y, target);
   auto params = Call::init(of_outputs, ctx, options.seed, Model{});
   auto grads = zeros_like(ctx, params);

@@ -109,9 +109,9 @@ struct Optimized {
 /// - two runs, and runs on 1, 2, 3 and 8 threads, give the same bits;
 /// - each step gives scratch memory back, and takes no more than the first step;
 /// - each step is counted in `state.step`, and does not change tensors that are not learned;
-/// - `expect_step`, if it has one, refuses gradients with other extents.
+/// - `expect_step`, if it has one, refuses gradients with wrong extents.
 ///
-/// @tparam B  a host backend with contexts that are made from a number of threads
+/// @tparam B  a host backend whose contexts can be made with a number of threads
 /// @param model  a layer, a branch or an expert, whose parameters are stepped
 /// @param steps  number of steps before the interruption, and after it; it must exceed the period of the state, if
 ///               there is one
@@ -134,7 +134,8 @@ std::vector<std::string> optimizer_steps(const O& optimizer, const L& model, See
   const auto held = ctx.capacity();
   run.run(ctx, optimizer, seed, 1, steps - 1);
   if (ctx.capacity() != held) sentences.push_back("scratch memory grew after the first step");
-  if (!run.gives_back) sentences.push_back("scratch memory was not released: call ctx.mark() before taking it");
+  if (!run.gives_back)
+    sentences.push_back("scratch memory was not released: write `auto mark = ctx.mark();` before ctx.scratch");
   if (run.state.step != steps)
     sentences.push_back("state.step is " + std::to_string(run.state.step) + " after " + std::to_string(steps) +
                         " steps: step must increase state.step by 1, because schedules read it");
@@ -177,7 +178,7 @@ std::vector<std::string> optimizer_steps(const O& optimizer, const L& model, See
     if (threads > 1) steps::each_order<B>(threads, compare);
     if (!same)
       sentences.push_back(threads == 1 ? "two runs differ: is there state outside the arguments?"
-                                       : "different bits on " + std::to_string(threads) + " threads");
+                                       : "different bits on " + std::to_string(threads) + " threads than on 1");
   }
   return sentences;
 }

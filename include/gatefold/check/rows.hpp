@@ -14,12 +14,13 @@
 #include "gatefold/routing/sparse_plan.hpp"
 #include "gatefold/tensor/tensor.hpp"
 
-/// Checks of gate parts that implement the same computation twice.
+/// Checks that `forward` and `rows` of a gate part, two implementations of one computation, give the same results.
 namespace gatefold::check {
 
 namespace steps {
 
-/// Whether a gate's mixing and selection have rows, so that their forward is not called, and need only items as input.
+/// True for a gate whose mixing and selection both have `rows`, so that their `forward` is not called, and whose parts
+/// need no extra inputs.
 template <class G, class T, class B>
 concept RoutesByRows = requires(const G& gate) {
   gate.scores;
@@ -30,7 +31,7 @@ concept RoutesByRows = requires(const G& gate) {
   requires std::is_same_v<Extra<std::remove_cvref_t<decltype(gate.selection)>, T, B>, Nothing<T, B>>;
 };
 
-/// Returns the picks of each expert, by item, and their weights.
+/// Returns all picks as (expert, item, weight), sorted.
 template <class T, class B>
 std::vector<std::tuple<Index, Index, T>> picks_of(const SparsePlan<T, B>& plan) {
   std::vector<std::tuple<Index, Index, T>> picks;
@@ -44,8 +45,8 @@ std::vector<std::tuple<Index, Index, T>> picks_of(const SparsePlan<T, B>& plan) 
 }  // namespace steps
 
 /// Returns a sentence for each mixing and selection of the layer whose `forward` differs from its `rows`. A gate whose
-/// mixing and selection both have rows never calls their `forward`, so a check of its gradients or of `infer` does not
-/// cover it. But a gate with another partner does call it.
+/// mixing and selection both have `rows` never calls their `forward`, so the other checks do not cover `forward`. A
+/// gate that combines such a part with a part without `rows` does call it.
 ///
 /// @tparam B  a host backend
 /// @param at  the name of the part in the sentences; empty for the layer itself

@@ -80,9 +80,9 @@ void look(const Name& at, const P& p, std::vector<std::string>& sentences) {
 
 }  // namespace listed
 
-/// Returns a sentence for each pack in `params`, including itself, with a tensor that its `each` does not list. Such a
-/// tensor is not learned, copied or saved, and no check of gradients sees it. Also returns a sentence for each tensor
-/// or name that is listed twice.
+/// Returns a sentence for each pack in `params`, including `params` itself, with a tensor that its `each` does not
+/// list. Such a tensor is not learned, copied or saved, and its gradient is not checked. Also returns a sentence for
+/// each tensor or name that is listed twice.
 ///
 /// A gap counts as a tensor if it is at least as long as the smallest tensor (24 bytes if a pointer has 8) and belongs
 /// to no listed part and to no `counters` of a state. Other members of that size count too, because copying or saving

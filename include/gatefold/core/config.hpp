@@ -10,29 +10,32 @@
 #define GATEFOLD_HD
 #endif
 
-/// Marks functions on registers of the CPU. They are inlined in builds without optimisation too, because a call takes
-/// longer than the function.
+/// Marks small functions that compute in CPU registers. They are inlined even in builds without optimisation, because a
+/// call would take longer than the function.
 #define GATEFOLD_INLINE [[gnu::always_inline]] inline
 
-/// Marks a type or variable of which a process must have only one, even if several of its shared objects were compiled
-/// with -fvisibility=hidden. Without the mark, each of them has a separate one: then an exception is not caught by its
-/// type, and a counter counts several times. On Windows, every DLL has a separate one; exceptions are compared by name
-/// there.
+/// Marks a type or variable that must exist only once in a process, even if several shared objects of the process were
+/// compiled with -fvisibility=hidden. Without the mark, each shared object has a separate copy: an exception that one
+/// of them throws is not caught by its type in another, and each copy of a counter counts separately. On Windows, every
+/// DLL has a separate copy, and exceptions are compared by name.
 #if defined(__ELF__) || defined(__APPLE__)
 #define GATEFOLD_UNIQUE [[gnu::visibility("default")]]
 #else
 #define GATEFOLD_UNIQUE
 #endif
-/// The same for a variable of a type. nvcc refuses the attribute if the type has no external linkage.
+/// Like GATEFOLD_UNIQUE, for a variable template. Empty under nvcc, which refuses the attribute if the template
+/// argument has no external linkage.
 #if defined(__CUDACC__)
 #define GATEFOLD_UNIQUE_OF_TYPE
 #else
 #define GATEFOLD_UNIQUE_OF_TYPE GATEFOLD_UNIQUE
 #endif
 
-/// O(n) checks of data (index in range, finite): on unless NDEBUG is defined.
+/// Asserts a property of data (indices in range, values finite) whose checks cost O(n). Does nothing if NDEBUG is
+/// defined.
 #define GATEFOLD_ASSERT(condition, sentence) assert((condition) && sentence)
-/// The same, but calls stop(), a host function that does not return and prints more than a fixed sentence.
+/// Like GATEFOLD_ASSERT, but on failure evaluates `stop`: a call of a host function that prints more than a fixed
+/// sentence and does not return. Under nvcc it is GATEFOLD_ASSERT.
 #if defined(NDEBUG) || defined(__CUDACC__)
 #define GATEFOLD_ASSERT_OR(condition, sentence, stop) GATEFOLD_ASSERT(condition, sentence)
 #else
@@ -40,8 +43,8 @@
 #endif
 
 /// A static_assert for mistakes of users, in a function or in a class. Before an error, g++ prints the enclosing
-/// templates, the innermost first. This macro puts the sentence into them as a template argument, so that it is printed
-/// first.
+/// templates, the innermost first. This macro makes the sentence a template argument of the innermost one, so that g++
+/// prints the sentence first.
 #if defined(__GNUC__) && !defined(__clang__) && !defined(__CUDACC__)
 #define GATEFOLD_REQUIRE(condition, sentence)                        \
   static_assert([]<bool met, ::gatefold::detail_::Sentence says>() { \
@@ -52,8 +55,9 @@
 #define GATEFOLD_REQUIRE(condition, sentence) static_assert(condition, sentence)
 #endif
 
-/// Reports the first unmet requirement of a policy in one sentence. The named bool keeps the compiler from printing the
-/// inside of the concept. The `else` skips the requirements after it.
+/// Reports the first unmet requirement of a policy with one static_assert. The named bool keeps the compiler from
+/// printing the inside of the concept. The `else` skips the requirements after the unmet one, so that they report no
+/// further errors.
 #define GATEFOLD_EXPECT(condition, sentence) \
   if constexpr (!(condition)) {              \
     constexpr bool satisfied = condition;    \

@@ -16,35 +16,36 @@ struct GATEFOLD_UNIQUE Error : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// A shape or option that does not fit. A policy throws it before it writes anything. If the policy is part of a larger
-/// model, policies that ran before it have written their results (in forward their saved values, in backward the
-/// gradients of later layers).
+/// Thrown if a shape or option does not fit, before the policy writes anything. If the policy is part of a larger
+/// model, policies that ran before it have already written their results: in forward their saved values, in backward
+/// the gradients of later layers.
 struct GATEFOLD_UNIQUE ArgumentError : Error {
   using Error::Error;
 };
 
-/// A file that is missing, truncated or not in the expected format.
+/// Thrown if a file is missing, truncated or not in the expected format.
 struct GATEFOLD_UNIQUE FileError : Error {
   using Error::Error;
 };
 
-/// A call into a driver or communication library that failed.
+/// Thrown if a call into a driver or communication library fails.
 struct GATEFOLD_UNIQUE DeviceError : Error {
   using Error::Error;
 };
 
-/// A loss or gradient that is NaN or infinite. Thrown before a parameter is written.
+/// Thrown if a loss or gradient is NaN or infinite, before a parameter is written.
 struct GATEFOLD_UNIQUE NotFiniteError : Error {
   using Error::Error;
 };
 
-/// A type-erased value of a message. It holds two pointers, so the value must outlive it.
+/// Refers to a value of any type that a message prints. It stores only the address of the value, so the value must
+/// outlive it.
 class Printed {
  public:
   template <class V>
   Printed(const V& value)
       : value_(&value), print_([](std::ostream& stream, const void* p) { stream << *static_cast<const V*>(p); }) {}
-  Printed(const char* text)  // one function for strings of any length
+  Printed(const char* text)  // one instantiation for literals of any length
       : value_(text), print_([](std::ostream& stream, const void* p) { stream << static_cast<const char*>(p); }) {}
   friend std::ostream& operator<<(std::ostream& stream, const Printed& printed) {
     printed.print_(stream, printed.value_);
@@ -84,14 +85,14 @@ inline std::ostringstream message_stream() {
   throw ArgumentError(message.str());
 }
 
-/// Requires an option: `TopK: k: expected 1 <= k <= experts = 8, got 9`.
+/// Requires a valid option or argument. Example of a message: `TopK: k: expected 1 <= k <= experts = 8, got 9`.
 ///
 /// @param where     the policy or function that checks
 /// @param name      the option or argument
 /// @param expected  the accepted values
 /// @param got       the given value
-/// @throws ArgumentError unless ok
-/// @cost   one branch; the message is built on failure only
+/// @throws ArgumentError unless `ok` is true
+/// @cost   one branch; the message is built only on failure
 inline void expect(bool ok, const char* where, Printed name, Printed expected, Printed got) {
   if (!ok) throw_unexpected(where, name, expected, got);
 }

@@ -49,14 +49,15 @@ struct Philox {
   }
 };
 
-/// Returns the i-th number of a stream, uniform in [0, 1): 53 bits in double, 24 in float.
+/// Returns the i-th random number of the stream (seed, step), uniform in [0, 1), with 53 bits in double and 24 in
+/// float.
 template <class T>
 GATEFOLD_HD T uniform(Seed seed, std::uint64_t step, std::uint64_t i) {
   const Philox::Words c = Philox::block(seed.value, i, step);
   return Philox::uniform<T>(c.w[0], c.w[1]);
 }
 
-/// Returns the i-th number of a stream, standard normal (Box and Muller 1958, computed in double).
+/// Returns the i-th random number of the stream (seed, step) from N(0, 1) (Box and Muller 1958, computed in double).
 template <class T>
 GATEFOLD_HD T normal(Seed seed, std::uint64_t step, std::uint64_t i) {
   const Philox::Words c = Philox::block(seed.value, i, step);

@@ -20,7 +20,8 @@
 
 namespace gatefold {
 
-/// A regular file open for reading. Pipes, devices, sockets and folders are refused, without waiting for them.
+/// A regular file open for reading. The constructor throws FileError for pipes, devices, sockets and folders, and never
+/// blocks on them.
 class RegularFile {
  public:
   /// @throws FileError with path and reason
@@ -38,13 +39,13 @@ class RegularFile {
     fail("offset " + std::to_string(offset) + ": " + reason);
   }
 
-  /// Reads `count` bytes from `offset` on, or fewer if the file ends before.
+  /// Reads `count` bytes from `offset` on, or fewer if the file ends earlier.
   /// @return the number of bytes read
   /// @throws FileError if the system cannot read them
   std::uint64_t read_some(void* to, std::uint64_t count, std::uint64_t offset);
 
   /// Reads exactly `count` bytes from `offset` on.
-  /// @throws FileError also if the file ends before
+  /// @throws FileError if the system cannot read them, or if the file ends earlier
   void read(void* to, std::uint64_t count, std::uint64_t offset) {
     const std::uint64_t got = read_some(to, count, offset);
     if (got < count) fail(offset + got, "truncated: expected " + std::to_string(count - got) + " more bytes");
@@ -69,8 +70,8 @@ class RegularFile {
 #if defined(__unix__) || defined(__APPLE__)
 
 inline void RegularFile::open(const std::filesystem::path& where) {
-  // Below, the open file is checked instead of the path, because the path could name another file by then. O_NONBLOCK:
-  // otherwise open() of a pipe waits for its other end.
+  // The code below checks the open file and not the path, because the path could name a different file by then. Without
+  // O_NONBLOCK, open() of a pipe would wait for the other end.
   do file_ = ::open(where.c_str(), O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
   while (file_ < 0 && errno == EINTR);
   if (file_ < 0 && errno == ENXIO) not_regular();  // socket

@@ -13,7 +13,7 @@ using Index = std::int64_t;
 /// The value of `ignore` in losses and metrics that ignore no label.
 inline constexpr Index ignore_none = std::numeric_limits<Index>::min();
 
-/// Returns ⌈a / b⌉ of counts.
+/// Returns ⌈a / b⌉ for a >= 0 and b > 0.
 template <class A, class B>
 GATEFOLD_HD constexpr auto divide_up(A a, B b) {
   return (a + b - 1) / b;

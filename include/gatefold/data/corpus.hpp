@@ -26,20 +26,21 @@ namespace gatefold::data {
 /// @param ids         [T]  the text; the last T mod B tokens are not used
 /// @param batch_size  B
 /// @param length      M
-/// @param seed        of the offsets
+/// @param seed        of the random offsets o_p
 struct Corpus {
   std::span<const TokenId> ids{};
   Index batch_size = 1, length = 1;
   Seed seed{};
 
-  /// The place that a step reads.
+  /// The position of the block that a step reads.
   struct Place {
     Index column = 0;
-    bool clear = true;  // a pass begins here: clear caches
+    bool clear = true;  // a pass begins with this step: clear caches
   };
 
   Index columns() const { return batch_size > 0 ? static_cast<Index>(ids.size()) / batch_size : 0; }
-  /// Returns the number of blocks in the first pass: all that fit, each once. An evaluation reads these.
+  /// Returns the number of blocks in the first pass, which has all blocks that fit, each once. An evaluation reads this
+  /// pass.
   Index blocks() const {
     validate();
     return blocks_from(0);
@@ -55,7 +56,7 @@ struct Corpus {
         ids.size());
   }
 
-  /// Returns the place that a step reads.
+  /// Returns the position of the block that a step reads.
   /// @throws ArgumentError unless step >= 0 and the options fit
   /// @cost   one random number per pass before this step
   Place place(Index step) const {

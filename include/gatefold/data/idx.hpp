@@ -145,7 +145,7 @@ struct Header {
       file.read(big, 4, "an extent");
       n = std::uint64_t{big[0]} << 24 | std::uint64_t{big[1]} << 16 | std::uint64_t{big[2]} << 8 | big[3];
     }
-    // Zero extents count as 1, because the other extents of an empty array could be arbitrarily large otherwise.
+    // Zero extents count as 1, because the other extents of an empty array could otherwise be arbitrarily large.
     std::uint64_t promised = 1;
     for (const std::uint64_t n : extents) {
       if (n > file.limit() / promised) {
@@ -162,7 +162,7 @@ struct Header {
 
 }  // namespace idx
 
-/// Reads a file of images, `train-images-idx3-ubyte` or the same with `.gz`.
+/// Reads a file of images, for example `train-images-idx3-ubyte` or `train-images-idx3-ubyte.gz`.
 ///
 /// Source: LeCun, Cortes and Burges, "The MNIST database of handwritten digits", file formats.
 /// @throws FileError with path, offset and reason if the file is missing, is not IDX with three dimensions of unsigned
@@ -180,7 +180,7 @@ inline IdxImages read_idx_images(const std::filesystem::path& path) {
   return {extent(0), extent(1), extent(2), std::move(pixels)};
 }
 
-/// Reads a file of labels, `train-labels-idx1-ubyte` or the same with `.gz`.
+/// Reads a file of labels, for example `train-labels-idx1-ubyte` or `train-labels-idx1-ubyte.gz`.
 ///
 /// @throws FileError as read_idx_images
 inline std::vector<std::uint8_t> read_idx_labels(const std::filesystem::path& path) {

@@ -17,7 +17,8 @@ inline constexpr std::string_view kEndOfLine = "<eos>";
 
 /// Calls f(token) for the tokens of a text that is passed in character by character.
 ///
-/// A carriage return before a line feed is white space for words, and an ordinary character for characters.
+/// With Unit::word, a carriage return before a line feed is white space. With Unit::character, it is a character like
+/// any other.
 /// @cost memory of the longest token
 template <class F>
 class Tokenizer {

@@ -25,7 +25,8 @@ inline constexpr std::string_view kUnknown = "<unk>";
 
 /// Tokens and their numbers, 0 to size() − 1.
 ///
-/// It always contains the end of line and the unknown token. They are added at the end unless they are in the list.
+/// A vocabulary always contains the end of line and the unknown token. If the list lacks them, they are added at its
+/// end.
 class Vocabulary {
  public:
   explicit Vocabulary(Unit unit = Unit::word) : Vocabulary(unit, {}) {}
@@ -55,7 +56,7 @@ class Vocabulary {
 
   TokenId end_of_line() const { return ids_.find(kEndOfLine)->second; }
   TokenId unknown() const { return unknown_; }
-  /// Returns the number of a token, or that of the unknown token if it is not in the vocabulary.
+  /// Returns the number of a token, or the number of the unknown token if the token is not in the vocabulary.
   TokenId id(std::string_view token) const {
     const auto found = ids_.find(token);
     return found == ids_.end() ? unknown_ : found->second;
@@ -76,7 +77,7 @@ class Vocabulary {
 /// Returns the vocabulary of some files, in the order in which the tokens first appear.
 ///
 /// Source: papers 001 and 002, which use all three parts of WikiText-103 and no threshold: 267,735 words.
-/// @param threshold  tokens that appear less often are left out, and so become the unknown token
+/// @param threshold  tokens that appear less often are left out; read_ids then replaces them by the unknown token
 /// @throws FileError as TextReader; ArgumentError unless threshold >= 1
 inline Vocabulary read_vocabulary(const std::vector<std::filesystem::path>& files, Unit unit, Index threshold = 1) {
   expect(threshold >= 1, "read_vocabulary", "threshold", "at least 1", threshold);

@@ -4,8 +4,8 @@
 
 #include "gatefold/policy/misuse.hpp"
 
-// The messages for calls of a member of a layer or branch with too few or too many arguments. A struct of the library
-// has one line, GATEFOLD_LAYER_CALLS or GATEFOLD_BRANCH_CALLS.
+// Defines the messages for calls of a member of a layer or branch with too few or too many arguments. Every layer of
+// the library contains the line GATEFOLD_LAYER_CALLS, and every branch the line GATEFOLD_BRANCH_CALLS.
 #define GATEFOLD_WRONG_COUNT(function, fewest, most, sentence)                                          \
   template <class... A, class = std::enable_if_t<(sizeof...(A) < (fewest)) || (sizeof...(A) > (most))>> \
   void function(::gatefold::detail_::policy::Misuse<sentence>, A&&...) const

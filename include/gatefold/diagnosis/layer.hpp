@@ -13,8 +13,8 @@
 #include "gatefold/policy/probe.hpp"
 #include "gatefold/update/update.hpp"
 
-/// What the library requires of a branch and of a layer (layer/layer.hpp), with the sentence that the compiler prints
-/// for each mistake. as_layer makes a layer of a part, or reports it; Trainer and every composition call it.
+/// Checks the requirements of branches and layers (layer/layer.hpp), with a static_assert and a message for each
+/// mistake. as_layer makes a layer of a part, or reports the mistake. Trainer and every composition call as_layer.
 namespace gatefold {
 
 template <class ExpertT>
@@ -29,8 +29,8 @@ concept HasDims = requires(const L layer) {
   { layer.in_dim() } -> std::convertible_to<Index>;
   { layer.out_dim() } -> std::convertible_to<Index>;
 };
-/// The arguments of forward of a branch. Given is the type of the parameters, or a wrong one; More are arguments after
-/// extra.
+/// True if forward of a branch accepts these arguments. Given is the type of the argument `params`, or a wrong type for
+/// a test. More are the types of arguments after `extra`.
 template <class L, class T, class B, class Given, class... More>
 concept BranchForwardOf = requires(const L branch, Probe<T, B> a, const Items<L, T, B>& x, const Given& params,
                                    Saved<L, T, B>& saved, const Extra<L, T, B>& extra, const More&... more) {
@@ -46,7 +46,7 @@ concept BranchBackward = requires(const L branch, Probe<T, B> a, const Items<L, 
 };
 template <class L, class T, class B>
 concept Branch = HasDims<L> && HasInit<L, T, B> && BranchForward<L, T, B> && BranchBackward<L, T, B>;
-/// A branch whose forward ends with extra or with saved.
+/// True for a branch whose forward ends with `extra` or with `saved`, and therefore accepts no step.
 template <class L, class T, class B>
 concept ForwardWithoutStep = BranchForwardOf<L, T, B, Params<L, T, B>> ||
     requires(const L branch, Probe<T, B> a, const Items<L, T, B>& x, const Params<L, T, B>& params,
@@ -73,17 +73,17 @@ template <class L, class T, class B>
 concept Layer =
     HasDims<L> && HasInit<L, T, B> && LayerBegin<L, T, B> && LayerForward<L, T, B> && LayerBackward<L, T, B>;
 
-/// A layer that has an attention trace at any depth.
+/// True for a layer that has an attention trace at any depth.
 template <class L, class T, class B>
 concept HasTrace = requires(const L layer, const Params<L, T, B>& params, const Saved<L, T, B>& saved) {
   layer.trace(params, saved);
 };
 
-/// Whether a branch or layer reads ids instead of rows.
+/// True for a branch or layer that reads ids instead of rows.
 template <class L, class T, class B>
 inline constexpr bool reads_ids = std::is_same_v<Items<L, T, B>, View<const Index, 1, B>>;
 
-/// Returns true for a branch. Otherwise the compiler reports the first unmet requirement in one sentence.
+/// Returns true if L is a branch. If it is not, a static_assert names the first unmet requirement.
 template <class L, class T, class B>
 constexpr bool check_branch() {
   GATEFOLD_EXPECT((!Layer<L, T, B> || Branch<L, T, B>),
@@ -106,9 +106,10 @@ constexpr bool check_branch() {
                   "gatefold: forward of this branch lacks its last parameter, the step of the update rule: declare "
                   "forward(ctx, params, x, u, saved, extra, const auto& step) const and end it with run_step(ctx, u, "
                   "step); see docs/how-to/extending.md#branch")
-  GATEFOLD_EXPECT((BranchForward<L, T, B>),
-                  "gatefold: a branch needs forward(ctx, params, x, u, saved, extra, step) const, with params as "
-                  "const Params<T, B>& (const Nothing<T, B>& without parameters); see docs/how-to/extending.md#branch")
+  GATEFOLD_EXPECT(
+      (BranchForward<L, T, B>),
+      "gatefold: a branch needs forward(ctx, params, x, u, saved, extra, step) const, with params as const Params<T, "
+      "B>&, or as const Nothing<T, B>& if it has no parameters; see docs/how-to/extending.md#branch")
   GATEFOLD_EXPECT((BranchBackward<L, T, B>),
                   "gatefold: a branch needs backward(ctx, params, x, saved, du, dx, grads, extra, dextra) const; see "
                   "docs/how-to/extending.md#branch")
@@ -118,13 +119,13 @@ constexpr bool check_branch() {
       "argument: declare const auto& step and end with run_step(ctx, u, step); see docs/how-to/extending.md#branch")
   GATEFOLD_EXPECT(
       (!BranchForwardOf<L, T, B, Foreign, functor::NoStep<T>> && !BranchBackward<L, T, B, Foreign>),
-      "gatefold: forward and backward of a branch must take params as const Params<T, B>& (const Nothing<T, B>& "
-      "without parameters), not as const auto&, which would accept the parameters of another model; see "
+      "gatefold: forward and backward of a branch must take params as const Params<T, B>&, or as const Nothing<T, B>& "
+      "if the branch has no parameters. const auto& would also accept the parameters of another model; see "
       "docs/how-to/extending.md#what-all-policies-share")
   return detail_::hook::branch::all<L, T, B>() && parts_fit<L, T, B>();
 }
 
-/// Returns true for a layer. Otherwise the compiler reports the first unmet requirement in one sentence.
+/// Returns true if L is a layer. If it is not, a static_assert names the first unmet requirement.
 template <class L, class T, class B>
 constexpr bool check_layer() {
   GATEFOLD_EXPECT((HasDims<L>),
@@ -134,25 +135,25 @@ constexpr bool check_layer() {
                   "gatefold: a layer with Params needs Params<T, B> init<T, B>(ctx, seed) const; see "
                   "docs/how-to/extending.md#branch")
   GATEFOLD_EXPECT((LayerBegin<L, T, B>),
-                  "gatefold: a layer needs begin(ctx, params, items, carry) const, with params as const Params<T, B>& "
-                  "(const Nothing<T, B>& without parameters); see docs/how-to/extending.md#branch")
-  GATEFOLD_EXPECT((LayerForward<L, T, B>),
-                  "gatefold: a layer needs forward(ctx, params, x, carry, y, saved, extra) const, with params as const "
-                  "Params<T, B>& (const Nothing<T, B>& without parameters); see docs/how-to/extending.md#branch")
+                  "gatefold: a layer needs begin(ctx, params, items, carry) const, with params as const Params<T, B>&, "
+                  "or as const Nothing<T, B>& if it has no parameters; see docs/how-to/extending.md#branch")
+  GATEFOLD_EXPECT(
+      (LayerForward<L, T, B>),
+      "gatefold: a layer needs forward(ctx, params, x, carry, y, saved, extra) const, with params as const Params<T, "
+      "B>&, or as const Nothing<T, B>& if it has no parameters; see docs/how-to/extending.md#branch")
   GATEFOLD_EXPECT(
       (LayerBackward<L, T, B>),
       "gatefold: a layer needs backward(ctx, params, x, saved, dy, dcarry, dx, grads, extra, dextra) const; "
       "see docs/how-to/extending.md#branch")
   GATEFOLD_EXPECT(
       (!LayerForward<L, T, B, Foreign> && !LayerBackward<L, T, B, Foreign>),
-      "gatefold: forward and backward of a layer must take params as const Params<T, B>& (const Nothing<T, B>& "
-      "without parameters), not as const auto&, which would accept the parameters of another model; see "
+      "gatefold: forward and backward of a layer must take params as const Params<T, B>&, or as const Nothing<T, B>& "
+      "if the layer has no parameters. const auto& would also accept the parameters of another model; see "
       "docs/how-to/extending.md#what-all-policies-share")
   return detail_::hook::layer::all<L, T, B>() && parts_fit<L, T, B>();
 }
 
-/// Returns true for the experts of a mixture. Otherwise the compiler reports the first unmet requirement in one
-/// sentence.
+/// Returns true if E can be the experts of a mixture. If it cannot, a static_assert names the first unmet requirement.
 template <class E, class T, class B>
 constexpr bool check_bank() {
   GATEFOLD_EXPECT(
@@ -162,7 +163,7 @@ constexpr bool check_bank() {
   return check_expert<E, T, B>();
 }
 
-/// Returns true for a part that reads rows. Otherwise the compiler reports it in one sentence.
+/// Returns true if L reads rows. If it reads ids, a static_assert names the mistake.
 template <class L, class T, class B>
 constexpr bool check_reads_rows() {
   GATEFOLD_EXPECT((!reads_ids<L, T, B>),
@@ -179,7 +180,7 @@ constexpr bool check_items() {
   return true;
 }
 
-/// Returns true for a norm. Otherwise the compiler reports the first unmet requirement in one sentence.
+/// Returns true if N can be a norm. If it cannot, a static_assert names the first unmet requirement.
 template <class N, class T, class B>
 constexpr bool check_norm() {
   GATEFOLD_EXPECT(
@@ -189,7 +190,8 @@ constexpr bool check_norm() {
   return true;
 }
 
-/// Returns false, with one sentence, for a type that is almost a layer, a branch or an expert, or is a part of one.
+/// Returns false, after a static_assert with a message, for a type that is almost a layer, a branch or an expert, or is
+/// a part of one of these.
 template <class L, class T, class B>
 constexpr bool check_almost() {
   GATEFOLD_EXPECT((!requires(T v) { L::value(v); }),
@@ -244,7 +246,8 @@ struct NoResidual<detail_::policy::Misplaced<P...>> {
 
 namespace detail_::lookup {
 
-/// Replaces a part that does not fit, after one sentence has reported it, so that no further error follows.
+/// Replaces a part that cannot be a layer. A static_assert has already reported the part. The members of Refused accept
+/// any arguments, so that no other errors follow.
 struct Refused {
   Index in_dim() const { return 0; }
   Index out_dim() const { return 0; }
@@ -284,13 +287,14 @@ auto as_layer(const L& part) {
 
 namespace detail_::policy {
 
-/// Whether a part was accepted as a layer.
+/// True if a part was accepted as a layer.
 template <class Inner>
 inline constexpr bool fits = !std::is_same_v<Inner, detail_::lookup::Refused>;
 
 }  // namespace detail_::policy
 
-/// The layer that a model uses for a part: the part itself, NoResidual{branch} or NoResidual{OneExpert{expert}}.
+/// The type of the layer that a model uses for a part: the part itself, NoResidual{branch} or
+/// NoResidual{OneExpert{expert}}.
 template <class L, class T, class B>
 using AsLayer = decltype(detail_::lookup::as_layer<L, T, B>(std::declval<const L&>()));
 template <class T, class B, class L>
@@ -311,7 +315,7 @@ auto as_branch(const P& part) {
 
 }  // namespace detail_::lookup
 
-/// The branch that a layer uses for a part, for example for a norm: the part itself, or OneExpert{expert}.
+/// The type of the branch that a layer uses for a part, for example for a norm: the part itself, or OneExpert{expert}.
 template <class P, class T, class B>
 using AsBranch = decltype(detail_::lookup::as_branch<P, T, B>(std::declval<const P&>()));
 template <class T, class B, class P>
@@ -335,8 +339,8 @@ constexpr bool are_params_of() {
     return false;
 }
 
-/// Whether an argument of infer after the parameters fits no parameter of a layer or branch with these elements and
-/// this backend: items, carry, memory for y, extra inputs.
+/// True if an argument of infer (items, carry, y or extra inputs) belongs to a different model, element type or
+/// backend, that is, it fits no parameter of L with T and B.
 template <class L, class T, class B, class A>
 inline constexpr bool is_foreign =
     !std::is_convertible_v<A, Items<L, T, B>> && !std::is_convertible_v<A, View<T, 2, B>> &&
@@ -354,7 +358,7 @@ constexpr bool any_foreign() {
 
 }  // namespace detail_::lookup
 
-/// Reports arguments of different models in one sentence.
+/// Selected for arguments that belong to different models. A static_assert names the mistake.
 template <class L, class C, template <class, class> class ParamsT, class T, class B, class... A,
           class = std::enable_if_t<(detail_::lookup::are_elements<T, B> &&
                                     !detail_::lookup::are_params_of<L, ParamsT, T, B>()) ||
@@ -365,7 +369,7 @@ void infer(const L&, C&, const ParamsT<T, B>&, A&&...) {
                    "B::Context, Params<L, T, B>, items, Carry<L, T, B> (if L is a layer), y and Extra<L, T, B>; see "
                    "docs/reference/functions.md");
 }
-/// Reports too few or too many arguments in one sentence.
+/// Selected for too few or too many arguments. A static_assert names the mistake.
 template <class L, class C, template <class, class> class ParamsT, class T, class B, class... A,
           class = std::enable_if_t<detail_::lookup::are_elements<T, B> && (sizeof...(A) < 5 || sizeof...(A) > 7)>>
 void backward(const L&, C&, const ParamsT<T, B>&, A&&...) {

@@ -10,8 +10,8 @@
 #include "gatefold/policy/policy.hpp"
 #include "gatefold/policy/probe.hpp"
 
-/// What each composition of layer/ requires of its parts, with the sentence that the compiler prints for each mistake:
-/// first a wrong number of parts, then parts that do not fit. init, Trainer and the free functions call these checks.
+/// Checks the parts of each composition of layer/, with a static_assert and a message for each mistake: a wrong number
+/// of parts, or a part that does not fit. init, Trainer and the free functions call these checks.
 namespace gatefold {
 
 template <class GateT, class ExpertT>
@@ -185,7 +185,7 @@ struct Parts<Dropout<BranchT>> {
   }
 };
 
-/// Of a composition with one layer as part.
+/// The check of a composition with one layer as part.
 template <class LayerT>
 struct OneLayer {
   template <class T, class B>
@@ -198,7 +198,7 @@ struct Parts<Skip<LayerT>> : OneLayer<LayerT> {};
 template <class LayerT>
 struct Parts<Recompute<LayerT>> : OneLayer<LayerT> {};
 
-/// Of a composition whose layer must read rows.
+/// The check of a composition with one layer as part, which must read rows.
 template <class LayerT>
 struct OneLayerOfRows {
   template <class T, class B>
@@ -226,7 +226,7 @@ struct Parts<Chain<FirstT, RestT...>> {
 
 }  // namespace detail_::policy
 
-// A wrong number of parts.
+// Report a wrong number of parts.
 
 namespace detail_::lookup {
 

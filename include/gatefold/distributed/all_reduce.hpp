@@ -12,7 +12,7 @@
 #include "gatefold/tensor/table.hpp"
 #include "gatefold/tensor/tensor.hpp"
 
-/// Sums of packs over the shards: gradients of tensors that all shards hold.
+/// Sums packs over the shards: the gradients of tensors that all shards hold.
 namespace gatefold::dist {
 
 namespace reducing {
@@ -43,7 +43,7 @@ std::vector<Index> touch_rows_of_all(ShardT& shard, const M& memory, Table<T, B>
   return touched;
 }
 
-/// Collects every run of values that is summed, in the order of the pack.
+/// Collects every contiguous run of values that is summed, in the order of the pack.
 template <class T, class ShardT, class M>
 struct Runs {
   ShardT& shard;
@@ -62,7 +62,7 @@ struct Runs {
     if (all) found.emplace_back(data, t.size());
     for (const Index v : touched) found.emplace_back(data + v * t.extent(1), t.extent(1));
   }
-  void operator()(const Name&, auto&) {}  // another element type
+  void operator()(const Name&, auto&) {}  // a different element type
   void sharded(const Name&, auto&) {}
 };
 
@@ -91,8 +91,8 @@ void sum_elements(ShardT& shard, C& ctx, P& pack) {
 
 }  // namespace reducing
 
-/// pack ← Σ over the shards, on all shards. Tensors of a Sharded pack stay as they are. Of a Table, only the rows
-/// that any shard touched are summed.
+/// pack ← Σ over the shards, on all shards. Tensors of a Sharded pack are unchanged. In a Table, only the rows that at
+/// least one shard has touched are summed.
 /// @cost   one Shard::sum of all values together, and a copy of them
 /// @order  that of Shard::sum
 template <class ShardT, class C, class P>

@@ -13,18 +13,18 @@
 
 namespace gatefold::dist {
 
-/// gatefold::AsyncCheckpoint for a run on shards: every shard writes its part on a thread.
+/// gatefold::AsyncCheckpoint for a run on shards: every shard writes its part in a background thread.
 ///
 ///     dist::AsyncCheckpoint checkpoint(shard);
 ///     checkpoint.save("run.safetensors", trainer);   // returns when the state is copied
 ///     ... steps ...
-///     checkpoint.poll();                             // now and then: if all have written, the files are there
+///     checkpoint.poll();                             // now and then: renames the files if all shards have written
 ///     checkpoint.wait();                             // now they are there
 ///
-/// All shards make these calls together and in the same order. Shards communicate only inside them. The files are
-/// renamed into place in the first call after the last shard has written. An error on the thread of a shard is thrown
-/// on all shards by the next call that waits; a program that catches it can continue training. The destructor also
-/// waits and throws. During stack unwinding it does neither, and the files do not appear.
+/// All shards make these calls together and in the same order. Shards communicate only inside these calls. The files
+/// are renamed into place in the first call after the last shard has written. An error on the thread of a shard is
+/// thrown on all shards by the next call that waits; a program that catches it can continue training. The destructor
+/// also waits and throws. During stack unwinding it does neither, and the files do not appear.
 template <class ShardT>
 class AsyncCheckpoint {
  public:
@@ -57,7 +57,8 @@ class AsyncCheckpoint {
         std::async(std::launch::async, [this, save = begun.save.get()] { save->write(nullptr, snapshot_.sources()); });
     begun_ = std::move(begun);
   }
-  /// Returns whether the last checkpoint has finished on all shards.
+  /// Returns whether the last checkpoint is complete. If all shards have written, it first renames the files into
+  /// place.
   bool poll() {
     const OneThread::Scope alone(alone_);
     if (!begun_.save) return true;
@@ -67,7 +68,7 @@ class AsyncCheckpoint {
     return true;
   }
   /// Waits until the checkpoint has finished.
-  /// @throws the errors of dist::save_checkpoint; ArgumentError if a shard waits for another checkpoint. The old files
+  /// @throws the errors of dist::save_checkpoint; ArgumentError if shards wait for different checkpoints. The old files
   ///         are unchanged then
   void wait() {
     const OneThread::Scope alone(alone_);
@@ -83,7 +84,7 @@ class AsyncCheckpoint {
   ShardT& shard_;
   io::safetensors::Snapshot snapshot_{};
   saving::Begun begun_{};
-  std::future<void> writing_{};  // last member, because its thread uses the others
+  std::future<void> writing_{};  // last member, because its thread uses the other members
 };
 
 }  // namespace gatefold::dist

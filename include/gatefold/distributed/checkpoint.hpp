@@ -64,7 +64,8 @@ void commit(ShardT& shard, const Begun& begun, const WriteF& write) {
     if (shard.index() == 0) begun.save->commit(content);
   });
 }
-/// @throws ArgumentError on all shards unless all have read the same counters of a run and the same other metadata
+/// @throws ArgumentError on all shards unless all shards have read the same counters of a run and the same other
+///         metadata
 template <class ShardT>
 void expect_same_metadata(ShardT& shard, const char* where, const io::Metadata& metadata) {
   same::Numbers numbers;
@@ -94,12 +95,12 @@ void expect_same_options(ShardT& shard, const char* where, const io::SaveOptions
 /// @param metadata  only that of shard 0 is written
 /// @throws ArgumentError if the shards hold different values of a tensor that all of them hold, for example because
 ///         only one shard has changed it
-/// @throws FileError if a process does not see the file that shard 0 has created, because the path must be on a file
-///         system that all processes share
+/// @throws FileError if a process cannot open the files that shard 0 has created; the path must be on a file system
+///         that all processes share
 /// @throws the errors of gatefold::save_checkpoint. An error on one shard is thrown on all shards, so that they stay in
 ///         step. The old files are unchanged then, and a program that catches the error can continue training
 /// @cost   that of gatefold::save_checkpoint for the part of this shard. No expert is transferred, and no shard holds
-///         the experts of another
+///         the experts of another shard
 template <class ShardT, class R>
 void save_checkpoint(ShardT& shard, const std::filesystem::path& path, const R& run, const io::Metadata& metadata = {},
                      const io::SaveOptions& options = {}) {
@@ -114,10 +115,10 @@ void save_checkpoint(ShardT& shard, const std::filesystem::path& path, const R& 
 }
 
 /// gatefold::load_checkpoint for a run on shards. The files can be written by any number of shards, or by one process.
-/// @throws the errors of gatefold::load_checkpoint. An error on one shard is thrown on all shards; nothing has changed
-///         then on any shard, and the shards stay in step
-/// @throws ArgumentError if processes have read different files: different metadata are found before anything is
-///         written, different tensors that all shards hold afterwards
+/// @throws the errors of gatefold::load_checkpoint. An error on one shard is thrown on all shards. The run is then
+///         unchanged on every shard, and the shards stay in step
+/// @throws ArgumentError if processes have read different files. Different metadata are detected before a tensor is
+///         written; different values of tensors that all shards hold are detected afterwards
 /// @cost   every shard reads its own experts and the tensors that all shards hold, and has them in host memory
 ///         meanwhile
 template <class ShardT, class R>

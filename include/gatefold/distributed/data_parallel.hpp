@@ -58,9 +58,9 @@ struct CountExperts {
 /// Every shard takes the same step on the tensors that all shards hold, and steps its own experts. A norm for clipping
 /// is the norm of all gradients; its bits do not depend on the placement of the experts. The loss must be scaled by
 /// LossOfShards.
-/// @throws ArgumentError from begin if shards begin with different parameters (for example because of another seed) or
-///         with different rates; DeviceError if another shard has failed
-/// @cost   all_reduce of the gradients that are not sharded, and of a number for each expert
+/// @throws ArgumentError from begin if shards begin with different parameters (for example because of different seeds)
+///         or with different rates; DeviceError if another shard has failed
+/// @cost   all_reduce of the gradients that are not sharded, and of one number for each expert
 template <optim::Optimizer OptimizerT, class ShardT>
 struct DataParallel {
   using IsOptimizer = void;

@@ -34,7 +34,7 @@ class DividedSlots {
     }
   }
 
-  /// Returns the range of this shard's slots of an expert that `shard` computes.
+  /// Returns which of this shard's slots of an expert are computed by `shard`, as a range of these slots.
   Range own(Index expert, Index shard) const {
     const Index count = own_[at(expert)], before = before_[at(expert)];
     if (alone(expert)) return {0, count};
@@ -54,7 +54,7 @@ class DividedSlots {
     return Range::of(all_[at(expert)], place, static_cast<Index>(on.size()));
   }
 
-  std::vector<Index> own_, before_, all_;      // [E] slots: of this shard, of those before it, of all
+  std::vector<Index> own_, before_, all_;      // [E] slots of this shard, of the shards before it, of all shards
   std::vector<std::vector<Index>> shards_of_;  // [E], or empty
 };
 

@@ -15,8 +15,8 @@
 #include "gatefold/optim/counters.hpp"
 #include "gatefold/tensor/pack.hpp"
 
-/// Checks that all shards hold the same values of the tensors that they all hold. If they differ, a run is wrong
-/// without any error.
+/// Checks that all shards hold the same values of the tensors that they all hold. Without these checks, a run with
+/// different values would give wrong results but no error.
 namespace gatefold::dist {
 
 namespace same {
@@ -94,15 +94,15 @@ struct NumbersOfPack : Numbers {
   }
 };
 
-/// How many numbers a shard compares, and in which call. It has more bytes than other exchanges of one number, so that
-/// a shard that makes another call is detected.
+/// How many numbers a shard compares, and in which call. It has more bytes than other small messages, so that a shard
+/// that makes a different call is detected by the size of its message.
 struct Call {
   std::uint64_t count, where, mark[5];
   static Call of(std::size_t numbers, const char* where) { return {numbers, hash(0, where, std::strlen(where)), {}}; }
   friend bool operator==(const Call&, const Call&) = default;
 };
 
-/// @throws ArgumentError on all shards unless all make the same call, with equally many numbers that are equal
+/// @throws ArgumentError on all shards unless all shards make the same call with the same numbers
 template <class ShardT>
 void expect_numbers(ShardT& shard, const char* where, const Numbers& mine) {
   const Call call = Call::of(mine.found.size(), where);
@@ -129,8 +129,8 @@ void expect_numbers(ShardT& shard, const char* where, const Numbers& mine) {
 /// Checks that all shards hold the same pack: values of tensors that all hold, shapes of sharded tensors, and numbers
 /// outside tensors (optim/counters.hpp), for example the seed of a Trainer and its counts of steps and skipped steps.
 /// @throws ArgumentError on all shards, naming the first tensor or number that differs
-/// @param memory  the memory of its tensors
-/// @cost   a reading of the pack, and two small exchanges
+/// @param memory  the memory of the pack's tensors
+/// @cost   reads the pack once; two small exchanges
 template <class ShardT, class M, class P>
 void expect_same(ShardT& shard, const M& memory, const char* where, const P& pack) {
   if (shard.count() == 1) return;
@@ -144,8 +144,8 @@ void expect_same(ShardT& shard, const M& memory, const char* where, const P& pac
       Name{}, pack);
   same::expect_numbers(shard, where, numbers);
 }
-/// Checks that all shards have the same list, of elements that same::hash() takes. The error names the first element
-/// that differs.
+/// Checks that all shards have the same list. Its elements must be of a type that same::hash() accepts. The error names
+/// the first element that differs.
 template <class ShardT, class V>
 void expect_same(ShardT& shard, const char* where, const char* name, const std::vector<V>& list) {
   same::Numbers numbers;
@@ -159,7 +159,7 @@ void expect_same(ShardT& shard, const char* where, const char* name, const std::
 template <class ShardT, class V>
 requires std::is_arithmetic_v<V>
 void expect_same(ShardT& shard, const char* where, const char* name, V value) {
-  if constexpr (std::is_same_v<V, long double>) {  // some of its bytes are padding
+  if constexpr (std::is_same_v<V, long double>) {  // some bytes of a long double are padding
     expect_same(shard, where, name, static_cast<double>(value));
   } else {
     same::Numbers numbers;

@@ -13,7 +13,7 @@
 
 namespace gatefold::dist {
 
-/// Counts the slots of each expert of a run, step by step. Slots measure the work of a shard.
+/// Counts the slots of each expert of a run, step by step. The work of a shard is measured in slots.
 ///
 ///     dist::ExpertLoads loads;
 ///     trainer.step(x, target);
@@ -22,10 +22,10 @@ namespace gatefold::dist {
 ///
 /// @cost   add: O(E) for each ExpertParallel, without transfers; of_all: an exchange of Σ E numbers
 struct ExpertLoads {
-  std::vector<std::vector<Index>> slots{};  // [branches][E], of the experts on this shard
+  std::vector<std::vector<Index>> slots{};  // [branches][E] computed on this shard; 0 for experts on other shards
 
-  /// Adds the slots of the last forward. A second call for the same forward adds nothing. A batch without items adds
-  /// nothing. Layers inside a Recompute are not counted, because it keeps no plan.
+  /// Adds the slots of the last forward. A second call for the same forward adds 0, and so does a batch without items.
+  /// Layers inside a Recompute are not counted, because a Recompute keeps no plan.
   /// @param run  a Trainer, or another object with the `params` of a model and the `saved` of a forward
   template <class ShardT, class R>
   void add(const ShardT& shard, const R& run) {
@@ -48,7 +48,7 @@ struct ExpertLoads {
       }
     });
   }
-  /// Returns the slots of the experts of all shards, on each shard.
+  /// Returns the sums of `slots` over all shards. All shards call it, and get the same result.
   template <class ShardT>
   std::vector<std::vector<Index>> of_all(ShardT& shard) const {
     std::vector<std::vector<Index>> all = slots;

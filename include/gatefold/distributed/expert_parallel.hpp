@@ -40,23 +40,24 @@ namespace dist {
 ///
 ///     u[n] = Σ_e w[n,e] · expert_e(x[n]),   the mixture of the batch of all shards, in their order       (1)
 ///
-/// It is a branch like the Mixture inside, and computes the values of one process that has the whole batch. The values
-/// are equal bit for bit if the gate's plan is sparse. All shards call it together, each with its own items; a shard
-/// can have none.
+/// It is a branch like the Mixture inside, and computes the same values as that Mixture in one process with the whole
+/// batch. The values are equal bit for bit if the gate's plan is sparse. All shards call it together, each with its own
+/// items; a shard can have 0 items.
 ///
-/// Items go to the shards of their experts and results come back (SlotExchange). Gates see the items of all shards
-/// (GlobalGate). Gradients of the gate are each shard's part of a sum, which DataParallel adds. Gradients of an expert
-/// are complete on the shard of the expert. Experts that draw numbers (HiddenDropout) draw the numbers of one process,
-/// from the noise of shard 0. For inference, replicate() gives experts copies; backward throws if there
-/// are any.
+/// Items are sent to the shards of their experts, and the results are sent back (SlotExchange). The gate routes the
+/// items of all shards as one batch (GlobalGate). Each shard computes one term of the gradient of the gate;
+/// DataParallel adds the terms. The gradient of an expert is complete on the shard of the expert. Experts that draw
+/// random numbers (HiddenDropout) draw the same numbers as in one process, from the noise of shard 0. For inference,
+/// replicate() copies experts to further shards; backward throws if an expert has copies.
 ///
 /// With `exchange.bfloat16`, transferred rows are rounded, also rows that stay on their shard. With `exchange.chunks =
-/// 2`, the rows of half of the experts are transferred while the other half computes, and no bit changes.
+/// 2`, the rows of half of the experts are transferred while the other half computes. This does not change the bits of
+/// the results.
 /// @param x  [N_i, in_dim] in, u [N_i, out_dim] out: this shard's items
 /// @throws the errors of Mixture; ArgumentError unless the placement is empty (even) or has a shard for each expert;
 ///         ArgumentError if, on several shards, sequences that stay on their shard (SoftMoe, similarity) have no
-///         length; ArgumentError on all shards if a gate gets other noise, k or length on one of them; DeviceError if
-///         another shard has failed
+///         length; ArgumentError on all shards if a gate gets different noise, k or length on different shards;
+///         DeviceError if another shard has failed
 /// @cost   the experts' work on the slots of this shard's experts. Forward transfers a row for each item and shard of
 ///         its experts, and a row back for each slot. Backward transfers as many rows, or, if the experts do not apply
 ///         the weights, a row for each slot in both directions
@@ -65,7 +66,7 @@ template <class GateT, class ExpertT, class ShardT>
 struct ExpertParallel {
   Mixture<GateT, ExpertT> mixture;
   ShardT* shard;
-  Placement placement{};  // of the experts when a run begins
+  Placement placement{};  // shards of the experts when a run begins
   ExchangeOptions exchange{};
 
   template <class T, class B>
@@ -74,7 +75,8 @@ struct ExpertParallel {
     Sharded<gatefold::Params<ExpertT, T, B>> expert;
     GATEFOLD_PACK(gate, expert)
   };
-  /// The values that a Mixture saves for all items (`plan`, `gate`), and those that this shard's experts keep.
+  /// The values that a Mixture saves (`plan`, `gate`) for the items of all shards, and the values that this shard's
+  /// experts save.
   template <class T, class B>
   struct Saved : GlobalGate<GateT, T, B>::Saved {
     SlotExchange<T, B> slots;
@@ -82,7 +84,7 @@ struct ExpertParallel {
     std::vector<gatefold::Saved<ExpertT, T, B>> expert{};  // [chunks]
     Tensor<T, 2, B> z;                                     // [own slots, out_dim], or empty, as in Mixture
     BatchStamp batch;
-    std::shared_ptr<const Deal> deal;  // that of the parameters
+    std::shared_ptr<const Deal> deal;  // the deal of the parameters
     Index passes = 0;                  // number of forward passes
     Noise noise;                       // of the experts
     void mixtures(auto&& f) const { f(*this); }
@@ -116,9 +118,10 @@ struct ExpertParallel {
     const Deal* deal = p.expert.deal.get();
     expect(deal != nullptr, "ExpertParallel", "params", "parameters from init, distributed over the shards",
            "parameters that are not distributed");
-    expect(deal->placement.experts() == experts(), "ExpertParallel", "params: experts", experts(),
-           deal->placement.experts());
-    expect(deal->shards == shard->count(), "ExpertParallel", "params: shards", shard->count(), deal->shards);
+    expect(deal->placement.experts() == experts(), "ExpertParallel", "params: experts",
+           Joined{experts(), " (the experts of the Mixture)"}, deal->placement.experts());
+    expect(deal->shards == shard->count(), "ExpertParallel", "params: shards",
+           Joined{shard->count(), " (the shards of dist::run)"}, deal->shards);
     if constexpr (detail_::hook::expert::validate<ExpertT, T, B>())
       own_experts(p).validate(p.expert.part, deal->placement.count(shard->index()));
   }
@@ -128,7 +131,7 @@ struct ExpertParallel {
                const Extra<T, B>& extra = {}, const Step& step = {}) const {
     forward_overlapping(ctx, p, x, u, saved, extra, step, NoWork{});
   }
-  /// forward that runs work() while the items of the first chunk are transferred to the shards of their experts.
+  /// Runs forward, and calls work() while the items of the first chunk are transferred to the shards of their experts.
   template <class T, class B, class Step, class Work>
   void forward_overlapping(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> u,
                            Saved<T, B>& saved, const Extra<T, B>& extra, const Step& step, const Work& work) const {
@@ -170,7 +173,8 @@ struct ExpertParallel {
                 ExtraGrad<T, B>& dextra) const {
     backward_overlapping(ctx, p, x, saved, du, dx, grads, extra, dextra, NoWork{});
   }
-  /// backward that runs work() while gradients are transferred, before it adds to dx and dextra.
+  /// Runs backward, and calls work() while gradients are transferred. work() returns before backward adds to dx and
+  /// dextra.
   template <class T, class B, class Work>
   void backward_overlapping(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, const Saved<T, B>& saved,
                             In<T, 2, B> du, Out<T, 2, B> dx, Params<T, B>& grads, const Extra<T, B>& extra,
@@ -245,9 +249,9 @@ struct ExpertParallel {
   static constexpr bool takes_weights() {
     return Mixture<GateT, ExpertT>::template takes_weights<T, B>();
   }
-  /// Calls bring(c), compute(c) and give_back(c) for every chunk of the experts. A chunk computes while the rows of the
-  /// next one arrive; the last chunk computes while the results of the first return. work() runs while the first rows
-  /// arrive.
+  /// Calls bring(c), compute(c) and give_back(c) for every chunk c of the experts. Each chunk but the last is computed
+  /// while the rows of the next chunk arrive. The last chunk is computed while the results of the first chunk return.
+  /// work() runs while the rows of the first chunk arrive.
   template <class BringF, class ComputeF, class ReturnF, class T, class B, class Work>
   static void in_chunks(const SlotExchange<T, B>& slots, const BringF& bring, const ComputeF& compute,
                         const ReturnF& give_back, const Work& work) {
@@ -293,7 +297,7 @@ struct ExpertParallel {
       Index first = 0, of_items = 0;
       for (std::size_t j = 0; j < all.size(); ++j) {
         if (static_cast<Index>(j) < shard->index()) first += all[j].rows;
-        of_items += all[j].of_items;  // a shard without items cannot tell
+        of_items += all[j].of_items;  // a shard without items adds 0 in any case
       }
       if (saved.noise.random) saved.slots.number(*shard, ctx, own, of_items > 0, first, saved.deal->placement);
     }
@@ -309,7 +313,7 @@ ExpertParallel(Mixture<G, E>, S*) -> ExpertParallel<G, E, S>;
 /// Deduced for any other arguments, so that the assertion below can explain the mistake.
 template <class M, class S>
 struct NoMixture {};
-/// Stops the compiler with one sentence.
+/// A static_assert with a message that names the mistake.
 template <class M, class S>
 struct ExpertParallel<NoMixture<M, S>, M, S> {
   ExpertParallel(const auto&...) {}

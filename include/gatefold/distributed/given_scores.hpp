@@ -7,11 +7,11 @@
 #include "gatefold/tensor/tensor.hpp"
 #include "gatefold/tensor/view.hpp"
 
-/// Scores and a mixing that were computed on the shards of the items. Their gradients are the gradients of the given
-/// values.
+/// Scores and a mixing that return given values, which were computed on the shards of the items. The gradients of the
+/// items are the gradients of these values.
 namespace gatefold::dist {
 
-/// Scores whose items are the logits.
+/// Scores that return the items, because each item is already a row of logits.
 ///
 ///     z = x                                                                                             (1)
 struct GivenScores {
@@ -29,8 +29,8 @@ struct GivenScores {
 };
 
 /// GivenScores for a gate whose scores have forward_rows in one process. The lanes of a device then share a row as they
-/// do in one process, so sums over the row have the same order. It is a product of depth 0 whose epilogue loads the
-/// logits.
+/// do in one process, so sums over the row have the same order. forward_rows is a product of depth 0 whose epilogue
+/// loads the logits.
 struct GivenRows : GivenScores {
   /// The epilogue: element [n, e] of z.
   template <class T, class B>
@@ -49,7 +49,7 @@ struct GivenRows : GivenScores {
   }
 };
 
-/// The given values of a mixed item: logits z, ranks, and probabilities q, E numbers each.
+/// The layout of the values of a mixed item: logits z, ranks, and probabilities q, with E numbers each.
 ///
 ///     x[n,:] = [z[n,:], rank[n,:], q[n,:]]                                                              (2)
 template <class T, class B>
@@ -75,7 +75,7 @@ struct MixedRows {
     GATEFOLD_HD void operator()(Index i) const { to.data()[i] = rows(i / to.extent(1), first + i % to.extent(1)); }
   };
 
-  /// Writes `from` to the part of rows, or adds it.
+  /// Writes `from` to a part of `rows`, or adds it if `adds` is true.
   static void put(typename B::Context& ctx, View<const T, 2, B> from, Part part, View<T, 2, B> rows, bool adds) {
     B::for_each(ctx, from.size(), Put{from, part * from.extent(1), adds, rows});
   }
@@ -84,7 +84,7 @@ struct MixedRows {
   }
 };
 
-/// Scores of items (2).
+/// Scores that return the logits of items (2).
 struct MixedScores {
   Index experts = 0;
   template <class T, class B>
@@ -92,7 +92,7 @@ struct MixedScores {
     using Rows = MixedRows<T, B>;
     Rows::take(ctx, x, Rows::logits, z);
   }
-  /// Adds to dx.
+  /// Adds dz to the logits of dx.
   template <class T, class B>
   void backward(typename B::Context& ctx, const Nothing<T, B>&, In<T, 2, B>, In<T, 2, B> dz, Out<T, 2, B> dx,
                 Nothing<T, B>&) const {
@@ -100,7 +100,8 @@ struct MixedScores {
     Rows::put(ctx, dz, Rows::logits, dx, true);
   }
 };
-/// The mixing of items (2). Padding, whose items a gate sets to 0, gets the same probability for every expert.
+/// A mixing that returns the ranks and probabilities of items (2). Padding gets the same probability for every expert,
+/// because a gate sets the items of padding to 0.
 struct GivenMixing {
   template <class T, class B>
   struct Saved {
@@ -135,7 +136,7 @@ struct GivenMixing {
   View<const T, 2, B> rank(View<const T, 2, B>, const Saved<T, B>& saved) const {
     return saved.rank;
   }
-  /// Writes dz = 0. Adds to dx.
+  /// Writes dz = 0. Adds drank and dq to the ranks and probabilities of dx.
   template <class T, class B>
   void backward(typename B::Context& ctx, const Nothing<T, B>&, In<T, 2, B>, In<T, 2, B>, In<T, 2, B>,
                 const Saved<T, B>&, In<T, 2, B> drank, In<T, 2, B> dq, Out<T, 2, B> dz, Out<T, 2, B> dx, Nothing<T, B>&,

@@ -38,7 +38,7 @@ namespace gatefold {
 
 namespace functor {
 
-/// A row functor that does nothing.
+/// An empty row functor.
 struct NoRow {
   template <class Lanes, class T>
   GATEFOLD_HD void operator()(const Lanes&, Index, T*) const {}
@@ -48,13 +48,13 @@ struct NoRow {
 
 namespace dist {
 
-/// Whether a gate routes each item independently of the others, so that it stays with its items.
+/// True if a gate routes each item independently of all others. Each shard then routes only its own items.
 template <class GateT>
 inline constexpr bool routes_alone = std::same_as<GateT, HashGate>;
 
 namespace global {
 
-/// How much of a gate needs the items of other shards.
+/// Which parts of a gate need the items of other shards.
 enum class Sees {
   own,     // no part: items, or sequences of them (Soft MoE), are independent
   logits,  // selection and losses: items are scored on their shard, and their logits gathered
@@ -75,18 +75,19 @@ struct Inner;
 /// batch.
 ///
 /// Where the gate is computed depends on its parts:
-/// - Linear scores, or others without extra inputs, before a selection that reads only logits (TopK, ExpertChoice,
-///   Capacity, …) are computed on the shards of the items. Their logits [N, E] are gathered.
-/// - A mixing with mixes_within_sequences (similarity- and attention-aware gates) after these scores also stays with
-///   its items. Each sequence must be on one shard. Logits, ranks and probabilities are gathered.
-/// - A gate with another plan type (SoftMoe), and one with routes_alone, stays on its shard. Each sequence must be on
-///   one shard.
+/// - Scores without extra inputs, for example linear scores, are computed on the shards of the items if the selection
+///   reads only logits (TopK, ExpertChoice, Capacity, …) and there is no mixing, or a mixing without parameters that
+///   works on single rows. The logits [N, E] are gathered.
+/// - A mixing with mixes_within_sequences (similarity- and attention-aware gates) after such scores is also computed on
+///   the shards of the items. Each sequence must be on one shard. Logits, ranks and probabilities are gathered.
+/// - A gate whose plan is not a SparsePlan (SoftMoe), and a gate with routes_alone, routes only the items of its shard.
+///   Each sequence must be on one shard.
 /// - For any other gate the items of all shards are gathered, and every shard routes all of them.
 ///
-/// Plan and auxiliary losses are those of one process. Masks of padding and an attention trace are those of this
-/// shard's items; noise, k, length and tau are the same on all shards.
-/// @cost   logits: N·E values gathered, mixed: 3·N·E, and the selection of N items; items: N·D values, and the gate
-///         for N items
+/// The plan and the auxiliary losses are the same as in one process. Pass padding masks and an attention trace for this
+/// shard's items. Noise, k, length and tau must be the same on all shards.
+/// @cost   logits gathered: N·E values, or 3·N·E with a mixing, and the selection of N items on every shard; items
+///         gathered: N·D values, and the gate for N items on every shard
 template <class GateT, class T, class B>
 struct GlobalGate {
   static constexpr global::Sees sees = global::sees<GateT, T, B>();
@@ -104,7 +105,7 @@ struct GlobalGate {
     Tensor<T, 2, B> seen;                  // [N, E] logits, [N, 3 E] MixedRows, or [N, D] items of all shards
     std::array<Tensor<T, 1, B>, 3> masks;  // [N] or empty: padding of the gate, mixing, selection
     SparsePlan<T, B> own_part;             // this shard's picks
-    Tensor<Index, 1, B> picks;             // their positions in `plan`
+    Tensor<Index, 1, B> picks;             // positions of these picks in `plan`
 
     /// Returns the plan of this shard's items.
     auto& own() {
@@ -145,8 +146,8 @@ struct GlobalGate {
     }
   }
 
-  /// Adds to dx, and adds this shard's part of the gradient to grads. If all items are gathered, that is the whole
-  /// gradient on shard 0 and nothing on the others.
+  /// Adds to dx, and adds this shard's part of the gradient to grads. If all items are gathered, this is the whole
+  /// gradient on shard 0, and 0 on the other shards.
   /// @param dplan  the gradient of saved.own()
   template <class ShardT>
   static void backward(const GateT& gate, ShardT& shard, typename B::Context& ctx, const Params<GateT, T, B>& p,
@@ -180,7 +181,7 @@ struct GlobalGate {
             set_zero(ctx, *others);
           }
           const View<T, 2, B> own = dseen.rows(first_item(shard, saved), dx.extent(0));
-          copy(ctx, dx, own);  // the order of one process: the gate adds to the gradient of the experts
+          copy(ctx, dx, own);  // as in one process, the gate adds to the gradient of the experts
           inner.backward(ctx, params, saved.seen, saved.plan, saved.gate, dall, dseen,
                          shard.index() == 0 ? grads : *others, all, unused);
           copy(ctx, own, dx);
@@ -209,7 +210,7 @@ struct GlobalGate {
     for (Index j = 0; j < shard.index(); ++j) first += saved.items[static_cast<std::size_t>(j)];
     return first;
   }
-  /// Returns the mixing; if its width is 0, with the width of the items.
+  /// Returns the mixing. If the scores know the width of the items, a mixing without a width gets that width.
   static auto mixing_of(const GateT& gate) {
     const Index width = item_width(gate.scores);
     return width > 0 ? with_model_dim(gate.mixing, width) : gate.mixing;
@@ -254,8 +255,8 @@ struct GlobalGate {
     add(ctx, dgiven, dz);
     return dz;
   }
-  /// Computes the logits. On a device, uses the product with a row functor if the scores have it, as the gate of one
-  /// process does, because its rows do not depend on the number of rows.
+  /// Computes the logits. On a device, calls forward_rows if the scores have it, as the gate of one process does: a row
+  /// of that product does not depend on the number of rows.
   static void score(const auto& scores, typename B::Context& ctx, const auto& p, In<T, 2, B> x, Out<T, 2, B> z) {
     if constexpr (global::Parts<GateT>::template scores_rows<T, B>) {
       scores.forward_rows(ctx, p, x, z, functor::NoRow{});
@@ -263,7 +264,7 @@ struct GlobalGate {
       scores.forward(ctx, p, x, z);
     }
   }
-  /// Calls f(gate, parameters, extra) for the gate of all items.
+  /// Calls f(gate, parameters, extra) with the gate that routes the items of all shards.
   template <class F>
   static void with_inner(const GateT& gate, const Params<GateT, T, B>& p, const Saved& saved,
                          const Extra<GateT, T, B>& extra, const F& f) {
@@ -334,7 +335,7 @@ struct GlobalGate {
   }
 };
 
-/// Whether a selection reads only logits and probabilities of the candidates, never the items, and learns nothing.
+/// True if a selection reads only logits and probabilities of the candidates, not the items, and has no parameters.
 /// Specialise it for your own selection.
 template <class SelectionT>
 inline constexpr bool reads_logits_alone = false;
@@ -351,8 +352,8 @@ inline constexpr bool reads_logits_alone<NoisyTop1<LawT>> = true;
 template <class SelectionT>
 inline constexpr bool reads_logits_alone<Capacity<SelectionT>> = reads_logits_alone<SelectionT>;
 
-/// Whether a mixing never mixes items of different sequences, so that it can stay with its items. Specialise it for
-/// your own mixing.
+/// True if a mixing never mixes items of different sequences. It can then be computed on the shards of the items.
+/// Specialise it for your own mixing.
 template <class MixingT>
 inline constexpr bool mixes_within_sequences =
     std::same_as<MixingT, TokenSimilarity> || std::same_as<MixingT, AttentionPosterior>;
@@ -366,16 +367,16 @@ struct Parts {
 template <class S, class M, class Sel, class... A>
 struct Parts<ComposedGate<S, M, Sel, A...>> {
   static constexpr bool composed = true;
-  /// Whether, on a device, the gate of one process computes its rows in the product of its scores.
+  /// True if the gate of one process, on a device, processes its rows within the product of its scores.
   template <class T, class B>
   static constexpr bool scores_rows = !B::is_host && detail_::hook::scores::forward_rows<S, T, B>();
   template <class T, class B>
   using OfLogits = ComposedGate<std::conditional_t<scores_rows<T, B>, GivenRows, GivenScores>, M, Sel, A...>;
   using OfMixed = ComposedGate<MixedScores, GivenMixing, Sel, A...>;
-  /// The scores have no extra inputs, which could depend on the number of an item, and the selection does not read
-  /// items.
+  /// True if the scores have no extra inputs (they could depend on the position of an item in the batch), and the
+  /// selection does not read items.
   static constexpr bool selects_by_logits = !detail_::named::Extra<S>() && reads_logits_alone<Sel>;
-  /// In addition, the mixing works on rows of logits only.
+  /// True if, in addition, the mixing reads only the logits of the same row, and has no parameters.
   template <class T, class B>
   static constexpr bool by_logits =
       selects_by_logits&& detail_::hook::mixing::rows<M, T, B>() && std::same_as<Params<M, T, B>, Nothing<T, B>>;
@@ -392,7 +393,8 @@ constexpr Sees sees() {
     return Sees::items;
   }
 }
-/// The gate that routes the items of all shards, and the saved values of a mixing that stays with its items.
+/// `Type` is the gate that routes the items of all shards. `Mixed` holds the saved values of a mixing that is computed
+/// on the shards of the items.
 template <class GateT, class T, class B, Sees>
 struct Inner {
   using Type = GateT;

@@ -16,11 +16,12 @@
 #include "gatefold/core/types.hpp"
 #include "gatefold/distributed/processes.hpp"
 
-/// The threads of a process that exchange bytes with each other. One of them exchanges with the other processes for
-/// all.
+/// The shards of a process are threads that exchange bytes with each other. One of these threads exchanges bytes with
+/// the other processes on behalf of all of them.
 namespace gatefold::dist {
 
-/// The range [first, first + count) of `things` things for place `index` of `places`: as even as possible, in order.
+/// The range [first, first + count). Range::of divides `things` things into `places` ranges, in order and as evenly as
+/// possible, and returns range number `index`.
 struct Range {
   Index first = 0, count = 0;
   static Range of(Index things, Index index, Index places) {
@@ -30,20 +31,21 @@ struct Range {
   bool has(Index thing) const { return first <= thing && thing < first + count; }
 };
 
-/// Bytes that a shard sends to another, or memory where it receives them.
+/// Bytes that a shard sends to another shard.
 using Bytes = std::span<const std::byte>;
+/// Memory into which a shard receives bytes.
 using Room = std::span<std::byte>;
 
 /// Counts the exchanges of a shard.
 struct Traffic {
   Index exchanges = 0;
   std::uint64_t given = 0;  // bytes, to other shards
-  std::uint64_t sent = 0;   // of these, to other processes
-  double seconds = 0;       // in exchanges: waiting for later shards and moving bytes, without the time of work()
-  double waiting = 0;       // of these: until all shards have arrived; other processes only if `meets`
+  std::uint64_t sent = 0;   // bytes of `given` that went to other processes
+  double seconds = 0;       // spent in exchanges: waiting for later shards and moving bytes, without work()
+  double waiting = 0;       // seconds until all shards have arrived; of other processes only with measure_waiting
 };
 
-/// No work during an exchange.
+/// The default work() of an exchange. It is empty.
 struct NoWork {
   void operator()() const {}
 };
@@ -61,17 +63,17 @@ inline std::string sentence_of(const std::exception_ptr& failure) {
   }
 }
 
-/// Thrown on shards that wait for a failed shard; run() throws the exception of the first failed shard.
+/// Thrown on shards that wait for a failed shard; run() throws the exception of the shard that failed first.
 struct GATEFOLD_UNIQUE Stopped : Error {
   Stopped() : Error("dist: another shard has failed") {}
 };
 
-/// The shards that are threads of this process. They meet here to exchange bytes.
+/// Exchanges bytes between the shards of this process, which are threads, and the shards of other processes.
 template <World W>
 class Group {
  public:
-  /// @param meets  whether processes meet before each exchange, so that waiting is measured separately from moving
-  ///               bytes
+  /// @param meets  whether processes wait for each other before each exchange, so that waiting is measured separately
+  ///               from moving bytes
   Group(W& world, Index shards, bool meets = false)
       : world_(world),
         shards_(shards),
@@ -84,14 +86,14 @@ class Group {
   const Range& here() const { return here_; }
 
   /// Sends bytes out[j] to each shard j and receives in[j] from it. All shards of all processes call it in the same
-  /// order. work() runs meanwhile; it must not exchange and must not touch these bytes. If W is a StartingWorld, it
-  /// runs while the bytes for other processes are transferred.
+  /// order. work() runs meanwhile. It must not start another exchange, and must not touch these bytes. If W is a
+  /// StartingWorld, bytes on the host are transferred to other processes while work() runs, unless `meets`.
   /// @param memory  the memory of the bytes. Bytes for other processes are on the host, unless W is a DeviceWorld
   template <class M, class Work = NoWork>
   void exchange(const M& memory, Index shard, std::span<const Bytes> out, std::span<const Room> in, Traffic& traffic,
                 const Work& work = {}) {
     const auto begin = Clock::now();
-    memory.finish();  // others read these bytes
+    memory.finish();  // other shards read these bytes
     start(shard, {out, in, M::is_host, true}, !std::is_same_v<Work, NoWork>);
     const auto started = Clock::now();
     run(work);
@@ -131,7 +133,8 @@ class Group {
     traffic.waiting += std::chrono::duration<double>(waited).count();
   }
 
-  /// Marks a shard as returned. If other shards wait for it, stops the run, because they would wait forever.
+  /// Marks a shard whose program has returned. If other shards wait for it, stops the run, because they would wait
+  /// forever.
   void leave(Index shard) {
     const std::lock_guard lock(mutex_);
     ++left_;
@@ -156,8 +159,8 @@ class Group {
   };
   Call& call(Index shard) { return calls_[static_cast<std::size_t>(shard - here_.first)]; }
 
-  /// Records the bytes of this shard. The last shard checks all sizes and, if shards compute meanwhile, starts the
-  /// transfer to other processes.
+  /// Records the bytes of this shard. The last shard of this process that calls it checks all sizes. If `works`, that
+  /// shard also starts the transfer to other processes.
   void start(Index shard, const Call& given, bool works) {
     if (call(shard).under_way)
       throw DeviceError("dist: the work that runs during an exchange must not start another exchange");
@@ -175,7 +178,7 @@ class Group {
   void run(const F& work) {
     try {
       work();
-    } catch (...) {  // the others wait for this shard, and read its bytes
+    } catch (...) {  // other shards wait for this shard, and read its bytes
       const std::lock_guard lock(mutex_);
       stop(std::current_exception());
       if (std::exchange(begun_, false)) world_.fail(sentence_of(failure_));
@@ -183,7 +186,7 @@ class Group {
     }
   }
 
-  /// Waits for all shards of this process. The last one to arrive runs the function before the others continue.
+  /// Waits for all shards of this process. The last shard to arrive runs the function before the other shards continue.
   template <class F>
   void meet(const F& alone) {
     std::unique_lock lock(mutex_);
@@ -230,7 +233,7 @@ class Group {
                             ": the shards do not run the same program");
       }
   }
-  /// Sends a byte to each other process and receives one from it.
+  /// Sends one byte to every other process and receives one from each, so that all processes wait for each other.
   void meet_other_processes() {
     static constexpr std::byte here{};
     outgoing_.clear();
@@ -243,7 +246,7 @@ class Group {
     }
     world_.exchange(outgoing_, incoming_);
   }
-  /// Starts the transfer, if the world supports it and processes do not meet before.
+  /// Starts the transfer to other processes, if the world supports this, the bytes are on the host, and not `meets_`.
   void begin_with_other_processes() {
     if constexpr (StartingWorld<W>) {
       if (meets_ || world_.size() == 1 || on_devices()) return;
@@ -262,7 +265,8 @@ class Group {
     world_.exchange(outgoing_, incoming_);
   }
   bool on_devices() { return DeviceWorld<W> && !call(here_.first).on_host; }
-  /// Lists the messages of two processes by sender, then by receiver, on both sides.
+  /// Lists the messages to and from each other process, by sending shard and then by receiving shard. Both processes
+  /// use this order, so that the messages match.
   void list_messages() {
     outgoing_.clear();
     incoming_.clear();
@@ -290,7 +294,7 @@ class Group {
   std::condition_variable changed_;
   std::vector<Call> calls_;
   Index started_ = 0, arrived_ = 0, generation_ = 0, left_ = 0;
-  bool begun_ = false;  // an exchange of the world has begun
+  bool begun_ = false;  // world_.begin has been called, but not yet finish
   std::exception_ptr failure_;
   std::vector<Outgoing> outgoing_;
   std::vector<Incoming> incoming_;

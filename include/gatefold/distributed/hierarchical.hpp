@@ -13,17 +13,18 @@
 
 namespace gatefold::dist {
 
-/// A world on top of another one that gathers messages to other nodes on the way (hierarchical all-to-all).
+/// A world on top of another world. It combines the messages between two nodes into fewer and longer messages
+/// (hierarchical all-to-all).
 ///
 ///     dist::Mpi world;                          // mpirun -n 32, eight on each node: ranks 0 to 7 on the first, …
 ///     dist::Hierarchical nodes{world, 8};
 ///     dist::run(nodes, 32, program);
 ///
-/// A node has m ranks; rank (a, i) is the i-th of node a. It hands its bytes for (b, j) to (a, j), which sends the
+/// A node has m ranks; rank (a, i) is the i-th of node a. It sends its bytes for (b, j) to (a, j), which sends the
 /// bytes of all ranks of node a for (b, j) as one message. A rank therefore sends R/m − 1 messages to other nodes
-/// instead of R − m, each m times as long. Every byte for another node crosses its own node once more. This pays if
-/// messages are many and short. The bits of a run stay the same.
-/// @cost   an exchange is three exchanges of `world`: m − 1 short messages of sizes within the node, the forwarded
+/// instead of R − m, each m times as long. In exchange, every byte for another node is first transferred within the
+/// node of its sender. This is faster if messages are many and short. The bits of a run stay the same.
+/// @cost   an exchange is three exchanges of `world`: m − 1 short messages with sizes within the node, the forwarded
 ///         bytes within the node, and the messages between nodes. Memory for the bytes that a rank sends to other
 ///         nodes, forwards and receives from them; no allocation after a first call with as many bytes
 template <World W>
@@ -31,7 +32,7 @@ class Hierarchical {
  public:
   /// @param node  ranks of a node, m, which are neighbours. If it is 1 or the number of all ranks, `world` is used
   ///              unchanged
-  /// @throws ArgumentError unless it is positive and divides the number of ranks
+  /// @throws ArgumentError unless `node` is positive and divides the number of ranks
   Hierarchical(W& world, int node) : world_(world), node_(node) {
     expect(node > 0 && world.size() % node == 0, "Hierarchical", "node",
            Joined{"a positive divisor of ", world.size(), " ranks"}, node);
@@ -45,7 +46,7 @@ class Hierarchical {
   }
 
   /// Exchanges messages as `world` does.
-  /// @throws the errors of `world`; DeviceError if a rank of another node sends another size than expected
+  /// @throws the errors of `world`; DeviceError if a rank of another node sends a different size than expected
   void exchange(std::span<const Outgoing> outgoing, std::span<const Incoming> incoming) {
     if (one_level()) return world_.exchange(outgoing, incoming);
     tell_sizes(outgoing);
@@ -119,8 +120,8 @@ class Hierarchical {
   }
   Size size_of(int place, int node) const { return sizes_[index(place) * index(nodes()) + index(node)]; }
 
-  /// Exchanges bytes within the node: messages between its ranks, and the parts of one message to each other node. A
-  /// message has the size of each rank's part, then the parts of this node's ranks in order.
+  /// Exchanges bytes within the node: messages between its ranks, and the parts of the message that this rank sends to
+  /// each other node. That message has the size of each rank's part, then the parts of this node's ranks in order.
   void forward(std::span<const Outgoing> outgoing, std::span<const Incoming> incoming) {
     clear();
     for (const Outgoing& message : outgoing)
@@ -177,7 +178,7 @@ class Hierarchical {
     world_.exchange(outgoing_, incoming_);
   }
 
-  /// Exchanges one message with the rank of the same place in each other node, and copies its parts to their
+  /// Exchanges one message with the rank at the same place in each other node, and copies the received parts to their
   /// destination.
   void cross(std::span<const Incoming> incoming) {
     clear();
@@ -207,7 +208,7 @@ class Hierarchical {
         starts_[index(message.rank)] += message.bytes;
       }
   }
-  /// Sets starts_ for the ranks of node b.
+  /// Reads the sizes in the message of node b, and sets starts_ for the ranks of that node.
   void find_parts(int b) {
     const std::byte* const message = arrived_.data() + messages_[index(b)].first;
     std::size_t start = messages_[index(b)].first + header();
@@ -241,7 +242,7 @@ class Hierarchical {
   std::vector<Outgoing> outgoing_{};
   std::vector<Incoming> incoming_{};
   std::vector<Size> told_{}, sizes_{}, expected_{};  // told_, sizes_: [place, node]; expected_: [rank]
-  std::vector<std::size_t> starts_{}, next_{};       // [rank] where its bytes begin
+  std::vector<std::size_t> starts_{}, next_{};       // [rank] where the bytes of a rank begin
   std::vector<Part> messages_{};                     // [node]
   std::vector<std::byte> packed_{}, forwarded_{}, arrived_{};
 };

@@ -9,8 +9,8 @@
 
 namespace gatefold::dist {
 
-/// Bytes between a device and other processes that go through the host, for a world that sends only host
-/// memory.
+/// Copies bytes from a device to the host before an exchange and back after it, for a world that can send only host
+/// memory to other processes.
 class Staged {
  public:
   /// Copies the bytes for other processes to the host. out() and in() then have host memory for other processes, and

@@ -14,14 +14,15 @@
 namespace gatefold::dist {
 
 /// A planner that copies hot experts and places all experts, so that the busiest shard has little more than the mean
-/// load. It gives the next copy to the expert with the largest load per place. Then it places experts by decreasing
+/// load. It repeatedly adds a copy of the expert with the largest load per place. It then places experts by decreasing
 /// load per place, each on the shard with the smallest load.
 ///
 ///     C (⌈E/C⌉ + extra) places;   the next copy for argmax_e l_e/c_e, until all are taken (see below)   (1)
 ///
 /// Source: DeepSeek's expert parallelism load balancer, github.com/deepseek-ai/EPLB, its global policy: replicate, then
-/// pack. Here no shard has an expert twice; a copy is left out if no other shard has room. Experts without load get no
-/// copy. With extra = 0, places that remain of the ⌈E/C⌉ of a shard can still hold copies.
+/// pack. In (1), l_e is the load of expert e, and c_e the number of shards that hold it. Here no shard has an expert
+/// twice; a copy is left out if no other shard has room. Experts without load get no copy. Even with extra = 0, a shard
+/// with fewer than ⌈E/C⌉ experts has room for copies.
 /// @order  of experts with equal loads per place, the lower one first; of shards with equal loads, the one with fewer
 ///         experts, then the lower one
 struct HottestFirst {

@@ -29,8 +29,8 @@ inline std::vector<Index> loads_of_shards(const std::vector<Index>& loads, const
   }
   return of;
 }
-/// Returns the load of the busiest shard over the mean: the factor by which the experts of a step take longer than with
-/// an even load.
+/// Returns the load of the busiest shard divided by the mean load of a shard. This is the factor by which the experts
+/// of a step take longer than with an even load.
 ///
 ///     max_j L_j / (Σ_j L_j / C)                                                                         (2)
 ///

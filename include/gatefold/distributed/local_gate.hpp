@@ -13,12 +13,12 @@
 #include "gatefold/policy/policy.hpp"
 #include "gatefold/tensor/pack.hpp"
 
-/// A check of gates outside ExpertParallel: all shards hold such a mixture whole, and its gate sees only the items of
-/// its shard.
+/// Checks the gates of mixtures outside ExpertParallel. Every shard holds the whole mixture, and its gate routes only
+/// the items of that shard.
 namespace gatefold::dist {
 
-/// Whether a selection picks for an item from that item's candidates only, without noise. Specialise it for your own
-/// selection.
+/// True if a selection chooses the picks of an item only from the candidates of that item, without noise. Specialise it
+/// for your own selection.
 template <class SelectionT>
 inline constexpr bool picks_alone = false;
 template <>
@@ -32,12 +32,13 @@ inline constexpr bool picks_alone<SigmoidBias> = true;  // counts for the biases
 
 namespace local {
 
-/// Whether a gate that sees the items of one shard gives each item the picks of a gate that sees the whole batch.
+/// `is_enough` is true if a gate that routes only the items of one shard gives each item the same picks as a gate that
+/// routes the whole batch.
 template <class GateT, class B>
 struct Composed {
   static constexpr bool is_enough = false;
 };
-/// For a gate made of parts: every part must have this property.
+/// Composed for a gate that is made of parts. Every part must route each item independently of the others.
 template <class S, class M, class Sel, class... A, class B>
 struct Composed<ComposedGate<S, M, Sel, A...>, B> {
   static constexpr bool is_enough = sizeof...(A) == 0 && !detail_::named::Extra<S>() &&

@@ -19,7 +19,7 @@ namespace gatefold::dist {
 ///
 /// Source: Graham 1969, "Bounds on multiprocessing timing anomalies", longest processing time: at most 4/3 of the
 /// optimum, if the number of experts per shard is not limited. An expert is never divided: if an expert has more than
-/// the mean load, so has its shard.
+/// the mean load, its shard also has more.
 /// @order  of experts with equal loads, the lower one first; of shards with equal loads, the one with fewer experts,
 ///         then the lower one. The resulting parts are then assigned to shards: the pair of part and shard with the
 ///         most experts in common first, then the lower part, then the lower shard
@@ -84,7 +84,7 @@ struct LongestFirst {
       taken[static_cast<std::size_t>(shard)] = true;
     };
     for (const auto& pair : pairs) give(pair.first.first, pair.first.second);
-    Index next = 0;  // parts without a shard take the remaining ones
+    Index next = 0;  // parts without a shard get the remaining shards
     for (Index part = 0; part < shards; ++part) {
       while (next < shards && taken[static_cast<std::size_t>(next)]) ++next;
       if (next < shards) give(part, next);

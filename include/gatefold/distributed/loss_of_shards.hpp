@@ -11,13 +11,13 @@
 
 namespace gatefold::dist {
 
-/// A loss of the batch of all shards; each shard has a part of the batch.
+/// The loss of the batch of all shards, each of which has a part of the batch.
 ///
 ///     L = Σ_j n_j L_j / Σ_j n_j,   n_j: number of counted targets of shard j                            (1)
 ///
-/// Its value is L on every shard. Its gradient is that of L, so the gradients of a shard are its terms of a sum
-/// (DataParallel). A shard can have no items or no counted targets; the value of the loss inside is then ignored. All
-/// shards call it together.
+/// The value is L on every shard. The gradient is that of L. The gradients of parameters on a shard are therefore the
+/// terms of a sum over the shards, which DataParallel adds. A shard can have no items or no counted targets; the value
+/// of the loss inside is then ignored. All shards call it together.
 /// @tparam learns  whether the loss inside has parameters, which all shards share
 /// @cost   an exchange of a few numbers forward and backward; for a loss that learns also two scalings of all gradients
 template <class LossT, class ShardT, bool learns = detail_::named::Params<LossT>()>
@@ -74,7 +74,7 @@ struct LossOfShards {
   }
 };
 
-/// LossOfShards of a loss that learns.
+/// LossOfShards for a loss that has parameters.
 template <class LossT, class ShardT>
 struct LossOfShards<LossT, ShardT, true> {
   LossT loss;
@@ -106,8 +106,8 @@ struct LossOfShards<LossT, ShardT, true> {
     loss.template forward<T, B>(ctx, p, model, y, target, value, saved);
     means().template sum<T, B>(ctx, target, value);
   }
-  /// The loss inside adds its gradient, of the mean over this shard's targets, to the present gradients. So these are
-  /// divided by the share before, and everything is multiplied by the share afterwards.
+  /// The loss inside adds the gradient of the mean over this shard's targets to `grads`. The values that are already in
+  /// `grads` are therefore divided by the share before, and all values are multiplied by the share afterwards.
   template <class T, class B, class ModelP>
   void backward(typename B::Context& ctx, const Params<T, B>& p, const ModelP& model, In<T, 2, B> y,
                 const Target<T, B>& target, const Saved<T, B>& saved, Out<T, 2, B> dy, Params<T, B>& grads,

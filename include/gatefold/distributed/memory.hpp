@@ -34,7 +34,7 @@ struct HostMemory {
   std::span<T> read(T* from, Index n) const {
     return {from, static_cast<std::size_t>(n)};
   }
-  /// Returns memory for the host to write values of `to`. Call `write` afterwards.
+  /// Returns host memory for new values of `to`. Call `write` after you have written them.
   template <class T>
   std::span<T> room(T* to, Index n) const {
     return {to, static_cast<std::size_t>(n)};
@@ -43,8 +43,8 @@ struct HostMemory {
   void write(std::span<T>, T*) const {}
 };
 
-/// Memory of the context's device. Operations are ordered by its stream. Lists that the host reads or writes are
-/// copies.
+/// Memory of the context's device. Operations are ordered by its stream. read() and room() return copies in host
+/// memory.
 template <class C>
 struct DeviceMemory {
   using B = typename C::Backend;

@@ -55,9 +55,9 @@ void each_pack(const std::vector<Change>& changes, P& run, const F& f) {
   for_each_tensor(visitor, run);
 }
 
-/// Returns for every tensor of experts that move, in order, whether any shard holds rows of it. A group of the
-/// parameters is a pack with some empty tensors.
-/// @throws ArgumentError on all shards if a shard holds other rows than its deal assigns
+/// Returns for every tensor of experts that move, in order, whether any shard holds rows of it. If the pack is a group
+/// of the parameters, the tensors of other groups are empty.
+/// @throws ArgumentError on all shards if the rows that a shard holds differ from those that its deal assigns
 template <class ShardT, class R>
 std::vector<bool> held(ShardT& shard, const std::vector<Change>& changes, R& run) {
   std::vector<Index> mine;
@@ -114,7 +114,8 @@ class Move {
   }
 
  private:
-  /// Prepares to replace each tensor by the one that make(tensor, its experts, new tensor) fills.
+  /// Calls make(tensor, experts of the tensor, new tensor), which fills the new tensor. commit() later replaces the
+  /// tensor by the new tensor.
   template <class F>
   struct Prepare {
     Move& move;
@@ -144,7 +145,7 @@ class Move {
     const auto memory = memory_of(ctx_);
     const auto count = static_cast<std::size_t>(shard_.count());
     const Index me = shard_.index(), width = rows::width(from);
-    std::vector<std::vector<Index>> leave(count), come(count);  // by shard; rows that stay are under this one
+    std::vector<std::vector<Index>> leave(count), come(count);  // by shard; rows that stay are in this shard's list
     Index before = 0, after = 0;
     for (Index e = experts.first; e < experts.first + experts.count; ++e) {
       const Placement &from_here = change.from->placement, &to_there = change.to->placement;
@@ -202,17 +203,19 @@ std::vector<Placement> placements(const R& run) {
   return all;
 }
 
-/// Moves the experts of a run to given placements: parameters and their optimizer state go from shard to shard. All
-/// shards call it together, between two steps. The run and its checkpoints keep the bits of a run whose experts stay.
-/// @param run  a Trainer, or another owner: `each` lists the packs that move, `params` are those of the model, and
-///             `context()` returns its context. Its packs must be made like the parameters (zeros_like, the optimizers'
-///             begin). Gradients of experts are zeros afterwards. Packs outside `run` do not move, and are refused from
-///             then on
-/// @param to  of each ExpertParallel, in the order of placements(run); a placement without entries is even
+/// Moves the experts of a run to given placements: their parameters and optimizer state are sent to their new shards.
+/// All shards call it together, between two steps. The results and checkpoints of the run have the same bits as if no
+/// expert had moved.
+/// @param run  a Trainer, or a class with these members: `each` lists the packs that move, `params` are the parameters
+///             of the model, and `context()` returns the context. The packs must be made like the parameters
+///             (zeros_like, the optimizers' begin). Gradients of experts are zeros afterwards. Packs outside `run` do
+///             not move; using them together with the moved packs throws ArgumentError
+/// @param to  the new placement of each ExpertParallel, in the order of placements(run); a placement without entries is
+///            even
 /// @return the number of experts that have moved
 /// @throws ArgumentError on all shards if the placements do not fit or differ between shards, or if an accumulated part
-///         of a batch waits for a step; DeviceError if another shard has failed. Nothing has moved then, nor after
-///         bad_alloc
+///         of a batch waits for a step; DeviceError if another shard has failed. In these cases, and after bad_alloc,
+///         no expert has moved
 /// @cost   moved rows are transferred once, in an exchange for each tensor. Meanwhile this shard's experts, their
 ///         gradients and their optimizer state are in memory twice
 template <class ShardT, class R>

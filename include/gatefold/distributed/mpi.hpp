@@ -17,7 +17,7 @@
 
 namespace gatefold::dist {
 
-/// How a world of MPI processes waits.
+/// Options for waiting in a world of MPI processes.
 struct MpiOptions {
   double timeout = 300;   // seconds without any message, after which exchange throws
   bool progress = false;  // a thread calls MPI every 50 µs between begin and finish; needs a free processor
@@ -29,7 +29,7 @@ struct MpiOptions {
 ///     try {
 ///       ...                            // dist::run(world, shards, program)
 ///     } catch (const std::exception& error) {
-///       world.fail(error.what());      // the others stop waiting
+///       world.fail(error.what());      // the other ranks stop waiting
 ///       std::cerr << error.what();     // while the world exists: the launcher ends the rest when one rank returns
 ///       return 1;
 ///     }
@@ -37,13 +37,13 @@ struct MpiOptions {
 /// All processes construct it together. It starts and ends MPI, unless the program does so. It uses a separate
 /// communicator, so its messages never mix with those of the program. Any thread can call it, but only one at a time.
 ///
-/// A rank that fails tells the others, which throw `DeviceError{"rank 2: its sentence"}` from their exchange. If a rank
-/// is killed, the launcher finds out and ends the others. If a rank hangs or has left early, exchange throws after the
-/// timeout and names the rank. After a failure of any rank, the world refuses further exchanges.
+/// If a rank fails, it sends its message to the other ranks, whose exchange throws `DeviceError{"rank 2: message"}`. If
+/// a rank is killed, the launcher detects this and ends the other ranks. If a rank hangs or has left early, exchange
+/// throws after the timeout and names the rank. After a failure of any rank, the world refuses further exchanges.
 ///
-/// The destructor waits for the destructors of the other ranks: 5 seconds after a failure, so that they can report it,
-/// otherwise 5 seconds more than the timeout. If a rank is still missing then, it ends all processes (MPI_Abort). If an
-/// exception destroys the world, this rank counts as failed.
+/// The destructor waits for the destructors of the other ranks. After a failure it waits for 5 seconds, so that the
+/// other ranks can report it; otherwise it waits for the timeout and 5 seconds. If a rank is still missing then, the
+/// destructor ends all processes (MPI_Abort). If an exception destroys the world, this rank counts as failed.
 class Mpi {
  public:
   /// @throws ArgumentError unless timeout > 0
@@ -74,21 +74,21 @@ class Mpi {
 
   /// Delivers messages between processes. No MPI call blocks: messages and failures are polled in turn.
   ///
-  /// @param outgoing  in   to other ranks; the messages from one rank to another in the order in which they are listed
-  /// @param incoming  out  from other ranks, of the sizes that they send
-  /// @throws ArgumentError if a rank is not one of the others; no message is sent then
-  /// @throws DeviceError if a rank has failed, has sent another size than expected, or has sent no message for longer
-  ///         than the timeout; the other ranks are told. The contents of `incoming` are unspecified then, and are not
-  ///         written later
+  /// @param outgoing  in   messages to other ranks. Messages from one rank to another arrive in the order of this list
+  /// @param incoming  out  memory for messages from other ranks, of the sizes that these ranks send
+  /// @throws ArgumentError if a rank is this rank or does not exist; no message is sent then
+  /// @throws DeviceError if a rank has failed, has sent a different size than expected, or has sent no message for
+  ///         longer than the timeout. The other ranks are told about the error. The contents of `incoming` are
+  ///         unspecified then, and are not written later
   /// @cost   no allocation after a first call with as many messages, except by MPI
   void exchange(std::span<const Outgoing> outgoing, std::span<const Incoming> incoming) {
     begin(outgoing, incoming);
     finish();
   }
   /// Starts an exchange; this process can compute meanwhile. The messages are delivered when finish() returns. Until
-  /// then no other exchange can start, and the memory of the messages must stay valid. If an exception is thrown, it
-  /// must stay valid until fail() or the destructor has given the messages up. With the option `progress`, another
-  /// thread calls MPI meanwhile, so a program that calls MPI itself then needs MPI_THREAD_MULTIPLE.
+  /// then no other exchange can start, and the memory of the messages must stay valid. If an exception is thrown, the
+  /// memory must stay valid until fail() or the destructor has given the messages up. With the option `progress`,
+  /// another thread calls MPI meanwhile, so a program that calls MPI itself then needs MPI_THREAD_MULTIPLE.
   /// @throws the errors of exchange; ArgumentError if another exchange has not finished
   void begin(std::span<const Outgoing> outgoing, std::span<const Incoming> incoming) {
     for (const Outgoing& message : outgoing) expect_other(message.rank, "outgoing");
@@ -126,9 +126,9 @@ class Mpi {
     look_for_failures();
   }
 
-  /// Tells the other ranks that this one has failed, and why. Does so only once, and does not send back a failure that
-  /// they have reported. Does not wait for them, except up to half a second for the messages of an exchange that has
-  /// begun, which is given up.
+  /// Tells the other ranks that this rank has failed, and why. Tells them only once, and only of failures that they
+  /// have not reported. If an exchange has begun, gives it up and waits up to half a second for its messages. Does not
+  /// wait otherwise.
   /// @param sentence  up to 1000 bytes of it are sent
   void fail(const std::string& sentence) noexcept {
     if (progress_) progress_->stop();
@@ -137,7 +137,7 @@ class Mpi {
       try {
         sentence_ = sentence;
         notices_.send(sentence);
-      } catch (...) {  // the others notice by the timeout
+      } catch (...) {  // the other ranks throw after the timeout
       }
     }
     if (!transfers_.complete()) settled_ = transfers_.abandon(Seconds(0.5));
@@ -191,7 +191,7 @@ class Mpi {
              << " s (that rank may itself be waiting)";
     throw DeviceError(sentence.str());
   }
-  // Returns whether all ranks have reached their destructor. Calls MPI only if it cannot write into messages any more.
+  // Returns whether all ranks have reached their destructor. Calls MPI only if MPI cannot write into messages any more.
   bool all_leave() {
     MPI_Request request = MPI_REQUEST_NULL;
     bool possible = settled_ && MPI_Ibarrier(comm_, &request) == MPI_SUCCESS;
@@ -209,8 +209,8 @@ class Mpi {
   MPI_Comm comm_;
   int rank_ = 0, size_ = 1;
   bool begun_ = false;    // an exchange has begun and is not finished
-  bool failed_ = false;   // this rank or another
-  std::string sentence_;  // why
+  bool failed_ = false;   // whether this or another rank has failed
+  std::string sentence_;  // the reason of the failure
   bool settled_ = true;   // no transfer can still write into memory of callers
   int exceptions_ = std::uncaught_exceptions();
   mpi::Notices notices_;

@@ -9,7 +9,7 @@
 namespace gatefold::dist::mpi {
 
 /// Short texts by which processes report failures to each other, under a separate tag. They are so short that MPI sends
-/// them completely, whether or not the other side receives.
+/// them completely even before the other side receives them.
 class Notices {
  public:
   static constexpr int tag = 1;
@@ -19,7 +19,7 @@ class Notices {
 
   /// Sends a text to all other processes, without waiting for them. Call it once, because the text is kept while it is
   /// sent.
-  /// @throws DeviceError if MPI refuses it
+  /// @throws DeviceError if MPI returns an error
   void send(const std::string& sentence) {
     text_ = sentence.substr(0, longest);
     int size = 0, self = 0;

@@ -11,8 +11,8 @@
 
 namespace gatefold::dist::mpi {
 
-/// A thread that takes the messages of an exchange while the process computes, because MPI libraries move few bytes
-/// unless the program calls them. Between start and stop, only this thread calls MPI.
+/// A thread that calls MPI to advance the messages of an exchange while the process computes, because MPI libraries
+/// transfer few bytes unless the program calls them. Between start and stop, only this thread calls MPI.
 class Progress {
  public:
   explicit Progress(Transfers& transfers) : transfers_(transfers), thread_([this] { run(); }) {}
@@ -34,7 +34,7 @@ class Progress {
     }
     changed_.notify_one();
   }
-  /// @return the error that happened meanwhile, if any
+  /// @return the exception that was thrown on the thread, if any
   std::exception_ptr stop() noexcept {
     const std::lock_guard lock(mutex_);
     goes_ = false;
@@ -67,7 +67,7 @@ class Progress {
   std::condition_variable changed_;
   bool goes_ = false, ends_ = false;
   std::exception_ptr failure_;
-  std::thread thread_;  // last, because it reads the others
+  std::thread thread_;  // last member, because it reads the other members
 };
 
 }  // namespace gatefold::dist::mpi

@@ -20,8 +20,8 @@ class Transfers {
 
   explicit Transfers(MPI_Comm comm, std::size_t piece = std::size_t{1} << 30) : comm_(comm), piece_(piece) {}
 
-  /// Starts an exchange. Earlier ones must be complete or abandoned. Receives are posted first, so that messages find
-  /// them.
+  /// Starts an exchange. Earlier exchanges must be complete or abandoned. Receives are posted before sends, so that a
+  /// message that arrives has a matching receive.
   void begin(std::span<const Outgoing> outgoing, std::span<const Incoming> incoming) {
     complete_ = false;
     pieces_.clear();
@@ -41,9 +41,9 @@ class Transfers {
     complete_ = requests_.empty();
   }
 
-  /// Takes the pieces that have arrived or left.
-  /// @return whether there were any
-  /// @throws DeviceError if a rank has sent another size than expected
+  /// Completes the pieces that have arrived or have been sent, and checks the sizes of the received pieces.
+  /// @return whether there were such pieces
+  /// @throws DeviceError if a rank has sent a different size than expected
   bool take() {
     int taken = 0;
     const int result = MPI_Testsome(int(requests_.size()), requests_.data(), &taken, indices_.data(), statuses_.data());

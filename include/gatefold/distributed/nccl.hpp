@@ -20,7 +20,7 @@ class NcclCommunicator;  // backend/cuda/nccl.cuh
 
 namespace gatefold::dist {
 
-/// How long a world of NCCL ranks waits.
+/// Options for waiting in a world of NCCL ranks.
 struct NcclOptions {
   double timeout = 300;  // seconds after which an exchange that NCCL has not finished ends the run
 };
@@ -28,15 +28,15 @@ struct NcclOptions {
 /// A world of processes with one device each. They exchange data on these devices with NCCL.
 ///
 ///     dist::Mpi processes;
-///     cudaSetDevice(…);                      // another one in each process of a machine
+///     cudaSetDevice(…);                      // a different device in each process of a machine
 ///     dist::Nccl world{processes};
-///     dist::run(world, shards, program);     // whose contexts are on that device
+///     dist::run(world, shards, program);     // the contexts of `program` are on that device
 ///
 /// All processes construct it together, on an inner world that must outlive it. Data on the host goes through the inner
-/// world. Before each exchange between devices, the ranks tell each other through it how many bytes they send. So the
-/// inner world reports a rank that has failed, is late or runs another program, and NCCL only moves bytes that all
-/// ranks agree on. If NCCL reports an error or does not finish, the rank aborts its communicator, tells the others and
-/// throws. After a failure of any rank, the world refuses further exchanges.
+/// world. Before each exchange between devices, the ranks tell each other through the inner world how many bytes they
+/// send. The inner world therefore detects a rank that has failed, is late or runs a different program, and NCCL
+/// transfers only bytes that all ranks agree on. If NCCL reports an error or does not finish, the rank aborts its
+/// communicator, tells the other ranks and throws. After a failure of any rank, the world refuses further exchanges.
 /// @tparam CommunicatorT  a communicator of NCCL; backend/cuda/nccl.cuh documents its functions
 template <World W, class CommunicatorT = detail_::device::NcclCommunicator>
 class Nccl {
@@ -66,7 +66,7 @@ class Nccl {
       comm_->finalize();
       wait("ended");
       comm_->destroy();
-    } catch (const std::exception&) {  // the rest is given up
+    } catch (const std::exception&) {  // the destructor must not throw
     }
   }
 
@@ -81,8 +81,9 @@ class Nccl {
     world_.begin(outgoing, incoming);
   }
   void finish() requires StartingWorld<W> { world_.finish(); }
-  /// Delivers messages between devices. Their data must be ready when it is called, and has arrived when it returns.
-  /// @throws DeviceError if a rank has failed, runs another program or is late, or if NCCL reports an error
+  /// Delivers messages between devices. The data must be ready when the function is called, and has arrived when it
+  /// returns.
+  /// @throws DeviceError if a rank has failed, runs a different program or is late, or if NCCL reports an error
   void exchange_on_device(std::span<const Outgoing> outgoing, std::span<const Incoming> incoming) {
     if (failed_) throw DeviceError(sentence_);
     or_fail(*this, [&] {
@@ -96,14 +97,14 @@ class Nccl {
     failed_ = true;
     try {
       sentence_ = sentence;
-    } catch (...) {  // no memory for it
+    } catch (...) {  // no memory for a copy of the sentence
     }
     world_.fail(sentence);  // first, so that a rank that finds NCCL's error can read the reason
     if (comm_) comm_->abort();
   }
 
  private:
-  /// Number, bytes and a hash of the sizes of the messages from one rank to another.
+  /// The number of messages from one rank to another, their total bytes, and a hash of their sizes.
   struct Sizes {
     std::uint64_t messages = 0, bytes = 0, of_each = 0;
     void add(std::size_t size) {
@@ -155,7 +156,7 @@ class Nccl {
       throw;
     }
   }
-  /// If another rank has failed, throws an exception with its message. Does nothing if the inner world cannot report
+  /// If another rank has failed, throws an exception with its message. Has no effect if the inner world cannot report
   /// failures between exchanges.
   void listen() {
     if constexpr (requires { world_.listen(); }) world_.listen();
@@ -169,8 +170,8 @@ class Nccl {
 
   W& world_;
   Seconds timeout_;
-  bool failed_ = false;   // this rank or another
-  std::string sentence_;  // why
+  bool failed_ = false;   // whether this or another rank has failed
+  std::string sentence_;  // the reason of the failure
   int exceptions_ = std::uncaught_exceptions();
   std::optional<CommunicatorT> comm_;
 };

@@ -8,8 +8,8 @@
 #include "gatefold/policy/named.hpp"
 #include "gatefold/train/in_groups.hpp"
 
-/// Which optimizers compute a norm of gradients themselves. On one shard, that would be the norm of the shard's
-/// gradients.
+/// States which optimizers compute a norm of gradients themselves. Inside a shard, such a norm would include only the
+/// gradients of that shard.
 namespace gatefold::dist {
 
 template <class OptimizerT, class ShardT>
@@ -22,9 +22,9 @@ namespace norms {
 template <class O>
 struct Of {
   static constexpr bool taken = detail_::named::measure<O>();  // it computes a norm itself
-  static constexpr bool given = !taken;                        // with the norm of all gradients it needs no other
+  static constexpr bool given = !taken;                        // it needs no norm except the one it is given
   static constexpr bool by_element = !taken;                   // the step of an element depends only on that element
-  static constexpr bool in_rows = true;                        // it can step some rows of a tensor as it steps all
+  static constexpr bool in_rows = true;                        // it can step some rows without the other rows
 };
 template <class O>
 struct Of<optim::Clipped<O>> {
@@ -42,7 +42,7 @@ struct Of<optim::Averaged<O>> : Of<O> {
 };
 template <class O, class F>
 struct Of<optim::ExpertRates<O, F>> : Of<O> {
-  static constexpr bool in_rows = false;  // row 0 of a shard is another expert
+  static constexpr bool in_rows = false;  // row 0 is a different expert on each shard
 };
 template <class O, class S>
 struct Of<Zero<O, S>> {

@@ -10,7 +10,7 @@
 #include "gatefold/tensor/tensor.hpp"
 #include "gatefold/tensor/view.hpp"
 
-/// The part of one shard in the plan of all shards' items.
+/// Extracts the picks of one shard's items from the plan of all shards' items.
 namespace gatefold {
 
 namespace functor {
@@ -30,7 +30,8 @@ struct TakePicks {
     own_weight(i) = weight(p);
   }
 };
-/// Copies the gradients of these picks' weights to their positions in the whole plan.
+/// Copies the gradients of the weights of the picks in a shard's plan to the positions of these picks in the whole
+/// plan.
 template <class T, class B>
 struct GivePicks {
   View<const Index, 1, B> picks;
@@ -44,7 +45,7 @@ struct GivePicks {
 namespace dist {
 
 /// Makes the plan of items [first, first + count) from the plan of all items, with the picks in the same order.
-/// @param picks  out  their positions in `all`
+/// @param picks  out  the positions of the copied picks in `all`
 /// @param own  out  the plan of only these items
 /// @cost   on a device, the host reads the item and the expert of each pick
 template <class T, class B>
@@ -65,7 +66,7 @@ void take_picks(typename B::Context& ctx, const SparsePlan<T, B>& all, Index fir
       functor::TakePicks<T, B>{picks, all.item, all.expert, all.weight, first, own.item, own.expert, own.weight});
   own.build(ctx);
 }
-/// Copies the gradients of the weights to their positions in the whole plan.
+/// Copies the gradients of the weights in a shard's plan to the positions `picks` in the whole plan.
 template <class T, class B>
 void give_picks(typename B::Context& ctx, View<const Index, 1, B> picks, View<const T, 1, B> own, View<T, 1, B> all) {
   B::for_each(ctx, picks.size(), functor::GivePicks<T, B>{picks, own, all});

@@ -10,13 +10,13 @@
 
 namespace gatefold::dist {
 
-/// A further shard that holds an expert.
+/// A copy of an expert on a further shard.
 struct Copy {
   Index expert, shard;
   friend bool operator==(const Copy&, const Copy&) = default;
 };
 
-/// The assignment of a mixture's experts to shards. A shard can hold any number of experts, also none. Without entries,
+/// The assignment of a mixture's experts to shards. A shard can hold any number of experts, also 0. Without entries,
 /// experts are distributed evenly and in order. A placement determines the work of each shard and the transfers, but
 /// changes no bit of the results.
 struct Placement {
@@ -44,8 +44,8 @@ struct Placement {
     return found;
   }
 
-  /// Returns the experts of a shard within `among`, ascending and relative to among.first. They are the rows of the
-  /// tensors of `among` that the shard holds.
+  /// Returns the experts of a shard within `among`, ascending and relative to among.first. They are the numbers of the
+  /// rows that the shard holds, in a tensor with one row for each expert of `among`.
   std::vector<Index> experts_of(Index shard, const Range& among) const {
     std::vector<Index> found;
     for (Index e = 0; e < among.count; ++e)
@@ -71,7 +71,8 @@ struct Placement {
                          [&](const Copy& c) { return c.shard == shard && among.has(c.expert); });
   }
   Index count(Index shard) const { return count(shard, {0, experts()}); }
-  /// Returns whether the experts are in order if they are listed shard by shard. Only for experts without copies.
+  /// Returns whether the experts of `among` are in ascending order if they are listed shard by shard. Only for experts
+  /// without copies.
   bool in_order(const Range& among) const {
     const auto first = shard_of.begin() + among.first;
     return std::is_sorted(first, first + among.count);
@@ -85,18 +86,18 @@ struct Placement {
     if (shard_of.empty()) p.shard_of = even(of_experts, shards).shard_of;
     expect(p.experts() == of_experts, where, "placement", Joined{"a shard for each of ", of_experts, " experts"},
            p.experts());
-    const auto expect_shard = [&](const char* list, Index i, Index j) {
-      expect(j >= 0 && j < shards, where, Joined{"placement", list, "[", i, "]"},
-             Joined{"a shard in [0, ", shards, ")"}, j);
+    const auto expect_shard = [&](Printed name, Index j) {
+      expect(j >= 0 && j < shards, where, name, Joined{"a shard in [0, ", shards, ")"}, j);
     };
-    for (Index e = 0; e < of_experts; ++e) expect_shard("", e, p.shard_of[static_cast<std::size_t>(e)]);
+    for (Index e = 0; e < of_experts; ++e)
+      expect_shard(Joined{"placement[", e, "]"}, p.shard_of[static_cast<std::size_t>(e)]);
     p.copies.clear();
     for (const Copy& c : copies) {
       const Index i = static_cast<Index>(p.copies.size());
-      expect(c.expert >= 0 && c.expert < of_experts, where, Joined{"placement.copies[", i, "]"},
+      expect(c.expert >= 0 && c.expert < of_experts, where, Joined{"placement.copies[", i, "].expert"},
              Joined{"an expert in [0, ", of_experts, ")"}, c.expert);
-      expect_shard(".copies", i, c.shard);
-      expect(!p.on(c.shard, c.expert), where, Joined{"placement.copies[", i, "]"},
+      expect_shard(Joined{"placement.copies[", i, "].shard"}, c.shard);
+      expect(!p.on(c.shard, c.expert), where, Joined{"placement.copies[", i, "].shard"},
              Joined{"a shard that does not hold expert ", c.expert, " yet"}, c.shard);
       p.copies.push_back(c);
     }

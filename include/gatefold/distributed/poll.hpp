@@ -7,15 +7,15 @@ namespace gatefold::dist {
 
 using Seconds = std::chrono::duration<double>;
 
-/// Polls until done() returns true or the time is up. For events without a blocking call that could be cancelled. It
-/// first polls without rest, because many events come within microseconds, then with short rests, which leave the
-/// processor to other processes.
+/// Polls until done() returns true or the time is up. Use it for events without a blocking call that can be cancelled.
+/// It first polls without a pause, because many events happen within microseconds. It then pauses between two polls, so
+/// that other processes can use the processor.
 ///
-/// @param done  called repeatedly, a last time after the limit has passed
+/// @param done  called repeatedly, and once more after the limit has passed
 /// @return whether done() was true
 template <class Done>
 bool wait_until(Seconds limit, Done done) {
-  // Tried: 1000 polls without rest; with four processes on two processors small messages take 1.7 times as long.
+  // Tried: 1000 polls without a pause; with four processes on two processors small messages take 1.7 times as long.
   constexpr int busy = 200;
   constexpr std::chrono::microseconds rest{50};
   const auto begin = std::chrono::steady_clock::now();

@@ -10,16 +10,16 @@
 ///
 ///     int rank() const;  int size() const;                       // this process, and the number of processes
 ///     void exchange(outgoing, incoming);                         // every message is delivered when it returns
-///     void fail(const std::string& sentence) noexcept;           // tells the others why this process ends
+///     void fail(const std::string& sentence) noexcept;           // tells the other processes why this one ends
 ///     void listen();                                             // optional: throws if another process is known
 ///                                                                // to have failed; does not wait
 ///     void begin(outgoing, incoming);  void finish();            // optional: exchange in two calls. Messages are
-///                                                                // transferred in between; the lists and their memory
-///                                                                // stay valid until finish or fail
+///                                                                // transferred in between. The lists and the memory
+///                                                                // must stay valid until finish or fail
 ///
 /// Messages from one process to another arrive in the order in which they are listed. All processes call exchange in
-/// the same order, from one thread at a time. An error of any process throws DeviceError, so that no process waits
-/// forever for one that has failed.
+/// the same order, from one thread at a time. If a process fails, exchange throws DeviceError in the other processes,
+/// so that they do not wait forever.
 namespace gatefold::dist {
 
 /// Bytes for another process.
@@ -28,14 +28,14 @@ struct Outgoing {
   const std::byte* data;
   std::size_t bytes;
 };
-/// Bytes from another process, as many as it sends.
+/// Memory for bytes from another process. `bytes` is the number of bytes that the other process sends.
 struct Incoming {
   int rank;
   std::byte* data;
   std::size_t bytes;
 };
 
-/// The functions that a run of several processes needs: the class above.
+/// A class with the functions above, except the optional ones.
 template <class W>
 concept World = requires(W world, const W known, std::span<const Outgoing> outgoing, std::span<const Incoming> incoming,
                          const std::string& sentence) {
@@ -46,7 +46,7 @@ concept World = requires(W world, const W known, std::span<const Outgoing> outgo
   noexcept;
 };
 
-/// Calls f(). If it throws, tells the other processes why.
+/// Calls f(). If f throws, tells the other processes why, and throws the exception again.
 template <class W, class F>
 void or_fail(W& world, const F& f) {
   try {
@@ -57,7 +57,7 @@ void or_fail(W& world, const F& f) {
   }
 }
 
-/// A world with an exchange in two calls.
+/// A world that also has begin and finish: an exchange in two calls.
 template <class W>
 concept StartingWorld = World<W> &&
     requires(W world, std::span<const Outgoing> outgoing, std::span<const Incoming> incoming) {
@@ -65,8 +65,8 @@ concept StartingWorld = World<W> &&
   world.finish();
 };
 
-/// A world whose messages can be on devices: exchange_on_device(outgoing, incoming), with data that is ready when it is
-/// called. In other worlds such messages go through the host.
+/// A world with a function exchange_on_device(outgoing, incoming) for messages in device memory, whose data is ready
+/// when it is called. For a world without this function, such messages are copied through the host.
 template <class W>
 concept DeviceWorld = World<W> &&
     requires(W world, std::span<const Outgoing> outgoing, std::span<const Incoming> incoming) {

@@ -16,7 +16,7 @@ namespace gatefold::dist {
 /// The result of rebalance, for each ExpertParallel in the order of the parameters.
 struct Rebalanced {
   std::vector<double> before, after;  // imbalance of the measured loads with the old and the new placement
-  Index moved = 0;                    // experts
+  Index moved = 0;                    // number of experts that have moved
 };
 
 /// Moves the experts of a run so that their loads are as even as a planner can make them, and clears `loads`. All
@@ -24,9 +24,10 @@ struct Rebalanced {
 ///
 ///     before, after = max_j L_j / (Σ_j L_j / C) of the measured loads                                   (1)
 ///
-/// @param planner  place(loads [E], shards, now) returns a Placement, the same on all shards; without entries: even
+/// @param planner  an object whose place(loads [E], shards, now) returns a Placement, the same on all shards; a
+///                 Placement without entries is even
 /// @return the imbalance (1) of each ExpertParallel, and the number of experts that have moved
-/// @throws the errors of move_experts; ArgumentError if no loads were measured. Nothing has moved then
+/// @throws the errors of move_experts; ArgumentError if no loads were measured. No expert has moved then
 /// @cost   an exchange of Σ E numbers, and move_experts
 template <class ShardT, class R, class PlannerT = LongestFirst>
 Rebalanced rebalance(ShardT& shard, R& run, ExpertLoads& loads, const PlannerT& planner = {}) {

@@ -15,18 +15,18 @@
 /// Experts with copies on several shards, for inference.
 namespace gatefold::dist {
 
-/// Moves the experts of parameters for inference to given placements, some of them to several shards. The shards that
-/// hold an expert divide its slots (DividedSlots). All shards call it together. Results have the bits of parameters
-/// without copies, because they do not depend on the shard that computes a slot.
+/// Moves the experts of a model's parameters to given placements, for inference. An expert can be placed on several
+/// shards. The shards that hold an expert divide its slots (DividedSlots). All shards call it together. Results have
+/// the same bits as without copies, because they do not depend on the shard that computes a slot.
 ///
-/// The parameters work in forward and infer. Backward refuses them, because an expert's gradient is a sum over all its
-/// slots in fixed blocks. Checkpoints refuse them too.
-/// @param params  of a model on shards, but not a Trainer's: a copy (zeros_like, copy_pack) or read from a checkpoint;
-///                not frozen yet
-/// @param to  of each ExpertParallel, in the order of the parameters
+/// You can use the parameters in forward and infer. backward throws ArgumentError, because an expert's gradient is a
+/// sum over all slots of the expert in fixed blocks. Saving a checkpoint throws it too.
+/// @param params  the parameters of a model on shards, before they are frozen. They must not belong to a Trainer: make
+///                a copy (zeros_like, copy_pack), or read a checkpoint
+/// @param to  the new placement of each ExpertParallel, in the order of the parameters
 /// @return the number of copies
-/// @throws ArgumentError on all shards if placements do not fit or differ; DeviceError if another shard has failed.
-///         Nothing has changed then, nor after bad_alloc
+/// @throws ArgumentError on all shards if placements do not fit or differ; DeviceError if another shard has failed. In
+///         these cases, and after bad_alloc, the parameters are unchanged
 /// @cost   rows that arrive are transferred once, in an exchange for each tensor; meanwhile this shard's experts are in
 ///         memory twice. Afterwards each forward has one more exchange, of E numbers
 template <class ShardT, class C, class P>
@@ -45,7 +45,7 @@ Index replicate_experts(ShardT& shard, C& ctx, P& params, const std::vector<Plac
 /// The result of replicate, for each ExpertParallel in the order of the parameters.
 struct Replicated {
   std::vector<double> before, after;  // imbalance of the loads with the old and the new placement
-  Index copies = 0;                   // of experts
+  Index copies = 0;                   // number of copies of experts
 };
 
 /// Copies hot experts of parameters for inference, so that loads are as even as a planner can make them
@@ -56,8 +56,9 @@ struct Replicated {
 ///     const auto replicated = dist::replicate(shard, ctx, params, loads.of_all(shard));
 ///     infer(model, ctx, params, x, carry, y);                                 // the same bits
 ///
-/// @param loads  of each expert of each ExpertParallel, the same on all shards, as from ExpertLoads.of_all
-/// @param planner  place(loads [E], shards, now) returns a Placement, the same on all shards
+/// @param loads  the load of each expert of each ExpertParallel, the same on all shards, for example from
+///               ExpertLoads.of_all
+/// @param planner  an object whose place(loads [E], shards, now) returns a Placement, the same on all shards
 /// @return the imbalance of each ExpertParallel, and the number of copies
 /// @throws the errors of replicate_experts; ArgumentError on all shards unless `loads` fit the experts of each
 ///         ExpertParallel, are at least 0, and are the same on all shards

@@ -31,8 +31,8 @@ class HeldRows {
   Index before(std::size_t tensor, Index shard) const {
     return std::accumulate(of(tensor).begin(), of(tensor).begin() + shard, Index(0));
   }
-  /// Checks that every shard holds the rows that are assigned to it, or that no shard holds any. A group of the
-  /// parameters is a pack with some empty tensors.
+  /// Checks that every shard holds the rows that are assigned to it, or that no shard holds any: if the pack is a group
+  /// of the parameters, the tensors of other groups are empty.
   /// @throws ArgumentError on all shards, with the name of the tensor
   void expect_dealt(const char* where, const std::string& name, std::size_t tensor, const DealtRows& rows) const {
     if (!rows.deal || count(tensor) == 0) return;

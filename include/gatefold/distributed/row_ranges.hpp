@@ -7,7 +7,7 @@
 #include "gatefold/core/types.hpp"
 #include "gatefold/distributed/group.hpp"
 
-/// Rows of tensors along the first extent: experts, or the rows that one shard steps.
+/// Functions for the rows of tensors along the first extent, for example the experts, or the rows that one shard steps.
 namespace gatefold::dist::rows {
 
 /// Returns the number of values in a row.
@@ -23,12 +23,12 @@ void resize(P& part, const Q& all, Index count) {
   const auto extents = [&]<std::size_t... D>(std::index_sequence<D...>) { part.resize(count, all.extent(D + 1)...); };
   extents(std::make_index_sequence<static_cast<std::size_t>(P::rank - 1)>{});
 }
-/// to = rows [range) of all, with `width` values each.
+/// `to` = the rows `range` of `all`, with `width` values each.
 template <class M, class T>
 void copy(const M& memory, const T* all, const Range& range, Index width, T* to) {
   memory.copy(all + range.first * width, range.count * width, to);
 }
-/// to = the rows `numbers` of all, one after the other.
+/// `to` = the rows `numbers` of `all`, one after the other.
 template <class M, class T>
 void pick(const M& memory, const T* all, const std::vector<Index>& numbers, Index width, T* to) {
   for (const Index row : numbers) {
@@ -36,7 +36,8 @@ void pick(const M& memory, const T* all, const std::vector<Index>& numbers, Inde
     to += width;
   }
 }
-/// Inverse of pick: copies consecutive rows to the rows `numbers` of all. Returns the end of the rows that it has read.
+/// Inverse of pick: copies consecutive rows of `from` to the rows `numbers` of `all`. Returns the first row of `from`
+/// that it has not read.
 template <class M, class T>
 const T* place(const M& memory, const T* from, const std::vector<Index>& numbers, Index width, T* all) {
   for (const Index row : numbers) {

@@ -10,20 +10,20 @@
 #include "gatefold/distributed/memory.hpp"
 #include "gatefold/tensor/view.hpp"
 
-/// Rows of T (a floating-point type or Bfloat16) that are transferred between shards as V: T itself, or Bfloat16.
+/// Transfers rows of T (a floating-point type or Bfloat16) between shards as rows of V, which is T or Bfloat16.
 namespace gatefold {
 
 namespace dist {
 
-/// The rows of a tensor in the order of their transfer, and the range of them for each shard.
+/// The rows of a tensor in the order of their transfer, and the range of these rows for each shard.
 template <class B>
 struct PackedRows {
   View<const Index, 1, B> rows;  // empty: the first rows, in place
   Index count;
   std::vector<Range> of_shard;
 
-  /// Calls f(rows, of, of_packed) for each run of adjacent ranges, with the list, the tensor and the packed rows of the
-  /// run.
+  /// Calls f(rows, tensor, packed) for each run of adjacent ranges, with the row numbers, the tensor and the packed
+  /// rows of the run.
   template <class A, class P, class F>
   void each_run(const A& of, const P& packed, const F& f) const {
     Range run;
@@ -54,7 +54,7 @@ void carry_as(ShardT& shard, typename B::Context& ctx, const PackedRows<B>& give
               const PackedRows<B>& takes, View<T, 2, B> to, const Work& work) {
   const Index width = from.extent(1);
   using Element = std::conditional_t<std::is_same_v<T, Bfloat16>, float, T>;  // in registers
-  // Rows that need no gathering and no rounding are transferred from and to their place.
+  // Rows that need no gathering and no rounding are transferred directly from and to the tensors.
   const bool packs = !std::is_same_v<V, T> || !gives.rows.empty(),
              unpacks = !std::is_same_v<V, T> || !takes.rows.empty();
   auto mark = ctx.mark();

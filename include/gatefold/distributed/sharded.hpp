@@ -23,16 +23,17 @@ namespace gatefold::dist {
 struct Deal {
   Placement placement;
   Index shards;
-  std::vector<Range> experts{};  // of each tensor, in the order of each(): Experts has several kinds
+  std::vector<Range> experts{};  // of each tensor, in the order of each(): Experts has a range for each kind
 };
 
-/// A pack of which every shard holds a part. Its tensors have the names of the whole pack, and functions of packs work
-/// on the part. A visitor of for_each_tensor with a member `sharded(name, pack...)` gets the pack instead.
+/// This shard's part of a pack. The tensors have the names of the whole pack, and functions of packs work on the part.
+/// If a visitor of for_each_tensor has a member `sharded(name, pack...)`, it is called once with the Sharded pack
+/// instead.
 template <class P>
 struct Sharded {
   static constexpr bool sharded = true, gradient_is_optional = gatefold::gradient_is_optional<P>;
   P part;
-  std::shared_ptr<const Deal> deal{};  // of the pack that it is made like; null: rows in the order of the shards
+  std::shared_ptr<const Deal> deal{};  // same as that of the parameters; null: rows in the order of the shards
   void lie_as(const Sharded& other) { deal = other.deal; }
   bool lies_as(const Sharded& other) const { return !deal || !other.deal || deal->placement == other.deal->placement; }
   void expect_lies_as(const Sharded& other) const {
@@ -86,8 +87,8 @@ struct DealtRows {
 
 namespace sharded {
 
-/// Calls f(name, tensor, its DealtRows) for every tensor of a Sharded pack, also of packs within. If several packs are
-/// visited together, the tensors of the other packs follow.
+/// Calls f(name, tensor, rows) for every tensor. `rows` are the DealtRows of a tensor in a Sharded pack, and empty for
+/// other tensors. If several packs are visited together, the tensors of the other packs are the last arguments.
 template <bool OnlyLearned, class F>
 struct Visitor {
   F& f;
@@ -102,7 +103,7 @@ struct Visitor {
   }
 };
 
-/// Copies the rows of one shard from the tensors of some experts.
+/// Copies the rows of one shard to `part`, out of a tensor `all` with the rows of `experts`.
 template <class M>
 struct TakeExperts {
   const M& memory;
@@ -119,7 +120,7 @@ struct TakeExperts {
   }
 };
 
-/// Calls f(kind, its experts) for every kind; `experts` are those of all kinds.
+/// Calls f<At>(range) for every kind of experts. `range` is the part of `experts` that is of kind At.
 template <class F, class... K>
 void each_kind(const Experts<K...>& of, const Range& experts, const F& f) {
   Index first = experts.first;
@@ -131,7 +132,7 @@ void each_kind(const Experts<K...>& of, const Range& experts, const F& f) {
   kinds(std::index_sequence_for<K...>{});
 }
 
-/// Checks that the rows of tensors are experts.
+/// Checks that every tensor has one row for each expert.
 struct ExpectExperts {
   Index experts;
   void operator()(const Name& at, const auto& t) const {
@@ -156,7 +157,8 @@ void take_experts(const Experts<K...>& of, const TakeExperts<M>& take, const Nam
 
 }  // namespace sharded
 
-/// Returns the policy of the experts of one shard, from the policy of `experts`.
+/// Returns the policy for the experts of one shard. With Experts, this policy has the number of experts of each kind on
+/// that shard; other policies are unchanged.
 template <class E>
 E some_experts(const E& expert, const Placement&, Index, const Range&) {
   return expert;
@@ -171,7 +173,7 @@ Experts<K...> some_experts(const Experts<K...>& of, const Placement& placement, 
   return some;
 }
 
-/// Takes the parameters of one shard's experts from the parameters of all experts.
+/// Copies the parameters of one shard's experts from the parameters of all experts to `mine`.
 /// @param placement  with an entry for each expert
 /// @throws ArgumentError if the first extent of a tensor is not the number of experts, naming the tensor
 template <class C, class E, class P>

@@ -21,11 +21,11 @@
 /// Results depend on the number of shards, but never on the number of processes.
 namespace gatefold::dist {
 
-/// One shard of a run; the program of the shard gets it as its communicator.
+/// The communicator of one shard of a run. run() passes it to the program.
 ///
 /// All shards call each function below, in the same order and with sizes that agree.
 /// @throws ArgumentError if another thread is in a function of this shard; DeviceError if another shard or process has
-///         failed, hangs or runs another program
+///         failed, hangs or runs a different program
 template <World W>
 class Shard {
  public:
@@ -38,7 +38,7 @@ class Shard {
   int rank() const { return group_.rank(); }
   /// Returns the number of shards in this process, for example to divide its processors.
   Index in_this_process() const { return group_.here().count; }
-  /// Returns this shard's range of things that are distributed in order: items, experts.
+  /// Returns the range of this shard if `things` items, experts or other things are divided evenly and in order.
   Range part_of(Index things) const { return Range::of(things, index(), count()); }
 
   /// Returns the exchanges, bytes and seconds of this shard so far.
@@ -46,8 +46,8 @@ class Shard {
 
   /// Sends out[j] to shard j and receives in[j] from it.
   void exchange(std::span<const Bytes> out, std::span<const Room> in) { exchange(HostMemory{}, out, in); }
-  /// Exchanges bytes in given memory, for example memory_of(ctx) of every shard. work() runs while they are
-  /// transferred; it must not exchange and must not touch the bytes.
+  /// Sends out[j] to shard j and receives in[j] from it, in the given kind of memory, for example memory_of(ctx).
+  /// work() runs while the bytes are transferred. It must not start another exchange, and must not touch the bytes.
   /// @cost   on a device the host waits for the context twice, with work three times, and once more if bytes go through
   ///         the host
   template <class M, class Work = NoWork>
@@ -67,7 +67,7 @@ class Shard {
     exchange(out_, in_);
   }
 
-  /// all = the values of all shards, one shard after the other; counts[j] values from shard j.
+  /// `all` = the values of all shards, one shard after the other. Shard j has counts[j] values.
   template <class T>
   void all_gather(const T* mine, std::span<const Index> counts, T* all) {
     all_gather(HostMemory{}, mine, counts, all);
@@ -82,14 +82,14 @@ class Shard {
     }
     exchange(memory, out_, in_);
   }
-  /// all_gather of the same number of values from each shard.
+  /// Calls all_gather with the same number of values, `each`, from every shard.
   template <class T>
   void all_gather(const T* mine, Index each, T* all) {
     std::vector<Index> counts(static_cast<std::size_t>(count()), each);
     all_gather<T>(mine, counts, all);
   }
 
-  /// all_gather that writes only on shard 0.
+  /// Like all_gather, but writes `all` only on shard 0.
   template <class M, class T>
   void gather(const M& memory, const T* mine, std::span<const Index> counts, T* all) {
     const OneThread::Scope alone(alone_);
@@ -136,7 +136,9 @@ class Shard {
   }
 
  private:
-  /// values ← Σ over the shards; `parts` has room for count() parts.
+  /// values ← Σ over the shards. Each shard adds up one part of the values, from all shards, and then sends the sums to
+  /// all shards.
+  /// @param parts  memory for count() parts, each as large as this shard's part of n values
   template <class M, class T>
   void sum(const M& memory, T* values, Index n, T* parts) {
     const OneThread::Scope alone(alone_);
@@ -181,18 +183,18 @@ class Shard {
 
 /// Options of run.
 struct RunOptions {
-  /// Whether processes meet before each exchange, to measure Traffic.waiting. It costs a short message each, and no
-  /// bytes go to other processes while a shard computes.
+  /// Whether processes wait for each other before each exchange, so that Traffic.waiting can be measured. This costs a
+  /// short message to each other process. No bytes then go to other processes while a shard computes.
   bool measure_waiting = false;
 };
 
-/// Runs program(shard) for every shard, on a thread each of the processes of `world`. The shards of a process are
-/// neighbours.
+/// Runs program(shard) for every shard. Each shard is a thread of one of the processes of `world`. The shards of a
+/// process have consecutive indices.
 ///
 ///     dist::Mpi world;
 ///     dist::run(world, 4, [&](auto& shard) { … });       // mpirun -n 1, 2, 3 or 4: the same bits
 ///
-/// @param shards  at least as many as processes; their number is part of the computation
+/// @param shards  number of shards, at least the number of processes. The bits of the results depend on it
 /// @throws ArgumentError unless there are at least as many shards as processes; the first exception of a shard of this
 ///         process, after all shards have ended; DeviceError if another process has failed
 template <World W, class F>

@@ -19,11 +19,11 @@ namespace gatefold::dist {
 
 /// How rows are transferred between shards: items, results of slots, and their gradients.
 struct ExchangeOptions {
-  bool bfloat16 = false;  // rounds floats to bfloat16, half the bytes; not doubles, as in Stored
+  bool bfloat16 = false;  // rounds floats to bfloat16, which halves the bytes; doubles are not rounded
   Index chunks = 1;       // parts of each shard's experts: one part is transferred while another computes
 };
 
-/// The slots of all shards' items, on the shards of their experts.
+/// Brings the slots of all shards' items to the shards of their experts, and the results back.
 ///
 /// A shard's own slots are sorted by expert (Groups). They are sent sorted by receiving shard, then by expert. On the
 /// receiving shard they are sorted by expert, then by sending shard, which is the order of the whole batch. A row that
@@ -39,8 +39,8 @@ class SlotExchange {
 
   /// Exchanges the number of rows and slots between all shards.
   /// @param own  the slots of this shard's items, of all experts
-  /// @param rows  number of rows that they read from
-  /// @param placement  of all experts
+  /// @param rows  number of rows from which these slots read
+  /// @param placement  the shards of all experts
   /// @param chunks  number of chunks into which the experts of a shard are divided, in order
   template <class ShardT>
   void begin(ShardT& shard, typename B::Context& ctx, const Groups<B>& own, Index rows, const Placement& placement,
@@ -72,8 +72,9 @@ class SlotExchange {
     place_slots(memory, heard, numbers, shards);
   }
 
-  /// Gives the received slots the numbers that they have in one process with all items. Experts use them to draw noise.
-  /// @param items  whether slots of any shard read rows of items, in any order
+  /// Gives each received slot the number that it has in one process with all items. Experts use this number to draw
+  /// noise.
+  /// @param items  whether the slots of any shard have a list of rows, which are items; otherwise slot s reads row s
   /// @param first  number of this shard's first row among the rows of all shards
   template <class ShardT>
   void number(ShardT& shard, typename B::Context& ctx, const Groups<B>& own, bool items, Index first,
@@ -127,15 +128,17 @@ class SlotExchange {
   const std::vector<Index>& counts() const { return counts_; }
   Index rows() const { return rows_here_; }
 
-  /// to [rows(), W] = the rows that this shard's slots read, from [N, W] of each shard. work() runs meanwhile.
-  /// @param chunk  transfers only the rows of this chunk that no earlier chunk reads
+  /// Writes to `to` [rows(), W] the rows that this shard's slots read, out of `from` [N, W] of each shard. work() runs
+  /// meanwhile.
+  /// @param chunk  transfers only the rows that this chunk reads and no earlier chunk
   template <class ShardT, class Work = NoWork>
   void bring_rows(ShardT& shard, typename B::Context& ctx, In<T, 2, B> from, Out<T, 2, B> to, bool bfloat16,
                   Index chunk = all, const Work& work = {}) const {
     carry_rows<T, B>(shard, ctx, bfloat16, {sent_rows_, sent_rows_.size(), rows_of(give_, chunk)}, from,
                      {{}, rows_here_, rows_of(take_, chunk)}, to, work);
   }
-  /// to [groups().slots, W] = values of the slots, from [own slots, W] of each shard. work() runs meanwhile.
+  /// Writes to `to` [groups().slots, W] the values of the slots, out of `from` [own slots, W] of each shard. work()
+  /// runs meanwhile.
   template <class ShardT, class Work = NoWork>
   void bring_slots(ShardT& shard, typename B::Context& ctx, In<T, 2, B> from, Out<T, 2, B> to, bool bfloat16,
                    Index chunk = all, const Work& work = {}) const {
@@ -157,8 +160,8 @@ class SlotExchange {
     Range rows, slots;
     std::vector<Range> rows_of{}, slots_of{};
   };
-  /// For the experts of a part, in order: the number of rows that they and earlier experts read, and the number of
-  /// slots so far.
+  /// Running totals over the experts of a Part, in order: the number of rows that the experts so far read, and the
+  /// number of their slots.
   struct Ends {
     std::vector<Index> rows{0}, slots{0};
   };
@@ -275,7 +278,7 @@ class SlotExchange {
       slots_ += part.slots.count;
     }
   }
-  /// Sorts the slots, which arrive by shard and then by expert, by expert and then by shard.
+  /// Sorts the received slots by expert, then by sending shard. They arrive sorted by shard, then by expert.
   template <class M>
   void place_slots(const M& memory, const std::vector<Index>& heard, const std::vector<Index>& numbers, Index shards) {
     offsets_.resize((1 + chunks_) * (experts_ + 1));
@@ -302,7 +305,7 @@ class SlotExchange {
     memory.write(place_of, place_of_slot_.data());
   }
 
-  /// Divides the received slots into chunks as the sending shards have divided theirs. The extents of offsets are [1 +
+  /// Divides the received slots into chunks in the same way as the sending shards. The extents of offsets are [1 +
   /// chunks, experts + 1].
   void find_chunks(const std::vector<Index>& heard, const std::vector<Index>& numbers, Index shards, auto& offsets) {
     for (Index j = 0; j < shards; ++j) {

@@ -21,7 +21,7 @@ namespace gatefold {
 
 namespace functor {
 
-/// sums[e] += Σ of `each` squares, or its root
+/// sums[e] += Σ of `each` squares, or the square root of this sum
 struct AddNorm {
   Index each;
   const double* squares;
@@ -46,7 +46,8 @@ namespace dist {
 ///
 /// With per_expert = false there is one norm over everything. All shards call it together.
 /// @throws the errors of NormalizedGd, on all shards
-/// @cost   that of NormalizedGd, and two exchanges: of a number for each tensor, and of one for each of its experts
+/// @cost   that of NormalizedGd, and two exchanges: of one number for each tensor, and of one number for each expert of
+///         each tensor
 /// @order  by expert and then by tensor, independent of the placement. With per_expert, the bits of one process with
 ///         the same gradients; otherwise its values up to rounding
 template <class ShardT>
@@ -92,14 +93,14 @@ struct SyncNorm<optim::NormalizedGd, ShardT> {
   }
 
  private:
-  /// The squares that are summed to norms: of each tensor one for each slice, of a distributed tensor one for each
-  /// expert.
+  /// The positions of the sums of squares from which norms are computed. A tensor has one sum for each slice; a
+  /// distributed tensor has one for each expert.
   struct Terms {
     std::vector<Range> of{};  // by tensor; count 0 if it is empty on all shards
     Index slices = 0, count = 0;
   };
 
-  /// Calls f(name, tensor, its DealtRows, tensors of the other packs).
+  /// Calls f(name, tensor, DealtRows of the tensor, tensors of the other packs) for each learned tensor.
   template <class F, class... P>
   static void each(const F& f, P&... packs) {
     for_each_learned(sharded::Visitor<true, const F>{f}, packs...);
@@ -131,7 +132,7 @@ struct SyncNorm<optim::NormalizedGd, ShardT> {
     }
     return terms;
   }
-  /// Returns for each slice the sum of the tensors' squares, or of their norms if sum_of_norms is set.
+  /// Returns, for each slice, the sum over the tensors of their squares, or of their norms if sum_of_norms is set.
   template <class C, class Pack>
   const double* norms(C& ctx, const Pack& grads, const Terms& terms) const {
     const auto squares = ctx.template scratch<double>(terms.count), sums = ctx.template scratch<double>(terms.slices);

@@ -16,14 +16,17 @@
 /// The part of a file's tensors that a shard has. Not in the umbrella header, like io. Only for host backends.
 namespace gatefold::dist {
 
-/// The tensors of a pack as a file has them, whole, and the rows of them that this shard has.
+/// Lists the tensors of a pack as they are in a file, where every tensor is whole, and the rows of each tensor that
+/// this shard reads or writes.
 template <class C>
 class TensorsHere {
  public:
-  /// Of a tensor that all shards hold, a shard takes all rows (to read) or its part of them (to write).
+  /// Which rows of a tensor that all shards hold this shard takes: all rows (to read), or a part of the rows (to
+  /// write).
   enum class Takes { all, part };
 
-  /// @throws ArgumentError on all shards, naming the tensor, if a shard has other rows than its deal assigns
+  /// @throws ArgumentError on all shards, naming the tensor, if the rows of a shard differ from those that its deal
+  ///         assigns
   /// @cost   an exchange of a number for each distributed tensor
   template <class ShardT, class P>
   TensorsHere(ShardT& shard, const char* where, P& pack, Takes takes) {
@@ -86,8 +89,8 @@ class TensorsHere {
       found.push_back({at.str(), AnyTensor(const_cast<TensorT&>(t)), dealt, rows});
     }
   };
-  /// @param rows  of the whole tensor
-  /// @param here  rows of this shard
+  /// @param rows  number of rows of the whole tensor
+  /// @param here  the rows of this shard, as ranges
   template <class T>
   void add(T, const Found& t, std::uint64_t rows, const std::vector<Range>& here, io::safetensors::Entries& entries) {
     std::vector<std::uint64_t> shape(t.tensor.extents, t.tensor.extents + t.tensor.rank);
@@ -108,7 +111,7 @@ class TensorsHere {
     sources.push_back(io::safetensors::source_of<C>(static_cast<const T*>(t.tensor.elements) + first,
                                                     count * static_cast<Index>(width)));
   }
-  /// Returns the rows of this shard in their order here, with adjacent ones joined.
+  /// Returns the rows of this shard as ranges, in the order of its memory. Adjacent rows are in one range.
   static std::vector<Range> rows_of(Index shard, const Found& t, const HeldRows& held, std::size_t tensor) {
     if (!t.rows.deal) return {{held.before(tensor, shard), t.tensor.extents[0]}};
     std::vector<Range> ranges;

@@ -17,7 +17,7 @@
 #include "gatefold/distributed/sharded.hpp"
 #include "gatefold/tensor/pack.hpp"
 
-/// The tensors that all shards hold together.
+/// Collects on shard 0 the tensors whose rows are distributed over all shards.
 namespace gatefold::dist {
 
 namespace parts {
@@ -44,9 +44,11 @@ Visitor(F, G) -> Visitor<F, G>;
 template <class ShardT, class M, class P>
 class Whole {
  public:
-  /// Makes empty tensors for sharded ones, on shard 0 with the size of the whole tensor.
+  /// Makes a tensor for each sharded tensor. On shard 0 it has the size of the whole tensor; on other shards it is
+  /// empty.
   /// @param memory  the memory of the tensors
-  /// @throws ArgumentError on all shards, naming the tensor, if a shard has other rows than its deal assigns
+  /// @throws ArgumentError on all shards, naming the tensor, if the rows of a shard differ from those that its deal
+  ///         assigns
   Whole(ShardT& shard, const M& memory, const char* where, P& pack) : shard_(shard), memory_(memory), pack_(pack) {
     std::vector<Index> mine;
     each_part([&](const Name&, const auto& part, const DealtRows&, Index) { mine.push_back(part.extent(0)); });
@@ -83,7 +85,7 @@ class Whole {
     });
   }
 
-  /// Lists the tensors like the pack, with the same names.
+  /// Lists the tensors in the order and with the names of the pack.
   static void each(auto&& f, auto& self, auto&...) {
     for_each_tensor(parts::Visitor{[&](const Name& at, auto& t, Index) { f(at.str(), t); },
                                    [&](const Name& at, auto& part, const DealtRows&, Index i) {
@@ -114,14 +116,14 @@ class Whole {
   std::vector<Place> places_;
 };
 
-/// Copies the parameters of a model on shards into the parameters of the same model in one process, on shard 0. There
-/// you can evaluate it or infer with it.
+/// Copies the parameters of a model on shards into the parameters of the same model in one process, on shard 0. You can
+/// then evaluate the model or run inference on shard 0.
 ///
-///     auto params = init_params<float, Cpu>(model, ctx, seed);   // a Mixture for each ExpertParallel in `sharded`
+///     auto params = init_params<float, Cpu>(model, ctx, seed);   // `model` has a Mixture for each ExpertParallel
 ///     dist::copy_whole(shard, ctx, trainer.params, params);
 ///
 /// @param whole  written only on shard 0
-/// @throws ArgumentError unless it has the tensors of `sharded`, in their order
+/// @throws ArgumentError unless `whole` has the tensors of `sharded`, in the same order
 /// @cost   shard 0 receives all experts, and holds them twice meanwhile
 template <class ShardT, class C, class P, class Q>
 void copy_whole(ShardT& shard, C& ctx, const P& sharded, Q& whole) {

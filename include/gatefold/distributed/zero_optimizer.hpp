@@ -21,7 +21,7 @@ namespace gatefold::dist {
 
 namespace rows_of_shard {
 
-/// Swaps a Sharded pack with `part`, and leaves other tensors.
+/// Swaps the tensors of a Sharded pack with `part`. Leaves other tensors unchanged.
 struct Swap {
   void operator()(const Name&, auto&, auto&) const {}
   void sharded(const Name&, auto& all, auto& part) const {
@@ -29,7 +29,8 @@ struct Swap {
     for_each_tensor([](const Name&, auto& a, auto& b) { std::swap(a, b); }, all, part);
   }
 };
-/// Swaps a Sharded pack with `part`. Of a tensor that all shards hold, copies the rows of one shard to `part`.
+/// Swaps the tensors of a Sharded pack with `part`. If all shards hold a tensor, copies the rows of one shard to
+/// `part`.
 template <class M>
 struct Take : Swap {
   M memory;
@@ -59,14 +60,14 @@ struct Take : Swap {
     return Range::of(all.extent(0), shard, shards);
   }
 };
-/// Makes the shapes of Take without values, because `begin` must not change the parameters. Of a Sharded pack, the
-/// whole shape.
+/// Gives `part` the same shapes as Take, but no values, because `begin` must not change the parameters. Tensors of a
+/// Sharded pack keep their shapes.
 template <class M>
 struct Shape : Take<M> {
   void operator()(const Name&, const auto& all, auto& part) const { rows::resize(part, all, this->of(all).count); }
   void sharded(const Name&, const auto& all, auto& part) const { shape_like(part, all); }
 };
-/// Collects the rows of all shards in memory.
+/// Collects the addresses and shapes of the tensors of type T that all shards hold.
 template <class T>
 struct Places {
   struct Place {
@@ -82,7 +83,7 @@ struct Places {
   void operator()(const Name&, Table<T, B>& t) {
     found.push_back({t.rows().data, t.extent(0), t.extent(1)});
   }
-  void operator()(const Name&, auto&) {}  // another element type
+  void operator()(const Name&, auto&) {}  // a different element type
   void sharded(const Name&, auto&) {}
 
   /// Calls f(data, values) for the rows of shard j in every tensor, one after the other.
@@ -97,15 +98,15 @@ struct Places {
 
 }  // namespace rows_of_shard
 
-/// An optimizer whose state is distributed over the shards. Each shard keeps the state of some rows of every tensor
-/// that all shards hold, steps these rows, and receives the other new rows from their shards.
+/// An optimizer whose state is distributed over the shards. For every tensor that all shards hold, each shard keeps the
+/// state of some rows. It steps these rows, and receives the new values of the other rows from the other shards.
 ///
 ///     DataParallel{Clipped{Zero{AdamW{…}, &shard}}, &shard}
 ///
 /// Source: ZeRO stage 1, Rajbhandari et al. 2019, arXiv:1910.02054, sec. 5.1. The optimizer inside must work element by
-/// element (Sgd, AdamW, InGroups of them). The bits are then the same as without Zero, and so are checkpoints.
-/// @cost   memory: 1/C of the state, and 1/C of a copy of parameters and gradients that all shards hold; one exchange,
-///         in which a shard receives (C − 1)/C of these parameters
+/// element (Sgd, AdamW, InGroups of them). Results and checkpoints then have the same bits as without Zero.
+/// @cost   with C shards, memory for 1/C of the state, and for copies of 1/C of the parameters and gradients that all
+///         shards hold. One exchange, in which a shard receives (C − 1)/C of these parameters
 template <class OptimizerT, class ShardT>
 struct Zero {
   using IsOptimizer = void;

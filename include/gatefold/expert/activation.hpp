@@ -7,12 +7,13 @@
 #include "gatefold/core/config.hpp"
 #include "gatefold/policy/hooks.hpp"
 
-/// Activations. An activation is a struct with two functions, `value(v)` and `slope(v)` = dvalue/dv. Both are templates
-/// over V, which is a scalar or a register of scalars.
+/// An activation is a struct with two functions, `value(v)` and `slope(v)` = dvalue/dv. Both are templates over V,
+/// which is a scalar or a register of scalars.
 ///
-/// To write your own, put `using functor::math::exp;` into the function and call `exp(v)`, which finds the overload for
-/// V. The same works for erf, log, sqrt, tanh, abs, reciprocal and where_positive. An activation that only works on
-/// scalars has `static constexpr bool scalar_only = true;` and is called with one value at a time.
+/// To write your own activation, put `using functor::math::exp;` into the function and call `exp(v)`, which finds the
+/// overload for V. The functions erf, log, sqrt, tanh, abs, reciprocal and where_positive work in the same way. An
+/// activation that works only on scalars has `static constexpr bool scalar_only = true;` and is called with one value
+/// at a time.
 namespace gatefold {
 
 /// The identity: no activation.
@@ -27,7 +28,7 @@ struct Identity {
   }
 };
 
-/// max(v, 0), and NaN for NaN. The slope at 0 and at NaN is 0.
+/// max(v, 0), and NaN if v is NaN. The slope at 0 and at NaN is 0.
 struct Relu {
   template <class V>
   GATEFOLD_HD static V value(V v) {
@@ -112,13 +113,13 @@ struct Cubic {
 
 namespace detail_::policy {
 
-/// Whether `Act::value` is a plain function of scalars and not a template.
+/// True if `Act::value` is a function of scalars and not a template.
 template <class Act>
 concept OfScalars = requires {
   requires std::is_function_v<std::remove_pointer_t<decltype(&Act::value)>>;
 };
 
-/// Returns true for an activation. Otherwise the compiler reports it in one sentence.
+/// Returns true if Act is an activation. If it is not, a static_assert names the mistake.
 template <class Act>
 constexpr bool check_activation() {
   GATEFOLD_EXPECT((requires(float v) { Act::value(v); }),
@@ -129,7 +130,8 @@ constexpr bool check_activation() {
                   "any V, or declare static constexpr bool scalar_only = true; see docs/how-to/extending.md#expert")
   return true;
 }
-/// Returns true for an activation with a slope, which an expert needs for training.
+/// Returns true if the activation has a slope, which training needs. If it has no slope, a static_assert names the
+/// mistake.
 template <class Act>
 constexpr bool check_slope() {
   GATEFOLD_EXPECT((requires(float v) { Act::slope(v); }),

@@ -44,8 +44,8 @@ struct AddPooled;
 ///
 /// @param x [N, length · model_dim] in items, z [S, outputs] out
 /// @param initial  initial values of K and W; the paper uses N(0, scale²/d) with a scale σ₀ of order 1
-/// @param saved  X K [S · L, d], the attention that each position received [S, L], and the sum of the positions with
-///               these weights [S, d]; the probabilities are not saved
+/// @param saved  X K [S · L, d], Σ_l p_l [S, L] (the attention that each position receives), and X Σ_l p_l [S, d]; the
+///               probabilities are not saved
 /// @throws ArgumentError unless sizes are at least 1
 /// @cost   2·S·L·d·(d + L) flop; scratch S·L·d forward and S·L·(3d + 1) backward, plus one block per thread
 struct AttentionExpert {

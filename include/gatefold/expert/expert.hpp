@@ -12,7 +12,7 @@
 #include "gatefold/policy/probe.hpp"
 #include "gatefold/routing/slot_weights.hpp"
 
-/// The family of experts. An expert policy evaluates a bank of E experts of one kind on the slots of a plan, grouped by
+/// The family of experts. An expert policy evaluates E experts of one kind on the slots of a plan, which are grouped by
 /// expert:
 ///
 ///     Index in_dim() const;  Index out_dim() const;
@@ -23,30 +23,30 @@
 /// x holds the items in their original order: slot s reads row groups.row(s). z, dz and dslots are in slot order. Rows
 /// past groups.offsets[E] are never read or written.
 ///
-/// Optional members are Saved, validate(params, experts) and the functions below. infer is a forward that keeps nothing
-/// and returns the same bits:
+/// Optional members are Saved, validate(params, experts) and the functions below. infer returns the same bits as
+/// forward and keeps nothing for backward:
 ///
 ///     infer   (ctx, params, groups, x, z) const;                // writes z [S, out_dim]
 ///
-/// weighted_backward is the backward of u[n] = Σ_s w[s] z[s], the sum over the slots of item n. It gets du [N, out_dim]
-/// and w instead of dz[s] = w[s] du[row(s)]. It writes dslots and the gradients of w, ⟨du[row(s)], z[s]⟩, and adds to
-/// grads (output_adjoint.hpp):
+/// weighted_backward is the backward of u[n] = Σ_s w[s] z[s], with a sum over the slots of item n. Its arguments are du
+/// [N, out_dim] and w instead of dz[s] = w[s] du[row(s)]. It writes dslots and the gradient of w, dw[s] = ⟨du[row(s)],
+/// z[s]⟩, and adds to grads (output_adjoint.hpp):
 ///
 ///     weighted_backward(ctx, params, groups, x, saved, du, weights, dslots, grads) const;
 ///
-/// An expert with `static constexpr bool stores_slots = true` can store z and dslots of these three functions in
-/// another element type (SlotValue). It has them as templates with a third parameter:
+/// An expert with `static constexpr bool stores_slots = true` can store z and dslots in a different element type
+/// (SlotValue). Its functions forward, infer and weighted_backward have this type as third template parameter:
 ///
 ///     template <class T, class B, class Z = T>
 ///     void forward(typename B::Context& ctx, const Params<T, B>& p, Groups<B> groups, In<T, 2, B> x, Out<Z, 2, B> z, …
 ///
-/// An expert that draws random numbers gets the noise of a call before it runs. It draws by item and expert, so that
-/// the result does not depend on the number or the order of the slots:
+/// An expert that draws random numbers gets the noise of a call before it runs. The numbers depend on item and expert,
+/// so that the result does not depend on the number or the order of the slots:
 ///
 ///     E with_noise(noise) const;
 namespace gatefold {
 
-/// Returns the expert with the noise of a call, if it draws random numbers, or else the expert itself.
+/// Returns the expert with the noise of a call if it draws random numbers, otherwise the expert unchanged.
 template <class E>
 E with_noise(const E& expert, const Noise& noise) {
   if constexpr (detail_::hook::expert::with_noise<E>()) {
@@ -56,7 +56,7 @@ E with_noise(const E& expert, const Noise& noise) {
   }
 }
 
-/// Element type of the slots of an expert in a mixture.
+/// The element type of z and dslots of an expert in a mixture.
 template <class E, class T, class B>
 using SlotElement = std::conditional_t<detail_::hook::expert::stores_slots<E>(), SlotValue<T, B>, T>;
 
@@ -86,7 +86,7 @@ void weighted_backward_slots(const E& expert, A&&... arguments) {
   }
 }
 
-/// Runs an expert without keeping anything for backward.
+/// Runs an expert without keeping values for backward.
 /// @tparam Z  element type of the slots
 template <class T, class B, class Z = T, class E>
 void infer_expert(const E& expert, typename B::Context& ctx, const Params<E, T, B>& p, const Groups<B>& groups,
@@ -98,7 +98,7 @@ void infer_expert(const E& expert, typename B::Context& ctx, const Params<E, T, 
     forward_slots<T, B, Z>(expert, ctx, p, groups, x, z, *discarded);
   }
 }
-/// The same, with T and B deduced from the parameters.
+/// Runs an expert without keeping values for backward, with T and B deduced from the parameters.
 template <class E, template <class, class> class ParamsT, class T, class B>
 void infer_expert(const E& expert, typename B::Context& ctx, const ParamsT<T, B>& p,
                   const NonDeduced<Groups<B>>& groups, In<T, 2, B> x, Out<T, 2, B> z) {
@@ -123,8 +123,8 @@ concept ExpertBackward = requires(const E expert, Probe<T, B> a, const Given& pa
   expert.backward(a.ctx, params, a.groups, a.in, saved, a.in, a.out, grads);
 };
 
-/// An expert whose slots can have another element type. The concept is checked even if B has no narrower SlotValue: T
-/// is used then.
+/// True for an expert that can store z and dslots in a different element type. The concept is also checked if B has no
+/// narrower SlotValue; SlotValue is then T.
 template <class E, class T, class B>
 concept StoresSlots = requires(const E expert, Probe<T, B> a, const Params<E, T, B>& params, Saved<E, T, B>& saved,
                                const SlotWeights<T, B>& weights, Params<E, T, B>& grads,
@@ -138,7 +138,7 @@ concept StoresSlots = requires(const E expert, Probe<T, B> a, const Params<E, T,
 template <class E, class T, class B>
 concept Expert = ExpertTypes<E, T, B> && ExpertForward<E, T, B> && ExpertBackward<E, T, B>;
 
-/// Returns true for an expert. Otherwise the compiler reports the first unmet requirement in one sentence.
+/// Returns true if E is an expert. If it is not, a static_assert names the first unmet requirement.
 template <class E, class T, class B>
 constexpr bool check_expert() {
   GATEFOLD_EXPECT(
@@ -152,8 +152,8 @@ constexpr bool check_expert() {
                   "gatefold: an expert needs backward(ctx, params, groups, x, saved, dz, dslots, grads) const; "
                   "see docs/how-to/extending.md#expert")
   GATEFOLD_EXPECT((!ExpertForward<E, T, B, Foreign> && !ExpertBackward<E, T, B, Foreign>),
-                  "gatefold: forward and backward of an expert must take params as const Params<T, B>& (const "
-                  "Nothing<T, B>& without parameters), not as const auto&, which would accept the parameters of "
+                  "gatefold: forward and backward of an expert must take params as const Params<T, B>&, or as const "
+                  "Nothing<T, B>& if the expert has no parameters. const auto& would also accept the parameters of "
                   "another model; see docs/how-to/extending.md#what-all-policies-share")
   GATEFOLD_EXPECT(
       (!detail_::hook::expert::stores_slots<E>() || StoresSlots<E, T, B>),

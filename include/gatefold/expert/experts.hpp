@@ -17,21 +17,22 @@
 
 namespace gatefold {
 
-/// Experts of different kinds and sizes in one layer, `counts[i]` experts of kind i.
+/// Experts of different kinds and sizes in one layer. There are `counts[i]` experts of kind i.
 ///
 ///     z[s] = kind_i(x[row(s)]) for the experts [counts_0 + … + counts_{i−1}, counts_0 + … + counts_i)    (1)
 ///
-/// Write Experts{std::tuple{Mlp<Gelu>{…}, GatedMlp<Silu>{…}}, {2, 6}}, or, with the same meaning, Experts<Mlp<Gelu>,
-/// GatedMlp<Silu>>{.kinds = {…, …}, .counts = {2, 6}}. Without counts there is one expert of each kind. In a Mixture,
-/// the gate's number of experts can be left 0.
-/// Source: none; users of other systems ask for it (scattermoe #6, Megatron-LM #1342).
+/// Construct it as Experts{std::tuple{Mlp<Gelu>{…}, GatedMlp<Silu>{…}}, {2, 6}}, or, with the same meaning,
+/// Experts<Mlp<Gelu>, GatedMlp<Silu>>{.kinds = {…, …}, .counts = {2, 6}}. Without counts there is one expert of each
+/// kind. In a Mixture, the gate's number of experts can be left 0.
+/// Source: none; users of other systems have requested this feature (scattermoe #6, Megatron-LM #1342).
 /// @param x [N, in_dim] in items, z [S, out_dim] out
 /// @throws ArgumentError unless all kinds have the same in_dim and out_dim, and the counts sum to the gate's experts
 /// @cost   the sum of the kinds; each kind allocates arrays for all S slots and uses its own part
 template <class... K>
 struct Experts {
   static constexpr std::size_t size = sizeof...(K);
-  GATEFOLD_REQUIRE(size >= 1, "gatefold: Experts needs at least one kind");
+  GATEFOLD_REQUIRE(
+      size >= 1, "gatefold: Experts needs at least one kind of expert, for example Experts{std::tuple{a, b}, {2, 6}}");
   GATEFOLD_REQUIRE(!(detail_::policy::is_misplaced<K> || ...),
                    "gatefold: Experts takes a tuple of kinds and the number of experts of each: Experts{std::tuple{a, "
                    "b}, {2, 6}}, or Experts{std::tuple{a, b}} for one of each; see docs/how-to/extending.md#expert");
@@ -121,9 +122,9 @@ struct Experts {
       const auto& kind = std::get<At>(kinds);
       expect(counts[At] >= 0, where, Joined{"counts[", At, "]"}, "at least 0", counts[At]);
       expect(kind.in_dim() == in_dim(), where, Joined{"kinds[", At, "].in_dim"},
-             Joined{in_dim(), " (that of kinds[0])"}, kind.in_dim());
+             Joined{in_dim(), " (the in_dim of kinds[0])"}, kind.in_dim());
       expect(kind.out_dim() == out_dim(), where, Joined{"kinds[", At, "].out_dim"},
-             Joined{out_dim(), " (that of kinds[0])"}, kind.out_dim());
+             Joined{out_dim(), " (the out_dim of kinds[0])"}, kind.out_dim());
     });
     expect(experts() == total, where, "counts", Joined{"a sum of ", total, " (the gate's experts)"}, experts());
   }

@@ -34,7 +34,8 @@ struct GateUpBackward;
 ///
 /// Source: Shazeer 2020, arXiv:2002.05202, eq. (6), without bias.
 /// @param x [N, D] in items, z [S, D] out
-/// @param factor  [S, H] in, multiplies h (HiddenDropout); the same in forward and backward; empty: no factor
+/// @param factor  [S, H] in, multiplies h (HiddenDropout). Pass the same factor to forward and backward; if it is
+///         empty, h is not multiplied
 /// @param saved  the outputs of gate and up, [S, H] each
 /// @param initial  initial values of the weights
 /// @throws ArgumentError unless model_dim and hidden_dim are at least 1

@@ -40,14 +40,14 @@ constexpr bool check_takes_factor();
 /// Without noise, or with rate 0, the result has the same bits as the wrapped expert. The parameters and their names
 /// are those of the wrapped expert.
 /// @param x [N, D] in items, z [S, D] out
-/// @param noise  noise of a call. A Mixture or OneExpert around it takes the noise as extra input and passes it to each
-///               evaluation
-/// @param saved  as the wrapped expert; backward draws ξ again
+/// @param noise  noise of a call. A Mixture or OneExpert around HiddenDropout has the noise as extra input, and passes
+///               it to each evaluation
+/// @param saved  the saved values of the wrapped expert; backward draws ξ again
 /// @throws ArgumentError unless 0 <= rate < 1; Trainer.step and ThreeStage.step also throw it without noise, unless
 ///         rate is 0
 /// @cost   S·H random numbers and S·H values of scratch, forward and backward
-/// @order  ξ of hidden value j of item n at expert e is random number (n·E + e)·H + j, whatever its slot. It is the
-///         same for any number of threads and shards and for any choice of the other items
+/// @order  ξ of hidden value j of item n at expert e is random number (n·E + e)·H + j, for any slot s. Therefore ξ does
+///         not depend on the number of threads and shards, nor on the routing of other items
 template <class ExpertT>
 struct HiddenDropout {
   GATEFOLD_REQUIRE(!detail_::policy::is_misplaced<ExpertT>,
@@ -121,7 +121,7 @@ struct HiddenDropout {
 
  private:
   void expect_options() const { expect(0 <= rate && rate < 1, "HiddenDropout", "rate", "0 <= rate < 1", rate); }
-  /// Calls f(expert, factors). The factors are empty if nothing is dropped.
+  /// Calls f(expert, factors), with the dropout factors in scratch. `factors` is empty if nothing is dropped.
   template <class T, class C, class B, class F>
   void with_factors(C& ctx, const Groups<B>& groups, const F& f) const {
     if constexpr (detail_::policy::check_takes_factor<ExpertT, T, B>()) {
@@ -175,7 +175,7 @@ concept TakesFactor = requires(const E expert, Probe<T, B> a, const Params<E, T,
   expert.weighted_backward(a.ctx, params, a.groups, a.in, saved, a.in, weights, a.out, grads, a.in);
 };
 
-/// Returns true for an expert that HiddenDropout can wrap. Otherwise the compiler reports it in one sentence.
+/// Returns true if HiddenDropout can wrap E. If it cannot, a static_assert names the mistake.
 template <class E, class T, class B>
 constexpr bool check_takes_factor() {
   GATEFOLD_EXPECT((TakesFactor<E, T, B>),

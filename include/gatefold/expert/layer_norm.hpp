@@ -25,8 +25,8 @@ struct NormaliseBackward;
 
 }  // namespace functor
 
-/// A normalisation of each item to mean 0 and variance 1, with a learned gain and bias. It is the norm of a layer. With
-/// a gain and a bias per expert, it is also a part of larger experts.
+/// Normalises each item to mean 0 and variance 1, then applies a learned gain and bias. Use it as the norm of a layer.
+/// Larger experts use it with a gain and a bias per expert.
 ///
 ///     x̂ = (x − mean x) / √(var x + ε),   z[s] = x̂ ⊙ gain_e + bias_e                                     (1)
 ///

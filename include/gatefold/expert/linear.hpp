@@ -22,7 +22,7 @@ struct WeightedItems;
 ///
 ///     z[s] = x[row(s)] W_e + b_e                                                                        (1)
 ///
-/// Source: as torch.nn.Linear, once per expert.
+/// Source: torch.nn.Linear, with separate weights for each expert.
 /// @param x [N, D] in items, z [S, output_dim] out; output_dim = 0 means model_dim
 /// @param initial  initial values of weights and biases
 /// @throws ArgumentError unless model_dim >= 1

@@ -34,7 +34,8 @@ struct ActivateBackward;
 ///
 /// Source: Shazeer et al. 2017, arXiv:1701.06538, sec. 3.2, for any activation.
 /// @param x [N, D] in items, z [S, D] out
-/// @param factor  [S, H] in, multiplies h (HiddenDropout); the same in forward and backward; empty: no factor
+/// @param factor  [S, H] in, multiplies h (HiddenDropout). Pass the same factor to forward and backward; if it is
+///         empty, h is not multiplied
 /// @param saved  the values before the activation [S, H]
 /// @param initial  initial values of weights and biases
 /// @throws ArgumentError unless model_dim and hidden_dim are at least 1
@@ -137,7 +138,7 @@ struct Mlp {
     auto hidden = ctx.template scratch<Factor>(groups.slots, hidden_dim);
     const auto r = memory_of_r<T, B>(ctx, groups.slots, hidden_dim);
     const auto dpre = made_of<T, B>(ctx, r, groups.slots);
-    // The gradient of up_bias sums values that are not rounded.
+    // The gradient of up_bias is a sum of values that are not rounded, so they are also stored without rounding.
     View<T, 2, B> as_it_is{};
     if constexpr (!std::is_same_v<T, Factor>)
       if (bias) as_it_is = ctx.template scratch<T>(groups.slots, hidden_dim);

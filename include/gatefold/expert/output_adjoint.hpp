@@ -14,8 +14,8 @@
 namespace gatefold {
 
 /// The gradient of the outputs z of experts that end in a matrix product. It is either dz[s] itself, or dz[s] = w[s]
-/// du[row(s)] if each item receives the weighted sum of its slots. In the second case the gradient of the weights is
-/// computed before the last product, (2), so that neither z nor dz is needed.
+/// du[row(s)] if each item receives the weighted sum of its slots. In the second case, the gradient of w is computed by
+/// (2) from values before the last product, so that neither z nor dz is needed.
 ///
 ///     u[n] = Σ_{s of n} w[s] z[s],   z[s] = h[s] V_e + b_e,   r[s] = du[row(s)] V_eᵀ                     (1)
 ///     dw[s] = ⟨du[row(s)], z[s]⟩ = ⟨r[s], h[s]⟩ + ⟨du[row(s)], b_e⟩                                     (2)
@@ -31,7 +31,8 @@ struct OutputAdjoint {
   View<const T, 2, B> bias{};   // [E, columns], or [·, 0] without bias
   View<T, 1, B> weight{};       // [S] w in slot order, written by run; used if there are both weights and a bias
 
-  /// Computes (2) for a slot in use. f(w[s]) processes the row of the slot and returns ⟨r[s], h[s]⟩ on every lane.
+  /// Computes (2) for slot s, which must belong to an expert. f(w[s]) processes the row of the slot and returns ⟨r[s],
+  /// h[s]⟩ on every lane.
   template <class Lanes, class F>
   GATEFOLD_HD void run(const Lanes& lanes, Index s, const F& f) const {
     if (!weights.weight.data()) {
@@ -48,7 +49,7 @@ struct OutputAdjoint {
     weights.set_adjoint(s, sum);
     if (!weight.empty()) weight(s) = w;
   }
-  /// Returns w[s] of a slot in use.
+  /// Returns w[s]. Slot s must belong to an expert.
   GATEFOLD_HD T weight_of(Index s) const { return weights.weight.data() ? weights(s) : T(1); }
   /// Computes (3) for the bias: adds to db [E, columns].
   template <class C>
@@ -59,11 +60,11 @@ struct OutputAdjoint {
 
 namespace functor {
 
-// A Hidden is a functor that an expert applies to each element of r. hidden(at, w, r, i), at element i of [S, columns],
-// writes the values of h and dh that backward needs, and returns r h. It has `scalar_only`: if true, it is called with
-// one value at a time.
+// A Hidden is a functor that an expert applies to each element of r. hidden(at, w, r, i) writes the values of h and dh
+// that backward needs for element i of [S, columns], and returns r h. If its constant `scalar_only` is true, it is
+// called with one value at a time.
 
-/// Applies a Hidden to the whole row r of slot s, which is in memory.
+/// Applies a Hidden to the row r of slot s, which is in memory.
 template <class Hidden, class T, class B>
 struct HiddenAdjointRow {
   OutputAdjoint<T, B> outputs;
@@ -97,7 +98,7 @@ struct HiddenAdjoint {
     return hidden(at, outputs.weight_of(s), r, s * columns + j);
   }
 };
-/// Completes a slot after HiddenAdjoint, given ⟨r, h⟩.
+/// Computes (2) for a slot after HiddenAdjoint, from ⟨r, h⟩.
 template <class T, class B>
 struct SlotAdjoint {
   OutputAdjoint<T, B> outputs;
@@ -114,8 +115,8 @@ struct SlotAdjoint {
 /// V.
 /// @param hidden  a Hidden
 /// @param v [E, columns, out] in
-/// @param r [S, columns]  memory for r. It is empty if B names Multiplied, because r is then only in the epilogue of a
-///         product and never in memory
+/// @param r [S, columns]  memory for r. It is empty if B has a type Multiplied, because r then exists only in the
+///         epilogue of a product and not in memory
 template <class T, class B, class Hidden>
 void hidden_adjoint(auto& ctx, const OutputAdjoint<T, B>& outputs, View<const T, 3, B> v, View<T, 2, B> r,
                     const Hidden& hidden) {
@@ -135,8 +136,8 @@ template <class T, class B>
 View<T, 2, B> memory_of_r(auto& ctx, Index slots, Index columns) {
   return ctx.template scratch<T>(std::is_same_v<T, Multiplied<T, B>> ? slots : Index(0), columns);
 }
-/// Returns memory for a result that only products read. It is r itself, or scratch for the rounded form (backend.hpp,
-/// Multiplied).
+/// Returns memory for a result that only products read: r itself, or scratch for values rounded to Multiplied
+/// (backend.hpp).
 template <class T, class B>
 View<Multiplied<T, B>, 2, B> made_of(auto& ctx, View<T, 2, B> r, Index slots) {
   if constexpr (std::is_same_v<T, Multiplied<T, B>>) {

@@ -8,7 +8,8 @@
 
 namespace gatefold {
 
-/// Filters shared by all patches of an item, activated and summed. This is a convolution whose stride equals its width.
+/// Applies the same filters to all patches of an item, then sums the activations. This is a convolution whose stride
+/// equals its width.
 ///
 ///     f_e(x) = Σ_j Σ_p act(⟨w_{e,j}, x^(p)⟩)                                                            (1)
 ///
@@ -32,7 +33,7 @@ struct PatchCnn {
   /// Returns the settings of the code of Chen et al. (uclaml/MoE): two logits of eight filters each, on four patches of
   /// 50 values, with bias. The initial values are a thousandth of the usual ones of a convolution.
   static PatchCnn reference() { return reference({.model_dim = 50, .patches = 4, .filters = 16, .outputs = 2}); }
-  /// Returns these settings with other sizes.
+  /// Returns the settings of the code of Chen et al. with the sizes in `options`.
   static PatchCnn reference(PatchCnn options) {
     options.bias = true, options.initial = {.scale = 0.001};
     return options;

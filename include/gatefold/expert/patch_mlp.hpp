@@ -8,7 +8,7 @@
 
 namespace gatefold {
 
-/// Separate filters for every patch of an item, activated and summed.
+/// Applies separate filters to every patch of an item, then sums the activations.
 ///
 ///     f_e(x) = Σ_j Σ_p act(⟨w_{e,j,p}, x^(p)⟩)                                                          (1)
 ///     w_{e,j,p} = w_{e,j,1} for all p at the start, with equal_patches                                  (2)

@@ -8,7 +8,7 @@
 #include "gatefold/expert/mlp.hpp"
 #include "gatefold/expert/positions.hpp"
 
-/// Shared functions of the experts on patches: filters on every patch, activated and summed over the patches.
+/// Functions for PatchCnn and PatchMlp: they apply filters to every patch, and sum the activations over the patches.
 namespace gatefold {
 
 namespace functor {
@@ -45,7 +45,7 @@ void patches_forward(C& ctx, const Positions<B>& patches, In<T, 2, B> x, In<T, 3
   B::for_rows(ctx, patches.items.slots, functor::SumFilters<T, B>{patches, hidden, z});
 }
 
-/// Writes dslots and adds to dweight and dbias, skipping each of them that is empty.
+/// Writes dslots, and adds to dweight and dbias. An array that is empty is skipped.
 template <class Act, class C, class T, class B>
 void patches_backward(C& ctx, const Positions<B>& patches, In<T, 2, B> x, In<T, 3, B> weight,
                       const Tensor<T, 2, B>& pre, In<T, 2, B> dz, Out<T, 2, B> dslots, Out<T, 3, B> dweight,

@@ -8,8 +8,9 @@
 
 namespace gatefold {
 
-/// The positions (tokens, patches) of items as separate slots, so that a grouped product runs over positions. The items
-/// x [N, L·D] are read as [N·L, D]. Position l of slot s becomes
+/// Maps each position (token, patch) of an item to a slot of its own, a position slot, so that one grouped product runs
+/// over all positions. The items x [N, L·D] are read as [N·L, D]. With count[e] = offsets[e + 1] − offsets[e], position
+/// l of item slot s becomes
 ///
 ///     together:  slot s·L + l of expert e                                         E experts             (1)
 ///     apart:     slot offsets[e]·L + l·count[e] + s − offsets[e] of expert e·L + l, E·L experts         (2)
@@ -22,7 +23,8 @@ struct Positions {
   bool apart = false;
 
   Index slots() const { return items.slots * length; }
-  /// Calls f(slot of position l of slot s) for l = 0, 1, …, with one bisection. Does nothing if s belongs to no expert.
+  /// Calls f(slot(s, l)) for l = 0, 1, … in order, and searches the expert of s only once. Does nothing if item slot s
+  /// belongs to no expert.
   template <class F>
   GATEFOLD_HD void each(Index s, const F& f) const {
     const Index e = items.expert(s);
@@ -31,8 +33,9 @@ struct Positions {
     const Index begin = apart ? first * length + s - first : s * length, step = apart ? count : 1;
     for (Index l = 0; l < length; ++l) f(begin + l * step);
   }
-  /// Returns the slot of position l of slot s.
-  /// @param s  a slot that belongs to an expert
+  /// Returns the position slot of one position, numbered as in (1) or (2).
+  /// @param s  the slot of the item; it must belong to an expert
+  /// @param l  the position in the item
   GATEFOLD_HD Index slot(Index s, Index l) const {
     if (!apart) return s * length + l;
     const Index e = items.expert(s), first = items.offsets(e);
@@ -62,7 +65,7 @@ struct PositionRows {
     positions.each(s, [&](Index t) { rows(t) = positions.items.row(s) * positions.length + l++; });
   }
 };
-/// y[s] = x[row(s), first : first + columns of y], or += with `accumulate`, for slots in use
+/// y[s] = x[row(s), first : first + columns of y], or += with `accumulate`, for slots that belong to an expert
 template <class T, class B>
 struct TakeRows {
   Groups<B> groups;
@@ -84,7 +87,7 @@ struct TakeRows {
 
 }  // namespace functor
 
-/// Returns the positions as groups. The groups live in scratch: take a mark first.
+/// Returns the groups of position slots. They are in scratch memory: take a mark first.
 template <class C, class B>
 Groups<B> position_groups(C& ctx, const Positions<B>& positions) {
   const Index experts = positions.items.experts() * (positions.apart ? positions.length : 1);
@@ -95,19 +98,19 @@ Groups<B> position_groups(C& ctx, const Positions<B>& positions) {
   return {offsets, rows, rows.size()};
 }
 
-/// y[s] = columns [first, first + columns of y) of x[row(s)], for slots in use.
+/// Computes y[s] = columns [first, first + columns of y) of x[row(s)], for slots that belong to an expert.
 template <class C, class T, class B>
 void take_rows(C& ctx, Groups<B> groups, In<T, 2, B> x, View<T, 2, B> y, Index first = 0) {
   B::for_rows(ctx, groups.slots, functor::TakeRows<T, B>{groups, x, first, false, y});
 }
-/// Returns the rows that the slots read, in slot order. The rows live in scratch: take a mark first.
+/// Returns the rows of x that the slots read, in slot order. They are in scratch memory: take a mark first.
 template <class C, class T, class B>
 View<const T, 2, B> rows_in_slot_order(C& ctx, Groups<B> groups, View<const T, 2, B> x) {
   auto rows = ctx.template scratch<T>(groups.slots, x.extent(1));
   take_rows(ctx, groups, x, rows);
   return rows;
 }
-/// y[s] += columns [first, first + columns of y) of x[row(s)], for slots in use.
+/// Computes y[s] += columns [first, first + columns of y) of x[row(s)], for slots that belong to an expert.
 template <class C, class T, class B>
 void add_rows(C& ctx, Groups<B> groups, In<T, 2, B> x, View<T, 2, B> y, Index first = 0) {
   B::for_rows(ctx, groups.slots, functor::TakeRows<T, B>{groups, x, first, true, y});

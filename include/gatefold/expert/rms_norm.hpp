@@ -22,8 +22,8 @@ struct RootMeanSquareBackward;
 
 }  // namespace functor
 
-/// A scaling of each item to a root mean square of 1, with a learned gain: LayerNorm without mean and bias. It is the
-/// norm of a layer. With a gain per expert, it is also a part of larger experts.
+/// Scales each item to a root mean square of 1, then applies a learned gain: LayerNorm without mean and bias. Use it as
+/// the norm of a layer. Larger experts use it with a gain per expert.
 ///
 ///     z[s] = x / √(mean x² + ε) ⊙ gain_e                                                                (1)
 ///

@@ -113,7 +113,8 @@ SigmoidGated(P...) -> SigmoidGated<detail_::policy::Misplaced<P...>>;
 
 namespace functor {
 
-/// share[s] = σ(⟨x[row(s)], gate[e]⟩),   z[s] ← share[s] z[s]. Keeps share and the old z if there is memory for them.
+/// share[s] = σ(⟨x[row(s)], gate[e]⟩),   z[s] ← share[s] z[s]. Keeps share and the old z if `share` and `ungated` are
+/// not empty.
 template <class T, class B>
 struct SigmoidGate {
   Groups<B> groups;

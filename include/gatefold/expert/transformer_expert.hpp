@@ -10,16 +10,16 @@
 
 namespace gatefold {
 
-/// A transformer block per expert, the expert of a mixture of transformers. Each item is a sequence.
+/// A transformer block per expert, for a mixture of transformers. Each item is a sequence.
 ///
 ///     H = X + MultiHead(LN(X)),   Z = H + Mlp(LN(H)), position by position                               (1)
 ///
 /// Source: paper 000, sec. 3; pre-norm as in Dosovitskiy et al. 2021, arXiv:2010.11929, eqs. (2), (3).
 ///
-/// The expert contains the residual connections, so use it in a layer without: NoResidual{Mixture{gate,
-/// TransformerExpert<Gelu>{…}}}.
+/// The expert contains the residual connections, so use it in a layer without a residual connection:
+/// NoResidual{Mixture{gate, TransformerExpert<Gelu>{…}}}.
 /// @param x [N, length · model_dim] in items, z [S, length · model_dim] out
-/// @param bias  of the Mlp; attention has no bias
+/// @param bias  whether the Mlp has a bias; attention never has a bias
 /// @param saved  6 arrays [S · L, model_dim], [S · L, hidden_dim], [S · L, heads] and 2 [S · L]; the attention
 ///               probabilities are not saved
 /// @throws ArgumentError unless sizes are at least 1, heads divides model_dim and epsilon > 0

@@ -11,7 +11,7 @@ namespace gatefold {
 
 /// Returns the number of experts that compute for an item, before a capacity drops picks:
 /// - `k` of a gate or of its selection, or the constant `picks` of a selection without `k`;
-/// - `factor` of ExpertChoice, rounded up, which is a mean over items;
+/// - `factor` of ExpertChoice, rounded up (the mean over items);
 /// - all experts for any other gate (Dense, SoftMoe).
 /// @param part  a gate or a selection
 template <class P>
@@ -35,8 +35,7 @@ Index active_experts(const P& part, Index experts) {
   }
 }
 
-/// The number of active experts of a gate, kept in parameters that are only shapes. Parameters with elements keep
-/// nothing.
+/// Holds active_experts of a gate in parameters that have only shapes (backend Shapes). For other backends it is empty.
 template <class B>
 struct ActiveExperts {
   constexpr explicit ActiveExperts(Index = 0, Index = 0) {}

@@ -14,7 +14,7 @@
 
 /// Interfaces of the parts of a gate, and the data that they pass to each other.
 ///
-/// A scores policy turns items into logits. If it has an Extra, it takes the extra as last argument:
+/// A scores policy turns items into logits. If the policy has an Extra, both functions take it as their last argument:
 ///
 ///     forward (ctx, params, x, z) const;                                                   // writes z [N, E]
 ///     backward(ctx, params, x, dz, dx, grads) const;                                       // adds to dx
@@ -31,19 +31,19 @@
 ///     backward(ctx, params, candidates, plan, saved, dplan, d, grads, extra) const;        // adds to d.x, d.rank, d.q
 ///
 /// If mixing and selection compute each item independently and neither has Saved, they can work row by row, in one pass
-/// while a row is in cache (`rows`, `rows_backward` of policy/hooks.hpp). Such a mixing ranks by z. Such a selection
-/// reads row n of rank and q, and its backward adds only to the gradient of q.
+/// while a row is in cache (`rows`, `rows_backward` of policy/hooks.hpp). A mixing with `rows` must rank by z. For item
+/// n, a selection with `rows` reads row n of rank and q, and its backward adds only to the gradient of q.
 ///
 /// If the scores have forward_rows, a backend keeps the logits of a few items in cache and routes them there. This
 /// needs functors that take rows at any address: f.row(lanes, n, z_row, q_row) of the mixing, and f.choose(lanes, n,
-/// rank_row) and f.weigh(lanes, n, q_row) of the selection. All of these are optional. Then rank and q of the
-/// candidates can be views that have extents but no memory.
+/// rank_row) and f.weigh(lanes, n, q_row) of the selection. These functions are optional. If the parts have them, rank
+/// and q of the candidates can be views that have extents but no memory.
 ///
-/// Lane 0 writes and reads the chosen experts. Lane e mod size writes and reads element e of a row.
+/// In these functors, lane 0 writes and reads the chosen experts. Lane e mod size writes and reads element e of a row.
 ///
 /// Picks p of the plan can have any order. TopK and similar selections write pick j of item n at n·K + j, best first.
-/// Capacity and some losses need this order; a selection with another order has `picks_by_item = false`. A pick that
-/// was chosen and then dropped is stored as ~expert, and a place that no pick uses as no_pick.
+/// Capacity and some losses need this order. Selections with a different order have `picks_by_item = false`. A pick
+/// that was chosen and then dropped is stored as ~expert, and a place that no pick uses as no_pick.
 ///
 /// Each part can have validate: scores.validate(params), mixing.validate(params, items, extra) and
 /// selection.validate(params, items, extra). A selection can also have validate_options(experts). Options of a part
@@ -79,7 +79,7 @@ struct CandidatesGrad {
 template <class T, class B>
 void expect_picks(const char* where, const SparsePlan<T, B>& plan, Index items, Index each) {
   expect(plan.weight.size() == items * each, where, "saved picks",
-         Joined{items * each, " (", each, " of each of ", items, " items)"}, plan.weight.size());
+         Joined{items * each, " (", each, " for each of ", items, " items)"}, plan.weight.size());
 }
 
 namespace detail_::policy {
@@ -103,7 +103,7 @@ concept MixingForward = requires(const M mixing, Probe<T, B> a, const Given& par
   mixing.forward(a.ctx, params, a.in, a.in, a.out, saved, extra);
   { mixing.rank(a.in, saved) } -> std::convertible_to<View<const T, 2, B>>;
 };
-/// Whether rank() of a mixing returns a tensor by value, so that a view of it would dangle.
+/// True if rank() of a mixing returns a tensor by value. A view of this tensor would dangle.
 template <class M, class T, class B>
 concept RanksByTensor = requires(const M mixing, Probe<T, B> a, Saved<M, T, B>& saved) {
   requires detail_::pack::is_tensor<decltype(mixing.rank(a.in, saved))>;
@@ -126,15 +126,15 @@ concept SelectionBackward = requires(const S selection, Probe<T, B> a, const Giv
   selection.backward(a.ctx, params, c, plan, saved, dplan, d, grads, extra);
 };
 
-/// Whether a part keeps nothing for backward. A pass over rows has no place to keep it.
+/// True if a part saves no values for backward. A pass over rows requires this, because it has no Saved to write to.
 template <class P, class T, class B>
 concept KeepsNothing = std::same_as<Saved<P, T, B>, Nothing<T, B>>;
 
-/// Whether mixing and selection work row by row in forward.
+/// True if forward of mixing and selection can run row by row (`rows`).
 template <class M, class S, class T, class B>
 concept RowByRow = KeepsNothing<M, T, B> && KeepsNothing<S, T, B> &&
     detail_::hook::mixing::rows<M, T, B>() && detail_::hook::selection::rows<S, T, B>();
-/// Whether mixing and selection work on rows at any address.
+/// True if the functors of mixing and selection accept rows at any address (`row`, `choose` and `weigh`).
 template <class M, class S, class T, class B>
 concept RowAnywhere = RowByRow<M, S, T, B> &&
     requires(const M mixing, const S selection, Probe<T, B> a, const Candidates<T, B>& c, SparsePlan<T, B>& plan,
@@ -147,7 +147,8 @@ template <class M, class S, class T, class B>
 concept RowByRowBackward = KeepsNothing<M, T, B> && KeepsNothing<S, T, B> &&
     detail_::hook::mixing::rows_backward<M, T, B>() && detail_::hook::selection::rows_backward<S, T, B>();
 
-/// Returns true for three parts of a gate. Otherwise the compiler reports the first unmet requirement in one sentence.
+/// Returns true if the three types are scores, a mixing and a selection. If they are not, the compiler reports the
+/// first unmet requirement.
 template <class ScoresT, class MixingT, class SelectionT, class T, class B>
 constexpr bool check_parts() {
   GATEFOLD_EXPECT(
@@ -186,7 +187,7 @@ constexpr bool check_parts() {
                    !MixingForward<MixingT, T, B, Foreign> && !MixingBackward<MixingT, T, B, Foreign> &&
                    !SelectionForward<SelectionT, T, B, Foreign> && !SelectionBackward<SelectionT, T, B, Foreign>),
                   "gatefold: forward and backward of scores, mixing and selection must take params as const Params<T, "
-                  "B>& (const Nothing<T, B>& without parameters), not as const auto&, which would accept the "
+                  "B>&, or as const Nothing<T, B>& if the policy has no parameters. const auto& would also accept the "
                   "parameters of another model; see docs/how-to/extending.md#what-all-policies-share")
   return detail_::hook::scores::all<ScoresT, T, B>() && detail_::hook::mixing::all<MixingT, T, B>() &&
          detail_::hook::selection::all<SelectionT, T, B>();

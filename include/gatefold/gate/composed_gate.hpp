@@ -31,11 +31,11 @@ namespace gatefold {
 ///
 ///     z = scores(x),   (q, rank) = mixing(x, z),   plan = selection(x, rank, q)                         (1)
 ///
-/// A scores policy maps x to logits [N, E]. A mixing maps logits to probabilities q [N, E] and to ranks. A selection
-/// turns both into a plan of picks. candidates.hpp describes their interfaces. Auxiliary losses read the result:
-/// `forward` writes their weighted values to `saved.auxiliary`, and `backward` adds their gradients. Options
-/// `model_dim` and `experts` of mixing and selection that are 0 are filled in from the scores.
-/// @cost the sum of its parts
+/// A scores policy maps x to logits [N, E]. A mixing maps logits to probabilities q [N, E] and to ranks [N, E]. A
+/// selection turns q and ranks into a plan of picks. candidates.hpp describes the interfaces of the parts. Auxiliary
+/// losses read the result: `forward` writes their weighted values to `saved.auxiliary`, and `backward` adds their
+/// gradients. If `model_dim` or `experts` of mixing or selection is 0, the gate takes the value from the scores.
+/// @cost the sum of the costs of its parts
 template <class ScoresT, class MixingT = detail_::policy::Misplaced<>, class SelectionT = detail_::policy::Misplaced<>,
           class... AuxiliaryT>
 struct ComposedGate {
@@ -61,7 +61,7 @@ struct ComposedGate {
                               "Balance>{.scores = {.experts = 8}, .auxiliary = {Balance{.weight = 0.01}}}; see "
                               "docs/how-to/extending_parts.md#parts-of-a-gate">>
       auxiliary{};
-  // These members report options of the parts that were passed to the gate by mistake.
+  // These members exist for a compile error with a clear message if an option of a part is set on the gate itself.
   [[no_unique_address]] detail_::policy::Misuse<
       "gatefold: the number of experts is an option of the scores of a gate: SoftmaxTopK{.scores = {.experts = 8}, "
       ".selection = {.k = 2}}; count_experts(gate) returns it; see docs/how-to/extending_parts.md#parts-of-a-gate">
@@ -92,8 +92,8 @@ struct ComposedGate {
     gatefold::Saved<Selection, T, B> selection;
     Tensor<T, 1, B> auxiliary;  // one weighted value per loss; empty if a rule evaluates the layer again
   };
-  /// Extra inputs of the parts, and the mask of padding. Padding goes to no expert, so its mixture is 0, and it counts
-  /// in no auxiliary loss. Its values affect no other item and no gradient of the gate and the experts.
+  /// Extra inputs of the parts, and the mask of padding. A padding item goes to no expert, so the mixture writes 0 for
+  /// it. No auxiliary loss counts it. Its values affect no other item and no gradient of the gate and the experts.
   template <class T, class B>
   struct Extra {
     gatefold::Extra<Scores, T, B> scores{};
@@ -113,7 +113,8 @@ struct ComposedGate {
 
       Rest without_auxiliary() const { return {scores, mixing, selection, valid, false}; }
     };
-    /// The inputs that remain if a Block supplies the attention trace; all of them, if no part needs a trace.
+    /// The inputs that the caller passes if a Block supplies the attention trace. If the mixing needs no trace, this is
+    /// the whole Extra.
     using WithoutTrace = std::conditional_t<
         std::is_same_v<gatefold::WithoutTrace<gatefold::Extra<Mixing, T, B>>, gatefold::Extra<Mixing, T, B>>, Extra,
         Rest>;
@@ -195,9 +196,9 @@ struct ComposedGate {
       });
   }
 
-  /// Routes without auxiliary losses. If mixing and selection work row by row, the logits are the only memory it needs.
-  /// If rows are routed where they are computed (forward_rows, candidates.hpp), it keeps only the logits of the current
-  /// blocks.
+  /// Writes the plan without auxiliary losses and without saved values. If mixing and selection work row by row, the
+  /// logits are the only values [N, E] in scratch. If the scores also have forward_rows (candidates.hpp), only the
+  /// logits of a few items exist at a time.
   template <class T, class B>
   [[gnu::noinline]] void infer(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Plan<T, B>& plan,
                                const Extra<T, B>& extra = {}) const {
@@ -221,7 +222,8 @@ struct ComposedGate {
                                   const Extra<T, B>& extra, ExtraGrad<T, B>& dextra) const {
     const Index items = x.extent(0);
     expect(plan.items() == items && plan.experts() == count_experts(scores), "Gate.backward", "saved plan",
-           Joined{items, " items, ", count_experts(scores), " experts"}, Joined{plan.items(), ", ", plan.experts()});
+           Joined{items, " items, ", count_experts(scores), " experts"},
+           Joined{plan.items(), " items, ", plan.experts(), " experts"});
     expect_shape("Gate.backward", "saved.logits", saved.logits, {items, count_experts(scores)});
     expect_shape("Gate.backward", "saved.probabilities", saved.probabilities, {items, count_experts(scores)});
     auto mark = ctx.mark();
@@ -285,7 +287,7 @@ struct ComposedGate {
           },
           auxiliary);
   }
-  /// Mixing and selection, with the options filled in that were 0.
+  /// Mixing and selection after options that were 0 have been filled in.
   struct Filled {
     Mixing mixing;
     Selection selection;
@@ -307,7 +309,7 @@ struct ComposedGate {
   }
   template <class T, class B>
   static constexpr bool row_by_row = detail_::policy::RowByRow<Mixing, Selection, T, B>;
-  /// Whether scores, mixing and selection run in one pass over rows.
+  /// True if scores, mixing and selection run in one pass over the rows.
   template <class T, class B>
   static constexpr bool in_one_pass =
       detail_::policy::RowAnywhere<Mixing, Selection, T, B>&& detail_::hook::scores::forward_rows<Scores, T, B>();
@@ -325,7 +327,7 @@ struct ComposedGate {
       scores.forward(ctx, p.scores, x, z);
     }
   }
-  /// Computes scores, mixing and selection; q can be z.
+  /// Computes scores, mixing and selection. q can be the same memory as z.
   template <class T, class B>
   void route_rows(auto& ctx, const Filled& g, const Params<T, B>& p, View<const T, 2, B> x, View<T, 2, B> z,
                   View<T, 2, B> q, Plan<T, B>& plan, const Extra<T, B>& extra) const {
@@ -352,7 +354,7 @@ struct ComposedGate {
     B::for_each(ctx, plan.item.size(), functor::DropPadding<T, B>{extra.valid, plan.item, plan.expert});
     plan.build(ctx);
   }
-  /// Returns the values [N, E] by which the selection orders the experts, from the mixing. Larger is better.
+  /// Returns the values [N, E] that the mixing computed for the order of the experts. Larger is better.
   template <class T, class B>
   View<const T, 2, B> rank(const Saved<T, B>& saved) const {
     const View<const T, 2, B> rank = mixing.rank(saved.logits.view(), saved.mixing);

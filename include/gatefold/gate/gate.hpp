@@ -10,17 +10,17 @@
 #include "gatefold/policy/probe.hpp"
 #include "gatefold/routing/sparse_plan.hpp"
 
-/// The family of gates, which choose the experts of each item. A gate is an aggregate of options with
+/// Interface of gates. A gate chooses the experts of each item. It is an aggregate of options with these members:
 ///
-///     template <class T, class B> using Plan = SparsePlan<T, B>;             // or another plan
+///     template <class T, class B> using Plan = SparsePlan<T, B>;             // or a different plan
 ///     Index experts() const;
 ///     forward (ctx, params, x, plan, saved, extra) const;                    // writes plan and saved
 ///     backward(ctx, params, x, plan, saved, dplan, dx, grads, extra, dextra) const;   // adds to dx and grads
 ///
-/// and optionally Params with init(ctx, seed) and the other members in policy/hooks.hpp.
+/// Optional members are Params with init(ctx, seed), and the members in policy/hooks.hpp.
 namespace gatefold {
 
-/// Routes without keeping anything for backward.
+/// Writes the plan of a gate for inference, without saved values for backward.
 template <class T, class B, class G>
 void infer_gate(const G& gate, typename B::Context& ctx, const Params<G, T, B>& p, In<T, 2, B> x,
                 NonDeduced<Plan<G, T, B>>& plan, const Extra<G, T, B>& extra) {
@@ -31,7 +31,7 @@ void infer_gate(const G& gate, typename B::Context& ctx, const Params<G, T, B>& 
     gate.forward(ctx, p, x, plan, *discarded, extra);
   }
 }
-/// The same, with T and B deduced from the parameters.
+/// infer_gate with T and B deduced from the parameters.
 template <class G, template <class, class> class ParamsT, class T, class B>
 void infer_gate(const G& gate, typename B::Context& ctx, const ParamsT<T, B>& p, In<T, 2, B> x,
                 NonDeduced<Plan<G, T, B>>& plan, const Extra<G, T, B>& extra = {}) {
@@ -61,7 +61,7 @@ concept GateBackward = requires(const G g, Probe<T, B> a, const Given& params,
 template <class G, class T, class B>
 concept Gate = GateTypes<G, T, B> && HasInit<G, T, B> && GateForward<G, T, B> && GateBackward<G, T, B>;
 
-/// Returns true for a gate. Otherwise the compiler reports the first unmet requirement in one sentence.
+/// Returns true if G is a gate. If it is not, the compiler reports the first unmet requirement.
 template <class G, class T, class B>
 constexpr bool check_gate() {
   GATEFOLD_EXPECT((GateTypes<G, T, B>),
@@ -70,16 +70,18 @@ constexpr bool check_gate() {
   GATEFOLD_EXPECT((HasInit<G, T, B>),
                   "gatefold: a gate with Params needs Params<T, B> init<T, B>(ctx, seed) const; "
                   "see docs/how-to/extending.md#gate")
-  GATEFOLD_EXPECT((GateForward<G, T, B>),
-                  "gatefold: a gate needs forward(ctx, params, x, plan, saved, extra) const, with params as const "
-                  "Params<T, B>& (const Nothing<T, B>& without parameters); see docs/how-to/extending.md#gate")
+  GATEFOLD_EXPECT(
+      (GateForward<G, T, B>),
+      "gatefold: a gate needs forward(ctx, params, x, plan, saved, extra) const, with params as const Params<T, B>&, "
+      "or as const Nothing<T, B>& if it has no parameters; see docs/how-to/extending.md#gate")
   GATEFOLD_EXPECT((GateBackward<G, T, B>),
                   "gatefold: a gate needs backward(ctx, params, x, plan, saved, dplan, dx, grads, extra, dextra) "
                   "const; see docs/how-to/extending.md#gate")
-  GATEFOLD_EXPECT((!GateForward<G, T, B, Foreign> && !GateBackward<G, T, B, Foreign>),
-                  "gatefold: forward and backward of a gate must take params as const Params<T, B>& (const Nothing<T, "
-                  "B>& without parameters), not as const auto&, which would accept the parameters of another model; "
-                  "see docs/how-to/extending.md#what-all-policies-share")
+  GATEFOLD_EXPECT(
+      (!GateForward<G, T, B, Foreign> && !GateBackward<G, T, B, Foreign>),
+      "gatefold: forward and backward of a gate must take params as const Params<T, B>&, or as const Nothing<T, B>& if "
+      "the gate has no parameters. const auto& would also accept the parameters of another model; "
+      "see docs/how-to/extending.md#what-all-policies-share")
   return detail_::hook::gate::all<G, T, B>() && detail_::hook::plan::all<Plan<G, T, B>, T, B>() && parts_fit<G, T, B>();
 }
 

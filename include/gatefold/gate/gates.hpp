@@ -26,8 +26,8 @@
 ///
 ///     SimilarityAware<XMoe>{.scores = {.experts = 8}, .mixing = {.tau = 2}, .selection = {.k = 2}}
 ///
-/// A name selects the parts. Their options have the defaults of the parts, which are not the settings of one paper. If
-/// a paper's settings differ from these defaults, namespace `published` has them.
+/// Each name is a ComposedGate of certain parts. Options have the defaults of the parts, which are not the settings of
+/// one paper. If a paper's settings differ from these defaults, namespace `published` has them.
 namespace gatefold {
 
 /// The best expert under uniform noise, weighted by the noise-free softmax: the router of Mixture of Transformers.
@@ -38,12 +38,12 @@ using SoftmaxNoisyTop1 = ComposedGate<LinearScores, Independent, NoisyTop1<>>;
 ///
 /// Source: paper 003, sec. 3.
 using PatchNoisyTop1 = ComposedGate<PatchScores, Independent, NoisyTop1<>>;
-/// The K best experts after noise of learned width, with importance and load losses.
+/// The K best experts after the addition of Gaussian noise with a learned deviation. It has importance and load losses.
 ///
 /// Source: Shazeer et al. 2017, arXiv:1701.06538. The defaults have a router bias and the losses of V-MoE;
 /// `published::shazeer` has the paper's settings.
 using SoftmaxNoisyTopK = ComposedGate<LinearScores, Independent, NoisyTopK<>, Importance, Load>;
-/// The router of V-MoE: noise, the K best of the softmax, and a capacity of each expert.
+/// The router of V-MoE: noise, the K best experts, and a capacity of each expert.
 ///
 /// Source: Riquelme et al. 2021, arXiv:2106.05974. The defaults have the learned noise of Shazeer et al.;
 /// `published::vmoe` has the paper's settings.
@@ -58,20 +58,20 @@ using Switch = ComposedGate<Jitter<LinearScores>, Independent, Capacity<TopK>, B
 /// Source: Lepikhin et al. 2020, arXiv:2006.16668, without its random second expert. The defaults have the capacity of
 /// V-MoE; `published::gshard` has the paper's settings.
 using GShardTop2 = ComposedGate<LinearScores, Independent, Capacity<TopK>, GShard>;
-/// Cosine scores in a space of few dimensions.
+/// The K best experts by cosine scores, which are computed in a space of few dimensions.
 ///
 /// Source: X-MoE, Chi et al. 2022, arXiv:2204.09179.
 using XMoe = ComposedGate<CosineScores, Independent, TopK>;
-/// A random router that is not trained, with more experts per item as training proceeds.
+/// A random router that is not trained. The number of experts per item grows during training.
 ///
 /// Source: SMoE-Dropout, Chen et al. 2023, arXiv:2303.01610.
 using SmoeDropout = ComposedGate<FixedScores, Independent, ScheduledTopK>;
-/// Sigmoid scores, balanced by a bias instead of a loss.
+/// The K best experts by sigmoid scores. A bias balances the load instead of an auxiliary loss.
 ///
 /// Source: Wang et al. 2024, arXiv:2408.15664. The defaults have a router bias and weights that sum to 1;
 /// `published::aux_loss_free` and `published::deepseek_v3` have the papers' settings.
 using SigmoidTopK = ComposedGate<LinearScores, Independent, SigmoidBias>;
-/// A gate whose experts choose their items.
+/// A gate in which each expert chooses its items.
 ///
 /// Source: Zhou et al. 2022, arXiv:2202.09368.
 using SoftmaxExpertChoice = ComposedGate<LinearScores, Independent, ExpertChoice>;
@@ -93,31 +93,32 @@ struct WithMixing<ComposedGate<ScoresT, OldT, SelectionT, AuxiliaryT...>, Mixing
 
 }  // namespace detail_::lookup
 
-/// A gate with another mixing, and the same scores, selection and auxiliary losses.
+/// The gate `Base` with its mixing replaced by `MixingT`. Scores, selection and auxiliary losses stay the same.
 template <class Base, class MixingT>
 using WithMixing = typename detail_::lookup::WithMixing<Base, MixingT>::Type;
-/// A gate whose items share their probabilities with similar items.
+/// The gate `Base` with probabilities that are averaged over similar items.
 ///
 /// Source: paper 002, eq. (7), (8).
 template <class Base>
 using SimilarityAware = WithMixing<Base, TokenSimilarity>;
-/// A gate whose items take over probabilities of the items that they attend to. A Block supplies the attention.
+/// The gate `Base` in which each item takes over probabilities of the items that it attends to. A Block supplies the
+/// attention trace.
 ///
 /// Source: paper 002, eq. (14)-(16).
 template <class Base>
 using AttentionAware = WithMixing<Base, AttentionPosterior>;
 
 /// Gates with the settings of their publications: `published::vmoe({.experts = 8, .factor = 4})`. The braces take the
-/// options that the publication varies; the defaults are its values, if it has any. If `experts` is 0, it is filled in
-/// as in other gates. Assign all other options to the returned gate.
+/// options that the publication varies; the defaults are the publication's values, if it has any. If `experts` is 0,
+/// it is filled in as in other gates. To change a different option, assign it in the returned gate.
 namespace published {
 
 /// Options of `shazeer`.
 struct ShazeerOptions {
   Index experts = 0, k = 4;
 };
-/// Settings of Shazeer et al.: no router bias, router and noise start at 0, importance and load losses of 0.1. The
-/// load loss takes its threshold from the other experts (`Load::shazeer`).
+/// Settings of Shazeer et al.: no router bias, initial values of 0 for router and noise, and weights of 0.1 for the
+/// importance and load losses. The load loss takes its threshold from the other experts (`Load::shazeer`).
 inline SoftmaxNoisyTopK shazeer(ShazeerOptions o = {}) {
   return {.scores = {.experts = o.experts, .bias = false, .initial = Initial::zero()},
           .selection = {.k = o.k},
@@ -129,9 +130,10 @@ struct VMoeOptions {
   double factor = 1.05;
   Index group = 0;
 };
-/// Settings of V-MoE: no router bias, fixed noise of 1/E, weights of the softmax over all experts, and importance and
-/// load losses of 0.005. The capacity is 1.05 times (4 in evaluation) the even share of each `group` items (0: all),
-/// rounded up to a multiple of 4. The losses are computed over the whole batch; they are not the mean over groups.
+/// Settings of V-MoE: no router bias, noise with a fixed deviation of 1/E, and weights of the softmax over all experts.
+/// The weights of the importance and load losses are 0.005. The capacity is `factor` times the even share of `group`
+/// items (0: all items), rounded up to a multiple of 4. The paper has a factor of 1.05 in training and 4 in evaluation.
+/// The losses are computed over the whole batch; they are not the mean over groups.
 inline VMoe vmoe(VMoeOptions o = {}) {
   return {.scores = {.experts = o.experts, .bias = false},
           .selection = {.selection = NoisyTopK<>::vmoe({.k = o.k}), .factor = o.factor, .group = o.group}};
@@ -141,8 +143,8 @@ struct SwitchOptions {
   Index experts = 0;
   double factor = 1.25;
 };
-/// Settings of the Switch Transformer: K = 1 with the weight of the softmax, jitter of 0.01, capacity of 1.25 times the
-/// even share, balance loss of 0.01.
+/// Settings of the Switch Transformer: K = 1 with the probability of the softmax as weight, jitter of 0.01, a capacity
+/// of 1.25 times the even share, and a balance loss with weight 0.01.
 inline Switch switch_transformer(SwitchOptions o = {}) {
   return {.scores = {.scores = {.experts = o.experts, .bias = false}},
           .selection = {.selection = {.k = 1, .renormalise = false}, .factor = o.factor, .multiple_of = 1}};

@@ -19,18 +19,19 @@ struct PickByHash;
 
 }  // namespace functor
 
-/// A router without parameters that picks experts by the hash of an item's token. It is as balanced as the tokens are.
+/// A router without parameters that picks experts by the hash of an item's token. The more even the distribution of the
+/// tokens, the more even is the load of the experts.
 ///
 ///     h_0 = mix(seed ⊕ mix(id)),   h_j = mix(h_{j−1})                                                   (1)
 ///     e_j = the (h_j mod (E − j))-th of the experts not in {e_0, …, e_{j−1}},   j < K,   w = 1/K        (2)
 ///
-/// mix is the finaliser of splitmix64 (mix64).
+/// mix is mix64, the finaliser of splitmix64.
 /// Source: Roller et al. 2021, arXiv:2106.04426, sec. 3 (random hash).
 /// @param extra  ids [N]: the token of each item, independent of its embedding. An item with a negative id goes to no
-///               expert; the plan has its picks as dropped picks of expert 0
+///               expert; its picks in the plan are dropped picks of expert 0
 /// @throws ArgumentError unless 1 <= k <= count and there is one id per item
 /// @cost   about N·K² comparisons if K is much smaller than E, N·K³ at most; S = N·K picks
-/// @order  picks of an item are distinct; the same id and seed give the same experts on every backend
+/// @order  the picks of an item are distinct; equal ids and seeds give equal experts on every backend
 struct HashGate {
   Index count = 0, k = 1;
   Seed seed{};
@@ -46,8 +47,8 @@ struct HashGate {
 
   Index experts() const { return count; }
   HashGate with_experts(Index of_experts) const {
-    expect(count == 0 || count == of_experts, "HashGate", "count", Joined{of_experts, " (the number of experts)"},
-           count);
+    expect(count == 0 || count == of_experts, "HashGate", "count",
+           Joined{of_experts, " (the number of experts in the expert policy of the Mixture) or 0"}, count);
     return {of_experts, k, seed};
   }
 
@@ -89,8 +90,8 @@ struct PickByHash {
   View<Index, 1, B> item, expert;
   View<T, 1, B> weight;
 
-  /// Returns the expert number `rank` among the experts that are not in the `count` picks from `first` on. This is the
-  /// least e with e = rank + #{picks <= e}.
+  /// Returns the expert with index `rank` among the experts that are not in picks `first` … `first + count − 1`. This
+  /// is the least e with e = rank + #{picks <= e}.
   GATEFOLD_HD Index other(Index first, Index count, Index rank) const {
     for (Index e = rank;;) {
       Index passed = 0;

@@ -5,7 +5,8 @@
 #include "gatefold/core/types.hpp"
 #include "gatefold/tensor/view.hpp"
 
-/// Mixing and selection of an item in one pass over its row, made of the functors that their `rows` return.
+/// Functors that run mixing and selection of an item in one pass over its row. They are made of the functors that
+/// `rows` of the mixing and `rows` of the selection return.
 namespace gatefold::functor {
 
 /// Runs mixing and selection of item n. It chooses experts before it mixes, so that q can have the same memory as rank.
@@ -23,7 +24,7 @@ struct RouteRow {
 };
 template <class M, class P>
 RouteRow(M, P) -> RouteRow<M, P>;
-/// The same for a row of logits at any address. If q has no memory, q[n,:] overwrites the logits.
+/// RouteRow for a row of logits at any address. If q has no memory, q[n,:] overwrites the logits.
 template <class MixT, class PickT, class T, class B>
 struct RouteRowAnywhere {
   MixT mix;
@@ -40,8 +41,8 @@ struct RouteRowAnywhere {
 };
 template <class M, class P, class T, class B>
 RouteRowAnywhere(M, P, View<T, 2, B>) -> RouteRowAnywhere<M, P, T, B>;
-/// Runs the gradients of selection and mixing. `pick` adds to dq[n,:], which starts at 0, or at its old value if
-/// `accumulate`.
+/// Runs backward of selection and mixing for item n. `pick` adds to dq[n,:]. If not `accumulate`, dq[n,:] is first set
+/// to 0.
 template <class MixT, class PickT, class T, class B>
 struct RouteRowBackward {
   MixT mix;

@@ -26,8 +26,8 @@ struct SoftmaxOfItemsBackward;
 
 }  // namespace functor
 
-/// Soft mixture of experts, in which every expert computes a few weighted means of all items, and no item is sent
-/// anywhere.
+/// Soft mixture of experts. The input of each slot of an expert is a weighted mean of all items of a sequence. Each
+/// item gets a weighted sum of the outputs of all slots.
 ///
 ///     z[n,s] = ⟨x̂[n], σ φ̂[s]⟩,   x̂ = x/‖x‖,   φ̂ = φ/‖φ‖,   s = (expert, slot), σ learned                (1)
 ///     dispatch[s,n] = exp z[n,s] / Σ_{m in the sequence of n} exp z[m,s]                                (2)
@@ -35,18 +35,18 @@ struct SoftmaxOfItemsBackward;
 ///
 /// Source: Puigcerver et al. 2023, arXiv:2308.00951, sec. 2.1 and 2.3, alg. 1 and 2. `norm` selects how ‖·‖ is kept
 /// away from 0: the paper's listing has `outside`, `SoftMoe::vmoe()` (google-research/vmoe) `inside`, and
-/// `SoftMoe::reference()` (bwconrad/soft-moe, the base of paper 001's code) `clamped`. The last also dispatches x̂
-/// instead of x. Every item of a sequence affects all others, earlier ones included, so SoftMoe does not suit causal
-/// models.
+/// `SoftMoe::reference()` (bwconrad/soft-moe, the base of paper 001's code) `clamped`. `reference()` also dispatches x̂
+/// instead of x. SoftMoe does not suit causal models, because every item of a sequence affects all items of the
+/// sequence, also the earlier ones.
 /// @param count  number of experts
 /// @param slots  slots of each expert and sequence
-/// @param unit_dispatch  mix x̂ instead of x into the slots
+/// @param unit_dispatch  if true, the slots get means of x̂ instead of x
 /// @param x      [N, D] in   items
 /// @param plan   DensePlan: dispatch [sequences·E·P, length], combine [N, E·P]
-/// @param extra  Sequence: length, padding. Sequences do not mix. Padding affects nothing, whatever its values are; its
-///               output is 0
+/// @param extra  Sequence: length, padding. Items of different sequences do not affect each other. Padding affects no
+///               item, whatever its values are; its output is 0
 /// @throws ArgumentError unless model_dim, count, slots >= 1, epsilon > 0, and shapes and length fit
-/// @cost   2·N·E·P·D flop in addition to the cost of the plan; σ starts at 1, φ as N(0, 1/D)
+/// @cost   2·N·E·P·D flop in addition to the cost of the plan. `init` sets σ to 1 and draws φ from N(0, 1/D)
 struct SoftMoe {
   Index model_dim = 0, count = 0, slots = 1;
   UnitNorm norm = UnitNorm::outside;
@@ -86,8 +86,8 @@ struct SoftMoe {
     return filled;
   }
   SoftMoe with_experts(Index of_experts) const {
-    expect(count == 0 || count == of_experts, "SoftMoe", "count", Joined{of_experts, " (the number of experts)"},
-           count);
+    expect(count == 0 || count == of_experts, "SoftMoe", "count",
+           Joined{of_experts, " (the number of experts in the expert policy of the Mixture) or 0"}, count);
     SoftMoe filled = *this;
     filled.count = of_experts;
     return filled;
@@ -161,7 +161,7 @@ struct SoftMoe {
   }
 
  private:
-  /// Both sides of the scalar product; the factor σ is in `slot`.
+  /// The two factors of the scalar products (1): x̂ and σ φ̂.
   template <class T, class B>
   struct Sides {
     View<const T, 2, B> item, slot;  // [N, D], [E·P, D]
@@ -184,7 +184,7 @@ struct SoftMoe {
 
 namespace functor {
 
-/// weight[(g,s), l] = softmax over the items l of sequence g of z[g·L + l, s]; padding gets 0.
+/// Writes weight[(g,s), :] = softmax of z[g·L + l, s] over the items l of sequence g. Padding gets 0.
 template <class T, class B>
 struct SoftmaxOfItems {
   View<const T, 2, B> z;
@@ -208,7 +208,7 @@ struct SoftmaxOfItems {
       if (is_item(first + l)) weight(r, l) /= total;
   }
 };
-/// The gradient of SoftmaxOfItems, added to dz.
+/// Adds the gradient of SoftmaxOfItems to dz.
 template <class T, class B>
 struct SoftmaxOfItemsBackward {
   View<const T, 2, B> weight, dweight;

@@ -15,7 +15,7 @@
 /// Element types of tensor files, and conversions between them and the element types of tensors.
 namespace gatefold::io {
 
-/// The type that elements are written as.
+/// The type in which floating-point elements are written to a file.
 enum class Stored { as_they_are, bf16, f16, f32, f64 };
 
 namespace safetensors {
@@ -75,7 +75,7 @@ constexpr const char* dtype() {
     return "F64";
   } else {
     constexpr bool supported = std::is_same_v<T, Index>;
-    GATEFOLD_REQUIRE(supported, "gatefold: io reads and stores tensors of float, double and Index");
+    GATEFOLD_REQUIRE(supported, "gatefold: io cannot store this element type: use float, double or gatefold::Index");
     return "I64";
   }
 }

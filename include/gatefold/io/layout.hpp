@@ -15,8 +15,8 @@
 #include "gatefold/io/json.hpp"
 #include "gatefold/io/safetensors_header.hpp"
 
-/// The layout of tensors in files. It follows from names, types, shapes and metadata, so it is known before any
-/// element is read.
+/// Computes the layout of tensors in files. The layout depends only on names, types, shapes and metadata, so it is
+/// known before any element is read.
 namespace gatefold::io {
 
 /// Options of a save.
@@ -39,7 +39,7 @@ struct Layout {
     std::string header{};        // includes the length field
     std::uint64_t begin = 0;     // offset of the elements
     std::uint64_t elements = 0;  // bytes of the elements
-    std::uint64_t content = 0;   // for one part of several: offset of its content number (kContent) in the header
+    std::uint64_t content = 0;   // for one part of several: offset of the content number (kContent) in the header
     std::uint64_t size() const { return begin + elements; }
   };
   /// The file of a tensor, and its offset there.
@@ -55,8 +55,8 @@ struct Layout {
   bool in_parts() const { return files.size() > 1; }
 };
 
-/// The metadata key of the content number of a part. The number is also in the name of the file. It is known only
-/// after all parts are written.
+/// The metadata key of the content number of a part. This number is a hash of the bytes of all parts (Save::content),
+/// and is also in the name of the file. It is known only after all parts are written.
 inline constexpr std::string_view kContent = "gatefold.content";
 inline std::string content_text(std::uint64_t content) {
   char text[17];
@@ -94,8 +94,8 @@ Layout layout_of(const Metadata& metadata, std::vector<Entry> list, const SaveOp
     layout.files.back().elements += entry.bytes;
     in_order.back().push_back(&entry);
   }
-  expect(layout.files.size() < 100'000, "SaveOptions", "max_file_bytes", "enough for fewer than 100000 files",
-         options.max_file_bytes);
+  expect(layout.files.size() < 100'000, "SaveOptions", "max_file_bytes",
+         "a limit that gives fewer than 100000 files, or 0 (one file)", Joined{options.max_file_bytes, " bytes"});
   const std::string whole = header_bytes<Json>(metadata, layout.in_parts() ? std::vector<const Entry*>{} : in_order[0]);
   const auto format = metadata.find("format");  // transformers requires a format that it recognises
   const Metadata of_part{{"format", format == metadata.end() ? "pt" : format->second},
@@ -111,12 +111,13 @@ Layout layout_of(const Metadata& metadata, std::vector<Entry> list, const SaveOp
 
 /// Returns the path of the index for the parts of a path.
 inline std::filesystem::path index_path(std::filesystem::path path) { return path += ".index.json"; }
-/// Returns whether a path is an index. Any `.json` is, because transformers also uses
+/// Returns whether a path is an index. Any path that ends with `.json` is an index, because transformers also uses
 /// `model.safetensors.index.fp16.json`.
 inline bool is_index(const std::filesystem::path& path) { return path.extension() == ".json"; }
 
-/// Names of parts: NAME-CONTENT-00001-of-00003.safetensors for a path NAME or NAME.safetensors. Parts with other
-/// contents have other names. Therefore the parts of two saves can be in one folder; the index names the valid ones.
+/// Names of parts: NAME-CONTENT-00001-of-00003.safetensors for a path NAME or NAME.safetensors. Parts with different
+/// contents have different names. Therefore the parts of two saves can be in one folder. The index names the valid
+/// parts.
 class PartNames {
  public:
   explicit PartNames(const std::filesystem::path& path)

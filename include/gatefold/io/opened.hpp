@@ -17,7 +17,7 @@
 #include "gatefold/io/layout.hpp"
 #include "gatefold/io/safetensors_header.hpp"
 
-/// The open files of a path: a single file, or the parts of an index.
+/// Opens the files of a path: a single file, or the parts of an index.
 namespace gatefold::io {
 
 namespace safetensors {
@@ -30,16 +30,17 @@ struct OpenFile {
 };
 /// All files of a path.
 struct Opened {
-  std::deque<OpenFile> files{};  // a deque, because they cannot be moved
+  std::deque<OpenFile> files{};  // a deque, because an OpenFile cannot be moved
   Metadata metadata{};           // from the file or from the index
 };
 
 inline OpenFile::OpenFile(const std::filesystem::path& path, const Known& known)
     : file(path), header(read_header(file, known)) {}
 
-/// Requires that the metadata of each part has the content that is in the name of its file. A part without this entry
-/// is accepted, because earlier versions and other programs do not write it. Names in another pattern are not checked.
-/// @throws FileError with the path of a part that has another content
+/// Requires that each part has the same content number in its metadata as in the name of its file. A part without this
+/// metadata is accepted, because earlier versions and other programs do not write it. Names with a different pattern
+/// are not checked.
+/// @throws FileError with the path of a part that has a different content number
 inline void expect_one_content(const Opened& opened) {
   const auto said = [](const OpenFile& part) {
     const auto kept = part.header.metadata.find(std::string(kContent));
@@ -56,11 +57,13 @@ inline void expect_one_content(const Opened& opened) {
 
 /// Opens the parts of an index. Of each part, only the tensors that the index names for it are kept.
 /// @throws FileError with path and reason: if read_header refuses a part; if the index is not JSON, is larger than 100
-///         MB, names a file outside its folder, or names a tensor that its file lacks; if a part has another content
+///         MB, names a file outside its folder, or names a tensor that its file lacks; if a part has a different
+///         content number
 template <class Json = nlohmann::json>
 Opened open_index(const std::filesystem::path& path, const Known& known) {
   RegularFile file(path);
-  if (file.size() > kLongestHeader) file.fail("index: expected at most 100 MB");
+  if (file.size() > kLongestHeader)
+    file.fail("index: expected at most 100000000 bytes, got " + std::to_string(file.size()));
   std::string text(file.size(), '\0');
   file.read(text.data(), text.size(), 0);
   const Json index = Json::parse(text, nullptr, false);

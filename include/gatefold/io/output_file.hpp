@@ -16,8 +16,8 @@
 
 namespace gatefold::io {
 
-/// An existing file that is open for writing at any offset. Several processes can write to it, each its own bytes. If
-/// a function returns false, errno has the reason.
+/// An existing file that is open for writing at any offset. Several processes can write to different bytes of the file
+/// at the same time. If a function returns false, errno has the reason.
 class OutputFile {
  public:
   OutputFile() = default;

@@ -5,7 +5,8 @@
 
 #include "gatefold/io/tensor_map.hpp"
 
-/// Names of the mixtures of published language models in their checkpoints, as Hugging Face's transformers saves them.
+/// Maps the names of our tensors to those of the mixtures of published language models, in checkpoints as Hugging
+/// Face's transformers saves them.
 ///
 /// Each function returns the map of one block, for the pack of the layer in its comment. `at` is the prefix of the
 /// names of the block, for example `model.layers.0.mlp.`. The maps do not cover norms and attention.
@@ -18,8 +19,8 @@ enum class ExpertStorage { one_by_one, fused };
 
 namespace maps {
 
-/// Adds gated experts of linear maps without bias. If `theirs` contains `{}`, it is a bank with one tensor for each
-/// expert; otherwise it is a single expert.
+/// Adds the entries of gated experts without bias. If `theirs` contains `{}`, the file has one tensor for each expert;
+/// otherwise it has a single expert.
 inline void gated(TensorMap& map, const std::string& ours, const std::string& theirs,
                   const std::string& gate = "gate_proj", const std::string& up = "up_proj",
                   const std::string& down = "down_proj") {
@@ -30,7 +31,7 @@ inline void gated(TensorMap& map, const std::string& ours, const std::string& th
                    .one_expert = theirs.find("{}") == std::string::npos});
 }
 
-/// Adds fused experts. With layout `as_it_is`, the tensors are [E, D, 2·H] and [E, H, D].
+/// Adds the entries of fused experts. With layout `as_it_is`, the tensors of the file are [E, D, 2·H] and [E, H, D].
 inline void fused(TensorMap& map, const std::string& ours, const std::string& theirs,
                   MapEntry::Layout layout = MapEntry::transposed) {
   map.push_back({ours + "gate", theirs + "gate_up_proj", layout, 0, 2});
@@ -47,7 +48,8 @@ inline void bank(TensorMap& map, const std::string& ours, const std::string& at,
 }  // namespace maps
 
 /// Returns the map of `Mixture{SoftmaxTopK{.scores = {.experts = E, .bias = false}, .selection = {.k = 8}},
-/// GatedMlp<Silu>{D, H}}` in Qwen3-MoE (`renormalise` as its norm_topk_prob, true) and OLMoE (false).
+/// GatedMlp<Silu>{D, H}}` in Qwen3-MoE and OLMoE. `renormalise` is their norm_topk_prob: true in Qwen3-MoE, false in
+/// OLMoE.
 ///
 /// Source: transformers' modeling_qwen3_moe.py, modeling_olmoe.py; at = "model.layers.0.mlp."
 inline TensorMap qwen3_moe(const std::string& at, ExpertStorage experts = ExpertStorage::one_by_one) {
@@ -86,9 +88,9 @@ inline TensorMap qwen2_moe(const std::string& at, ExpertStorage experts = Expert
   return map;
 }
 
-/// Returns the map of `WithShared{Mixture{gate, GatedMlp<Silu>{D, H}}, GatedMlp<Silu>{D, H'}}` in DeepSeek-V3, with
-/// the gate `gatefold::published::deepseek_v3({.experts = E, .k = K, .groups = groups, .top_groups = top_groups})`.
-/// The speed of the bias of the gate is not in the file, so it does not change.
+/// Returns the map of `WithShared{Mixture{gate, GatedMlp<Silu>{D, H}}, GatedMlp<Silu>{D, H'}}` in DeepSeek-V3, with the
+/// gate `gatefold::published::deepseek_v3({.experts = E, .k = K, .groups = groups, .top_groups = top_groups})`. The
+/// file has no tensor for the speed at which the gate's bias changes, so this speed keeps its value.
 ///
 /// Source: DeepSeek-AI 2024, arXiv:2412.19437; transformers' modeling_deepseek_v3.py; at = "model.layers.3.mlp."
 inline TensorMap deepseek_v3(const std::string& at, ExpertStorage experts = ExpertStorage::one_by_one) {

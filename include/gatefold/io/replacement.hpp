@@ -61,12 +61,12 @@ class Replacement {
 
   void write(const void* bytes, std::size_t count);
   void commit();
-  /// Commits to another path in the same folder instead.
+  /// Like commit, but replaces the file of a different path in the same folder.
   void commit_as(const std::filesystem::path& path) {
     target_ = path;
     commit();
   }
-  /// The file that is being written. Other processes can write to it.
+  /// Returns the path of the file that is being written. Other processes can write to this file.
   const std::filesystem::path& temporary() const { return temporary_; }
   /// Flushes the entries of the folder to the disk.
   void sync_folder() const;
@@ -127,7 +127,8 @@ inline void Replacement::close() {
 inline void Replacement::create(const std::filesystem::file_status& status) {
   remove_leftovers();
   std::random_device random;
-  // Another process can take the new file for a leftover and remove it before it is locked. Then create another one.
+  // Another process can mistake the new file for a leftover and remove it before this process has locked it. Then
+  // create a new one.
   for (int attempt = 0;; ++attempt) {
     temporary_ = folder() / (stem() + std::to_string(random()) + ".tmp");
     file_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);

@@ -54,13 +54,14 @@ namespace safetensors {
 /// The alignment in memory of the elements of each tensor, in bytes.
 inline constexpr std::uint64_t kAlignment = 8;
 
-/// Requires that a tensor is of backend B and that a file can hold its elements. Otherwise it does not compile.
+/// Stops the compilation unless a tensor is of backend B and a file can hold its elements.
 template <class B>
 struct Storable {
   template <class T>
   static constexpr void tensor() {
-    GATEFOLD_REQUIRE((std::is_same_v<B, typename detail_::pack::Of<T>::Backend>),
-                     "gatefold: tensors and context are of different backends");
+    GATEFOLD_REQUIRE(
+        (std::is_same_v<B, typename detail_::pack::Of<T>::Backend>),
+        "gatefold: io needs tensors and a context of the same backend, for example Cpu tensors and a Cpu::Context");
     dtype<typename detail_::pack::Of<T>::Element>();
   }
 };
@@ -77,11 +78,11 @@ void with_element(const AnyTensor& tensor, const F& f) {
   f(Index{});
 }
 
-/// The list of a caller's tensors. Their names must differ.
+/// The list of a caller's tensors. The names of the tensors must differ.
 class Entries {
  public:
   explicit Entries(const char* where) : where_(where) {}
-  /// @throws ArgumentError when two tensors have one name
+  /// @throws ArgumentError if two tensors have the same name
   void add(const Name& at, const char* dtype, std::uint64_t bytes, std::vector<std::uint64_t> shape,
            bool skipped = false) {
     std::string name = at.str();
@@ -124,11 +125,11 @@ inline bool same_but_for_leading_ones(const std::vector<std::uint64_t>& a, const
   return std::equal(rest(a), a.end(), rest(b), b.end());
 }
 
-/// Require that the header names tensors of the list, with their types and shapes. A tensor that the caller skips may
-/// have any shape: older checkpoints hold moments of tensors that are not learned.
-/// @param by_name  the tensors of the list, none of which the header lacks another of
-/// @param found    which are there
-/// @return for each tensor of the header its place in the list
+/// Requires that the tensors of a header have the types and shapes of the list. A tensor that the caller skips may have
+/// any shape, because older checkpoints contain moments of tensors that are not learned.
+/// @param by_name  the index in the list of each tensor; it must have all names of the header
+/// @param found    in, out; set to true for the tensors of the list that the header has
+/// @return the index in the list of each tensor of the header
 template <class Json = nlohmann::json>
 std::vector<std::size_t> match(const RegularFile& from, const Header& header, const std::vector<Entry>& list,
                                const std::unordered_map<std::string_view, std::size_t>& by_name,
@@ -162,7 +163,7 @@ template <class C, class T>
 Source source_of(const T* data, Index size) {
   return {data, size, sizeof(T), to_host<C, T>};
 }
-/// Adds the source of the elements of a tensor to the list.
+/// Appends the source of the elements of a tensor to `all`.
 template <class C>
 struct AddSource {
   std::vector<Source>& all;
@@ -173,10 +174,10 @@ struct AddSource {
   }
 };
 
-/// The slices Entry::here of the tensors of a list, in host memory. Each tensor is aligned.
+/// Host memory with the slices Entry::here of all tensors of a list. Each tensor is aligned.
 struct Data {
   std::vector<std::byte> bytes;
-  std::vector<std::uint64_t> begins;  // for each entry
+  std::vector<std::uint64_t> begins;  // offset of each entry in `bytes`
   Metadata metadata{};
 };
 
@@ -233,10 +234,10 @@ GATEFOLD_IO_KERNEL Data read_entries<nlohmann::json>(const std::filesystem::path
 /// @param metadata  strings kept in the header
 /// @param parts     packs of float (F32), double (F64) and Index (I64) tensors, with the prefix of their names
 /// @param options   the largest size of a file: `save(path, ctx, {}, {.max_file_bytes = 5'000'000'000}, Part{"params",
-///                  params})`. If there is more, `NAME.safetensors` becomes `NAME-CONTENT-00001-of-00003.safetensors`,
-///                  …, and the index `NAME.safetensors.index.json`. The index is replaced in one step after all parts
-///                  are on the disk. Until then the previous save of the path is complete, whether it is one file or
-///                  parts; afterwards it is deleted
+///                  params})`. If the tensors are larger, `NAME.safetensors` becomes
+///                  `NAME-CONTENT-00001-of-00003.safetensors`, …, and the index `NAME.safetensors.index.json`. The
+///                  index is replaced in one step after all parts are on the disk. Until then the previous save of the
+///                  path is complete, whether it is one file or parts; afterwards it is deleted
 /// @throws ArgumentError if two tensors have the same name or a text is not UTF-8; FileError if the files cannot be
 ///         written. An existing save is unchanged then, and no other file is left
 /// @cost   one copy in pieces of 4 MiB; a file appears in one step, by a rename, after it is on the disk
@@ -292,8 +293,8 @@ Metadata load(const std::filesystem::path& path, C& ctx, bool only, const Part<P
 /// The file must have exactly the tensors of the parts. Leading extents of 1 can be present or absent. Everything is
 /// read and checked before the first tensor is written, so after an exception nothing has changed.
 /// @return the metadata of the file
-/// @throws FileError with path, offset and reason if the file is missing, truncated, too long or not safetensors, or
-///         if a tensor is missing, unexpected or has another type or shape; ArgumentError if two tensors of the parts
+/// @throws FileError with path, offset and reason if the file is missing, truncated, too long or not safetensors, or if
+///         a tensor is missing, unexpected or has a different type or shape; ArgumentError if two tensors of the parts
 ///         have the same name
 /// @cost   host memory of the size of the tensors (not of the size that the file declares) while it runs
 template <class C, class... P>
@@ -327,7 +328,7 @@ void refuse() {
 
 }  // namespace safetensors
 
-/// Catch-all overloads: any other arguments stop the compiler with one sentence.
+/// Catch-all overloads: for any other arguments, a static_assert names the mistake.
 template <class C, class... A, class = std::enable_if_t<!safetensors::begins_with_metadata<A...>>>
 void save(const std::filesystem::path&, C&, const A&...) {
   safetensors::refuse<C>();

@@ -35,14 +35,14 @@ inline constexpr int kDeepest = 127;  // levels of nested values
 struct Slice {
   std::uint64_t begin, count;
 };
-/// A tensor of the caller. The caller has all of it, or some slices.
+/// A tensor that the caller saves or loads. The caller has all bytes of the tensor, or some slices.
 struct Entry {
   std::string name;
   const char* dtype;
   std::vector<std::uint64_t> shape;  // of the whole
   std::uint64_t bytes;               // of the whole
   std::vector<Slice> here{};         // what the caller has, one after the other
-  bool skipped = false;              // the caller keeps no elements (Tensor.skip): a file may have some
+  bool skipped = false;              // the caller has no elements (Tensor.skip), but a file may have some
 };
 
 /// Returns a text from a file for a message: in quotes, cut after 200 bytes, with control characters escaped.
@@ -63,7 +63,8 @@ inline constexpr Dtype kDtypes[] = {{"BOOL", 8}, {"F4", 4},          {"F6_E2M3",
                                     {"I32", 32}, {"U32", 32},        {"F32", 32},        {"C64", 64},    {"F64", 64},
                                     {"I64", 64}, {"U64", 64}};
 
-/// A tensor as its header describes it. A header has at most 100 MB, so 32 bits are enough for offsets in it.
+/// A tensor as the header of its file describes it. A header has at most 100 MB, so 32 bits are enough for offsets in
+/// it.
 struct Described {
   std::uint32_t name = 0, name_size = 0;  // in Header::names
   std::uint32_t shape = 0, rank = 0;      // in Header::extents, which has at most kExtents of them
@@ -238,7 +239,7 @@ class HeaderReader {
   [[noreturn]] void twice(const std::string& name) const {
     from_.fail(8, "header: " + in_quotes<Json>(name) + " appears twice");
   }
-  // Handles a value of an unexpected kind. Refuses it if another kind is required here; values of unknown keys are
+  // Handles a value of an unexpected kind. Refuses it if a different kind is required here; values of unknown keys are
   // ignored.
   bool wrong_value() const {
     if (depth_ == 1 && place_ == Place::metadata) from_.fail(8, "__metadata__: expected an object");
@@ -303,7 +304,7 @@ void expect_layout(const RegularFile& from, Header& header) {
 /// (0x7B). The header data MAY be trailing padded with whitespace (0x20)." (README of huggingface/safetensors, section
 /// "Format"). A leading blank is refused, although the reference implementation accepts it. Trailing white space is
 /// accepted.
-/// @param known  (name) whether a tensor is wanted; others are refused
+/// @param known  known(name) returns whether a tensor is wanted; other tensors are refused
 /// @throws FileError with path, offset and reason if the reference implementation refuses the file, if a name appears
 ///         twice, if the header does not begin with '{', or if a tensor is not an object
 /// @cost   O(n log n) time for a header of n bytes, and about n bytes of memory in addition to its text
@@ -312,7 +313,8 @@ Header read_header(RegularFile& from, const Known& known) {
   std::uint64_t length = 0;
   if (from.size() < 8) from.fail(from.size(), "truncated: expected 8 bytes of header length");
   from.read(&length, 8, 0);
-  if (length > kLongestHeader) from.fail(0, "header length: expected at most 100 MB, got " + std::to_string(length));
+  if (length > kLongestHeader)
+    from.fail(0, "header length: expected at most 100000000 bytes, got " + std::to_string(length));
   if (length > from.size() - 8) {
     from.fail(0, "truncated: the header is " + std::to_string(length) + " bytes, the file has " +
                      std::to_string(from.size() - 8) + " after its length");
@@ -357,7 +359,8 @@ std::string header_bytes(const Metadata& metadata, const std::vector<const Entry
   }
   bytes.append((8 - bytes.size() % 8) % 8, ' ');
   const std::uint64_t length = bytes.size() - 8;
-  expect(length <= kLongestHeader, "io::save", "header", "at most 100 MB", length);
+  expect(length <= kLongestHeader, "io::save", "header (tensor names, shapes and metadata)", "at most 100000000 bytes",
+         length);
   std::memcpy(bytes.data(), &length, 8);
   return bytes;
 }

@@ -23,7 +23,7 @@
 
 namespace gatefold::io::safetensors {
 
-/// The elements of a tensor that the caller has: the slices Entry::here, one after the other.
+/// The caller's elements of a tensor: the slices Entry::here, one after the other.
 struct Source {
   const void* data;
   Index size;
@@ -43,7 +43,7 @@ inline void remove_parts(const std::filesystem::path& of, const std::set<std::st
   }
   for (const auto& path : gone) std::filesystem::remove(path, error);
 }
-/// Puts the single file of a path in its place, and removes an index and parts that were there before.
+/// Commits the single file of a path, then removes an index and parts of an earlier save.
 inline void commit_whole(Replacement& file, const std::filesystem::path& path) {
   file.commit();
   // An index has priority over the file, so the previous save is valid until the removal of the index is on the disk.
@@ -54,7 +54,8 @@ inline void commit_whole(Replacement& file, const std::filesystem::path& path) {
   if (error && !none) throw FileError(index.string() + ": cannot remove: " + error.message());
   remove_parts(path, {});
 }
-/// @throws ArgumentError if the path is an index (`.json`)
+/// Requires that a path is not that of an index (`.json`).
+/// @throws ArgumentError
 inline void expect_no_index(const std::filesystem::path& path) {
   expect(!is_index(path), "io::save", "path", "the path of the tensors, not of their index (.json)", path.string());
 }
@@ -67,9 +68,9 @@ inline void expect_no_index(const std::filesystem::path& path) {
 ///     save.commit(save.content());                 // after all have written: the files replace the previous ones
 ///
 /// Until commit, the previous save is complete and unchanged. Each file is replaced in one step. The name and the
-/// metadata of a part have the number of the content, so parts of another content are not overwritten. The index is
-/// replaced in one step after all parts, and decides which parts are valid. Then the parts that it does not name are
-/// removed. Only one program at a time can write to a path.
+/// metadata of a part contain the content number, so parts with a different content are not overwritten. The index is
+/// replaced in one step after all parts, and names the valid ones. Afterwards, the parts that the index does not name
+/// are removed. Only one program at a time can write to a path.
 ///
 /// @throws FileError with the path that the caller gave and the reason of the system; the previous save is unchanged
 ///         then
@@ -88,9 +89,9 @@ class Save {
     }
   }
   /// Joins a save that another process has begun.
-  /// @param begun  the text that begun() returned there
-  /// @throws ArgumentError if the other process has another number of files; FileError if its files are not visible
-  ///         here
+  /// @param begun  the result of begun() in that process
+  /// @throws ArgumentError if the layout of that process has a different number of files; FileError if this process
+  ///         cannot open the files that it has created
   Save(const std::filesystem::path& path, Layout layout, const std::string& begun)
       : path_(path), layout_(std::move(layout)) {
     const auto lines = static_cast<std::size_t>(std::count(begun.begin(), begun.end(), kEnd));
@@ -196,8 +197,8 @@ class Save {
     if (!files_[file].write(bytes, count, offset)) fail("cannot write");
     if (layout_.in_parts()) content_ += content_of(file, bytes, count, offset);
   }
-  // Returns the sum over words of a hash of the word and its place. It does not depend on which process writes which
-  // word.
+  // Returns the sum over words of a hash of the word and its place. The sum does not depend on which process writes
+  // which word.
   static std::uint64_t content_of(std::size_t file, const void* bytes, std::size_t count, std::uint64_t offset) {
     std::uint64_t sum = 0, place = (std::uint64_t{file} << 46) + offset / sizeof(std::uint32_t);
     for (std::size_t i = 0; i + sizeof(std::uint32_t) <= count; i += sizeof(std::uint32_t)) {

@@ -76,8 +76,8 @@ class TensorFiles {
     place.file->read(bytes.data(), bytes.size(), place.begin);
     return bytes;
   }
-  /// Returns the bytes of one part of a tensor. Its elements are runs of `run` elements, and of every `parts` runs the
-  /// part has number `part`.
+  /// Returns the bytes of one part of a tensor. The tensor consists of runs of `run` elements; the part has run number
+  /// `part` of every `parts` consecutive runs.
   /// @throws ArgumentError unless the number of elements is a multiple of run · parts
   std::vector<std::byte> read_part(std::string_view name, std::uint64_t run, std::uint64_t part,
                                    std::uint64_t parts) const {
@@ -91,7 +91,8 @@ class TensorFiles {
            Joined{run, ", ", part, ", ", parts});
     const std::uint64_t step = size / elements * run, all = parts * step;  // bytes of a run, of one run of every part
     std::vector<std::byte> bytes(size / parts);
-    // Short runs are read together with the bytes between them, because a system call for each costs more than these.
+    // Short runs are read together with the bytes between them, because one system call per run would take longer than
+    // reading these bytes.
     const std::uint64_t at_once = std::max<std::uint64_t>(kReadAtOnce / all, 1);
     std::vector<std::byte> block(step < kReadAtOnce ? all * at_once : 0);
     for (std::uint64_t from = 0, to = 0; to < bytes.size();) {

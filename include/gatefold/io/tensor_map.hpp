@@ -22,10 +22,10 @@
 #include "gatefold/tensor/pack.hpp"
 #include "gatefold/tensor/tensor.hpp"
 
-/// Packs of tensors in files of other libraries, under the names of those libraries.
+/// Loads and saves packs of tensors in files of other libraries, under the names of those libraries.
 namespace gatefold::io {
 
-/// The place of one tensor of a pack in a file of another library.
+/// Maps one tensor of a pack to a tensor in the files of another library.
 ///
 ///     {"expert.gate", "model.layers.0.block_sparse_moe.experts.{}.w1.weight", MapEntry::transposed}
 ///
@@ -56,7 +56,7 @@ struct MapEntry {
   bool one_expert = false;
   bool interleaved = false;  // ours[…, o] is theirs[…, o · parts + part]; else theirs[…, part · O + o]
 };
-/// The entries of all tensors of a pack, one for each. For published architectures: published_maps.hpp.
+/// One entry for each tensor of a pack. published_maps.hpp has the maps of published architectures.
 using TensorMap = std::vector<MapEntry>;
 
 namespace tensor_map {
@@ -68,8 +68,8 @@ struct Piece {
   std::string name;
   std::vector<std::uint64_t> shape;  // of theirs
   std::size_t offset, count;         // in ours, in elements
-  std::uint64_t rows, columns;       // of our matrices, if they are transposed; else 0
-  std::size_t run, part, parts;      // ours: of `parts` runs of `run` elements of theirs, number `part`
+  std::uint64_t rows, columns;       // of our matrices if the file has them transposed; else 0
+  std::size_t run, part, parts;      // ours is run number `part` of every `parts` runs of `run` elements
 };
 
 /// Returns the pieces of one tensor.
@@ -81,7 +81,7 @@ inline std::vector<Piece> pieces(const MapEntry& entry, std::vector<std::uint64_
   if (hole != std::string::npos || entry.one_expert) {
     experts = shape.front();
     shape.erase(shape.begin());
-    expect(!entry.one_expert || experts == 1, where, at, "one expert", experts);
+    expect(!entry.one_expert || experts == 1, where, at, "1 expert, because one_expert is set", experts);
   }
   std::size_t count = 1;
   for (const std::uint64_t extent : shape) count *= extent;
@@ -96,7 +96,7 @@ inline std::vector<Piece> pieces(const MapEntry& entry, std::vector<std::uint64_
   expect(0 <= entry.part && entry.part < entry.parts, where, at, "0 <= part < parts",
          Joined{"part ", entry.part, " of ", entry.parts});
   const std::size_t part = static_cast<std::size_t>(entry.part), parts = static_cast<std::size_t>(entry.parts);
-  expect(parts > 1 || !entry.interleaved, where, at, "at least 2 parts, because they are interleaved", parts);
+  expect(parts > 1 || !entry.interleaved, where, at, "at least 2 parts, because interleaved is set", parts);
   if (parts == 1) {
     run = count;
   } else {
@@ -153,19 +153,20 @@ void transpose(const T* from, std::size_t rows, std::size_t columns, std::size_t
 ///
 ///     io::load(io::TensorFiles(path), ctx, io::published::mixtral("model.layers.0.block_sparse_moe."), params);
 ///
-/// Numbers of any type are converted. Leading extents of 1 can be present or absent. Other tensors of the files are
-/// ignored. Everything is read and checked before the first tensor is written, so after an exception nothing has
-/// changed.
+/// Numbers of any type are converted to the type of the pack. Leading extents of 1 can be present or absent. Other
+/// tensors of the files are ignored. Everything is read and checked before the first tensor is written, so after an
+/// exception nothing has changed.
 /// @throws ArgumentError unless the map has each tensor of the pack once, and no others; FileError with path, tensor
-///         and reason if a tensor is missing or has another shape or a type that cannot be read
+///         and reason if a tensor is missing, has a different shape, or has a type that cannot be read
 /// @cost   host memory of the size of the tensors in the files, and of the largest one as T, while it runs
 template <class C, class P, class = std::enable_if_t<!has_dims<P>>>
 void load(const TensorFiles& files, C& ctx, const TensorMap& map, P& pack) {
   GATEFOLD_REQUIRE(!std::is_const_v<P>, "gatefold: io::load writes into its pack, so it must not be const");
   std::vector<std::vector<std::byte>> bytes;
   tensor_map::visit("io::load", map, pack, [&]<class T, int Rank, class B>(View<T, Rank, B>, const auto& pieces) {
-    GATEFOLD_REQUIRE((std::is_same_v<B, typename C::Backend>),
-                     "gatefold: tensors and context are of different backends");
+    GATEFOLD_REQUIRE(
+        (std::is_same_v<B, typename C::Backend>),
+        "gatefold: io needs tensors and a context of the same backend, for example Cpu tensors and a Cpu::Context");
     for (const tensor_map::Piece& piece : pieces) {
       const TensorInfo& info = files.info(piece.name);
       files.expect_reads_as<T>(info);
@@ -201,13 +202,13 @@ void load(const std::filesystem::path& path, C& ctx, const TensorMap& map, P& pa
   load(TensorFiles(path), ctx, map, pack);
 }
 
-/// Writes a pack to a safetensors file under the names, with the shapes and optionally the types of another library.
-/// `load` with the same map reads it. An index and parts of the path are removed.
+/// Writes a pack to a safetensors file with the names, the shapes and, optionally, the element types of another
+/// library. `load` with the same map reads this file. An earlier index and parts of the same path are removed.
 /// @param stored  the type in which floats and doubles are written; types of 16 bits are rounded to nearest, ties to
 ///                even
 /// @throws ArgumentError as load; for the path of an index (`.json`); if two tensors get the same name, a part lacks
 ///         the other parts of its tensor, or a text is not UTF-8. FileError as `save` of parts: an existing file is
-///         unchanged, and no other is left
+///         unchanged, and no other file is left
 /// @cost   host memory of twice the largest tensor
 /// @order  tensors by decreasing size of an element, then by name
 template <class C, class P>
@@ -224,8 +225,9 @@ void save(const std::filesystem::path& path, C& ctx, const Metadata& metadata, c
   std::vector<Source> sources;
   tensor_map::visit(
       "io::save", map, pack, [&]<class E, int Rank, class B>(View<E, Rank, B> tensor, const auto& pieces) {
-        GATEFOLD_REQUIRE((std::is_same_v<B, typename C::Backend>),
-                         "gatefold: tensors and context are of different backends");
+        GATEFOLD_REQUIRE(
+            (std::is_same_v<B, typename C::Backend>),
+            "gatefold: io needs tensors and a context of the same backend, for example Cpu tensors and a Cpu::Context");
         using T = std::remove_const_t<E>;
         for (const tensor_map::Piece& piece : pieces) {
           const char* const dtype = safetensors::dtype<T>(stored);

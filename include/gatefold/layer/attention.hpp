@@ -20,12 +20,12 @@ namespace gatefold {
 ///
 ///     A_h = softmax(Q_h K_hᵀ / √(D/H)) over the keys allowed,   u = concat_h(A_h V_h) O                  (1)
 ///
-/// Source: Vaswani et al. 2017, arXiv:1706.03762, eq. (1); Q = x W_q etc. without bias, as in the papers' code.
-/// Padding and items do not attend to each other: u of padding is 0 whatever its values are, and padding has no
-/// gradient. A row without an allowed key also gets context 0.
+/// Source: Vaswani et al. 2017, arXiv:1706.03762, eq. (1); Q = x W_q, K = x W_k and V = x W_v have no bias, as in the
+/// papers' code. Padding and items do not attend to each other: u of padding is 0 for any values of the padding, and
+/// padding has no gradient. A query without an allowed key also gets context 0.
 /// @param x      [N, D] in items, N = sequences · length;  u [N, D] out
 /// @param extra  Sequence: length (0: one sequence), padding
-/// @param saved  Q, K, V, context [N, D] and the log-sum-exp and entropy of each row; never the L × L matrix
+/// @param saved  Q, K, V, context [N, D], and the log-sum-exp and entropy of each row and head; never the L × L matrix
 /// @param dextra  the adjoint of the trace, if a gate used the trace (see Block)
 /// @throws ArgumentError unless heads divides model_dim and length divides N
 /// @cost   8·N·D² + 4·N·L·D flop (half of the second if causal and L is well beyond a block of 128); keeps
@@ -46,13 +46,13 @@ struct Attention {
   struct Saved {
     Tensor<T, 2, B> q, k, v, context;  // [N, D]
     Tensor<T, 2, B> log_sum_exp;       // [N, heads]
-    Tensor<T, 2, B> entropy;           // [N, heads] of A, for the trace
+    Tensor<T, 2, B> entropy;           // [N, heads] entropy of the rows of A, for the trace
     Index length = 0;
     View<const T, 1, B> valid{};  // the caller's mask, for the trace
   };
   template <class T, class B>
   using Extra = Sequence<T, B>;
-  /// The adjoint of the trace; its views are empty if there is none.
+  /// The adjoint of the trace. Its views are empty if no gate used the trace.
   template <class T, class B>
   using ExtraGrad = AttentionTrace<T, B>;
 
@@ -60,7 +60,8 @@ struct Attention {
   Index in_dim() const { return model_dim; }
   Index out_dim() const { return model_dim; }
   Attention with_model_dim(Index width) const {
-    expect(model_dim == 0 || model_dim == width, "Attention", "model_dim", width, model_dim);
+    expect(model_dim == 0 || model_dim == width, "Attention", "model_dim", Joined{width, " (the width of the items)"},
+           model_dim);
     return {width, heads, causal};
   }
 
@@ -109,8 +110,8 @@ struct Attention {
     const auto here = ctx.here();
     expect_backward("Attention.backward", *this, p, x, du, dx, grads, extra);
     detail_::attending::expect_saved("Attention.backward", saved, x.extent(0), x.extent(0), model_dim, heads);
-    expect(saved.length == extra.of(x.extent(0)), "Attention.backward", "saved.length", extra.of(x.extent(0)),
-           saved.length);
+    expect(saved.length == extra.of(x.extent(0)), "Attention.backward", "saved.length",
+           Joined{extra.of(x.extent(0)), " (the sequence length of extra; pass the extra of forward)"}, saved.length);
     auto mark = ctx.mark();
     const View<const T, 2, B> now = without_padding<T, B>(ctx, x, extra.valid),
                               dnow = without_padding<T, B>(ctx, du, extra.valid);
@@ -134,7 +135,7 @@ struct Attention {
     detail_::attending::project_backward(ctx, now, p.value, dv, dx, grads.value);
   }
 
-  /// The values of this attention that a gate can read: views into params and saved.
+  /// Returns the values of this attention that a gate can read, as views into params and saved.
   template <class T, class B>
   AttentionTrace<const T, B> trace(const Params<T, B>& p, const Saved<T, B>& saved) const {
     return {.q = saved.q,

@@ -12,13 +12,13 @@
 
 namespace gatefold {
 
-/// Detects whether backward gets the batch x of forward: by its extents and, on host backends, by its contents. Builds
-/// with assertions read all elements. Other builds read a sample (SampledHash), which detects another batch or an
-/// overwritten x, but possibly not a few changed elements. x may be in other memory.
-/// @cost  one read of the elements in builds with assertions, of at most 17 words in others
+/// Checks that backward gets the same batch x as forward. Compares the extents of x and, on host backends, the
+/// contents. Builds with assertions read all elements. Other builds read a sample (SampledHash), which detects a
+/// different batch or an overwritten x, but can miss a few changed elements. x may have moved to different memory.
+/// @cost  reads all elements in builds with assertions, and at most 17 words in other builds
 struct BatchStamp {
   std::uint64_t hash = 0;      // 0 if x was on a device or take was not called
-  Index items = 0, width = 0;  // of x; ids are 1 wide
+  Index items = 0, width = 0;  // extents of x; ids have width 1
 
   template <class T, int Rank, class B>
   void take(View<const T, Rank, B> x) {
@@ -26,7 +26,7 @@ struct BatchStamp {
     items = x.extent(0);
     width = width_of(x);
   }
-  /// @throws ArgumentError unless x is the x of take
+  /// @throws ArgumentError unless x is the batch that `take` has read
   template <class T, int Rank, class B>
   void expect_same(const char* where, View<const T, Rank, B> x) const {
     const Index taken[] = {items, width};

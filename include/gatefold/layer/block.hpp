@@ -21,13 +21,13 @@ namespace gatefold {
 ///
 ///     h = attention(x),   y, carry ← layer(h, carry; trace of the attention)                            (1)
 ///
-/// In forward the gate gets the trace, in backward the attention gets its adjoint. The carry is the carry of the layer,
-/// because attention never has momentum (paper 001, appendix).
+/// In forward, the gate gets the trace of the attention. In backward, the attention gets the adjoint of the trace. The
+/// carry is the carry of the layer, because attention never has momentum (paper 001, appendix).
 /// @param x [N, D] in, y [N, out_dim] out
-/// @param extra  `.attention`: the extra inputs of the attention, whose flag `traced`, if it has one, is set; `.layer`:
-///         the extra inputs of the layer, without the trace
+/// @param extra  `.attention`: the extra inputs of the attention; Block sets their flag `traced` if they have it.
+///         `.layer`: the extra inputs of the layer, without the trace
 /// @throws ArgumentError unless out_dim of the attention equals in_dim of the layer, and options and shapes fit
-/// @cost   the sum of both; N·D values between them
+/// @cost   attention and layer; keeps the N·D values between them
 template <class AttentionT, class LayerT>
 struct Block {
   AttentionT attention;
@@ -60,7 +60,7 @@ struct Block {
   };
   template <class T, class B>
   struct ExtraGrad {
-    gatefold::ExtraGrad<First<T, B>, T, B> attention{};  // Block sets and reads its trace
+    gatefold::ExtraGrad<First<T, B>, T, B> attention{};  // Block sets and reads the trace in it
   };
 
   GATEFOLD_LAYER_CALLS;
@@ -143,9 +143,10 @@ struct Block {
 
  private:
   void validate_dims() const {
-    expect(attention.out_dim() == layer.in_dim(), "Block", "layer.in_dim", attention.out_dim(), layer.in_dim());
+    expect(attention.out_dim() == layer.in_dim(), "Block", "layer.in_dim",
+           Joined{attention.out_dim(), " (the out_dim of attention)"}, layer.in_dim());
   }
-  /// Returns the extra inputs of the attention, and tells it that its trace is read.
+  /// Returns the extra inputs of the attention, with `traced` set if they have this flag.
   template <class T, class B>
   static auto traced(const Extra<T, B>& extra) {
     auto of_attention = extra.attention;

@@ -42,10 +42,11 @@ struct UniqueCarries<Known, First, Rest...> : UniqueCarries<typename WithCarry<K
 ///
 ///     x₀ = x,   x_i, carry_i ← layer_i(x_{i−1}, carry_i),   y = x_last                                   (1)
 ///
-/// The carry holds one state per type of carry, so one per update rule: two heavy-ball layers share their momentum, and
-/// layers without a carry leave it untouched. Layers that share a state must be equally wide. If the first layer reads
-/// ids, as an Embedding does, the chain reads ids. If a later norm or attention has model dimension 0, for example
-/// `LayerNorm{}`, the chain fills it from the layer before. Experts (Linear, Mlp) name their dimensions.
+/// The carry contains one state for each type of carry, and so one for each type of update rule. For example, two
+/// heavy-ball layers share one momentum. Layers without a carry do not change it. Layers that share a state must have
+/// the same width. If the first layer reads ids, as an Embedding does, the chain reads ids. If a later norm or
+/// attention has model dimension 0, for example `LayerNorm{}`, the chain fills it from the layer before. Experts
+/// (Linear, Mlp) must have their dimensions set.
 /// @param x [N, in_dim] in (or ids [N]), y [N, out_dim] out
 /// @throws ArgumentError before the first layer writes anything
 /// @cost   the sum of the layers; keeps the items between them
@@ -56,7 +57,7 @@ struct Chain {
   explicit constexpr Chain(L... l) : layers(std::move(l)...) {}
 
   static constexpr std::size_t size = sizeof...(L);
-  GATEFOLD_REQUIRE(size >= 1, "gatefold: a Chain needs at least one layer");
+  GATEFOLD_REQUIRE(size >= 1, "gatefold: a Chain needs at least one layer, Chain{layer}");
 
   template <class T, class B>
   struct Params {
@@ -193,7 +194,7 @@ struct Chain {
   }
 
  private:
-  /// Returns layer At with its model dimension filled.
+  /// Returns layer `At` with its model dimension filled.
   template <std::size_t At>
   auto part() const {
     const auto& layer = std::get<At>(layers);
@@ -217,7 +218,7 @@ struct Chain {
     };
     parts(std::make_index_sequence<size>{});
   }
-  /// Returns the items that layer At reads.
+  /// Returns the items that layer `At` reads.
   template <std::size_t At, class X, class T, class B>
   static auto input(const X& x, const Saved<T, B>& saved) {
     if constexpr (At == 0) {
@@ -247,7 +248,9 @@ struct Chain {
         using CarryB = gatefold::Carry<std::remove_cvref_t<decltype(b)>, T, B>;
         if constexpr (At < J && std::is_same_v<CarryA, CarryB> && !std::is_same_v<CarryA, Nothing<T, B>>)
           expect(a.out_dim() == b.out_dim(), "Chain", Joined{"layers.", J, ".out_dim"},
-                 Joined{a.out_dim(), " (layers.", At, " shares its state: one update rule, one width)"}, b.out_dim());
+                 Joined{a.out_dim(), " (the out_dim of layers.", At,
+                        ", because layers with the same type of carry share one carry)"},
+                 b.out_dim());
       });
     });
   }
@@ -255,8 +258,8 @@ struct Chain {
 template <class... L>
 Chain(L...) -> Chain<L...>;
 
-/// Joins the layers of two chains to one chain, whose rules share their states. A chain inside a chain has a separate
-/// state.
+/// Returns one chain with the layers of two chains. Layers of both share their states; a chain inside a chain would
+/// have separate states.
 template <class... A, class... B>
 Chain<A..., B...> joined_chain(const Chain<A...>& a, const Chain<B...>& b) {
   return std::apply([](const auto&... layers) { return Chain<A..., B...>(layers...); },

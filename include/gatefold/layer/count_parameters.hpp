@@ -13,7 +13,8 @@ namespace gatefold {
 
 namespace detail_::lookup {
 
-/// Returns a part of a model as a type with `init`: a layer, a branch or a loss unchanged, an expert as a layer.
+/// Returns a part of a model as a type that has `init`. A layer, branch or loss is returned unchanged, an expert as a
+/// layer.
 template <class T, class B, class P>
 auto with_init(const P& part) {
   if constexpr (!requires { part.in_dim(); } || detail_::policy::Branch<P, T, B>) {
@@ -22,20 +23,20 @@ auto with_init(const P& part) {
     return as_layer<T, B>(part);
   }
 }
-/// The parameters of that form.
+/// The type of the parameters of with_init(part).
 template <class P, class T, class B>
 using ParametersOf = Params<decltype(with_init<T, B>(std::declval<const P&>())), T, B>;
 
 }  // namespace detail_::lookup
 
-/// Returns the number of values in the parameters of layers (or branches, experts and losses that learn). Nothing is
-/// stored, so a model of any size can be counted. `count_parameters(model, loss)` counts the parameters that a Trainer
-/// holds.
+/// Returns the number of values in the parameters of layers, branches, experts or losses. It allocates no parameters,
+/// so it can count a model that does not fit into memory. `count_parameters(model, loss)` counts the parameters that a
+/// Trainer holds.
 ///
-///     count = Σ over their tensors of the product of their extents                                       (1)
+///     count = Σ over all tensors of the product of the extents                                           (1)
 ///
 /// @throws ArgumentError if options do not fit, as init does
-/// @cost   a visit of their tensors
+/// @cost   visits each tensor once
 template <class... L>
 Index count_parameters(const L&... parts) {
   Shapes::Context ctx;

@@ -19,14 +19,15 @@ namespace gatefold {
 ///
 ///     u = ξ ⊙ branch(x) / (1 − rate),   ξ[n,d] = 0 with probability rate, else 1                        (1)
 ///
-/// Source: Srivastava et al. 2014, "Dropout", JMLR 15, scaled in training as torch.nn.Dropout. Without noise in the
-/// extra inputs, or with rate 0, u = branch(x) to the bit. A rule that evaluates the branch twice drops the same
-/// values. Parameters have the names of the branch's parameters.
+/// Source: Srivastava et al. 2014, "Dropout", JMLR 15; the scaling is in training, as in torch.nn.Dropout. Without
+/// noise in the extra inputs, or with rate 0, u has the same bits as branch(x). If a rule evaluates the branch twice,
+/// both evaluations drop the same values. Parameters have the names of the branch's parameters.
 /// @param x [N, D] in, u [N, out_dim] out
-/// @param extra  `.noise` (forked per layer of a stack) and `.branch`. Other parts that get the same Random draw the
-///         same numbers
-/// @param saved  the saved values of the branch, because backward draws ξ again
-/// @throws ArgumentError unless 0 <= rate < 1, and in Trainer.step and ThreeStage.step without noise unless rate is 0
+/// @param extra  `.noise` (separate for each layer of a stack) and `.branch`, the extra inputs of the branch. Parts
+///         that get the same Random draw the same numbers
+/// @param saved  the saved values of the branch; ξ is not saved, because backward draws it again
+/// @throws ArgumentError unless 0 <= rate < 1. Trainer.step and ThreeStage.step also throw it without noise, unless
+///         rate is 0
 /// @cost   N·out_dim random numbers, forward and backward
 /// @order  element (n, d) of ξ is number n·out_dim + d of the stream: the same on any number of threads
 template <class BranchT>

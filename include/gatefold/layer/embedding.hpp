@@ -25,26 +25,27 @@ struct AddByPlace;
 
 }  // namespace functor
 
-/// Returns a row of a table for each id: the first layer of a model of tokens. Its items are ids (layer.hpp).
+/// Maps each id to a row of a table. This is the first layer of a model of tokens; its items are ids (layer.hpp).
 ///
 ///     u[n] = W[id[n]],   dW[v] = Σ_{n: id[n] = v} du[n]                                                   (1)
 ///     u[n] = W[id[n]] + P[n mod length]                                with L ≥ length places             (2)
 ///
-/// With a sparse gradient, the cost of a step depends on the items: backward, zeroing, norms and optimizers read and
-/// write only rows of ids with a gradient other than 0, and marks of one byte a row. Rows of ids that occur only in
-/// padding are not among them. An optimizer then leaves all values of the other rows unchanged, moments and decay
-/// included (optim/adamw.hpp). A loss that borrows W (loss/streamed_cross_entropy.hpp) touches all rows, so its
-/// gradient is dense.
+/// With a sparse gradient, the cost of a step depends on the items: backward, zeroing, norms and optimizers access only
+/// rows whose gradient is not 0, and a mark of one byte per row. The gradient of an id that occurs only in padding is
+/// 0. An optimizer does not change rows with gradient 0: their weights and moments stay, without decay
+/// (optim/adamw.hpp). If a loss shares W (loss/streamed_cross_entropy.hpp), it touches all rows, so the gradient is
+/// dense.
 ///
-/// Source: as torch.nn.Embedding (with its option `sparse`); (2) the learned positions of Radford et al. 2018 (GPT).
+/// Source: torch.nn.Embedding, also with its option `sparse`; (2) has the learned positions of Radford et al. 2018
+/// (GPT).
 /// @param x [N] in ids, u [N, D] out
-/// @param places   L, the length of the longest sequence; each place has a row in P, with a dense gradient. 0: no
-///         places, and extra inputs are not read
-/// @param extra    length of each sequence (0: all items are one)
-/// @param sparse   no: every step treats all rows as touched, also rows whose gradient is 0
-/// @param initial  initial values of W and P; their number of inputs is their number of rows
-/// @throws ArgumentError unless vocabulary, model_dim >= 1, places >= 0 and shapes fit, no sequence is longer than the
-///         places there are, and on a host unless ids are in [0, vocabulary)
+/// @param places   L, the length of the longest sequence; each place has a row in P, with a dense gradient. With 0,
+///         there is no P, and extra inputs are not read
+/// @param extra    length of each sequence (0: all items are one sequence)
+/// @param sparse   if false, every step treats all rows as touched, including rows whose gradient is 0
+/// @param initial  initial values of W and P; their fan-in is their number of rows
+/// @throws ArgumentError unless vocabulary, model_dim >= 1, places >= 0 and shapes fit, no sequence is longer than
+///         `places`, and (on a host) ids are in [0, vocabulary)
 /// @cost   N·D moves forward; backward N·D additions and a counting sort, O(N + V)
 /// @order  items of an id are summed in order; bitwise equal for every thread count
 struct Embedding {
@@ -141,8 +142,8 @@ struct TakeById {
     }
   }
 };
-/// dweight[v] += Σ dy[n] over the items n of id v, in order, computed by the first of them. A row that gets only zeros
-/// is not touched
+/// dweight[v] += Σ dy[n] over the items n of id v, in order. The call for the first of these items computes it. A row
+/// that gets only zeros is not touched.
 template <class T, class B>
 struct AddById {
   View<const Index, 1, B> id, offsets, order;  // order[offsets[v]], …: the items of id v

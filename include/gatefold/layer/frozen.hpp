@@ -25,15 +25,15 @@ auto packed_weights() {
 
 }  // namespace detail_::lookup
 
-/// Parameters for inference only. Next to each tensor [E, rows, columns] it holds the same values in the order in which
-/// the backend's products read them. `infer` takes it in place of Params.
+/// Parameters for inference only. For each tensor [E, rows, columns], it also contains a copy of the values in the
+/// order in which the backend's products read them. `infer` accepts it instead of Params.
 template <class P, class B>
 struct FrozenParams {
   P params;  // read only: a change would not reach the packed weights
-  typename decltype(detail_::lookup::packed_weights<B>())::type packed;  // tensors [E, rows, columns] of params
+  typename decltype(detail_::lookup::packed_weights<B>())::type packed;  // of the tensors [E, rows, columns] of params
 };
 
-/// Returns the parameters of a model, frozen or not.
+/// Returns the parameters of a model from Params or FrozenParams.
 template <class P>
 const P& model_params(const P& params) {
   return params;
@@ -45,17 +45,17 @@ const P& model_params(const FrozenParams<P, B>& frozen) {
 
 /// Options of freeze.
 struct FreezeOptions {
-  bool bfloat16 = false;  // keep packed float weights in half the size
+  bool bfloat16 = false;  // store packed float weights as bfloat16, in half the size
 };
 
-/// Freezes parameters; pass them with std::move.
+/// Freezes parameters. It takes ownership of them: freeze(ctx, std::move(params)).
 ///
-/// Frozen weights that are not rounded change no bit of a result. With `bfloat16`, the weights of expert products are
-/// rounded to 8 bits of mantissa, so by at most 2⁻⁸ of their value. Sums are still taken in float. This halves the
-/// bytes to read, which helps if memory is the limit. Only tensors of rank 3 are packed and rounded. A backend without
-/// packed weights ignores both.
-/// @cost  one pass over the weights; as much memory again as they take, columns filled up to two registers (half of it
-///        with bfloat16)
+/// Without `bfloat16`, results have the same bits as with the original parameters. With `bfloat16`, the weights of
+/// expert products are rounded to 8 bits of mantissa, so by at most 2⁻⁸ of their value. Sums are still in float. The
+/// rounding halves the bytes to read, which helps if memory bandwidth is the limit. Only tensors of rank 3 are packed
+/// and rounded. A backend without packed weights neither packs nor rounds.
+/// @cost  one pass over the weights, and memory for one more copy of them (half a copy with bfloat16), with columns
+///        padded to a multiple of two registers
 template <class C, class P>
 FrozenParams<std::remove_reference_t<P>, typename C::Backend> freeze(C& ctx, P&& params, FreezeOptions options = {}) {
   GATEFOLD_REQUIRE(!std::is_lvalue_reference_v<P>,
@@ -66,7 +66,9 @@ FrozenParams<std::remove_reference_t<P>, typename C::Backend> freeze(C& ctx, P&&
     const auto here = ctx.here();
     FrozenParams<P, B> frozen{std::move(params), {}};
     const auto pack = [&]<class T, int Rank, class Of>(const View<const T, Rank, Of>& weights) {
-      GATEFOLD_REQUIRE((std::is_same_v<Of, B>), "gatefold: parameters and context are of different backends");
+      GATEFOLD_REQUIRE((std::is_same_v<Of, B>),
+                       "gatefold: freeze needs parameters and a context of the same backend, for example Params<L, "
+                       "float, Cpu> and a Cpu::Context");
       if constexpr (requires { B::pack(ctx, weights, options.bfloat16, frozen.packed); })
         B::pack(ctx, weights, options.bfloat16, frozen.packed);
     };
@@ -78,7 +80,7 @@ FrozenParams<std::remove_reference_t<P>, typename C::Backend> freeze(C& ctx, P&&
 
 namespace detail_::lookup {
 
-/// Calls run() while products of the context find packed weights.
+/// Calls run(). Meanwhile, products of the context find the packed weights.
 template <class C, class P, class B, class Run>
 void with_packed(C& ctx, const FrozenParams<P, B>& frozen, const Run& run) {
   if constexpr (requires { ctx.use(frozen.packed); }) {
@@ -111,7 +113,7 @@ void infer(const L& branch, typename B::Context& ctx, const FrozenParams<ParamsT
   detail_::lookup::with_packed(ctx, frozen, [&] { infer(branch, ctx, frozen.params, x, u, extra); });
 }
 
-/// Reports arguments of different models in one sentence.
+/// Selected for arguments that belong to different models. A static_assert names the mistake.
 template <class L, class C, template <class, class> class ParamsT, class T, class B, class... A,
           class = std::enable_if_t<(detail_::lookup::are_elements<T, B> &&
                                     !detail_::lookup::are_params_of<L, ParamsT, T, B>()) ||

@@ -12,9 +12,10 @@ namespace gatefold {
 
 namespace functor {
 
-/// The addresses of the values of patch r in a batch of images: `patch` lines of `width` values, `stride` apart.
+/// Computes the addresses of the values of patch r in a batch of images. A patch has `patch` lines of `width` values;
+/// lines are `stride` values apart.
 struct PatchPlace {
-  Index across, patch, width;  // patches in a row of patches; pixels and values in one line of a patch
+  Index across, patch, width;  // patches in a row of patches; pixels in a line of a patch; values in it
 
   GATEFOLD_HD Index stride() const { return across * width; }
   GATEFOLD_HD Index begin(Index r) const { return (r / across * patch * across + r % across) * width; }
@@ -32,8 +33,8 @@ struct TakePatchesBackward;
 ///     u[n, (a, b), (i, j, c)] = (x[n, (a p + i, b p + j, c)] − mean) / deviation,   p = patch             (1)
 ///
 /// Source: Dosovitskiy et al. 2021, arXiv:2010.11929, sec. 3.1. The linear map from patches to tokens is
-/// `PerToken{patches, Linear{…}}`. This is a branch; as a layer it is NoResidual.
-/// @param x [N, rows · columns · channels] in, u [N, rows · columns · channels] out, rows of P · patch² · channels
+/// `PerToken{patches, Linear{…}}`. This is a branch; used as a layer, it is NoResidual{ImagePatches{…}}.
+/// @param x [N, rows · columns · channels] in, u [N, P · patch² · channels] out, as many values per image as x
 /// @throws ArgumentError unless sizes are at least 1, patch divides rows and columns, mean is finite and deviation > 0
 /// @cost   one read and one write of each value
 struct ImagePatches {
@@ -43,7 +44,7 @@ struct ImagePatches {
   GATEFOLD_BRANCH_CALLS;
   Index in_dim() const { return rows * columns * channels; }
   Index out_dim() const { return in_dim(); }
-  /// Returns P, the width of a patch.
+  /// Returns P, the number of patches of an image.
   Index patches() const { return patch > 0 ? rows / patch * (columns / patch) : 0; }
   Index patch_dim() const { return patch * patch * channels; }
 

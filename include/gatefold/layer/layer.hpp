@@ -20,13 +20,14 @@
 /// Branches and layers. Both map items [N, in_dim] to items [N, out_dim] and have init(ctx, seed). A branch or layer
 /// that reads ids [N] in [0, in_dim), as an Embedding does, has a nested type `Items`; its dx is Nothing.
 ///
-/// A branch is a function of the items. The update rule around it may pass an elementwise step for each value of u:
+/// A branch is a function of the items. The update rule around it may pass an elementwise functor `step` for the values
+/// of u:
 ///
 ///     forward (ctx, params, x, u, saved, extra = {}, step = {}) const;      // writes u, then step(at, i) for every i
 ///     backward(ctx, params, x, saved, du, dx, grads, extra, dextra) const;  // adds to dx and grads
 ///
-/// with `class Step = functor::NoStep<T>`. A branch that cannot run the step while u is in the cache ends with
-/// run_step(ctx, u, step).
+/// with `class Step = functor::NoStep<T>`. If a branch cannot run the step while u is in the cache, its last statement
+/// is run_step(ctx, u, step).
 ///
 /// A layer has a carry, a state that travels through depth:
 ///
@@ -34,11 +35,12 @@
 ///     forward (ctx, params, x, carry, y, saved, extra = {}) const;          // writes y, updates carry
 ///     backward(ctx, params, x, saved, dy, dcarry, dx, grads, extra, dextra) const;
 ///
-/// Optional members of both are in policy/hooks.hpp. A branch or an expert is accepted wherever a layer is expected
-/// (Stack, Chain, PerToken, Trainer, the checks). It is treated as NoResidual{branch} or NoResidual{OneExpert{expert}}.
+/// Optional members of branches and layers are in policy/hooks.hpp. You can pass a branch or an expert instead of a
+/// layer to Stack, Chain, PerToken, Trainer and the checks. They treat it as NoResidual{branch} or
+/// NoResidual{OneExpert{expert}}.
 
-// Of a composition around one layer: the types and the widths of the layer, and its begin. `layer` is the name of the
-// member, in the composition and in its Params.
+// Defines the types and widths of a composition around one layer, which are those of the layer. GATEFOLD_AROUND_LAYER
+// also defines begin(). `layer` is the name of the data member in the composition and in its Params.
 #define GATEFOLD_TYPES_OF_LAYER(LayerT, layer)                \
   template <class T, class B>                                 \
   using Inner = ::gatefold::AsLayer<LayerT, T, B>;            \
@@ -60,7 +62,7 @@
              ::gatefold::NonDeduced<Carry<T, B>>& carry) const {                       \
     ::gatefold::as_layer<T, B>(layer).begin(ctx, p.layer, items, carry);               \
   }
-// Of a composition around one branch.
+// Defines the types and widths of a composition around one branch. `branch` is the name of the data member.
 #define GATEFOLD_TYPES_OF_BRANCH(BranchT, branch)              \
   template <class T, class B>                                  \
   using Extra = ::gatefold::Extra<BranchT, T, B>;              \
@@ -69,9 +71,9 @@
   ::gatefold::Index in_dim() const { return branch.in_dim(); } \
   ::gatefold::Index out_dim() const { return branch.out_dim(); }
 
-// forward and infer of a branch or layer as one text. Both check their arguments and call run<T, B>(ctx, params, x,
-// [carry,] y, keep, extra, [step]). keep is &saved in forward and nullptr in infer; keep_or_scratch, part_of,
-// run_branch and run_layer (below) take it.
+// Defines forward and infer of a branch or layer. Both check their arguments and call run<T, B>(ctx, params, x,
+// [carry,] y, keep, extra, [step]). `keep` is &saved in forward and nullptr in infer. `run` passes it on to
+// keep_or_scratch, part_of, run_branch and run_layer (below).
 #define GATEFOLD_BRANCH_PASSES(Branch)                                                                            \
   template <class T, class B, class Step = ::gatefold::functor::NoStep<T>>                                        \
   void forward(typename B::Context& ctx, const Params<T, B>& p,                                                   \
@@ -112,8 +114,8 @@
 namespace gatefold {
 
 /// Requires ids in [0, count). On a device, ids are not checked.
-/// @throws ArgumentError that names the first other id and its position
-/// @cost   two comparisons an id
+/// @throws ArgumentError with the first id outside this range and its position
+/// @cost   two comparisons per id
 template <class B>
 void expect_ids(const char* where, const char* name, View<const Index, 1, B> ids, Index count) {
   if constexpr (B::is_host)
@@ -122,22 +124,23 @@ void expect_ids(const char* where, const char* name, View<const Index, 1, B> ids
              ids(n));
 }
 
-/// Checks everything about a layer in O(1): parameter shapes, options, extra inputs, the carry's shape. A stack calls
-/// it for all its layers before it writes anything.
+/// Checks a layer in O(1): parameter shapes, options, extra inputs, the shape of the carry. A stack calls this function
+/// for all its layers before it writes anything.
 /// @throws ArgumentError that names the misfit
 template <class L, template <class, class> class ParamsT, class T, class B>
 void validate(const L& layer, const ParamsT<T, B>& params, Index items, const Carry<L, T, B>& carry,
               const Extra<L, T, B>& extra) {
   if constexpr (detail_::hook::layer::validate<L, T, B>()) layer.validate(params, items, carry, extra);
 }
-/// Checks a branch in the same way.
+/// Checks a branch in O(1): parameter shapes, options, extra inputs.
 /// @throws ArgumentError that names the misfit
 template <class L, template <class, class> class ParamsT, class T, class B>
 void validate(const L& branch, const ParamsT<T, B>& params, Index items, const Extra<L, T, B>& extra) {
   if constexpr (detail_::hook::branch::validate<L, T, B>()) branch.validate(params, items, extra);
 }
 
-/// Requires items that a layer reads: rows [N, in_dim], or ids [N] in [0, in_dim). On a device, ids are not checked.
+/// Requires that x are items for a layer: rows [N, in_dim], or ids [N] in [0, in_dim). On a device, ids are not
+/// checked.
 /// @throws ArgumentError
 template <class L, class X>
 void expect_items(const char* where, const L& layer, const X& x) {
@@ -148,7 +151,7 @@ void expect_items(const char* where, const L& layer, const X& x) {
     expect_shape(where, "x", x, {any_extent, layer.in_dim()});
   }
 }
-/// Requires the shapes of a forward: y [N, out_dim] for N items x. y must not overlap x, because backward reads x.
+/// Requires that y is [N, out_dim] for N items x, and does not overlap x, because backward reads x.
 /// @throws ArgumentError
 template <class L, class X, class Y>
 void expect_forward_shapes(const char* where, const L& layer, const X& x, const char* y_name, const Y& y) {
@@ -156,8 +159,8 @@ void expect_forward_shapes(const char* where, const L& layer, const X& x, const 
   expect_shape(where, y_name, y, {x.extent(0), layer.out_dim()});
   expect_apart(where, y_name, y, "x", x);
 }
-/// Requires the shapes of a backward: dy [N, out_dim] for N items x. If x are rows, dx has the shape of x and overlaps
-/// neither x nor dy.
+/// Requires that dy is [N, out_dim] for N items x. If x are rows, dx must have the shape of x and overlap neither x nor
+/// dy.
 /// @throws ArgumentError
 template <class L, class X, class Dy, class Dx>
 void expect_backward_shapes(const char* where, const L& layer, const X& x, const Dy& dy, const Dx& dx) {
@@ -170,8 +173,8 @@ void expect_backward_shapes(const char* where, const L& layer, const X& x, const
   }
 }
 
-/// Checks everything about a forward in O(1), before it writes: shapes, then layer.validate(params, N, with...). `with`
-/// is the carry, if it is a layer, and the extra inputs.
+/// Checks the arguments of a forward in O(1), before it writes: the shapes, then layer.validate(params, N, with...).
+/// `with` is the carry (for a layer) and the extra inputs.
 /// @throws ArgumentError
 template <class L, class P, class X, class Y, class... With>
 void expect_forward(const char* where, const L& layer, const P& params, const X& x, const char* y_name, const Y& y,
@@ -179,7 +182,8 @@ void expect_forward(const char* where, const L& layer, const P& params, const X&
   expect_forward_shapes(where, layer, x, y_name, y);
   layer.validate(params, x.extent(0), with...);
 }
-/// Checks everything about a backward in the same way, and that grads have the shapes of params in other memory.
+/// Checks the arguments of a backward in O(1), before it writes: the shapes, layer.validate(params, N, with...), and
+/// that grads have the shapes of params and share no memory with them.
 /// @throws ArgumentError
 template <class L, class P, class X, class Dy, class Dx, class... With>
 void expect_backward(const char* where, const L& layer, const P& params, const X& x, const Dy& dy, const Dx& dx,
@@ -190,8 +194,9 @@ void expect_backward(const char* where, const L& layer, const P& params, const X
   expect_like(where, "grads", params, grads);
 }
 
-/// Runs a branch without keeping values for backward. Gives the same bits as forward.
-/// @cost forward, and the activations of one part at a time; no allocation after the first call with as many items
+/// Runs a branch without keeping values for backward. The result has the same bits as that of forward.
+/// @cost   forward, with memory for the activations of one part at a time; no allocation after the first call with as
+///         many items
 template <class T, class B, class L, class Step = functor::NoStep<T>>
 void infer_branch(const L& branch, typename B::Context& ctx, const Params<L, T, B>& p, NonDeduced<Items<L, T, B>> x,
                   Out<T, 2, B> u, const Extra<L, T, B>& extra, const Step& step = {}) {
@@ -218,8 +223,8 @@ void infer(const L& layer, typename B::Context& ctx, const Params<L, T, B>& p, N
 
 namespace detail_::passes {
 
-/// Returns memory [rows, columns] for a value of a forward pass: a member of Saved if backward needs it, or scratch
-/// memory.
+/// Returns memory [rows, columns] for a value of a forward pass: a member of *keep, or scratch memory if keep is
+/// nullptr.
 template <class T, class B, class S>
 View<T, 2, B> keep_or_scratch(typename B::Context&, S* keep, Tensor<T, 2, B> S::*member, Index rows, Index columns) {
   (keep->*member).resize(rows, columns);
@@ -229,7 +234,7 @@ template <class T, class B, class M>
 View<T, 2, B> keep_or_scratch(typename B::Context& ctx, std::nullptr_t, M, Index rows, Index columns) {
   return ctx.template scratch<T>(rows, columns);
 }
-/// Returns the part of Saved that a part of a composite keeps, or nullptr in inference.
+/// Returns the member of *keep for one part of a composition, or nullptr if keep is nullptr (in inference).
 template <class S, class M>
 M* part_of(S* keep, M S::*member) {
   return &(keep->*member);
@@ -238,7 +243,7 @@ template <class M>
 std::nullptr_t part_of(std::nullptr_t, M) {
   return nullptr;
 }
-/// Runs a branch, or a layer. Keeps values for backward in *keep, or nothing if keep is nullptr.
+/// Runs a branch. Keeps values for backward in *keep, unless keep is nullptr.
 template <class T, class B, class L, class Keep, class Step = functor::NoStep<T>>
 void run_branch(const L& branch, typename B::Context& ctx, const Params<L, T, B>& p, NonDeduced<Items<L, T, B>> x,
                 Out<T, 2, B> u, Keep keep, const Extra<L, T, B>& extra, const Step& step = {}) {
@@ -260,8 +265,8 @@ void run_layer(const L& layer, typename B::Context& ctx, const Params<L, T, B>& 
 
 }  // namespace detail_::passes
 
-/// Runs forward of a branch, and work() once. If the branch waits for other shards, work() runs meanwhile; it must not
-/// touch data of the branch.
+/// Runs forward of a branch, and calls work() once. If the branch waits for other shards, work() runs during this time.
+/// work() must not access data of the branch.
 template <class T, class B, class L, class Work>
 void forward_overlapping(const L& branch, typename B::Context& ctx, const Params<L, T, B>& p,
                          NonDeduced<Items<L, T, B>> x, Out<T, 2, B> u, Saved<L, T, B>& saved,
@@ -273,7 +278,7 @@ void forward_overlapping(const L& branch, typename B::Context& ctx, const Params
     work();
   }
 }
-/// Runs infer_branch in the same way.
+/// Runs infer_branch, and calls work() once. If the branch waits for other shards, work() runs during this time.
 template <class T, class B, class L, class Work>
 void infer_overlapping(const L& branch, typename B::Context& ctx, const Params<L, T, B>& p,
                        NonDeduced<Items<L, T, B>> x, Out<T, 2, B> u, const Extra<L, T, B>& extra, const Work& work) {
@@ -285,7 +290,7 @@ void infer_overlapping(const L& branch, typename B::Context& ctx, const Params<L
     work();
   }
 }
-/// Runs work(), and backward of a branch, which adds to dx and dextra after work().
+/// Runs work(), and backward of a branch. The branch adds to dx and dextra after work() has returned.
 template <class T, class B, class L, class Work>
 void backward_overlapping(const L& branch, typename B::Context& ctx, const Params<L, T, B>& p,
                           NonDeduced<Items<L, T, B>> x, const Saved<L, T, B>& saved, In<T, 2, B> du,
@@ -299,7 +304,7 @@ void backward_overlapping(const L& branch, typename B::Context& ctx, const Param
   }
 }
 
-/// Deduces T and B from the parameters: `infer(layer, ctx, params, x, carry, y)`.
+/// Runs a layer, with T and B deduced from the parameters: `infer(layer, ctx, params, x, carry, y)`.
 template <class L, template <class, class> class ParamsT, class T, class B,
           class = std::enable_if_t<detail_::lookup::are_params_of<L, ParamsT, T, B>()>>
 void infer(const L& layer, typename B::Context& ctx, const ParamsT<T, B>& p, NonDeduced<Items<L, T, B>> x,
@@ -320,8 +325,8 @@ void infer(const L& branch, typename B::Context& ctx, const ParamsT<T, B>& p, No
 
 /// Computes the adjoint of a layer, without the adjoint of its extra inputs. Adds to dx and grads, and turns dcarry
 /// from the adjoint of the carry after the layer into the adjoint of the carry before it.
-/// @throws ArgumentError unless shapes fit, or if dcarry is unchanged since a forward or since another backward with
-///         these arguments (update/pass.hpp), before anything is written
+/// @throws ArgumentError, before anything is written, unless shapes fit; also if dcarry is unchanged since a forward,
+///         or since an earlier backward with these arguments (update/pass.hpp)
 template <class L, template <class, class> class ParamsT, class T, class B>
 void backward(const L& layer, typename B::Context& ctx, const ParamsT<T, B>& p, NonDeduced<Items<L, T, B>> x,
               const Saved<L, T, B>& saved, In<T, 2, B> dy, Carry<L, T, B>& dcarry, NonDeduced<ItemsGrad<L, T, B>> dx,
@@ -350,9 +355,9 @@ void backward(const L& branch, typename B::Context& ctx, const ParamsT<T, B>& p,
     branch.backward(ctx, p, x, saved, du, dx, grads, extra, unused);
   }
 }
-/// Calls f(saved) for every mixture in the saved values of a layer, in depth order. Its plan holds the expert of each
-/// item (`saved.plan.offsets`), its gate the probabilities and auxiliary losses. If an update rule evaluates its
-/// mixture twice, f gets both evaluations, the second without auxiliary losses.
+/// Calls f(saved) for every mixture in the saved values of a layer, in depth order. `saved.plan` has the items of each
+/// expert (`saved.plan.offsets`), and `saved.gate` the probabilities and auxiliary losses. If an update rule evaluates
+/// its mixture twice, f is called for both evaluations; the second has no auxiliary losses.
 template <class S, class F>
 void for_each_mixture(const S& saved, F&& f) {
   if constexpr (detail_::hook::saved::mixtures<const S, std::remove_reference_t<F>>()) saved.mixtures(f);

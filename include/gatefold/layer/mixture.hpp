@@ -21,7 +21,7 @@ namespace gatefold {
 
 namespace detail_::policy {
 
-/// A plan whose slots can hold Z.
+/// True for a plan that can combine slots with elements of type Z.
 template <class P, class T, class B, class Z>
 concept TakesSlots = requires(const P plan, Probe<T, B> a, View<const Z, 2, B> slots, typename P::Grad& dplan) {
   plan.template combine<Z>(a.ctx, slots, a.out);
@@ -30,26 +30,27 @@ concept TakesSlots = requires(const P plan, Probe<T, B> a, View<const Z, 2, B> s
 
 }  // namespace detail_::policy
 
-/// A mixture of experts: the branch of the four papers.
+/// A mixture of experts. This is the branch of the four papers.
 ///
 ///     u[n] = Σ_e w[n,e] · expert_e(x[n]),   w from the gate, 0 for experts not picked                   (1)
 ///
 /// If the gate has model dimension 0, it is filled from the experts. If it has 0 experts, their number is filled from
-/// experts of several kinds (Experts). forward and infer take an elementwise step(at, i), which is the update rule's
-/// use of u. If the plan can run steps, the step runs while u is combined: row by row on a host, before u is stored on
-/// a device.
+/// experts of several kinds (Experts). forward and infer take an elementwise functor step(at, i), with which the update
+/// rule uses u. If the plan can run steps, the step runs while u is combined: on a host after each row, on a device
+/// before a value of u is stored.
 /// @param x  [N, in_dim] in, u [N, out_dim] out
-/// @param extra  the extra inputs of the gate; if the experts draw numbers (HiddenDropout), `.noise`, and the extra
-///         inputs of the gate as `.branch`
+/// @param extra  the extra inputs of the gate. If the experts draw random numbers (HiddenDropout), it is `.noise` for
+///         them, and `.branch`, the extra inputs of the gate
 /// @param saved  the plan, the saved values of gate and experts, and the outputs z [S, out_dim] of the experts if
-///         backward needs them. It does not if the experts have weighted_backward and the plan has slot_weights
+///         backward needs them. backward does not need z if the experts have weighted_backward and the plan has
+///         slot_weights
 /// @throws ArgumentError unless shapes and options fit, before anything is written
 /// @cost   gate + experts on S slots + S·D for combining
 /// @order  an item's slots are summed by ascending expert
 template <class GateT, class ExpertT>
 struct Mixture {
   static_assert(detail_::policy::in_order<Mixture>);
-  /// True if the experts take noise.
+  /// True if the experts draw random numbers.
   static constexpr bool draws = detail_::hook::expert::with_noise<ExpertT>();
   GateT gate;
   ExpertT expert;
@@ -187,20 +188,22 @@ struct Mixture {
   void expect_plan(const char* where, const gatefold::Plan<GateT, T, B>& plan, const Tensor<T, 2, B>& z,
                    In<T, 2, B> x) const {
     if constexpr (requires { plan.items(); })
-      expect(plan.items() == x.extent(0), where, "saved.plan.items", x.extent(0), plan.items());
+      expect(plan.items() == x.extent(0), where, "saved.plan.items()",
+             Joined{x.extent(0), " (the items of x; pass the saved of its forward)"}, plan.items());
     if constexpr (requires { plan.experts(); })
-      expect(plan.experts() == experts(), where, "saved.plan.experts", experts(), plan.experts());
+      expect(plan.experts() == experts(), where, "saved.plan.experts()",
+             Joined{experts(), " (the experts of this Mixture)"}, plan.experts());
     const auto in = plan.dispatched(x);
     expect_shape(where, "saved.plan: dispatched items", in.x, {any_extent, in_dim()});
     if constexpr (!takes_weights<T, B>()) expect_shape(where, "saved.z", z, {in.groups.slots, out_dim()});
   }
-  /// Whether backward of the experts computes the adjoints of the weights of the plan. Then it needs no z.
+  /// Returns true if backward of the experts computes the adjoints of the plan's weights. In this case z is not kept.
   template <class T, class B>
   static constexpr bool takes_weights() {
     using Plan = gatefold::Plan<GateT, T, B>;
     return detail_::hook::expert::weighted_backward<ExpertT, T, B>() && detail_::hook::plan::slot_weights<Plan, T, B>();
   }
-  /// The element of z and of the adjoints of slots. It is SlotValue if no value is kept, and experts and plan support
+  /// The element type of z and of the adjoints of slots. It is SlotValue if z is not kept, and experts and plan support
   /// it.
   template <class T, class B>
   using Slot =
@@ -224,7 +227,7 @@ struct Mixture {
       plan.template dispatch_backward<Z>(ctx, x, dslots, dx, dplan);
     }
   }
-  /// Returns memory for the experts' outputs: z, which is kept, if backward needs it.
+  /// Returns memory for the outputs of the experts: z if backward needs it, or scratch.
   template <class T, class B>
   View<Slot<T, B>, 2, B> outputs(typename B::Context& ctx, Tensor<T, 2, B>& z, Index slots) const {
     if constexpr (takes_weights<T, B>()) {

@@ -14,7 +14,7 @@
 
 namespace gatefold {
 
-/// Makes a layer of a branch, without a residual stream. Also for branches whose output is not as wide as their items.
+/// Makes a layer of a branch, without a residual connection. The output may have a different width than the items.
 ///
 ///     y = u(x)                                                                                          (1)
 ///

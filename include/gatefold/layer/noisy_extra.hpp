@@ -6,14 +6,14 @@
 
 namespace gatefold {
 
-/// Extra inputs of a branch that draws numbers: the noise, and the extra inputs of the branch inside a Dropout, or of
-/// the gate of a Mixture whose experts draw numbers.
+/// Extra inputs of a branch that draws random numbers. For a Dropout, `branch` has the extra inputs of the branch
+/// inside it. For a Mixture whose experts draw random numbers, `branch` has the extra inputs of the gate.
 template <class E>
 struct NoisyExtra {
   Noise noise{};  // empty: evaluation
   E branch{};
 
-  /// This type, if the branch takes no trace.
+  /// The type of these extra inputs without an attention trace.
   using WithoutTrace = NoisyExtra<gatefold::WithoutTrace<E>>;
   template <class Trace>
   static NoisyExtra with_trace(const WithoutTrace& rest, const Trace& trace) {

@@ -29,15 +29,15 @@ struct AddWhatChanged {
 
 }  // namespace functor
 
-/// A layer that is applied to the normalised items; its change is added to the items. A rule that looks ahead then
-/// looks ahead after the norm.
+/// Applies a layer to the normalised items, and adds the change that the layer makes to the items. If the layer's rule
+/// looks ahead, it looks ahead after the norm.
 ///
 ///     h = norm(x),   z, carry ← layer(h, carry),   y = x + (z − h)                                      (1)
 ///
 /// Source: the code of paper 001 on vision (vmoe), `NormedPoint{LayerNorm{}, Residual{update::Robust{}, branch}}`. The
-/// paper's equation looks ahead before the norm, `Residual{update::Robust{}, PreNorm{LayerNorm{}, branch}}`. Without a
-/// look-ahead, both agree up to rounding. The norm is an expert or a branch; model dimension 0 is filled from the
-/// layer. Extra inputs go to the layer.
+/// paper's equation looks ahead before the norm, `Residual{update::Robust{}, PreNorm{LayerNorm{}, branch}}`. For a rule
+/// without look-ahead, both are equal up to rounding. The norm is an expert or a branch; model dimension 0 is filled
+/// from the layer. Extra inputs go to the layer.
 /// @param x [N, D] in, y [N, D] out
 /// @throws ArgumentError unless in_dim of the layer equals its out_dim
 /// @cost   the layer, the norm and 2·N·D additions; keeps h [N, D]

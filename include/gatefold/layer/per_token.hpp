@@ -16,8 +16,9 @@ namespace gatefold {
 ///
 ///     y[n] = (layer(x[n,0]), …, layer(x[n,length−1])),   N·length items inside                          (1)
 ///
-/// It reads and writes the same memory with other extents. The carry inside has N·length rows. If an extra input inside
-/// (attention, mixings, Soft MoE) has no length, each item is a sequence.
+/// PerToken only changes the extents of the views, and copies no items. The carry of the layer has N·length rows. If an
+/// extra input of the layer has `length` 0 (attention, mixings, Soft MoE), PerToken sets it, so that each item is a
+/// sequence.
 /// @param x [N, length · D] in, y [N, length · D_out] out
 /// @throws ArgumentError unless length >= 1
 template <class LayerT>
@@ -38,7 +39,7 @@ struct PerToken {
     gatefold::Saved<Inner<T, B>, T, B> layer;
     void mixtures(auto&& f) const { for_each_mixture(layer, f); }
   };
-  /// A separate type, because tokens never share a state with whole items.
+  /// A separate type, so that a Chain does not use one state for tokens and for whole items.
   template <class T, class B>
   struct Carry {
     gatefold::Carry<Inner<T, B>, T, B> tokens;
@@ -96,7 +97,7 @@ struct PerToken {
   }
 
  private:
-  /// Returns extra inputs in which each item is a sequence, if they have no length.
+  /// Returns the extra inputs, with each `length` that is 0 replaced by the number of tokens of an item.
   template <class E>
   E of_items(E extra) const {
     detail_::lookup::for_each_extra(extra, [&]<class P>(P& part) {

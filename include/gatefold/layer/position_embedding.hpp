@@ -35,7 +35,8 @@ struct AddPlaces {
 };
 }  // namespace functor
 
-/// Adds learned positions to tokens, and puts the class token before them: the first layers of a vision transformer.
+/// Adds learned positions to tokens, and puts a class token before them. It is part of the input layers of a vision
+/// transformer.
 ///
 ///     u[n] = (first, x[n,0], …, x[n,tokens−1]) + P,   P [L, D],   L = tokens + 1                         (1)
 ///     u[n] = (x[n,0], …, x[n,tokens−1]) + P,          L = tokens             without a class token       (2)
@@ -44,8 +45,8 @@ struct AddPlaces {
 /// @param x [N, tokens · D] in, u [N, L · D] out
 /// @param initial  initial values of P; the class token begins at 0
 /// @throws ArgumentError unless tokens, model_dim >= 1 and shapes fit
-/// @cost   N·L·D additions, twice that backward
-/// @order  gradients are summed over the items in order of blocks; bitwise equal for every thread count
+/// @cost   N·L·D additions forward, 2·N·L·D backward
+/// @order  gradients are summed over blocks of items in a fixed order; bitwise equal for every thread count
 struct PositionEmbedding {
   Index tokens = 0, model_dim = 0;
   bool class_token = true;

@@ -15,7 +15,7 @@
 
 namespace gatefold {
 
-/// A layer with a normalised output: the norm is applied to the residual stream itself.
+/// Normalises the output of a layer, and therefore the residual stream.
 ///
 ///     y, carry ← norm(z), carry,   z, carry ← layer(x, carry)                                           (1)
 ///

@@ -22,7 +22,7 @@ namespace gatefold {
 
 namespace detail_::lookup {
 
-/// Copies the number of layers done (`Index layer`) of a carry and of all carries inside it.
+/// Copies the member `Index layer`, the number of completed layers, of a carry and of all carries inside it.
 template <class C>
 void copy_layers_done(const C& from, C& to) {
   if constexpr (detail_::pack::is_tuple<C>) {
@@ -51,13 +51,14 @@ void copy_layers_done(const C& from, C& to) {
 /// Source: Chen et al. 2016, "Training Deep Nets with Sublinear Memory Cost", arXiv:1604.06174. Forward and backward
 /// get the same extra inputs, so dropout and noise draw the same numbers again. Parameters have the names of the
 /// layer's parameters. The caller keeps the items x; a Stack keeps them between layers. After forward, for_each_mixture
-/// does not show mixtures inside: auxiliary losses act in gradients, but Trainer.auxiliary() does not see their values.
-/// Of your own Carry, it copies the tensors and, if it has one, `Index layer`.
+/// does not visit mixtures inside. Therefore their auxiliary losses act in gradients, but Trainer.auxiliary() does not
+/// include the values. Recompute copies the tensors of a carry and the member `Index layer`, but no other members of a
+/// Carry of your own.
 /// @param x [N, in_dim] in (or ids [N]), y [N, out_dim] out
-/// @param enabled  false: runs the layer as it is, which keeps its values
+/// @param enabled  if false, the layer runs without recomputation and keeps its values
 /// @param saved  the carry before the layer; empty for a layer without a carry
-/// @cost   forward twice instead of once. The values that the layer keeps exist for one layer at a time, in memory of
-///         the context; without Recompute, a Stack keeps them for each of its layers
+/// @cost   forward twice instead of once. The saved values of one layer at a time exist, in memory of the context;
+///         without Recompute, a Stack has the saved values of each of its layers
 template <class LayerT>
 struct Recompute {
   LayerT layer;
@@ -74,7 +75,7 @@ struct Recompute {
   using Items = gatefold::Items<Inner<T, B>, T, B>;
   template <class T, class B>
   struct Saved {
-    gatefold::Carry<Inner<T, B>, T, B> carry;  // before the layer
+    gatefold::Carry<Inner<T, B>, T, B> carry;  // the carry before the layer
     BatchStamp batch;
     gatefold::Saved<Inner<T, B>, T, B> layer;  // used if not enabled
     void mixtures(auto&& f) const { for_each_mixture(layer, f); }

@@ -9,7 +9,8 @@
 
 namespace gatefold {
 
-/// The two halves of reference_layer, for a Block, which shows the attention of the first half to the second.
+/// The first half of reference_layer. Put the two halves into a Block if the gate of the second half reads the
+/// attention of the first.
 template <class AttentionT>
 auto reference_attention_layer(const AttentionT& attention) {
   return PostNorm{Residual{update::Plain{}, attention}, LayerNorm{}};

@@ -18,38 +18,39 @@
 namespace gatefold {
 
 /// Causal multi-head attention to a window of the last L items, with keys for relative positions, as a branch. Some of
-/// these items can be from earlier segments. If c holds the remembered items, then the current ones, then q = x W_q, k
-/// = c W_k, v = c W_v:
+/// these items can be from earlier segments. Let c be the remembered items followed by the current items, q = x W_q, k
+/// = c W_k and v = c W_v:
 ///
 ///     A_h[i,o] = softmax_o((⟨q_h,i, k_h,i+o⟩ + ⟨q_h,i, e_o⟩) / √(D/H)),   o = −(L − 1) … 0              (1)
 ///     u_i = concat_h(Σ_o A_h[i,o] v_h,i+o) O                                                           (2)
 ///
-/// over the items that exist. Padding and items do not attend to each other: u of padding is 0 whatever its values are,
-/// and padding has no gradient. e [L, D/H] comes from a RelativeKeys around this attention or around its stack, and all
-/// heads share it. Without RelativeKeys, positions have no keys. No gradient flows into remembered items.
+/// over the items that exist. Padding and items do not attend to each other: u of padding is 0 for any values of the
+/// padding, and padding has no gradient. e [L, D/H] comes from a RelativeKeys around this attention or around its
+/// stack, and all heads share it. Without RelativeKeys, positions have no keys. No gradient flows into remembered
+/// items.
 ///
 /// Source: Sukhbaatar et al. 2019, arXiv:1905.07799, sec. 2, the attention of papers 001 and 002. `reference({…})` is
 /// the attention of their code: o = −L … −1, so an item does not attend to itself, and a stream begins with L items of
 /// zeros, which are keys like others (SegmentMemory::begin).
 /// @param x      [N, D] in items, N = sequences · length;  u [N, D] out
 /// @param extra  length (0: one sequence), padding, keys of positions, memory, noise of dropout, and whether a caller
-///         reads the trace (a Block does). Memory of keys and values is only for `infer`: forward needs items, whose
-///         keys have gradients
+///         reads the trace (a Block does). A memory of keys and values is only for `infer`; forward needs a memory of
+///         items, because keys of items have gradients
 /// @param saved  Q, context [N, D], K, V of all keys, and the log-sum-exp of each row; never an L × L matrix. For the
-///         trace also entropies of the rows, and K, V without remembered items. Its probabilities are those before
+///         trace also entropies of the rows, and K, V without remembered items. The trace has the probabilities before
 ///         dropout
 /// @param dextra  the memory to which the adjoint of e is added, and the adjoint of the trace, if a gate used the trace
 ///         (see Block)
-/// @throws ArgumentError unless heads divides model_dim, window >= 1, 0 <= dropout < 1, length divides N, and memory
-///         and keys of positions have the right extents
+/// @throws ArgumentError unless heads divides model_dim, window >= 1, 0 <= dropout < 1, length divides N, and the
+///         extents of memory and keys of positions fit
 /// @cost   8·N·D² + 6·N·L·D flop, and 4·D² for each remembered item; with memory of keys and values, each further item
 ///         costs 8·D² + 6·L·D
-/// @order  see attention/attend_window.hpp: no bit of an item depends on later ones, on other sequences or on padding
+/// @order  see attention/attend_window.hpp: no bit of an item depends on later items, on other sequences or on padding
 struct RelativeAttention {
   Index model_dim = 0, heads = 1;
   Index window = 0;    // L
-  double dropout = 0;  // of the probabilities
-  bool itself = true;  // true: an item sees itself
+  double dropout = 0;  // rate of the dropout of probabilities
+  bool itself = true;  // true: an item attends to itself
 
   static RelativeAttention reference(RelativeAttention options) {
     options.itself = false;
@@ -58,7 +59,7 @@ struct RelativeAttention {
 
   template <class T, class B>
   using Params = Attention::Params<T, B>;
-  /// Values that only the trace needs; empty unless a caller reads the trace.
+  /// Values that only the trace needs. They are empty unless a caller reads the trace.
   template <class T, class B>
   struct ForTrace {
     bool asked = false;
@@ -97,10 +98,11 @@ struct RelativeAttention {
   Index in_dim() const { return model_dim; }
   Index out_dim() const { return model_dim; }
   RelativeAttention with_model_dim(Index width) const {
-    expect(model_dim == 0 || model_dim == width, "RelativeAttention", "model_dim", width, model_dim);
+    expect(model_dim == 0 || model_dim == width, "RelativeAttention", "model_dim",
+           Joined{width, " (the width of the items)"}, model_dim);
     return {width, heads, window, dropout, itself};
   }
-  /// Returns the number of items of each sequence that are worth remembering.
+  /// Returns the number of last items of a sequence that later items can attend to.
   Index remembers() const { return span(1, 0, window).most(); }
 
   template <class T, class B>
@@ -204,15 +206,15 @@ struct RelativeAttention {
     back(p.value, dv, grads.value);
   }
 
-  /// The values of this attention that a gate can read, for the items of the current segment: views into params, saved
-  /// and e.
-  /// @throws ArgumentError unless forward was told that a caller reads the trace
+  /// Returns the values of this attention that a gate can read, for the items of the current segment, as views into
+  /// params, saved and e.
+  /// @throws ArgumentError unless forward was called with extra.traced = true
   template <class T, class B>
   AttentionTrace<const T, B> trace(const Params<T, B>& p, const Saved<T, B>& saved) const {
     const ForTrace<T, B>& kept = saved.trace;
     expect(kept.asked, "RelativeAttention.trace", "extra.traced of forward", "true", "false");
     const bool apart = kept.k.extent(0) > 0;
-    // Not wider than the segment, because its items attend to no position that is farther back.
+    // The window is not wider than the segment, because the trace has only keys of the segment.
     const detail_::attending::Window seen = span(kept.length, 0, window < kept.length ? window : kept.length);
     return {.q = saved.q,
             .k = apart ? kept.k : saved.k,
@@ -267,7 +269,7 @@ struct RelativeAttention {
   static Index sequences(Index items, const Extra<T, B>& extra) {
     return extra.length > 0 ? items / extra.length : items > 0 ? 1 : 0;
   }
-  /// The mask may be in scratch memory, so take a mark first.
+  /// Returns the window and mask in the form for attention/. The mask may be in scratch memory, so take a mark first.
   template <class T, class B>
   detail_::attending::WindowForm<T, B> form(typename B::Context& ctx, Index items, const Extra<T, B>& extra) const {
     const Index count = sequences(items, extra);

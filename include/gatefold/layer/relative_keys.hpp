@@ -19,8 +19,8 @@ namespace gatefold {
 
 namespace detail_::lookup {
 
-/// Passes keys of positions, or memory for their adjoint, to every attention among the extra inputs (or their adjoints)
-/// that takes them. Returns whether there is one.
+/// Sets the member `relative` of every part of the extra inputs that has this member (RelativeAttention). Also sets it
+/// in the adjoints of extra inputs. Returns true if there is such a part.
 template <class E, class V>
 bool set_relative(E& extra, const V& keys) {
   bool any = false;
@@ -35,17 +35,18 @@ bool set_relative(E& extra, const V& keys) {
 
 }  // namespace detail_::lookup
 
-/// The keys of positions of every RelativeAttention inside: one tensor with one gradient, saved once. Around a stack,
-/// all its layers share the tensor; inside a stack, each layer has a separate one.
+/// Holds the keys of positions for every RelativeAttention inside: one tensor with one gradient. With RelativeKeys
+/// around a stack, all layers share the tensor; with RelativeKeys inside a stack, each layer has a separate tensor.
 ///
 ///     y, carry ← layer(x, carry; e),   e [window, head_dim]                                             (1)
 ///
 /// Source: the code of papers 001 and 002, whose layers and heads share e [head_dim, window], initially N(0, 1).
-/// Attentions get it through their extra inputs. Those inside another RelativeKeys get the keys of that one.
+/// Attentions get e through their extra inputs. An attention inside two RelativeKeys gets the keys of the inner one.
 /// @param x [N, D] in, y [N, out_dim] out
-/// @param window, head_dim  of the attentions: D / heads
+/// @param window    as in the attentions
+/// @param head_dim  D / heads of the attentions
 /// @throws ArgumentError unless a RelativeAttention is inside, and its window and heads fit
-/// @cost   that of the layer, window · head_dim parameters
+/// @cost   the layer, and window · head_dim parameters
 template <class LayerT>
 struct RelativeKeys {
   Index window = 0, head_dim = 0;

@@ -21,7 +21,7 @@ namespace gatefold {
 ///
 /// If the rule has model dimension 0, it is filled from the branch.
 /// @param x      [N, D] in items; y [N, D] out (must not be x)
-/// @param carry  in/out, the rule's state; dcarry in/out in backward
+/// @param carry  the state of the rule, in/out; dcarry is in/out in backward
 /// @param saved  the values that the rule keeps, and the saved values of the branch for each evaluation
 /// @throws ArgumentError unless in_dim of the branch equals its out_dim (otherwise use NoResidual) and shapes fit
 /// @cost   rule.evaluations times the branch, plus the rule

@@ -14,7 +14,7 @@ namespace gatefold {
 
 namespace detail_::pack {
 
-/// Rounds tensors [E, rows, columns] into their copies, and counts the copies.
+/// Writes a rounded copy of each tensor [E, rows, columns], and counts the copies.
 template <class B>
 struct RoundTensors {
   typename B::Context& ctx;
@@ -42,18 +42,19 @@ struct FindCopies {
 
 }  // namespace detail_::pack
 
-/// Copies of expert weights, rounded as the products of a backend would round them (CudaBf16: to bfloat16), so that
-/// several products need not round them again. On other backends it is empty and does nothing.
+/// Copies of expert weights, rounded as the products of a backend round them (CudaBf16: to bfloat16). Several products
+/// can then read one copy instead of rounding the weights again. On backends whose products do not round,
+/// RoundedWeights is empty and does nothing.
 ///
 ///     RoundedWeights<CudaBf16> rounded;
 ///     rounded.refresh(ctx, params);               // again after every write to params
 ///     const auto use = ctx.use(rounded.packed);   // products that run during its lifetime read the copies
 ///
 /// The bits are the same as without copies. A copy that was not refreshed gives wrong numbers. Builds with assertions
-/// compare each copy that a product reads with the weights, except in a capture, because a graph should refresh the
-/// copies that it reads. Only tensors [E, rows, columns] have copies, which are found by the address of the tensor, for
-/// the context that refreshed them. A Trainer has its own RoundedWeights.
-/// @cost  one pass over the weights for each refresh; half as much memory as they take, with columns padded to a
+/// compare each copy that a product reads with the weights, except during graph capture, because a graph should itself
+/// refresh the copies that it reads. Only tensors [E, rows, columns] have copies. Products of the context that
+/// refreshed a copy find it by the address of the tensor. A Trainer has its own RoundedWeights.
+/// @cost  one pass over the weights for each refresh; half as much memory as the weights, with columns padded to a
 ///         multiple of eight. After the first refresh of a pack, it does not allocate, and it never waits for the
 ///         device
 template <class B>
@@ -72,11 +73,12 @@ struct RoundedWeights {
       round_all(ctx, params);
     }
   }
-  /// Whether copies are kept during a call, and whether they are refreshed although they are current.
+  /// `keep`: copies are kept and read. `written`: copies are refreshed even if they are current.
   struct Use {
     bool keep = true, written = true;
   };
-  /// Calls f(). Its products read copies of params if copies are kept; otherwise they round by themselves.
+  /// Calls f(). If `how.keep`, first refreshes the rounded copies of params if necessary, and the products that f runs
+  /// read them. Otherwise drops the copies, and each product rounds the weights that it reads.
   template <class P, class F>
   void run(typename B::Context& ctx, const P& params, [[maybe_unused]] Use how, const F& f) {
     if constexpr (exist) {
@@ -90,8 +92,8 @@ struct RoundedWeights {
     f();
   }
 
-  /// Whether each copy is current: no caller has requested write access to its tensor since. Writes through an older
-  /// view are not detected.
+  /// Returns true if every copy is current, that is, no caller has requested write access to its tensor since the copy
+  /// was made. Writes through an older view are not detected.
   template <class P>
   bool current(const P& params) const {
     bool all = true;

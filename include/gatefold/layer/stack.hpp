@@ -21,7 +21,7 @@ namespace gatefold {
 ///
 ///     x₀ = x,   x_l, carry ← layer(x_{l−1}, carry; params_l, extra_l),   y = x_depth                     (1)
 ///
-/// Noise among the extra inputs is forked per layer.
+/// Each layer gets separate noise from the noise in the extra inputs.
 /// @param x [N, D] in, y [N, D] out
 /// @throws ArgumentError before the first layer writes anything
 /// @cost   depth times the layer; keeps N·D values between layers
@@ -42,7 +42,7 @@ struct Stack {
     std::vector<gatefold::Saved<Inner<T, B>, T, B>> layers;
     std::vector<Tensor<T, 2, B>> between;  // [N, D], after each layer but the last
     BatchStamp batch;
-    Index depth = 0;  // of the last forward; `layers` can be longer, after a deeper stack
+    Index depth = 0;  // depth of the last forward; `layers` is longer if an earlier stack was deeper
     void mixtures(auto&& f) const {
       for (Index l = 0; l < depth; ++l) for_each_mixture(at(layers, l), f);
     }
@@ -111,7 +111,8 @@ struct Stack {
     const auto here = ctx.here();
     expect_backward("Stack.backward", *this, p, x, dy, dx, grads, dcarry, extra);
     saved.batch.expect_same("Stack.backward", x);  // before the last layer writes gradients
-    expect(saved.depth == depth, "Stack.backward", "saved.depth", depth, saved.depth);
+    expect(saved.depth == depth, "Stack.backward", "saved.depth",
+           Joined{depth, " (the depth of this Stack; pass the saved of its forward)"}, saved.depth);
     for (Index l = 0; l + 1 < depth; ++l)
       expect_shape("Stack.backward", "saved.between", at(saved.between, l), {x.extent(0), out_dim()});
     auto mark = ctx.mark();
@@ -135,19 +136,21 @@ struct Stack {
   static auto& at(V& vector, Index l) {
     return vector[static_cast<std::size_t>(l)];
   }
-  /// Makes a vector at least this long. Values that a deeper stack has kept stay for the next deeper stack.
+  /// Makes a vector at least `count` long. Never shortens it, so that a deeper stack can reuse the memory later.
   template <class V>
   static void grow(V& vector, Index count) {
     if (static_cast<Index>(vector.size()) < count) vector.resize(static_cast<std::size_t>(count));
   }
   void expect_options() const {
     expect(depth >= 1, "Stack", "depth", "at least 1", depth);
-    expect(depth == 1 || in_dim() == out_dim(), "Stack", "layer.out_dim", in_dim(), out_dim());
+    expect(depth == 1 || in_dim() == out_dim(), "Stack", "layer.out_dim",
+           Joined{in_dim(), " (its in_dim, because depth is more than 1)"}, out_dim());
   }
   template <class P>
   void validate_params(const P& p) const {
     expect_options();
-    expect(static_cast<Index>(p.layers.size()) == depth, "Stack", "params.layers", depth, p.layers.size());
+    expect(static_cast<Index>(p.layers.size()) == depth, "Stack", "params.layers.size()",
+           Joined{depth, " (the depth of this Stack)"}, p.layers.size());
   }
 };
 template <class L>

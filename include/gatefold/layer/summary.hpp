@@ -25,21 +25,21 @@ namespace gatefold {
 
 /// The parameters of a model: the result of `summary`, for reading and printing.
 struct Summary {
-  /// One tensor. `active` is the number of values that compute for one item: K/E of the values of a tensor of E
-  /// experts, of which an item uses K.
+  /// One tensor. `active` is the number of values that are used for one item. For a tensor of E experts, of which an
+  /// item uses K, it is K/E of the values.
   struct Row {
     std::string name;
     std::vector<Index> extents;
     Index values, active, bytes;
-    bool learned;  // false: no optimizer steps it (is_learned)
+    bool learned;  // false: no optimizer changes it (is_learned)
   };
   std::vector<Row> rows{};
-  Index values = 0;   // of all tensors
-  Index active = 0;   // values that compute for one item
-  Index bytes = 0;    // of all tensors
-  Index learned = 0;  // values that an optimizer steps
+  Index values = 0;   // number of values of all tensors
+  Index active = 0;   // values that are used for one item
+  Index bytes = 0;    // size of all tensors
+  Index learned = 0;  // values that an optimizer changes
 
-  /// A line for each tensor with values, and the sums:
+  /// Prints a line for each tensor that has values, and a line with the sums:
   ///
   ///     gate.scores.weight   [8, 4]         32 values    32 active    128 bytes
   ///     expert.up            [4, 8, 16]    512 values   256 active   2048 bytes
@@ -85,7 +85,7 @@ namespace detail_::summing {
 struct Rows {
   Summary& all;
 
-  /// @param active, experts  an item uses `active` of `experts` experts; 1 of 1 for other tensors
+  /// @param active, experts  an item uses `active` of `experts` experts; both are 1 for tensors outside experts
   template <class P>
   void part(const Name& at, const P& p, bool learned, Index active, Index experts) const {
     if constexpr (detail_::pack::is_tensor<P>) {
@@ -130,19 +130,19 @@ struct Rows {
 
 }  // namespace detail_::summing
 
-/// Returns name, shape and size of every tensor in the parameters of a model, and the number of values that compute for
-/// one item. Nothing is stored, so a model of any size can be summed up before it is made.
+/// Returns name, shape and size of every tensor in the parameters of a model, and the number of values that are used
+/// for one item. It allocates no parameters, so it works for a model that does not fit into memory.
 ///
 ///     std::cout << summary(model);                 // of float
 ///     summary<double>(model).bytes, summary(model).active, summary(model).rows[0].name
 ///
 ///     active = Σ values of tensors outside experts + Σ values of tensors of experts · K / E              (1)
 ///
-/// K is the number of picks of an item (active_experts), E the number of experts; for Experts of several kinds (1) is
-/// the mean over experts that are picked equally often. The table of an Embedding counts in full.
-/// @param model  a layer, branch, expert, or a loss that learns
+/// K is the number of picks of an item (active_experts), E the number of experts; for Experts of several kinds, (1) is
+/// the mean if all experts are picked equally often. The table of an Embedding counts in full.
+/// @param model  a layer, branch, expert, or a loss with parameters
 /// @throws ArgumentError on options that do not fit, as init does
-/// @cost   a visit of the tensors
+/// @cost   visits each tensor once
 template <class T = float, class M>
 Summary summary(const M& model) {
   Shapes::Context ctx;

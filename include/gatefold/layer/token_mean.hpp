@@ -15,7 +15,7 @@ namespace gatefold {
 /// Source: count = 1 reads the class token, Dosovitskiy et al. 2021, arXiv:2010.11929, eq. (4); count = length is
 /// global average pooling, Beyer et al. 2022, arXiv:2205.01580. This is a branch, whose items are sequences.
 /// @param x [N, length · D] in, u [N, D] out
-/// @param count  the number of tokens to average; 0: all, length
+/// @param count  the number of tokens to average; 0 means all `length` tokens
 /// @throws ArgumentError unless length, model_dim >= 1, 0 <= count <= length and shapes fit
 /// @cost   N·count·D additions
 /// @order  tokens are summed in order

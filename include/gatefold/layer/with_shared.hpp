@@ -13,14 +13,14 @@
 
 namespace gatefold {
 
-/// A branch plus an expert that every item goes to: `WithShared{Mixture{gate, expert}, Mlp<Gelu>{…}}`.
+/// Adds a shared expert, which computes every item, to a branch: `WithShared{Mixture{gate, expert}, Mlp<Gelu>{…}}`.
 ///
 ///     u(x) = branch(x) + weight · shared(x)                                                             (1)
 ///
-/// Source: the shared experts of DeepSeekMoE, Dai et al. 2024, arXiv:2401.06066, eq. (9). Several shared experts are
-/// one wider expert. Extra inputs go to the branch. If they name padding, the part of u from the branch is 0 there; the
-/// shared expert treats padding like other items, so padding reaches its gradient. While the branch waits for other
-/// shards (dist::ExpertParallel), the shared expert is computed.
+/// Source: the shared experts of DeepSeekMoE, Dai et al. 2024, arXiv:2401.06066, eq. (9). For several shared experts,
+/// use one wider expert, which computes the same. Extra inputs go to the branch. If they name padding, branch(x) is 0
+/// for padding. The shared expert treats padding like other items, so padding contributes to its gradient. While the
+/// branch waits for other shards (dist::ExpertParallel), the shared expert is computed.
 /// @param x [N, in_dim] in, u [N, out_dim] out
 /// @throws ArgumentError unless branch and shared expert have the same in_dim and out_dim, and weight is finite
 /// @cost   branch and shared expert on N items

@@ -25,14 +25,14 @@ struct SoftmaxBackwardOfCounted;
 /// Softmax cross-entropy with class labels.
 ///
 ///     loss = (1/N) Σ_n (log Σ_c exp y[n,c] − y[n, label[n]])                                             (1)
-///     twice:  the same of softmax y[n,:] in place of y[n,:]                                             (2)
+///     twice:  (1) with softmax y[n,:] in place of y[n,:]                                                (2)
 ///
-/// Source: as torch.nn.CrossEntropyLoss. With `twice`, the loss is (2), as in the code of papers 001 and 002 for
-/// classification: `CrossEntropy::reference()`. Its value does not fall below log(1 + (C − 1)/e).
+/// Source: torch.nn.CrossEntropyLoss. With `twice` (`CrossEntropy::reference()`), the loss is (2), as in the code of
+/// papers 001 and 002 for classification. (2) is at least log(1 + (C − 1)/e).
 /// @param y      [N, C] in   logits
 /// @param target [N]    in   labels in [0, C)
 /// @param ignore the label of items that do not count, for example −1 for padding. Their dy is 0, and N is the number
-///         of the other items. By default no label is ignored. If no item counts, the loss is 0
+///         of items that count. By default no label is ignored. If no item counts, the loss is 0
 /// @throws ArgumentError unless there is one label per row, in range (on a device this is checked only in debug builds)
 /// @cost   N·C exponentials; with `twice` 2·N·C exponentials, and N·C values of scratch forward, 2·N·C backward
 struct CrossEntropy {
@@ -92,8 +92,9 @@ struct CrossEntropy {
 
 namespace functor {
 
-/// value[n] = log Σ_c exp y[n,c] − y[n, label], computed relative to the largest logit, so that no exponential
-/// overflows and logits of any size keep their differences. A loss smaller than an ulp of 1 becomes 0.
+/// Writes value[n] = log Σ_c exp y[n,c] − y[n, label], or 0 if the label does not count. It is computed relative to the
+/// largest logit, so that no exponential overflows and differences of large logits stay exact. A loss smaller than an
+/// ulp of 1 becomes 0.
 template <class T, class B>
 struct NegativeLogLikelihood {
   struct Row {
@@ -119,7 +120,7 @@ struct NegativeLogLikelihood {
     if (lanes.lane == 0) value(n) = counts ? std::log(r.total) - (y(n, l) - r.top) : T(0);
   }
 };
-/// dy = (softmax y − one-hot label) / N, or 0 if the label does not count
+/// Writes dy = (softmax y − one-hot label) / N, or 0 if the label does not count.
 template <class T, class B>
 struct NegativeLogLikelihoodBackward {
   NegativeLogLikelihood<T, B> loss;
@@ -135,12 +136,12 @@ struct NegativeLogLikelihoodBackward {
     const T mean = share.template of<T>(), scale = mean / r.total;
     each_column<T>(lanes, dy.extent(1),
                    [&](const auto& at, Index c) { at.store(&dy(n, c), scale * exp(at.load(&y(n, c)) - r.top)); });
-    // By the lane that wrote dy(n, l).
+    // The lane that wrote dy(n, l) above overwrites it.
     if (l % lanes.size == lanes.lane) dy(n, l) = mean * (exp(y(n, l) - r.top) / r.total - 1);
   }
 };
 
-/// The backward of softmax. Writes 0 if the label does not count, whatever values the row has.
+/// SoftmaxBackward for items with labels that count. Writes 0 for all other items, even if the row has NaN.
 template <class T, class B>
 struct SoftmaxBackwardOfCounted {
   SoftmaxBackward<T, B> of;

@@ -31,7 +31,7 @@ struct LogisticLossBackward {
 /// Source: papers 000, sec. 3, and 003, sec. 2.
 /// @param y      [N, 1] in   scores
 /// @param target [N, 1] in   labels, −1 or +1
-/// @throws ArgumentError unless both are [N, 1] and the labels are -1 or +1 (labels are checked only on a host)
+/// @throws ArgumentError unless y and target are [N, 1] and the labels are −1 or +1 (labels are checked only on a host)
 /// @cost   N exponentials
 struct Logistic {
   template <class T, class B>

@@ -10,21 +10,21 @@
 #include "gatefold/policy/policy.hpp"
 #include "gatefold/tensor/expect_shape.hpp"
 
-/// The family of losses. A loss is an aggregate with
+/// Interface of losses. A loss is an aggregate of options with these members:
 ///
 ///     template <class T, class B> using Target = …;                      // a view
 ///     validate<T, B>(y, target) const;
 ///     forward <T, B>(ctx, y, target, value) const;                       // writes the mean to value [1]
 ///     backward<T, B>(ctx, y, target, dy) const;                          // writes dy
 ///
-/// A loss that learns has Params with init<T, B>(ctx, seed), and can have Saved. Its functions also get the parameters
-/// of the model, so that it can share some of them:
+/// A loss with learned parameters has Params with init<T, B>(ctx, seed), and can have Saved. forward and backward also
+/// get the parameters of the model, so that the loss can share some of them:
 ///
 ///     forward <T, B>(ctx, params, model, y, target, value, saved) const;
 ///     backward<T, B>(ctx, params, model, y, target, saved, dy, grads, dmodel) const;   // adds to grads and dmodel
 ///
-/// A loss whose mean is not over all items returns the number of items that count: `counted(ctx, target) const`. Values
-/// stay on the backend; copy them with B::to_host.
+/// If the mean of a loss does not include all items, the loss has `counted(ctx, target) const`, which returns the
+/// number of items that count. Values stay in memory of the backend; copy them with B::to_host.
 namespace gatefold {
 
 namespace functor {
@@ -34,11 +34,11 @@ struct InDouble;
 template <class T>
 struct TakeMean;
 
-/// The weight of one item in a mean: 1 / (number of items that count), or 1 if that number is 0. The number is known on
-/// the host or on the backend.
+/// The weight of one item in a mean: 1 / (number of items that count), or 1 if no item counts. The number is in
+/// `items`, or in memory of the backend.
 struct ShareOfMean {
   Index items;
-  const Index* counted = nullptr;  // on the backend; if not null, used instead of items
+  const Index* counted = nullptr;  // in memory of the backend; if not null, used instead of `items`
   template <class T>
   GATEFOLD_HD T of() const {
     const Index count = counted ? *counted : items;
@@ -48,8 +48,9 @@ struct ShareOfMean {
 
 }  // namespace functor
 
-/// Writes value = share · Σ_i f(i), summed in double and in a fixed order. Use it in the forward of your own losses.
-/// @param share  {count} gives 1/count for a mean over count terms, or 1 if count is 0
+/// Writes value = share · Σ_i f(i) for i < terms, summed in double and in a fixed order. Use it in forward of your own
+/// losses.
+/// @param share  for example {n}: 1/n for a mean over n terms, or 1 if n is 0
 /// @throws ArgumentError unless value is [1]
 template <class T, class B, class F>
 void mean_loss(typename B::Context& ctx, Index terms, functor::ShareOfMean share, const F& f, Out<T, 1, B> value) {
@@ -81,20 +82,20 @@ void backward(const L& of_outputs, typename B::Context& ctx, const ViewT<T, 2, B
 
 namespace functor {
 
-/// Whether the label of an item counts.
+/// Returns 1 if the label of an item counts, and 0 otherwise.
 template <class B>
 struct Counts {
   View<const Index, 1, B> label;
   Index ignore;
   GATEFOLD_HD Index operator()(Index n) const { return label(n) != ignore ? 1 : 0; }
 };
-/// f(i) as double, for sums. In float, a sum of thousands of similar terms would lose half of its digits.
+/// Returns f(i) as double, because a sum of thousands of similar terms in float would lose half of its digits.
 template <class F>
 struct InDouble {
   F f;
   GATEFOLD_HD double operator()(Index i) const { return static_cast<double>(f(i)); }
 };
-/// value = share · sum
+/// Writes value = share · sum.
 template <class T>
 struct TakeMean {
   ShareOfMean share;
@@ -156,8 +157,8 @@ concept HasBackward = requires(const LossT loss, typename B::Context& ctx, const
   };
 };
 
-/// Returns true for a loss of a model with parameters ModelP. Otherwise the compiler reports the first unmet
-/// requirement in one sentence. A missing Target is reported by target_of.
+/// Returns true if LossT is a loss for a model with parameters ModelP. If it is not, the compiler reports the first
+/// unmet requirement. target_of has already reported a missing Target.
 template <class LossT, class ModelP, class T, class B>
 constexpr bool check_loss() {
   constexpr bool has_target = HasTarget<LossT, T, B>;
@@ -176,8 +177,8 @@ constexpr bool check_loss() {
   }
 }
 
-/// Returns the share of an item in the mean over the items whose label is not `ignore`. If labels can be ignored, they
-/// are counted on the backend, in scratch.
+/// Returns the share of an item in the mean over the items with labels that are not `ignore`. If labels can be ignored,
+/// the number of these items is computed on the backend and stored in scratch.
 template <class B>
 functor::ShareOfMean share_of_mean(typename B::Context& ctx, View<const Index, 1, B> label, Index ignore) {
   if (ignore == ignore_none) return {label.extent(0)};
@@ -197,7 +198,7 @@ Index count_labels(typename B::Context& ctx, View<const Index, 1, B> label, Inde
   if (share.counted) B::to_host(ctx, 1, share.counted, &count);
   return count;
 }
-/// Returns the number of targets over which a loss takes its mean.
+/// Returns the number of targets in the mean of a loss: `counted` of the loss if it has one, otherwise `items`.
 template <class B, class LossT, class Target>
 Index counted(const LossT& of_outputs, typename B::Context& ctx, Index items, const Target& target) {
   if constexpr (detail_::hook::loss::counted<const LossT, typename B::Context, const Target>()) {
@@ -207,7 +208,8 @@ Index counted(const LossT& of_outputs, typename B::Context& ctx, Index items, co
   }
 }
 
-/// Whether a loss has no batch if this process has `items` items. By default this is so if `items` is 0.
+/// Returns whether a loss has no batch to compute if this process has `items` items: `no_batch(items)` of the loss if
+/// it has this function, otherwise whether `items` is 0.
 template <class LossT>
 bool no_batch(const LossT& of_outputs, Index items) {
   if constexpr (detail_::hook::loss::no_batch<LossT>()) {
@@ -217,20 +219,20 @@ bool no_batch(const LossT& of_outputs, Index items) {
   }
 }
 
-/// Requires a label of a class, or `ignore`, for each item. Labels on a device are not checked.
-/// @throws ArgumentError unless the labels fit
+/// Checks that each item has a label in [0, classes) or the label `ignore`. Labels on a device are not checked.
+/// @throws ArgumentError if the number of labels or a label is wrong
 template <class B>
 void expect_labels(const char* where, View<const Index, 1, B> target, Index items, Index classes, Index ignore) {
   expect_shape(where, "target", target, {items});
-  if constexpr (B::is_host)  // N comparisons, because otherwise the gradient would be wrong without an error
+  if constexpr (B::is_host)  // costs N comparisons, but without it wrong labels would give wrong gradients silently
     for (Index n = 0; n < items; ++n)
       expect((0 <= target(n) && target(n) < classes) || (ignore != ignore_none && target(n) == ignore), where, "target",
              Joined{"labels from 0 to ", classes - 1}, target(n));
 }
 
-/// Calls validate of a loss for the outputs y of x. If x and the target have different numbers of items, the error
-/// names both, because either can be wrong.
-/// @throws ArgumentError unless the target fits
+/// Calls validate of a loss for the outputs y of a model. If the input x (`items` items) and the target have different
+/// numbers of items, the error names both, because either can be wrong.
+/// @throws ArgumentError if validate of the loss throws it
 template <class T, class B, class LossT, class Target>
 void validate_target(const char* where, const LossT& of_outputs, Index items, In<T, 2, B> y, const Target& target) {
   try {

@@ -20,9 +20,9 @@ struct SquaredDifferenceBackward;
 ///
 ///     loss = (1 / N·D) Σ_{n,d} (y[n,d] − target[n,d])²                                                   (1)
 ///
-/// Source: as torch.nn.MSELoss.
+/// Source: torch.nn.MSELoss.
 /// @param y, target [N, D] in
-/// @throws ArgumentError unless both have the same shape
+/// @throws ArgumentError unless y and target have the same shape
 /// @cost   2·N·D additions
 struct MeanSquaredError {
   template <class T, class B>
@@ -52,7 +52,7 @@ struct MeanSquaredError {
 
 namespace functor {
 
-/// sums[n] = Σ_d (y[n,d] − target[n,d])²
+/// Writes sums[n] = Σ_d (y[n,d] − target[n,d])².
 template <class T, class B>
 struct SquaredDifference {
   View<const T, 2, B> y, target;

@@ -9,8 +9,8 @@
 
 namespace gatefold {
 
-/// The parameters of a model and of a loss that learns, in one pack. Hence one norm clips both, and one checkpoint
-/// holds both.
+/// The parameters of a model and of a loss with learned parameters, in one pack. Clipping therefore uses the norm of
+/// both together, and one checkpoint holds both.
 template <class ModelP, class LossP>
 struct ModelAndLoss {
   ModelP model;
@@ -20,8 +20,8 @@ struct ModelAndLoss {
 
 namespace detail_::loss {
 
-/// A loss as a Trainer calls it, whether it has parameters or not. Learned is the model's parameters, or ModelAndLoss
-/// if the loss has parameters too.
+/// Gives a Trainer the same functions for losses with and without parameters. `Learned` is the type of all learned
+/// parameters: those of the model, or ModelAndLoss if the loss has parameters too.
 template <class LossT, class ModelP, class T, class B>
 struct Of {
   static constexpr bool fits = check_loss<LossT, ModelP, T, B>();
@@ -36,7 +36,7 @@ struct Of {
       return std::move(model);
     }
   }
-  /// Returns the model's part of the learned parameters.
+  /// Returns the parameters of the model.
   template <class P>
   static auto& model(P& learned) {
     if constexpr (learns) {

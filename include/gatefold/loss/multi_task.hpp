@@ -28,7 +28,7 @@ struct PutColumns;
 
 }  // namespace functor
 
-/// The targets over which a task takes its mean: the targets that count in its loss, or all items.
+/// Selects the divisor of a task's mean: the number of targets that count in the loss of the task, or of all items.
 enum class MeanOver { targets, items };
 
 namespace detail_::loss {
@@ -39,9 +39,9 @@ struct TaskTargets;
 }  // namespace detail_::loss
 
 /// One task of a MultiTask: a loss of some columns of a model's output.
-/// @param columns  number of columns of the output
-/// @param weight   weight of this loss in the sum
-/// @param mean     mean over the targets that count, or over all items; see MultiTask
+/// @param columns  number of columns of the output that the task reads
+/// @param weight   weight of the loss in the sum
+/// @param mean     divisor of the mean: targets that count, or all items; see MultiTask
 template <class LossT>
 struct TaskLoss {
   GATEFOLD_REQUIRE(!detail_::named::Params<LossT>(),
@@ -62,7 +62,7 @@ TaskLoss(Index, L, double) -> TaskLoss<L>;
 template <class L>
 TaskLoss(Index, L, double, MeanOver) -> TaskLoss<L>;
 
-/// A weighted sum of losses, each with its own columns of the output and its own target (multi-task learning).
+/// A weighted sum of losses for multi-task learning. Each loss has its own columns of the output and its own target.
 ///
 ///     loss = Σ_t w_t L_t(y[:, columns of t], target t)                                                   (1)
 ///
@@ -71,21 +71,22 @@ TaskLoss(Index, L, double, MeanOver) -> TaskLoss<L>;
 ///     Trainer trainer{ctx, model, losses, optim::AdamW{}, Seed{1}};    // the model's output is [N, 6]
 ///     trainer.step(x, {prices, labels});                               // [N, 1], [N]
 ///
-/// The first task has the first columns, and so on.
-/// Source: Caruana 1997, doi:10.1023/A:1007379606734, sec. 2; weights as Keras' `loss_weights`.
+/// The columns of the tasks are adjacent, in the order of the tasks.
+/// Source: Caruana 1997, doi:10.1023/A:1007379606734, sec. 2; weights as in Keras' `loss_weights`.
 ///
-/// A label that one task ignores still counts in the others. L_t is a mean over the n_t targets that count in task t.
-/// With MeanOver::items the mean is over all N items instead: L_t times n_t / N.
+/// If one task ignores the label of an item, the other tasks still count the item. L_t is a mean over the n_t targets
+/// that count in task t. With MeanOver::items, the sum is divided by N instead of n_t: L_t becomes L_t · n_t / N.
 ///
-/// Parts of a batch (Trainer.accumulate) and shards (dist::LossOfShards) give the loss (1) of the whole batch if all
-/// tasks have the same number of targets that count in each part. A part with different numbers is refused, because one
-/// gradient holds all tasks. Use MeanOver::items for tasks that ignore labels, because then all tasks count all items.
+/// Parts of a batch (Trainer.accumulate) and shards (dist::LossOfShards) give the loss (1) of the whole batch if, in
+/// each part, all tasks have the same number of targets that count. A part with different numbers is refused, because
+/// all tasks share one gradient, which can have only one weight. Use MeanOver::items for tasks that ignore labels,
+/// because then all tasks count all items.
 /// @param y       [N, Σ columns] in
 /// @param target  one per task: trainer.step(x, {prices, labels})
 /// @throws ArgumentError unless columns add up to the columns of y, weights are finite, and each target fits its task;
 ///         `counted` throws it unless all tasks have the same number of targets that count
-/// @cost   the cost of each loss, and two copies of y; with MeanOver::items the host waits for the backend, as
-///         `counted` does
+/// @cost   the cost of each loss, and two copies of y; with MeanOver::items the host also waits for the backend,
+///         because it needs n_t
 template <class... LossT>
 struct MultiTask {
   std::tuple<TaskLoss<LossT>...> tasks;
@@ -108,8 +109,8 @@ struct MultiTask {
           columns = first + task.columns;
         },
         target);
-    expect(y.extent(1) == columns, "MultiTask", "columns of y", Joined{columns, ", the sum over the tasks"},
-           y.extent(1));
+    expect(y.extent(1) == columns, "MultiTask", "columns of y",
+           Joined{columns, " (the sum of the columns of all tasks)"}, y.extent(1));
     for_each(
         [&](const auto& task, Index t, Index, const auto& of_task) {
           try {
@@ -169,7 +170,7 @@ struct MultiTask {
   }
 
  private:
-  /// Calls f(task, its number, its first column, its target) for each task.
+  /// Calls f(task, number of the task, first column of the task, target of the task) for each task.
   template <class F, class TargetV>
   void for_each(const F& f, const TargetV& target) const {
     Index first = 0;
@@ -186,14 +187,14 @@ struct MultiTask {
   static Index count(C& ctx, const TaskT& task, Index items, const TargetV& target) {
     return detail_::loss::counted<typename C::Backend>(task.loss, ctx, items, target);
   }
-  /// Returns the factor of a task's mean in the sum.
+  /// Returns the factor of the loss of a task in the sum: its weight, or weight · n_t / N with MeanOver::items.
   template <class T, class C, class TaskT, class TargetV>
   static T weight(C& ctx, const TaskT& task, Index items, const TargetV& target) {
     if (task.mean == MeanOver::targets || items == 0) return static_cast<T>(task.weight);
     return static_cast<T>(task.weight * static_cast<double>(count(ctx, task, items, target)) /
                           static_cast<double>(items));
   }
-  /// Returns the columns of a task, in scratch.
+  /// Returns the columns of y that a task reads, in scratch.
   template <class T, class B>
   static View<const T, 2, B> part(typename B::Context& ctx, View<const T, 2, B> y, Index first, Index columns) {
     const View<T, 2, B> some = ctx.template scratch<T>(y.extent(0), columns);
@@ -206,7 +207,7 @@ MultiTask(TaskLoss<L>...) -> MultiTask<L...>;
 
 namespace functor {
 
-/// part[n, j] = y[n, first + j]
+/// Writes part[n, j] = y[n, first + j].
 template <class T, class B>
 struct TakeColumns {
   View<const T, 2, B> y;
@@ -218,7 +219,7 @@ struct TakeColumns {
                    [&](const auto& at, Index j) { at.store(&part(n, j), at.load(&y(n, first + j))); });
   }
 };
-/// y[n, first + j] = scale · part[n, j]
+/// Writes y[n, first + j] = scale · part[n, j].
 template <class T, class B>
 struct PutColumns {
   View<const T, 2, B> part;

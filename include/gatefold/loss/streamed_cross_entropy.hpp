@@ -37,18 +37,18 @@ struct SubtractLabel;
 
 }  // namespace functor
 
-/// The output layer of a language model with the cross-entropy of its logits, computed in blocks of the vocabulary. The
-/// logits [N, V] of all items are never in memory at once. It is a loss that learns (loss.hpp).
+/// The output layer of a language model together with the cross-entropy of the logits. It computes logits in blocks, so
+/// the logits [N, V] of all items are never in memory at once. It is a loss with learned parameters (loss.hpp).
 ///
 ///     z[n,v] = ⟨y[n], W[v]⟩ + b[v],   loss = (1/N) Σ_n (log Σ_v exp z[n,v] − z[n, label[n]])              (1)
 ///
-/// Source: as torch.nn.Linear followed by torch.nn.CrossEntropyLoss. The running maximum and sum are from Milakov and
+/// Source: torch.nn.Linear followed by torch.nn.CrossEntropyLoss. The running maximum and sum are from Milakov and
 /// Gimelshein 2018, arXiv:1805.02867.
 /// @param y      [N, D] in   output of the model
 /// @param target [N]    in   labels in [0, V)
-/// @param bias   whether there is b [V]
-/// @param tied   if true, W is the first Table of the model, which is the weight of the Embedding at its beginning, and
-///               not a parameter of the loss. Both parts then add to one gradient, which is dense
+/// @param bias   if true, there is a learned b [V]; otherwise b = 0
+/// @param tied   if true, W is not a parameter of the loss. W is then the first Table of the model, which is the weight
+///               of its Embedding. Embedding and loss add to the same gradient, which is dense
 /// @param ignore the label of items that do not count, as in CrossEntropy
 /// @param initial  initial values of W and b, with fan-in model_dim
 /// @throws ArgumentError unless shapes fit, vocabulary and model_dim are at least 1, there is one label per row, in
@@ -63,8 +63,8 @@ struct StreamedCrossEntropy {
   Index ignore = ignore_none;
   Initial initial{};
 
-  /// The size of the block of logits that is in memory: 16 MB in float. Tried for forward: gemm_rows, which stores no
-  /// rows, takes as long.
+  /// The size of the block of logits that is in memory: 16 MB in float. Tried in forward: gemm_rows, which stores no
+  /// rows; no difference in time.
   struct Blocks {
     static constexpr Index rows = 4096, columns = 1024;
   };
@@ -141,7 +141,7 @@ struct StreamedCrossEntropy {
     expect_shape("StreamedCrossEntropy.logits", "z", z, {y.extent(0), vocabulary});
     block_of_logits(ctx, weights(p, model), y, 0, z);
   }
-  /// Computes the logarithmic probabilities of some items, log softmax z.
+  /// Writes log_p [M, V] = log softmax z, the log-probabilities of some items y [M, D].
   template <class T, class B, class ModelP>
   void log_probabilities(typename B::Context& ctx, const Params<T, B>& p, const ModelP& model, In<T, 2, B> y,
                          Out<T, 2, B> log_p) const {
@@ -181,8 +181,7 @@ struct StreamedCrossEntropy {
     return {*table, p.bias};
   }
 
-  /// The backward pass, which does not depend on the type of the model. Writes dy, and adds to dw [V, D] and db [V]
-  /// unless they are empty.
+  /// The part of backward that does not depend on the model. Writes dy. Adds to dw [V, D] and db [V] unless empty.
   template <class T, class B>
   void differentiate(typename B::Context& ctx, const Weights<T, B>& w, In<T, 2, B> y, In<Index, 1, B> target,
                      const Saved<T, B>& saved, Out<T, 2, B> dy, Out<T, 2, B> dw, Out<T, 1, B> db) const {
@@ -214,7 +213,8 @@ struct StreamedCrossEntropy {
     });
   }
 
-  /// Calls f(row, rows, first, z) for the blocks of logits [rows, columns from first on]. z is scratch.
+  /// Calls f(row, rows, first, z) for each block of logits. z [rows, columns] is scratch for the logits of `rows` items
+  /// from `row` on and of the vocabulary from `first` on.
   template <class T, class B, class F>
   void for_blocks(typename B::Context& ctx, View<const T, 2, B> y, const F& f) const {
     const Index items = y.extent(0), most = std::min(items, Blocks::rows),
@@ -238,7 +238,7 @@ struct StreamedCrossEntropy {
       B::gemm(ctx, y, false, wv, true, false, z, functor::Store{});
     }
   }
-  /// Computes (1) for each item, and the values that backward needs.
+  /// Writes the loss of each item to `value`, and `top` and `total` (Saved) for backward.
   template <class T, class B>
   void stream(typename B::Context& ctx, const Weights<T, B>& w, View<const T, 2, B> y, View<const Index, 1, B> target,
               View<T, 1, B> top, View<T, 1, B> total, View<T, 1, B> value) const {
@@ -256,14 +256,14 @@ struct StreamedCrossEntropy {
 
 namespace functor {
 
-/// Adds a block z of logits, the columns from `first` on, to the log-sum-exp of each row. Keeps the label's logit if it
-/// is in the block.
+/// Adds a block z of logits, with the columns from `first` on, to the log-sum-exp of each row. If the logit of the
+/// label is in the block, stores it in `chosen`.
 template <class T, class B>
 struct StreamLogits {
   View<const T, 2, B> z;
   View<const Index, 1, B> label;
   Index first;
-  View<T, 1, B> top, total, chosen;  // max z,  Σ exp(z − top),  z[label]: of the blocks so far
+  View<T, 1, B> top, total, chosen;  // over all blocks so far: max z,  Σ exp(z − top),  z[label]
   template <class Lanes>
   GATEFOLD_HD void operator()(const Lanes& lanes, Index n) const {
     using functor::math::exp;
@@ -280,7 +280,7 @@ struct StreamLogits {
     if (0 <= l && l < columns) chosen(n) = row[l];
   }
 };
-/// value[n] = log Σ_v exp z[n,v] − z[n, label[n]], relative to the largest logit; 0 if the label does not count
+/// Writes value[n] = log Σ_v exp z[n,v] − z[n, label[n]], or 0 if the label does not count.
 template <class T, class B>
 struct StreamedValue {
   View<const T, 1, B> top, total, chosen;
@@ -293,8 +293,8 @@ struct StreamedValue {
     value(n) = label(n) == ignore ? T(0) : std::log(total(n)) - (chosen(n) - top(n));
   }
 };
-/// scale[n] = share / Σ_v exp(z[n,v] − top[n]). If the label does not count, scale[n] is 0 and top_of_counted[n] is +∞,
-/// so that the gradient of the logits is 0 for any logits.
+/// Writes scale[n] = share / Σ_v exp(z[n,v] − top[n]) and top_of_counted[n] = top[n]. If the label does not count,
+/// scale[n] is 0 and top_of_counted[n] is +∞, so that the gradient of the logits is 0 for any logits.
 template <class T, class B>
 struct SoftmaxScale {
   View<const T, 1, B> top, total;
@@ -308,7 +308,7 @@ struct SoftmaxScale {
     scale(n) = counts ? share.template of<T>() / total(n) : T(0);
   }
 };
-/// to[n,:] = y[n,:] if the label counts; otherwise to[n,:] is unchanged
+/// Copies y[n,:] to to[n,:] if the label counts.
 template <class T, class B>
 struct CopyCounted {
   View<const Index, 1, B> label;
@@ -321,7 +321,7 @@ struct CopyCounted {
     each_column<T>(lanes, y.extent(1), [&](auto at, Index j) { at.store(&to(n, j), at.load(&y(n, j))); });
   }
 };
-/// The gradient of a logit v, without the 1 of the label: c = scale[s] exp(v + bias[j] − top[s])
+/// An epilogue that returns the gradient of a logit v without the label's term: scale[s] exp(v + bias[j] − top[s]).
 template <class T, class B>
 struct SoftmaxOfLogit {
   View<const T, 1, B> bias;  // may be empty
@@ -332,7 +332,7 @@ struct SoftmaxOfLogit {
     return bias.data() ? scale(s) * exp(v + at.load(bias.data() + j) - top(s)) : scale(s) * exp(v - top(s));
   }
 };
-/// dz[n, label[n] − first] −= share, if the label counts and is in this block
+/// Subtracts share from dz[n, label[n] − first], if the label counts and is in this block.
 template <class T, class B>
 struct SubtractLabel {
   View<const Index, 1, B> label;

@@ -9,8 +9,8 @@ namespace gatefold {
 
 namespace functor {
 
-/// 1 if fewer than k classes come before the label, otherwise 0. A class comes before the label if its logit is
-/// larger, NaN, or equal with a lower index.
+/// Returns 1 if fewer than k classes rank before the label, otherwise 0. A class ranks before the label if its logit is
+/// larger or NaN, or if its logit is equal and its index lower.
 template <class T, class B>
 struct IsAmongBest {
   View<const T, 2, B> y;
@@ -34,11 +34,11 @@ struct IsAmongBest {
 
 namespace metric {
 
-/// Returns the share of items whose label is among the k largest logits.
+/// Returns the share of items with the logit of the label among the k largest logits.
 ///
 ///     (1/N) Σ_n [ |{c : y[n,c] > y[n,l], or = and c < l}| < k ],   l = labels[n]                        (1)
 ///
-/// A label whose logit is NaN is never right. Other NaN logits rank before every number.
+/// If the logit of the label is NaN, the item counts as wrong. NaN logits of other classes rank before every number.
 /// @param y      [N, C] in  logits
 /// @param labels [N]    in  in [0, C)
 /// @param valid  [N]    in  1 = item, 0 = padding; empty: all are items

@@ -10,7 +10,7 @@ namespace gatefold {
 
 namespace functor {
 
-/// −Σ_e q[n,e] ln q[n,e],   0 ln 0 = 0
+/// Returns −Σ_e q[n,e] ln q[n,e] of item n, with 0 ln 0 = 0.
 template <class T, class B>
 struct ItemEntropy {
   View<const T, 2, B> q;
@@ -30,8 +30,9 @@ namespace metric {
 ///
 ///     H[n] = −Σ_e q[n,e] ln q[n,e],   0 ln 0 = 0                                                        (1)
 ///
-/// The values go from 0 (one expert) to ln E (all experts equal). Source: paper 002 (Graph of Tokens), sec. 4 and fig.
-/// 3, for the probabilities before top-K. Its "entropy ratio" is the mean of one model divided by the mean of another.
+/// The values are between 0 (one expert has probability 1) and ln E (all probabilities are equal). Source: paper 002
+/// (Graph of Tokens), sec. 4 and fig. 3, for the probabilities before top-K. The "entropy ratio" of the paper is the
+/// mean entropy of one model divided by that of a different model.
 /// @param q [N, E] in  probabilities: `saved.gate.probabilities`
 /// @return [N]
 /// @cost  N·E logarithms
@@ -40,7 +41,7 @@ std::vector<double> entropies(typename B::Context& ctx, View<T, 2, B> q) {
   return each<B>(ctx, q.extent(0), functor::ItemEntropy<std::remove_const_t<T>, B>{q});
 }
 
-/// Returns the mean entropy of the router over the items.
+/// Returns the mean of `entropies` over the items.
 ///
 ///     H = (1/N) Σ_n H[n]                                                                                (2)
 ///

@@ -35,11 +35,11 @@ Tensor<Index, 2, B> picks(typename B::Context& ctx, const SparsePlan<T, B>& plan
   return out;
 }
 
-/// The shares of items whose experts have changed.
+/// The shares of items with experts that have changed.
 struct Fluctuation {
-  double set = 0;      // their sets of experts differ
-  double ordered = 0;  // their experts, best first, differ
-  double first = 0;    // their best experts differ
+  double set = 0;      // share of items with a different set of experts
+  double ordered = 0;  // share of items with different experts or a different order of experts, best first
+  double first = 0;    // share of items with a different best expert
 };
 
 /// Compares the picks of the same items at two times.
@@ -50,7 +50,7 @@ struct Fluctuation {
 ///
 /// Source: paper 002 (Graph of Tokens), sec. 5 and fig. 3: tokens that change their experts between the last two
 /// epochs. For K > 1, the paper does not define which of the three shares it counts; `set` is the literal reading.
-/// @param before, after [N, K] in  from `picks`; a negative entry is not a pick; the two K can differ
+/// @param before, after [N, K] in  results of `picks`, which can have different K; a negative entry is not a pick
 /// @param valid         [N]    in  1 = item, 0 = padding; empty: all are items
 /// @throws ArgumentError unless shapes fit
 template <class BeforeT, class AfterT, class B, class T = const float>
@@ -67,7 +67,8 @@ Fluctuation fluctuation(typename B::Context& ctx, View<BeforeT, 2, B> before, Vi
 
 namespace functor {
 
-/// out[n,:] = the experts of item n by decreasing weight, then −1. NaN comes last; ties go to the lower expert.
+/// Writes the experts of item n to out[n,:] by decreasing weight, then −1. NaN weights come last; ties go to the lower
+/// expert index.
 template <class T, class B>
 struct PicksByWeight {
   View<const Index, 1, B> item_offsets, item_slots, pick, expert;
@@ -89,7 +90,7 @@ struct PicksByWeight {
   }
 };
 
-/// 1 if the picks of item n differ, otherwise 0. Negative entries are not picks.
+/// Returns 1 if the picks of item n differ in the way that `what` selects, otherwise 0. Negative entries are not picks.
 template <class B>
 struct PicksDiffer {
   View<const Index, 2, B> before, after;

@@ -12,7 +12,7 @@ namespace gatefold {
 
 namespace functor {
 
-/// The expert of pick p; E if it was dropped; −1 if its item is padding or the pick was not made (no_pick).
+/// Returns the expert of pick p, E if the pick was dropped, or −1 if its item is padding or the place has no pick.
 template <class T, class B>
 struct ExpertOrDropped {
   View<const Index, 1, B> item, expert;
@@ -31,13 +31,15 @@ namespace metric {
 /// The distribution of the picks over the experts. All numbers are 0 if there are no picks.
 struct Load {
   std::vector<Index> counts;  // [E]
-  Index dropped = 0;
+  Index dropped = 0;          // picks without a place
 
   Index picks() const { return std::accumulate(counts.begin(), counts.end(), Index(0)); }
 
+  /// Returns the coefficient of variation of the counts.
+  ///
   ///     cv = sqrt(Σ_e (c_e − c̄)² / (E − ddof)) / c̄                                                    (2)
   ///
-  /// 0 means an even load, sqrt(E − 1) that one expert takes all (with ddof = 0, as in V-MoE's losses).
+  /// It is 0 for an even load. With ddof = 0, as in V-MoE's losses, it is sqrt(E − 1) if one expert has all picks.
   /// @throws ArgumentError unless ddof >= 0
   double coefficient_of_variation(Index ddof = 0) const {
     expect(ddof >= 0, "Load", "ddof", "at least 0", ddof);

@@ -11,14 +11,14 @@
 #include "gatefold/tensor/expect_shape.hpp"
 #include "gatefold/tensor/view.hpp"
 
-/// Metrics: numbers that describe the result of a step or an evaluation. A metric is a function of views or of a plan
-/// that returns plain values on the host:
+/// Metrics are numbers that describe the result of a step or an evaluation. A metric is a function of views or of a
+/// plan. It returns plain values on the host:
 ///
 ///     double entropy(ctx, q, valid = {});
 ///
 /// Sums run on the backend, in double. Only small arrays are copied to the host. Items with valid[n] = 0 are padding
-/// and do not count; with an empty `valid`, all are items. Items whose label is `ignore` do not count either, as in a
-/// loss. A mean over no items is 0.
+/// and do not count; with an empty `valid`, all are items. Items with the label `ignore` do not count either, as in a
+/// loss. If no item counts, a mean is 0.
 namespace gatefold {
 
 namespace functor {
@@ -54,8 +54,8 @@ std::vector<double> each(typename B::Context& ctx, Index n, const F& f) {
   return to_vector(ctx, values);
 }
 
-/// Returns Σ_i f(i), i < n.
-/// @order summed in a fixed order: the same bits for any number of threads
+/// Returns Σ_i f(i) for i < n.
+/// @order summed in a fixed order, with the same bits for any number of threads
 template <class B, class F>
 double sum(typename B::Context& ctx, Index n, const F& f) {
   auto mark = ctx.mark();
@@ -65,13 +65,13 @@ double sum(typename B::Context& ctx, Index n, const F& f) {
   return to_vector(ctx, value)[0];
 }
 
-/// Returns (1 / items) Σ_n f(n) over the items that count, or 0 if there are no such items.
+/// Returns the mean of f(i) over the items i < n with is_item(i), or 0 if there are no such items.
 template <class B, class F, class IsItemT>
 double mean_of(typename B::Context& ctx, Index n, const F& f, const IsItemT& is_item) {
   const double items = sum<B>(ctx, n, functor::OfItems<functor::One, IsItemT>{{}, is_item});
   return items > 0 ? sum<B>(ctx, n, functor::OfItems<F, IsItemT>{f, is_item}) / items : 0;
 }
-/// Returns the mean of f over the items, or 0 if there are no items.
+/// Returns the mean of f(i) over the items i < n that are not padding, or 0 if all are padding.
 /// @throws ArgumentError unless `valid` is empty or has one entry per item
 template <class T, class B, class F>
 double mean(typename B::Context& ctx, Index n, const F& f, View<const T, 1, B> valid) {
@@ -79,7 +79,7 @@ double mean(typename B::Context& ctx, Index n, const F& f, View<const T, 1, B> v
   return mean_of<B>(ctx, n, f, functor::IsItem<T, B>{valid});
 }
 
-/// Returns count[g], the number of keys key(0), …, key(n − 1) that are g. Negative keys do not count.
+/// Returns, for each g < groups, how many of the keys key(0), …, key(n − 1) are g. Negative keys do not count.
 /// @cost O(n + groups), n keys of scratch
 template <class B, class F>
 std::vector<Index> histogram(typename B::Context& ctx, Index n, const F& key, Index groups) {
@@ -94,9 +94,8 @@ std::vector<Index> histogram(typename B::Context& ctx, Index n, const F& key, In
   return counts;
 }
 
-/// Requires one label per item. The labels of items that count must be `ignore` or in [0, classes).
-/// @throws ArgumentError; the range of labels is checked only on host backends, and by assertions in debug builds on a
-///         device
+/// Checks that there is one label per item, and that labels of items that count are `ignore` or in [0, classes).
+/// @throws ArgumentError if a check fails. On a device, only assertions in debug builds check the range of labels
 template <class T, class B>
 void expect_labels(const char* where, Index items, Index classes, View<const Index, 1, B> labels,
                    View<const T, 1, B> valid, Index ignore = ignore_none) {
@@ -126,7 +125,7 @@ struct IsLabelled {
   Index ignore;
   GATEFOLD_HD bool operator()(Index n) const { return is_item(n) && labels(n) != ignore; }
 };
-/// f(n) for items, 0 for padding. The values of padding are never read.
+/// Returns f(n) for items that count, and 0 for all others, without a call of f.
 template <class F, class IsItemT>
 struct OfItems {
   F f;
@@ -136,7 +135,7 @@ struct OfItems {
 struct One {
   GATEFOLD_HD double operator()(Index) const { return 1; }
 };
-/// out[i] = f(i)
+/// Writes out[i] = f(i).
 template <class F, class T, class B>
 struct Tabulate {
   F f;

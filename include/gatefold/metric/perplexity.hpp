@@ -9,7 +9,8 @@ namespace gatefold {
 
 namespace functor {
 
-/// log Σ_c exp(y[n,c] − top) − (y[n,l] − top), in double. Subtracting the largest logit (top) prevents overflow.
+/// Returns the negative log-likelihood log Σ_c exp(y[n,c] − top) − (y[n,l] − top) of item n with label l, in double.
+/// The subtraction of the largest logit (top) prevents overflow.
 template <class T, class B>
 struct Surprise {
   View<const T, 2, B> y;
@@ -51,8 +52,8 @@ double negative_log_likelihood(typename B::Context& ctx, View<T, 2, B> y, In<Ind
 ///
 ///     ppl = exp(nll)                                                                                    (2)
 ///
-/// Source: papers 001 and 002, WikiText-103. For several batches, average the nll, weighted by their items, and take
-/// the exponential once.
+/// Source: papers 001 and 002, WikiText-103. For several batches, average the nll of the batches, weighted by their
+/// numbers of items, and then take the exponential.
 template <class T, class B>
 double perplexity(typename B::Context& ctx, View<T, 2, B> y, In<Index, 1, B> labels,
                   In<std::remove_const_t<T>, 1, B> valid = {}, Index ignore = ignore_none) {

@@ -10,7 +10,7 @@ namespace gatefold {
 
 namespace functor {
 
-/// class · E + expert of pick p; −1 if it was dropped or its item is padding
+/// Returns class · E + expert of pick p, or −1 if the pick was dropped or its item is padding.
 template <class T, class B>
 struct ClassAndExpert {
   View<const Index, 1, B> item, expert, labels;
@@ -44,9 +44,9 @@ struct RoutingTable {
     for (Index c = 0; c < classes; ++c) n += (*this)(c, e);
     return n;
   }
-  /// Returns the share of a class's picks that go to expert e, or 0 for a class without picks.
+  /// Returns the share of the picks of class c that go to expert e, or 0 for a class without picks.
   double share_of_class(Index c, Index e) const { return share((*this)(c, e), of_class(c)); }
-  /// Returns the share of an expert's picks that are of class c, or 0 for an expert without picks.
+  /// Returns the share of the picks of expert e with class c, or 0 for an expert without picks.
   double share_of_expert(Index c, Index e) const { return share((*this)(c, e), of_expert(e)); }
 
  private:
@@ -55,7 +55,7 @@ struct RoutingTable {
   }
 };
 
-/// Counts the picks of every class and expert.
+/// Counts the picks for each pair of a class and an expert.
 ///
 ///     n[c,e] = |{picks of items with label c that go to expert e}|                                      (1)
 ///

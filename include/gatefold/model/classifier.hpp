@@ -11,16 +11,17 @@
 
 namespace gatefold {
 
-/// Returns a language model tuned to classify sequences. It writes logits of classes for each item; only those of the
-/// last item of a sequence count.
+/// Returns a model that classifies sequences: a language model with a classification head, for fine-tuning. It writes
+/// logits of classes for each item, of which only those of the last item of a sequence count.
 ///
 ///     f = x W + b,   y = dropout(f) V + c                                                               (1)
 ///
 /// Source: the code of papers 001 and 002 on SST-2, SST-5 and Banking-77. The language model is the first layer of the
-/// chain, so its learned parameters go to `std::get<0>(params.layers)`. Use the loss `CrossEntropy{.ignore = −1}`
-/// with labels_of_last. The papers' code applies one softmax too many: `CrossEntropy::reference({.ignore = −1})`. Pad
-/// sequences on the left. Steps of a Trainer must pass noise, unless dropout is 0.
-/// @throws ArgumentError unless there is a class
+/// chain, so assign its pre-trained parameters to `std::get<0>(params.layers)`. The labels of `labels_of_last` fit the
+/// loss `CrossEntropy{.ignore = -1}`. The papers' code applies the softmax twice, as
+/// `CrossEntropy::reference({.ignore = -1})` does. Pad sequences on the left, because the last item must not be
+/// padding. Steps of a Trainer must pass noise, unless dropout is 0.
+/// @throws ArgumentError unless classes >= 1
 template <class ModelT>
 auto classifier(const ModelT& model, Index classes, double dropout = 0.1) {
   expect(classes >= 1, "classifier", "classes", "at least 1", classes);
@@ -29,7 +30,8 @@ auto classifier(const ModelT& model, Index classes, double dropout = 0.1) {
                Linear{.model_dim = dim, .output_dim = classes}};
 }
 
-/// Returns labels of items, of which only the last item of each sequence has a label.
+/// Returns one label per item from one label per sequence. The last item of a sequence gets the label of the sequence,
+/// and all other items get `ignore`.
 ///
 ///     to[g L + l] = labels[g] if l = L − 1, else ignore                                                 (2)
 ///

@@ -20,8 +20,8 @@
 #include "gatefold/policy/initial.hpp"
 #include "gatefold/update/plain.hpp"
 
-/// The language models of papers 001 and 002, as compositions of layers: ids [N] in, the input [N, D] of the output
-/// layer out.
+/// The language models of papers 001 and 002, as compositions of layers. The input of a model is ids [N]. The output is
+/// the input [N, D] of the output layer, which is a part of the loss (StreamedCrossEntropy).
 ///
 ///     const auto sizes = LanguageSizes::medium();
 ///     const auto model = switch_model(sizes, update::HeavyBall{.mu = 0.7}, Mixture{gate, Mlp<Relu>{352, 352}});
@@ -33,17 +33,17 @@ namespace gatefold {
 
 /// The sizes and options of a language model, except its mixtures.
 ///
-/// Source: papers 001 and 002 on WikiText-103 and their code. Its mixtures pick 2 of 16 experts, whose hidden width
-/// equals the model width. The code uses one dropout rate in three places: attention probabilities, outputs of
-/// mixtures, and hidden values of experts in mixtures and dense layers. For the third, write
-/// `HiddenDropout{sizes.dropout, Mlp<Relu>{…}}` instead of the `Mlp`.
+/// Source: papers 001 and 002 on WikiText-103 and their code. The mixtures of the code pick 2 of 16 experts, with a
+/// hidden width equal to model_dim. The code uses one dropout rate in three places: attention probabilities, outputs of
+/// mixtures, and hidden values of experts in mixtures and dense layers. `dropout` covers the first two. For hidden
+/// values, write `HiddenDropout{sizes.dropout, Mlp<Relu>{…}}` instead of the `Mlp`.
 struct LanguageSizes {
   Index vocabulary = 0, model_dim = 0, heads = 8;
-  Index window = 0;    // number of items that attention reaches; in language::Traced, the length of a sequence
-  Index depth = 0;     // layers; in the layout of GLaM, pairs of layers
-  double dropout = 0;  // of attention probabilities (not in language::Traced) and of outputs of mixtures
+  Index window = 0;    // keys in the window of attention; in language::Traced, the length of a sequence
+  Index depth = 0;     // number of layers; in glam_model, number of pairs of layers
+  double dropout = 0;  // rate for attention probabilities (not in language::Traced) and outputs of mixtures
   bool tied = false;   // whether the output layer uses the weights of the embedding
-  bool sparse = true;  // the embedding's gradient; false: like the code's Adam, which also steps unused rows
+  bool sparse = true;  // sparse gradient of the embedding; false: like Adam in the code, which also steps unused rows
   Initial embedding = Initial::normal(1);
 
   static constexpr Index wikitext_103 = 267735;
@@ -56,15 +56,15 @@ struct LanguageSizes {
     expect(heads >= 1, "LanguageSizes", "heads", "at least 1", heads);
     return model_dim / heads;
   }
-  /// Returns the loss: the output layer and its cross-entropy.
+  /// Returns the loss, which consists of the output layer and its cross-entropy.
   StreamedCrossEntropy loss() const { return {.vocabulary = vocabulary, .model_dim = model_dim, .tied = tied}; }
 };
 
 /// The forms of a language model: the positions of its norms, and its attention.
 namespace language {
 
-/// The default form: norms before branches, as in the equation of the papers, and one after the last layer. Attention
-/// reaches over a window, with keys of positions that all layers share.
+/// The default form: norms before branches, as in the equation of the papers, and one norm after the last layer.
+/// Attention has a window with position keys, which all layers share.
 ///
 ///     h = x + attention(norm(x)),   y, carry ← rule(h, carry; mixture ∘ norm)                           (1)
 struct PreNormed {
@@ -90,8 +90,9 @@ struct PreNormed {
   }
 };
 
-/// A form for AttentionAware gates: the norms of PreNormed around causal attention to the whole sequence, which passes
-/// its trace to the gate. Positions have learned rows in the embedding, because this attention has no keys for them.
+/// A form for AttentionAware gates: the norms are those of PreNormed. Attention is causal attention to the whole
+/// sequence and passes its trace to the gate. It has no position keys, so the embedding adds a learned row for each
+/// position.
 struct Traced {
   template <class RuleT, class BranchT>
   static auto layer(const LanguageSizes& s, const RuleT& rule, const BranchT& branch) {
@@ -109,9 +110,9 @@ struct Traced {
   }
 };
 
-/// The layers of the papers' code (reference_layer): norms follow residual connections, and a mixture has two of them.
-/// Attention does not see the item itself. The code subtracts momentum, which is `update::HeavyBall{.mu = 0.7, .gamma =
-/// -1}`. A stream begins with a window of zeros (SegmentMemory::begin).
+/// The layers of the papers' code (reference_layer): norms follow residual connections, and a mixture has two norms.
+/// An item does not attend to itself. The code subtracts momentum, as `update::HeavyBall{.mu = 0.7, .gamma = -1}` does.
+/// A stream begins with a window of zeros (SegmentMemory::begin).
 ///
 ///     dense:   h₁ = LN₁(x + attention(x)),   y = LN₂(h₁ + mlp(h₁))                                      (2)
 struct Reference {
@@ -137,9 +138,9 @@ struct Reference {
   }
 };
 
-/// A form for AttentionAware gates, as papers 001 and 002 build their models: PreNormed or Reference, with attention to
-/// a window that passes its trace to the gate. Dense layers are unchanged. Because a trace is one of items, the memory
-/// also holds items in `infer`, not keys and values.
+/// A form for AttentionAware gates, as papers 001 and 002 build their models: FormT (PreNormed or Reference) with a
+/// window of attention that passes its trace to the gate. Dense layers are those of FormT. Attention with a trace
+/// requires items in the memory, not keys and values, also in `infer`.
 template <class FormT>
 struct WithTrace {
   template <class RuleT, class BranchT>
@@ -156,7 +157,7 @@ struct WithTrace {
   }
 };
 
-/// Returns an embedding, `depth` times the layer, and the layers that the form adds around them.
+/// Returns a model with an embedding, `depth` copies of `layer`, and the layers that FormT::model adds.
 template <class FormT, class LayerT>
 auto model_of(const LanguageSizes& s, const LayerT& layer) {
   const Embedding embedding{
@@ -178,11 +179,11 @@ auto switch_model(const LanguageSizes& sizes, const RuleT& rule, const MixtureT&
   return language::model_of<FormT>(sizes, FormT::layer(sizes, rule, Dropout{sizes.dropout, mixture}));
 }
 
-/// Returns a language model with a mixture in every other layer: `depth` pairs of a layer (3) with a mixture and a
-/// layer with a dense expert.
+/// Returns a language model with a mixture in every second layer. It has `depth` pairs of layers: the first layer of a
+/// pair has a mixture, the second a dense expert.
 ///
 /// Source: Du et al. 2022, arXiv:2112.06905 (GLaM), in the order of the code of papers 001 and 002, mixture first.
-/// @param feed_forward  an expert, for example `Mlp<Relu>`; it has a residual connection, and does not use the carry
+/// @param feed_forward  an expert, for example `Mlp<Relu>`; in a residual layer that does not use the carry
 template <class FormT = language::PreNormed, class RuleT, class MixtureT, class ExpertT>
 auto glam_model(const LanguageSizes& sizes, const RuleT& rule, const MixtureT& mixture, const ExpertT& feed_forward) {
   return language::model_of<FormT>(sizes, Chain{FormT::layer(sizes, rule, Dropout{sizes.dropout, mixture}),

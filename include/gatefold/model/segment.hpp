@@ -11,7 +11,8 @@
 
 namespace gatefold {
 
-/// Additional inputs of a model of sequences: `trainer.step(ids, next, extra_of<Extra>(segment))`.
+/// Additional inputs of a model of sequences, which extra_of distributes to the parts of the model:
+/// `trainer.step(ids, next, extra_of<Extra>(segment))`.
 template <class T, class B>
 struct Segment {
   Index length = 0;                // items of each sequence; 0: all items are one sequence
@@ -20,11 +21,11 @@ struct Segment {
   View<const T, 1, B> valid{};     // [N] 1 = item, 0 = padding of sequences that end sooner; empty: all are items
 };
 
-/// Returns the extra inputs of a model for a segment. Every part that takes a length or padding gets that of the
+/// Returns the extra inputs of a model for a segment. Every part that takes a length or a padding mask gets that of the
 /// segment, and every part that draws numbers gets a different stream of noise. Attentions get equal shares of the
-/// memory; the share of a stack of pairs of layers has depth layers for each attention. An input without a default (for
-/// example the ids of a HashGate) cannot come from a segment: write the extra of such a model out, with its parts in
-/// nested braces.
+/// layers of the memory; an attention in a stack gets one layer for each repetition. Inputs without a default, for
+/// example the ids of a HashGate, cannot come from a segment. For models with such inputs, write the extra in full,
+/// with its parts in nested braces.
 /// @throws ArgumentError unless the attentions can share the memory evenly, or if there is a memory and no attention
 ///         takes one
 template <class E, class T, class B>

@@ -22,8 +22,8 @@
 #include "gatefold/update/plain_ahead.hpp"
 #include "gatefold/update/robust.hpp"
 
-/// The vision transformers of papers 001 and 002, as compositions of layers: images [N, side · side · channels] in,
-/// logits [N, classes] out.
+/// The vision transformers of papers 001 and 002, as compositions of layers. The input of a model is images
+/// [N, side · side · channels], and the output logits [N, classes].
 ///
 ///     const auto sizes = VisionSizes::small_32();
 ///     const Mlp<Gelu> mlp{512, 2048};
@@ -39,13 +39,13 @@ namespace gatefold {
 /// Source: Riquelme et al. 2021, arXiv:2106.05974 (V-MoE S/32), Touvron et al. 2021, arXiv:2012.12877 (DeiT tiny, the
 /// base of paper 001's Soft MoE).
 struct VisionSizes {
-  Index side = 28, channels = 1, patch = 4;  // of a square image, in pixels
+  Index side = 28, channels = 1, patch = 4;  // side of a square image and side of a patch, in pixels
   Index model_dim = 0, heads = 1, depth = 0;
   Index classes = 10;
   bool class_token = true;         // read the classes from a class token; false: from the mean of the tokens
-  double dropout = 0;              // of the outputs of mixtures and dense experts
-  double mean = 0, deviation = 1;  // of the pixels
-  double epsilon = 1e-6;           // of the norms
+  double dropout = 0;              // rate for the outputs of mixtures and dense experts
+  double mean = 0, deviation = 1;  // of the pixels, for their normalisation
+  double epsilon = 1e-6;           // epsilon of the layer norms
 
   static VisionSizes small_32(Index classes = 1000) { return {224, 3, 32, 512, 8, 8, classes}; }
   static VisionSizes tiny_16(Index classes = 1000) { return {224, 3, 16, 192, 3, 12, classes}; }
@@ -91,12 +91,13 @@ struct Traced {
   }
 };
 
-/// The layers of paper 001's code. A second norm follows the residual connection. The look-ahead of a rule is applied
-/// after the norm before the branch, also in dense layers.
+/// The layers of paper 001's code. A second norm follows the residual connection. If the update rule has a look-ahead,
+/// it is applied after the norm before the branch, also in dense layers.
 ///
 ///     h = x + attention(norm(x)),   z, carry ← h + (rule(norm(h), carry; branch) − norm(h)),   y = norm(z)   (2)
 ///
-/// The code has the opposite sign: it subtracts the outputs of mixtures, and their last weights compensate for it.
+/// The code subtracts the outputs of mixtures. This is equivalent, because the last weights of the experts learn the
+/// opposite sign.
 struct Reference {
   template <class RuleT, class BranchT>
   static auto layer(const VisionSizes& s, const RuleT& rule, const BranchT& branch) {
@@ -124,8 +125,8 @@ struct Reference {
 ///
 /// The head reads the class token, or the mean of the tokens.
 /// Source: Dosovitskiy et al. 2021, arXiv:2010.11929, eqs. (1), (4).
-/// @param layers  a layer of items [N, model_dim], whose sequences are images
-/// @throws ArgumentError unless there is a class
+/// @param layers  a layer of items [N, model_dim], in which each sequence is an image
+/// @throws ArgumentError unless classes >= 1
 template <class LayersT>
 auto vision_transformer(const VisionSizes& s, const LayersT& layers) {
   expect(s.classes >= 1, "vision_transformer", "classes", "at least 1", s.classes);
@@ -141,7 +142,7 @@ auto vision_transformer(const VisionSizes& s, const LayersT& layers) {
 
 namespace vision {
 
-/// Returns a chain of two layers that share the states of their rules.
+/// Returns a chain of two layers, in which both layers use the same carry.
 template <class FirstT, class SecondT>
 auto pair_of(const FirstT& first, const SecondT& second) {
   return Chain{first, second};
@@ -151,7 +152,7 @@ auto pair_of(const Chain<A...>& first, const Chain<B...>& second) {
   return joined_chain(first, second);
 }
 
-/// The layers with a mixture and the dense layers of a model.
+/// Makes the layers of a model: with a mixture, dense, or a pair of both.
 template <class FormT, class RuleT, class MixtureT, class ExpertT>
 struct Layers {
   const VisionSizes& sizes;
@@ -171,7 +172,7 @@ struct Layers {
 /// Source: Riquelme et al. 2021, arXiv:2106.05974, with the positions of the mixtures of its code.
 /// @param rule  the update rule around each mixture
 /// @param mixture  a branch, for example `Mixture{gate, expert}`
-/// @param feed_forward  an expert, for the other layers
+/// @param feed_forward  the expert of the layers without a mixture
 /// @throws ArgumentError unless depth is even
 template <class FormT = vision::PreNormed, class RuleT, class MixtureT, class ExpertT>
 auto vmoe_every_2(const VisionSizes& s, const RuleT& rule, const MixtureT& mixture, const ExpertT& feed_forward) {
@@ -180,8 +181,8 @@ auto vmoe_every_2(const VisionSizes& s, const RuleT& rule, const MixtureT& mixtu
       s, Stack{vision::Layers<FormT, RuleT, MixtureT, ExpertT>{s, rule, mixture, feed_forward}.pair(), s.depth / 2});
 }
 
-/// Returns V-MoE "last n": a mixture in the last n of every second layer. For example, the last 2 of 8 layers are the
-/// sixth and the eighth.
+/// Returns V-MoE "last n": of every second layer, the last n have a mixture. For example, with n = 2 and 8 layers, the
+/// sixth and the eighth layer have a mixture.
 ///
 /// @throws ArgumentError unless n >= 1, depth is even and above 2 n
 template <class FormT = vision::PreNormed, class RuleT, class MixtureT, class ExpertT>
@@ -193,7 +194,7 @@ auto vmoe_last(const VisionSizes& s, const RuleT& rule, const MixtureT& mixture,
   return vision_transformer(s, Chain{Stack{of.dense(), s.depth - 2 * n}, Stack{of.pair(), n}});
 }
 
-/// Returns a model with a mixture in each layer of the second half, like Soft MoE. The mixture is for example
+/// Returns the model of Soft MoE, which has a mixture in each layer of the second half, for example
 /// `Mixture{SoftMoe{.count = 128}, Mlp<Gelu>{…}}`.
 ///
 /// Source: Puigcerver et al. 2023, arXiv:2308.00951.

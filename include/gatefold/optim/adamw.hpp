@@ -23,12 +23,12 @@ namespace optim {
 ///     m ← β₁ m + (1−β₁) g,   v ← β₂ v + (1−β₂) g²
 ///     p ← p − η ( (m / (1−β₁ᵗ)) / (√(v / (1−β₂ᵗ)) + ε) + λ p )                                           (1)
 ///
-/// Source: Loshchilov and Hutter 2017, arXiv:1711.05101, algorithm 2; as torch.optim.AdamW.
+/// Source: Loshchilov and Hutter 2017, arXiv:1711.05101, algorithm 2. torch.optim.AdamW computes the same.
 ///
-/// With λ = 0, the default here (0.01 in PyTorch), it is Adam. The decay applies to every tensor, biases and gains
-/// included. For an embedding with a sparse gradient, (1) applies only to the touched rows, with t counting all steps.
-/// The other rows keep p, m and v: neither weights nor moments decay. torch.optim.SparseAdam does the same for rows
-/// with a gradient that is not 0.
+/// With λ = 0, the default here (0.01 in PyTorch), AdamW is Adam. The decay applies to every tensor, including biases
+/// and gains (InGroups can exclude them). For an embedding with a sparse gradient, (1) applies only to the touched
+/// rows, with t counting all steps. The other rows keep p, m and v: neither weights nor moments decay.
+/// torch.optim.SparseAdam does the same for rows with a gradient that is not 0.
 ///
 /// If g² overflows, v becomes infinite, and from then on only the decay changes the weight, as in PyTorch. With ε = 0,
 /// a weight whose gradient was 0 in all steps becomes NaN, as in PyTorch.
@@ -68,8 +68,8 @@ struct AdamW {
   void step(C& ctx, Pack& params, Pack& grads, State<Pack>& state) const {
     step_parts(ctx, params, grads, state, OneRate{});
   }
-  /// The same, with each(ctx, name, grad, functor) running the functor of each tensor. It can run the functor in parts
-  /// and set the lr of each part.
+  /// Makes a step, and calls each(ctx, name, grad, functor) for each tensor. `each` must run the functor on all
+  /// elements; it can do this in parts and set the lr of each part.
   template <class C, class Pack, class EachT>
   void step_parts(C& ctx, Pack& params, Pack& grads, State<Pack>& state, const EachT& each) const {
     const auto here = ctx.here();
@@ -98,7 +98,7 @@ struct AdamWStep {
   using Element = T;
   T lr, beta1, other1, beta2, other2;  // other = 1 − β in double; T(1) − T(β) would be less exact
   T epsilon, decay;
-  T correction1, correction2;  // factors of the moments
+  T correction1, correction2;  // 1 / (1 − βᵗ), the factors of the moments
   const T* g;
   T *p, *m, *v;
   template <class A>

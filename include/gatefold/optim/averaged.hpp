@@ -31,7 +31,7 @@ namespace averages {
 template <class C>
 struct CopyTensor;
 
-/// A visitor for structure_like that leaves the tensors of the new pack without elements.
+/// A visitor for structure_like. It leaves all tensors of the new pack without elements.
 struct NoElements {
   void operator()(auto&, const auto&) const {}
 };
@@ -51,15 +51,16 @@ struct NoElements {
 /// Source: Polyak and Juditsky 1992, doi:10.1137/0330046, with the weights of torch's get_ema_multi_avg_fn.
 ///
 /// The weights in (1) sum to 1, so there is no bias to correct; p₀ has the weight dᵗ. (1) is computed as a + (1−d) (p −
-/// a). In float, a difference p − a below 2⁻²⁴ |a| / (1−d) does not change a.
+/// a). In float, a difference p − a below 2⁻²⁵ |a| / (1−d) does not change a.
 ///
-/// Tensors that are not learned are not averaged. These wrappers can be inside or outside: Clipped, Scheduled, InGroups
-/// (inside it, the average is that of one group) and dist::DataParallel. dist::Zero must be inside. A checkpoint
-/// contains the average, below `optimizer`, and whether the run is swapped. Therefore load_model reads the averages
-/// from a checkpoint that was saved between the two swaps.
-/// @throws ArgumentError unless 0 <= decay < 1; also in a step while averages and parameters are exchanged, or if the
-///         optimizer inside throws it; then nothing has been written
-/// @cost   one more copy of the parameters, and per step one pass over both; for an embedding, over all rows
+/// Tensors that are not learned are not averaged. The wrappers Clipped, Scheduled, InGroups and dist::DataParallel can
+/// be inside or outside Averaged; dist::Zero must be inside. If Averaged is inside InGroups, it averages the parameters
+/// of one group. A checkpoint contains the average, below `optimizer`, and whether the run is swapped. Therefore, if a
+/// checkpoint was saved between the two swaps, load_model reads the averages.
+/// @throws ArgumentError unless 0 <= decay < 1, in a step while averages and parameters are exchanged, or if the inner
+///         optimizer throws it. Nothing has been written then
+/// @cost   memory for one copy of the parameters. Each step reads parameters and averages once, including all rows of
+///         an embedding
 template <Optimizer OptimizerT>
 struct Averaged {
   using IsOptimizer = void;
@@ -155,7 +156,7 @@ struct CopyTensor {
   }
 };
 
-/// Calls f(state) for each state of an Averaged of this Pack inside the state of an optimizer.
+/// Searches the state of an optimizer, and calls f(state) for each state of an Averaged of this Pack.
 template <class Pack, class F, class S>
 void for_each(const F& f, S& state) {
   if constexpr (requires { typename S::HoldsAverage; }) {
@@ -172,8 +173,8 @@ void for_each(const F& f, S& state) {
 
 /// Exchanges the parameters and their averages, element by element. Views of both stay valid. A second call exchanges
 /// them back, with the same bits. A step before the second call throws.
-/// @param state  state of an optimizer with an Averaged at any depth; the average of a group is exchanged with that
-///               group
+/// @param state  state of an optimizer with an Averaged at any depth; an Averaged inside InGroups exchanges only the
+///               parameters of its group
 /// @throws ArgumentError if there is no Averaged in the optimizer, or if two of them average the same tensor; then
 ///         nothing has been written
 /// @cost   one pass over parameters and averages
@@ -188,7 +189,8 @@ void swap_averages(C& ctx, Pack& params, StateT& state) {
         std::size_t i = 0;
         for_each_learned(
             [&](const Name& name, const auto& a) {
-              expect(a.size() == 0 || ++averages[i] == 1, "swap_averages", name, "one optim::Averaged", "two");
+              expect(a.size() == 0 || ++averages[i] == 1, "swap_averages", name, "an average in one optim::Averaged",
+                     "averages in two; remove one of them from the optimizer");
               ++i;
             },
             std::as_const(of.average));
@@ -207,7 +209,7 @@ void swap_averages(C& ctx, Pack& params, StateT& state) {
       },
       state);
 }
-/// The same for a Trainer: `swap_averages(trainer)`.
+/// Exchanges the parameters of a Trainer and their averages: `swap_averages(trainer)`.
 template <class RunT>
 void swap_averages(RunT& run) {
   constexpr bool is_trainer = requires { swap_averages(run.context(), run.params, run.state); };

@@ -34,14 +34,14 @@ namespace optim {
 template <class C, class Pack>
 void sum_of_squares(C& ctx, const Pack& grads, double* out);
 
-/// An optimizer with gradients clipped to a maximum global norm.
+/// An optimizer that clips gradients to a maximum global norm before its step.
 ///
 ///     g ← g · min(1, norm / ‖g‖₂),   ‖g‖₂ over all tensors together                                     (1)
 ///
 /// Source: Pascanu et al. 2012, arXiv:1211.5063, algorithm 1; torch's clip_grad_norm_ adds 1e-6 to ‖g‖.
 ///
 /// Overwrites grads. If T is double, the square of a norm above 1e154 overflows, and the gradients are scaled to 0. A
-/// Trainer refuses that step, as it refuses NaN, because a healthy run has no norm of this size.
+/// Trainer refuses this step like a step with NaN, because a healthy run has no norm of this size.
 /// @throws ArgumentError unless norm > 0 and gradients have the shapes of the parameters; then nothing has been written
 template <Optimizer OptimizerT>
 struct Clipped {
@@ -102,7 +102,7 @@ Clipped(O, N) -> Clipped<O>;
 template <class First, class... Rest, class = std::enable_if_t<!Optimizer<First>>>
 Clipped(First, Rest...) -> Clipped<NoOptimizer<First>>;
 
-/// Adds Σ g² of a tensor, or of some of its values, to out, on the backend, in double and in a fixed order.
+/// Adds Σ g² of a tensor, or of a part of it, to *out on the backend. The sum is in double and in a fixed order.
 template <class C, class T>
 void add_squares(C& ctx, const Parts& parts, const T* g, double* out) {
   using B = typename C::Backend;
@@ -115,7 +115,7 @@ template <class C, class T, class B>
 void add_squares(C& ctx, const FlatTensor<T, B>& g, double* out) {
   add_squares(ctx, parts_of(g, summed_at_once), g.data(), out);
 }
-/// Writes Σ g² over all tensors of a pack to out.
+/// Writes Σ g² over all tensors of a pack to *out.
 template <class C, class Pack>
 void sum_of_squares(C& ctx, const Pack& grads, double* out) {
   C::Backend::for_each(ctx, 1, functor::Fill<double>{0, out});

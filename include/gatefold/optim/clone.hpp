@@ -36,8 +36,8 @@ void copy_counters(const P& from, Q& to) {
   for_each_counter(give, Name{}, to);
 }
 
-/// Called by the copy constructor of the owner of a run. Stops the compiler with one sentence, because a deleted copy
-/// constructor cannot give a message.
+/// Called by the copy constructor of a run, for example a Trainer. Its static_assert reports that a run cannot be
+/// copied; a deleted copy constructor could not give this message.
 template <class R>
 R&& refuse_copy(const R& run) {
   GATEFOLD_REQUIRE(std::is_void_v<R>,
@@ -54,7 +54,7 @@ R&& refuse_copy(const R& run) {
 ///     auto best = clone(ctx, trainer.params);        // keep the best parameters …
 ///     copy_pack(ctx, best, trainer.params);          // … and return to them
 ///
-/// The copy shares no memory with the pack. On shards it has the same content as the pack, which is the part of this
+/// The copy shares no memory with the pack. On shards, the copy has the same part of the tensors as the pack of this
 /// process.
 /// @throws std::bad_alloc or DeviceError if memory is short
 /// @cost   memory of the pack's size and one copy of its values; allocates

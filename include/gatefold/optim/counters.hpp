@@ -15,7 +15,7 @@
 namespace gatefold::optim {
 
 /// Calls f(name, number) for every number of a state that is not in a tensor, and for the numbers of the packs inside
-/// it. A pack lists its numbers by
+/// the state. A pack lists its numbers in a function `counters`:
 ///
 ///     static void counters(auto&& f, auto&... s) { f("step", s.step...); }
 ///
@@ -45,7 +45,7 @@ void for_each_counter(const F& f, const Name& at, P& pack) {
   }
 }
 
-/// Returns a number as checkpoints store it: an integer unchanged, a double or float by its bits.
+/// Returns a number as checkpoints store it: an integer unchanged, a double or float as an integer with the same bits.
 template <class N>
 auto kept(N number) {
   constexpr bool is_real = std::is_same_v<N, double> || std::is_same_v<N, float>;

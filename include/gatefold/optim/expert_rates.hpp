@@ -13,7 +13,7 @@ namespace gatefold {
 
 namespace functor {
 
-/// step(at, i) for the elements from `first` on
+/// Calls step(at, first + i), so that element `first` of the tensor is element 0.
 template <class Step>
 struct FromElement {
   using Element = typename Step::Element;
@@ -31,8 +31,8 @@ namespace optim {
 
 namespace expert_rates {
 
-/// Whether the first extent of a tensor is the expert of a mixture. It is if the tensor is below a part named `expert`
-/// and not below a part named `shared` (WithShared).
+/// Returns true if the first extent of a tensor counts the experts of a mixture. This is so if its name contains the
+/// part `expert` and not the part `shared` (WithShared).
 inline bool of_experts(const Name& name) {
   bool found = false;
   for (const Name* at = &name; at; at = at->parent) {
@@ -41,7 +41,8 @@ inline bool of_experts(const Name& name) {
   }
   return found;
 }
-/// Steps a tensor for AdamW or Sgd. Neighbouring experts with the same factor are stepped together.
+/// The `each` of step_parts (AdamW, Sgd). It runs the step of a tensor once for each range of neighbouring experts with
+/// the same factor.
 template <class FactorT>
 struct EachExpert {
   const FactorT& factor;
@@ -70,19 +71,21 @@ struct EachExpert {
 ///     // New experts learn, the eight old ones learn slowly.
 ///     optim::ExpertRates{optim::AdamW{.lr = 1e-3}, [](const Name&, Index e) { return e < 8 ? 0.1 : 1.0; }}
 ///
-/// (1) applies to the tensors of the experts of each mixture. Their first extent is the expert e, and for_each_tensor
-/// gives them a name like `layers.0.branch.expert.up`. Gates, shared experts and all other tensors are stepped with the
-/// optimizer's own rate. Moments do not depend on the rate: with a factor of 0, an expert keeps its weights, but its
-/// moments are updated. If all factors are 1, the results have the same bits as with the optimizer inside.
+/// (1) applies to the tensors of the experts of each mixture. The first extent of these tensors is the expert e, and
+/// their names contain the part `expert`, for example `layers.0.branch.expert.up`. Gates, shared experts and all other
+/// tensors use the optimizer's own rate. Moments do not depend on the rate: with a factor of 0, an expert keeps its
+/// weights, but its moments are updated. If all factors are 1, the results have the same bits as those of the inner
+/// optimizer.
 ///
-/// Wrappers go outside: Scheduled{optim::Clipped{optim::ExpertRates{…}}, schedule}, InGroups, Averaged.
+/// Put other wrappers around ExpertRates: Scheduled{optim::Clipped{optim::ExpertRates{…}}, schedule}, InGroups,
+/// Averaged.
 /// @param optimizer  AdamW or Sgd
-/// @param factor     a function or a lambda that is called on the host in every step, for each expert of each of these
-///                   tensors; everything that a lambda captures by reference must outlive the run
+/// @param factor     a function or a lambda. It is called on the host in every step, for each expert of each tensor of
+///                   experts. Everything that a lambda captures by reference must outlive the run
 /// @throws ArgumentError unless all factors are finite and at least 0; also if there is no tensor of experts, if
 ///         experts are distributed over shards (dist::ExpertParallel), or if the optimizer throws it; then nothing has
 ///         been written
-/// @cost   as the optimizer; for each tensor, one launch for each run of experts with the same factor
+/// @cost   as the optimizer; one launch for each tensor and each range of neighbouring experts with the same factor
 template <Optimizer OptimizerT, class FactorT>
 struct ExpertRates {
   using IsOptimizer = void;
@@ -123,7 +126,7 @@ struct ExpertRates {
   }
 
  private:
-  /// Checks the factors and returns the number of experts' tensors.
+  /// Checks the factors. Returns the number of tensors of experts.
   template <class Pack>
   Index expect_factors(const Pack& params) const {
     Index tensors = 0;

@@ -28,12 +28,12 @@ namespace optim {
 /// Source: Chen et al. 2022, arXiv:2208.02813, eq. (3.5); papers 000 (stage I) and 003 (algorithm 1).
 ///
 /// ‖·‖_F is the norm over all tensors of expert e, which are the slices e of their first extent. With per_expert =
-/// false it is the norm over all tensors. Squares are summed in double. If T is double, the squares of gradients below
-/// about 1e-160 or above 1e154 under- or overflow, and steps get a wrong length or are skipped.
-/// @param sum_of_norms  divide by the sum of the tensors' norms instead, as the code of Chen et al. (uclaml/MoE) does
-/// @throws ArgumentError unless lr is finite and at least 0, every non-empty tensor has the same first extent
-/// @throws ArgumentError unless lr is finite and at least 0, every non-empty tensor has the same first extent (with
-///         per_expert), and gradients have the shapes of the parameters; then nothing has been written
+/// false it is the norm over all tensors. Squares are summed in double. If T is double, squares of gradients below
+/// about 1e-160 underflow, and squares above 1e154 overflow. Steps then have a wrong length or are skipped.
+/// @param sum_of_norms  if true, G_e is divided by the sum of the norms of its tensors, as in the code of Chen et al.
+///         (uclaml/MoE)
+/// @throws ArgumentError unless lr is finite and at least 0, gradients have the shapes of the parameters, and (with
+///         per_expert) all non-empty tensors have the same first extent. Nothing has been written then
 /// @cost one pass for the norms and one for the step; for an embedding, over all rows
 struct NormalizedGd {
   using IsOptimizer = void;
@@ -94,7 +94,7 @@ struct NormalizedGd {
         },
         params, grads);
   }
-  /// Computes the step (1) of `slices` contiguous slices.
+  /// Steps `slices` contiguous slices by (1).
   /// @param sums  [slices] the squares of the norms, or the norms with sum_of_norms
   template <class T, class C>
   void step_slices(C& ctx, Index slices, Index slice, const T* g, const double* sums, T* p) const {
@@ -170,7 +170,7 @@ struct NormalizedStep {
   Index slice, rows;
   const T* g;
   const double* sums;
-  bool rooted;  // whether sums are norms and not their squares
+  bool rooted;  // true: sums are norms; false: sums are squares of norms
   T* p;
   template <class Lanes>
   GATEFOLD_HD void operator()(const Lanes& lanes, Index r) const {

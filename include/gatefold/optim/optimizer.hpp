@@ -15,7 +15,7 @@
 #include "gatefold/tensor/pack.hpp"
 
 /// The family of optimizers. An optimizer changes parameters by their gradients. It is an aggregate with a learning
-/// rate `lr`, or with a member `optimizer` that has one, and with
+/// rate `lr`, or with a member `optimizer` that has a learning rate. It also has these members:
 ///
 ///     template <class Pack> struct State;                          // a pack, with Index step
 ///     State<Pack> begin(ctx, params) const;
@@ -23,16 +23,17 @@
 ///     validate() const;                                            // optional: throws on options that do not fit
 ///     expect_step(params, grads, state) const;                     // optional: throws what step would throw
 ///
-/// and the tag IsOptimizer, so that an optimizer in the place of an update rule gives a clear message. Wrappers, for
+/// and the tag IsOptimizer. The tag is for a clear message if an optimizer is used as an update rule. Wrappers, for
 /// example Clipped and Scheduled, are optimizers too.
 ///
-/// Some optimizers read all gradients before they write the first parameter, for example for a norm. They put this
-/// reading into a separate function and pass its result to step:
+/// Some optimizers read all gradients before they write the first parameter, for example for a norm. Such an optimizer
+/// has a separate function `measure` for this, and the caller passes its result to `step`:
 ///
 ///     auto measure(ctx, grads) const;                              // has `const double* total`: see Measured
 ///     step(ctx, params, grads, state, measured) const;
 ///
-/// An optimizer for several processes adds up their gradients before that: reduce(ctx, grads) const.
+/// An optimizer for several processes has `reduce(ctx, grads) const`, which adds up the gradients of all processes. It
+/// is called before `measure`.
 namespace gatefold {
 
 namespace functor {
@@ -57,12 +58,12 @@ struct FiniteSum {
 
 namespace optim {
 
-/// Whether an optimizer has a member `double lr`.
+/// True if an optimizer has a member `double lr`.
 template <class O>
 concept OwnsRate = requires(const O optimizer) {
   { optimizer.lr } -> std::convertible_to<double>;
 };
-/// Whether an optimizer has a rate: its own `lr`, or the rate of its member `optimizer`.
+/// Returns true if an optimizer has a learning rate: its own `lr`, or the rate of its member `optimizer`.
 template <class O>
 constexpr bool has_rate() {
   if constexpr (requires { requires OwnsRate<O>; }) {
@@ -73,24 +74,24 @@ constexpr bool has_rate() {
     return false;
   }
 }
-/// A type that has the tag IsOptimizer and a rate.
+/// True for a type that has the tag IsOptimizer and a learning rate.
 template <class O>
 concept Optimizer = requires {
   typename O::IsOptimizer;
 }
 &&has_rate<O>();
 
-/// An optimizer that has a State for a Pack, with a count of steps.
+/// True for an optimizer that has a State<Pack> with a count of steps.
 template <class O, class Pack>
 concept KeepsState = requires(typename O::template State<Pack> state) {
   { state.step } -> std::convertible_to<Index>;
 };
-/// An optimizer that makes its State from parameters.
+/// True for an optimizer whose `begin` makes its State from parameters.
 template <class O, class C, class Pack>
 concept BeginsState = requires(const O optimizer, C& ctx, const Pack& params) {
   { optimizer.begin(ctx, params) } -> std::convertible_to<typename O::template State<Pack>>;
 };
-/// An optimizer that steps parameters, with or without the result of measure.
+/// True for an optimizer whose `step` changes parameters, with or without the result of `measure`.
 template <class O, class C, class Pack>
 concept StepsParameters = requires(const O optimizer, C& ctx, Pack& pack, typename O::template State<Pack>& state) {
   requires requires { optimizer.step(ctx, pack, pack, state); } || requires {
@@ -98,8 +99,8 @@ concept StepsParameters = requires(const O optimizer, C& ctx, Pack& pack, typena
   };
 };
 
-/// Returns true for an optimizer of parameters of type Pack. Otherwise the compiler reports the missing member in one
-/// sentence.
+/// Returns true if O is an optimizer for parameters of type Pack. If it is not, a static_assert names the missing
+/// member.
 template <class O, class C, class Pack>
 constexpr bool check() {
   GATEFOLD_EXPECT((requires { typename O::IsOptimizer; }),
@@ -125,8 +126,8 @@ struct StepCount {
   static void each(auto&&, auto&...) {}
 };
 
-/// Returns true for an optimizer that can be inside another optimizer. Otherwise the compiler reports it in one
-/// sentence.
+/// Returns true if O is an optimizer that can be inside another optimizer. If it is not, a static_assert names the
+/// mistake.
 template <class O>
 constexpr bool check_inside() {
   GATEFOLD_REQUIRE(!detail_::named::reduce<O>(),
@@ -135,7 +136,7 @@ constexpr bool check_inside() {
   return true;
 }
 
-/// Placeholder for an argument that is not an optimizer. It stops the compiler with one sentence.
+/// Placeholder for an argument that is not an optimizer. Its static_assert names the mistake.
 template <class P>
 struct NoOptimizer {
   static constexpr bool is_without_rate = requires { typename P::IsOptimizer; };
@@ -156,7 +157,7 @@ template <class O>
 using OrNoOptimizer = std::conditional_t<Optimizer<O>, O, NoOptimizer<O>>;
 
 /// Returns the learning rate of an optimizer. A wrapper without an `lr` has the rate of the optimizer inside it. The
-/// rate is in one place only, so that a change in the middle of a run takes effect in the next step.
+/// rate is stored in one place only, so a change in the middle of a run takes effect in the next step.
 template <class O>
 double rate_of(const O& optimizer) {
   if constexpr (OwnsRate<O>) {
@@ -173,14 +174,14 @@ void set_rate(O& optimizer, double lr) {
     set_rate(optimizer.optimizer, lr);
   }
 }
-/// Returns the optimizer with another learning rate.
+/// Returns a copy of the optimizer with learning rate `lr`.
 template <class O>
 O with_rate(O optimizer, double lr) {
   set_rate(optimizer, lr);
   return optimizer;
 }
 
-/// The default way to step a tensor: all elements with the rate of the optimizer. ExpertRates replaces it.
+/// Runs the step of a tensor with the optimizer's own rate for all elements. ExpertRates uses EachExpert instead.
 struct OneRate {
   template <class C, class G, class StepT>
   void operator()(C& ctx, const Name&, const G& grad, const StepT& step) const {
@@ -188,8 +189,8 @@ struct OneRate {
   }
 };
 
-/// Requires a valid rate of learning or decay.
-/// @throws ArgumentError unless it is finite and at least 0
+/// Requires a valid learning rate or decay rate.
+/// @throws ArgumentError unless `rate` is finite and at least 0
 inline void expect_rate(const char* where, const char* name, double rate) {
   expect(rate >= 0 && rate <= std::numeric_limits<double>::max(), where, name, "a finite number, at least 0", rate);
 }
@@ -199,7 +200,7 @@ void validate_options(const O& optimizer) {
   if constexpr (detail_::hook::optimizer::validate<O>()) optimizer.validate();
 }
 
-/// Throws the errors that a step with these arguments would throw, and changes nothing. For an optimizer without
+/// Throws the errors that a step with these arguments would throw, and changes nothing. If the optimizer has no
 /// expect_step, only its options are checked.
 template <class O, class Pack, class StateT>
 void expect_step(const O& optimizer, Pack& params, Pack& grads, StateT& state) {
@@ -210,7 +211,7 @@ void expect_step(const O& optimizer, Pack& params, Pack& grads, StateT& state) {
   }
 }
 
-/// The number of elements of a gradient that are summed at once.
+/// The number of elements of a gradient in each part that is summed separately.
 inline constexpr Index summed_at_once = 4096;
 
 /// The result of reading all gradients before a step, in scratch memory of the backend. `total` is finite unless a
@@ -249,8 +250,8 @@ template <class O, class C, class Pack>
 void reduce_gradients(const O& optimizer, C& ctx, Pack& grads) {
   if constexpr (detail_::hook::optimizer::reduce<const O, C, Pack>()) optimizer.reduce(ctx, grads);
 }
-/// Reads all gradients before a step: by the optimizer's `measure`, because it makes this pass anyway, or else by
-/// measure_finite. The result lives as long as the caller's mark.
+/// Reads all gradients before a step. Calls the optimizer's `measure` if it exists, because the optimizer needs this
+/// pass anyway; otherwise calls measure_finite. The result lives as long as the caller's mark.
 template <class O, class C, class Pack>
 auto measure_gradients(const O& optimizer, C& ctx, const Pack& grads) {
   if constexpr (detail_::hook::optimizer::measure<const O, C, const Pack>()) {
@@ -259,7 +260,7 @@ auto measure_gradients(const O& optimizer, C& ctx, const Pack& grads) {
     return measure_finite(ctx, grads);
   }
 }
-/// Takes the step after measure_gradients.
+/// Makes the step that follows measure_gradients.
 template <class O, class C, class Pack, class StateT, class MeasuredT>
 void measured_step(const O& optimizer, C& ctx, Pack& params, Pack& grads, StateT& state, const MeasuredT& measured) {
   if constexpr (detail_::hook::optimizer::measure<const O, C, const Pack>()) {

@@ -11,7 +11,7 @@
 
 namespace gatefold::optim {
 
-/// A factor that rises linearly to 1 and then stays 1.
+/// A schedule whose factor rises linearly to 1 and then stays 1.
 ///
 ///     factor(t) = min(1, t / warmup),   t = 1 in the first step                                         (1)
 ///
@@ -24,7 +24,7 @@ struct Warmup {
   }
 };
 
-/// A factor that rises linearly to 1 and then falls along half a cosine to `floor` at step `total`.
+/// A schedule whose factor rises linearly to 1, and then falls along half a cosine to `floor` at step `total`.
 ///
 ///     factor(t) = t / warmup                                                for t < warmup              (2)
 ///               = floor + (1 − floor) (1 + cos(π (t−warmup)/(total−warmup))) / 2   up to total, then floor
@@ -35,18 +35,19 @@ struct WarmupCosine {
   double floor = 0;
   double factor(Index t) const {
     expect(warmup >= 0, "WarmupCosine", "warmup", "at least 0", warmup);
-    expect(total > warmup, "WarmupCosine", "total", "more than warmup", total);
+    expect(total > warmup, "WarmupCosine", "total", Joined{"more than warmup = ", warmup}, total);
     expect_rate("WarmupCosine", "floor", floor);
     if (t < warmup) return static_cast<double>(t) / static_cast<double>(warmup);
     const double done = static_cast<double>(std::min(t, total) - warmup) / static_cast<double>(total - warmup);
-    // std::fma is explicit, because files compiled for several instruction sets can share this function.
+    // std::fma is explicit: files compiled for different instruction sets can share this function, and it must give the
+    // same bits in all.
     return std::fma((1 - floor) * 0.5, 1 + std::cos(3.14159265358979323846 * done), floor);
   }
 };
 
 /// An optimizer with a learning rate that follows a schedule: lr_t = lr · factor(t), t = 1 in the first step.
 ///
-/// lr is the rate of the optimizer inside, which is read at each step. For example, `trainer.optimizer.optimizer.lr =
+/// lr is the rate of the inner optimizer, which is read at each step. For example, `trainer.optimizer.optimizer.lr =
 /// 1e-4` changes the scale of all later steps.
 template <Optimizer OptimizerT, class ScheduleT>
 struct Scheduled {
@@ -63,7 +64,7 @@ struct Scheduled {
 
   template <class Pack>
   using State = typename OptimizerT::template State<Pack>;
-  /// Validates the options, with the rate of the first step.
+  /// Validates the options of the inner optimizer with the rate of the first step.
   void validate() const { validate_options(at(1)); }
   template <class C, class Pack>
   auto begin(C& ctx, const Pack& params) const {

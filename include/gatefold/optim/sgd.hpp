@@ -31,8 +31,8 @@ namespace optim {
 ///
 ///     m ← μ m + g + λ p,   p ← p − η m                                                                  (1)
 ///
-/// As torch.optim.SGD; μ = 0 is plain gradient descent. For an embedding with a sparse gradient, (1) applies only to
-/// the touched rows: the other rows keep p and m.
+/// torch.optim.SGD computes the same. μ = 0 is plain gradient descent. For an embedding with a sparse gradient, (1)
+/// applies only to the touched rows: the other rows keep p and m.
 /// @throws ArgumentError unless lr, momentum and decay are finite and at least 0, and gradients and moments have the
 ///         shapes of the parameters; then nothing has been written
 /// @cost one moment per parameter
@@ -66,8 +66,8 @@ struct Sgd {
   void step(C& ctx, Pack& params, Pack& grads, State<Pack>& state) const {
     step_parts(ctx, params, grads, state, OneRate{});
   }
-  /// The same, with each(ctx, name, grad, functor) running the functor of each tensor. It can run the functor in parts
-  /// and set the lr of each part.
+  /// Makes a step, and calls each(ctx, name, grad, functor) for each tensor. `each` must run the functor on all
+  /// elements; it can do this in parts and set the lr of each part.
   template <class C, class Pack, class EachT>
   void step_parts(C& ctx, Pack& params, Pack& grads, State<Pack>& state, const EachT& each) const {
     const auto here = ctx.here();

@@ -27,9 +27,9 @@ struct Severities {
 };
 
 /// Levels for images of 28 · 28 pixels between 0 and 1. Noise and contrast have the levels of ImageNet-C. Brightness
-/// has half of them, because most pixels of a garment are already bright and clip. The other levels of ImageNet-C are
-/// made for 224 pixels and would leave little of 28. Therefore blur is in pixels here, and cells and squares are
-/// shares of a side.
+/// has half the levels of ImageNet-C, because most pixels of a garment are already bright and clip. The other levels of
+/// ImageNet-C are made for 224 pixels and would leave little of 28. Therefore blur is in pixels here, and cells and
+/// squares are shares of a side.
 inline constexpr std::array<Severities, 6> kCorruptions{{
     {Corruption::gaussian_noise, "gaussian_noise", {0.08, 0.12, 0.18, 0.26, 0.38}},  // standard deviation
     {Corruption::blur, "blur", {0.5, 0.75, 1.0, 1.5, 2.0}},                          // standard deviation, pixels

@@ -30,7 +30,8 @@ inline CorruptionError corruption_error(std::span<const double> error, std::span
   expect(severities >= 1, "corruption_error", "severities", "at least 1", severities);
   expect(size >= severities && size % severities == 0, "corruption_error", "error",
          Joined{"a multiple of severities = ", severities}, size);
-  expect(baseline.size() == error.size(), "corruption_error", "baseline", Joined{size, " numbers"}, baseline.size());
+  expect(baseline.size() == error.size(), "corruption_error", "baseline",
+         Joined{size, " numbers, as many as error has"}, baseline.size());
   CorruptionError result;
   const double corruptions = static_cast<double>(size / severities);
   for (std::size_t i = 0; i < error.size();) {

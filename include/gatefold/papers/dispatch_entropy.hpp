@@ -26,7 +26,7 @@ inline double dispatch_entropy(const RoutingTable& table) {
   return all > 0 ? h / all : 0;
 }
 
-/// Returns (1) for a plan.
+/// Returns the dispatch entropy (1) of a plan.
 /// @param labels [N] in  the clusters, in [0, clusters)
 /// @param valid  [N] in  1 = item, 0 = padding; empty: all are items
 /// @throws ArgumentError as routing_table does

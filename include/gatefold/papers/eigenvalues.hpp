@@ -21,8 +21,8 @@ namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu {
 
 /// A square matrix, with reflections that turn it into a similar matrix whose eigenvalues are on the diagonal.
 ///
-/// Eigen's solvers are not used, because objects compiled for different instruction sets share the functions that align
-/// their memory.
+/// This class does not use Eigen's solvers. They call Eigen's functions for aligned memory, of which the linker keeps
+/// only one copy, even if one program contains object files for instruction sets with different alignments.
 class SimilarMatrix {
  public:
   explicit SimilarMatrix(Index n) : n_(n), a_(static_cast<std::size_t>(n * n)) {}
@@ -42,11 +42,11 @@ class SimilarMatrix {
     }
   }
 
-  /// One step of the QR iteration with two shifts, on rows and columns [begin, end) of a Hessenberg matrix, at least
-  /// three.
+  /// Makes one step of the QR iteration with two shifts, on rows and columns [begin, end) of a Hessenberg matrix. The
+  /// range must have at least three rows.
   ///
   /// Source: Francis 1961; Golub and Van Loan 2013, algorithm 7.5.1.
-  /// @param sum, product  of the two shifts
+  /// @param sum, product  the sum and the product of the two shifts
   void francis_step(Index begin, Index end, double sum, double product) {
     SimilarMatrix& h = *this;
     const double a = h(begin, begin), b = h(begin + 1, begin);
@@ -93,7 +93,7 @@ class SimilarMatrix {
   std::vector<double> a_;
 };
 
-/// The eigenvalues of [[a, b], [c, d]].
+/// Returns the eigenvalues of [[a, b], [c, d]].
 inline std::array<std::complex<double>, 2> eigenvalues_of_two(double a, double b, double c, double d) {
   const double half = (a - d) / 2, square = half * half + b * c, root = std::sqrt(std::abs(square));
   if (square < 0) return {std::complex<double>(d + half, root), std::complex<double>(d + half, -root)};
@@ -101,7 +101,8 @@ inline std::array<std::complex<double>, 2> eigenvalues_of_two(double a, double b
   return {d + from_d, from_d == 0 ? d : d - b * c / from_d};
 }
 
-/// The eigenvalues of a real square matrix with their multiplicity, sorted by real part, then by imaginary part.
+/// Returns the eigenvalues of a real square matrix with their multiplicity, sorted by real part, then by imaginary
+/// part.
 ///
 ///     A v = σ v                                                                                         (1)
 ///
@@ -130,7 +131,7 @@ std::vector<std::complex<double>> eigenvalues(View<T, 2, B> a) {
   std::vector<std::complex<double>> values;
   Index end = n;  // the eigenvalues of rows from here on are found
   for (Index steps = 0, here = 0; end > 0;) {
-    Index begin = end - 1;  // first of the last rows that subdiagonal elements connect
+    Index begin = end - 1;  // first row of the last block whose subdiagonal has no zero
     const auto negligible = [&](Index i) {
       const double around = std::abs(h(i - 1, i - 1)) + std::abs(h(i, i));
       return std::abs(h(i, i - 1)) <= std::max(epsilon * around, epsilon * epsilon);

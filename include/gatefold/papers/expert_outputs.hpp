@@ -34,8 +34,8 @@ struct ByItem {
 
 }  // namespace functor
 
-/// What every expert of a mixture answers to every item, picked or not; metric::pareto_gap and metric::norm_rank ask
-/// for it.
+/// Returns the outputs of all experts of a mixture for every item, whether or not the gate picks them.
+/// metric::pareto_gap and metric::norm_rank need these outputs.
 ///
 ///     u[n,e] = expert_e(x[n])                                                                           (1)
 ///
@@ -43,7 +43,7 @@ struct ByItem {
 /// @param x [N, in_dim] in
 /// @return [N, E, out_dim]
 /// @throws ArgumentError unless shapes fit
-/// @cost   E/K times the experts' work in an inference; allocates N·E·out_dim values, and as many in scratch
+/// @cost   E/K times the experts' work in an inference; allocates N·E·out_dim values, and takes as many from scratch
 template <class M, class T, class B>
 auto expert_outputs(typename B::Context& ctx, const M& mixture, const Params<M, std::remove_const_t<T>, B>& params,
                     View<T, 2, B> x) {
@@ -65,7 +65,7 @@ auto expert_outputs(typename B::Context& ctx, const M& mixture, const Params<M, 
   return u;
 }
 
-/// What the picked experts of a mixture answered, in slot order; metric::experts_by_norm asks for it.
+/// Returns the outputs of the picked experts of a mixture, in slot order. metric::experts_by_norm needs these outputs.
 ///
 ///     z[s] = expert_e(x[n]) for slot s of expert e and item n                                           (2)
 ///

@@ -32,11 +32,11 @@ inline bool is_attention(const Name& name) {
 /// @param first, second  T₁ and T₂, the last epochs of stages I and II; equal numbers leave stage II out
 /// @param attends  returns whether the tensor of this name belongs to attention. begin calls it once for each tensor.
 ///                 It is a function, or a lambda without captures. Pass your own if attentions are parts of a Chain,
-///                 because their names do not show it
+///                 because their names then do not contain `attention`
 /// @param state.epoch  t, from 1; the caller counts it, because an epoch has any number of steps
 /// @throws ArgumentError unless 0 <= first <= second; if a stage has no tensor; in a step before the first epoch; if
-///         `attends` is not the function that begin called; and as the optimizer of the stage. Parameters and state
-///         are unchanged then
+///         `attends` is not the function that begin called; and as the step of the stage's optimizer. Parameters and
+///         state are unchanged then
 /// @cost   a step of one optimizer; no allocation after the first step of each stage; begin copies the parameters once
 template <class FfnT = optim::NormalizedGd, class AttentionT = optim::Sgd, class FineT = optim::Sgd>
 struct InStages {

@@ -10,12 +10,12 @@
 
 namespace gatefold {
 
-/// The Jacobian of a branch or layer at one item, by its own adjoint.
+/// Returns the Jacobian of a branch or layer at one item. Each row is one backward pass.
 ///
 ///     J[o,i] = ∂y[o] / ∂x[i]                                                                            (1)
 ///
-/// The routing is that of x, so J is one-sided where x lies on a border between experts. A layer's carry starts afresh;
-/// auxiliary losses are no part of y and are left out.
+/// The routing is that of x, so J is one-sided if x lies on a border between experts. A layer begins with the carry
+/// that begin() makes. Auxiliary losses are not part of y and are left out.
 /// @param part   a branch (the mixture itself: J = ∂u/∂x) or a layer (with its residual stream)
 /// @param x      [1, in_dim] in   one item
 /// @return [out_dim, in_dim]

@@ -156,7 +156,7 @@ struct MergedTransformer {
           f(own, of);
         });
   }
-  /// The keys with one row per position and head: [S · L · heads, d].
+  /// Returns the keys with one row per position and head: [S · L · heads, d].
   template <class V>
   auto by_head(const V& key) const {
     return key.as(key.extent(0) * heads, model_dim);
@@ -165,7 +165,7 @@ struct MergedTransformer {
   Positions<B> neurons(Groups<B> groups) const {
     return {groups.in_slot_order(), length, false};
   }
-  /// The view of C as items [S, L · d].
+  /// Returns C as items [S, L · d].
   template <class T, class B>
   View<const T, 2, B> contexts(const Saved<T, B>& saved) const {
     return saved.context.view().as(saved.context.extent(0) / length, in_dim());

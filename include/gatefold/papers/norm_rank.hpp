@@ -64,7 +64,7 @@ std::vector<double> norm_rank(typename B::Context& ctx, const SparsePlan<T, B>& 
 /// One expert in `experts_by_norm`.
 struct ExpertNorm {
   Index expert = 0;
-  double norm = 0;   // mean norm of its outputs
+  double norm = 0;   // mean norm of the expert's outputs
   double share = 0;  // share of the picks
 };
 
@@ -73,7 +73,8 @@ struct ExpertNorm {
 ///
 ///     norm[e] = mean of ‖z[s]‖ over the slots s of e,   share[e] = slots of e / all slots              (3)
 ///
-/// This is the other reading of the paper's figure; it costs little. Experts without picks have norm and share 0.
+/// norm_rank and this function are two interpretations of fig. 5 (left) of paper 001. This function costs less, because
+/// it does not need the outputs of experts that were not picked. Experts without picks have norm and share 0.
 /// @param z     [S, D] in  outputs in slot order (slot_outputs, papers/expert_outputs.hpp)
 /// @param valid [N]    in  1 = item, 0 = padding; empty: all are items
 /// @throws ArgumentError unless shapes fit

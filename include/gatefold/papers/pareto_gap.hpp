@@ -12,13 +12,13 @@ namespace gatefold {
 
 namespace metric {
 
-/// The numbers of one item, or their means over all items.
+/// The measurements of one item, or their means over all items.
 struct Pareto {
   double least = 0;       // ‖v‖; 0 if the item is Pareto-stationary
   double normalised = 0;  // ‖Σ_e w_e ũ_e‖, ≥ ‖v‖ if the weights of the gate sum to 1
   double mixture = 0;     // ‖m‖ of the output m = Σ_e w_e u_e
   double cosine = 0;      // of m and v; 0 if m = 0 or ‖v‖² ≤ 2 max(gap, tolerance)
-  double gap = 0;         // duality gap; ‖v‖² is at most twice this above the minimum
+  double gap = 0;         // duality gap; ‖v‖² exceeds the minimum by at most twice this
 };
 
 }  // namespace metric
@@ -142,7 +142,7 @@ struct MemberOf {
 
 namespace metric {
 
-/// The limits of the search of `pareto_gap`.
+/// The limits of the search in `pareto_gap`.
 struct ParetoOptions {
   Index iterations = 1000;
   double tolerance = 1e-12;  // of the duality gap; therefore 1e-6 for v

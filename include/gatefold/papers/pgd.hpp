@@ -63,9 +63,9 @@ struct Pgd {
   }
 
   void validate() const {
-    expect(0 <= epsilon && functor::is_finite(epsilon), "Pgd", "epsilon", "0 <= epsilon, finite", epsilon);
-    expect((0 < step || (epsilon == 0 && step == 0)) && functor::is_finite(step), "Pgd", "step", "more than 0, finite",
-           step);
+    expect(0 <= epsilon && functor::is_finite(epsilon), "Pgd", "epsilon", "a finite number, at least 0", epsilon);
+    expect((0 < step || (epsilon == 0 && step == 0)) && functor::is_finite(step), "Pgd", "step",
+           "a finite number above 0 (0 only if epsilon is 0)", step);
     expect(steps >= 1, "Pgd", "steps", "at least 1", steps);
     expect(low <= high, "Pgd", "high", Joined{"at least low = ", low}, high);
   }
@@ -82,8 +82,8 @@ struct Pgd {
     using U = std::remove_const_t<T>;
     validate();
     constexpr double most = std::numeric_limits<U>::max();
-    expect(epsilon <= most && step <= most, "Pgd", "epsilon and step", Joined{"at most ", most},
-           std::max(epsilon, step));
+    expect(epsilon <= most && step <= most, "Pgd", "the larger of epsilon and step",
+           Joined{"at most ", most, " (the largest number of the element type)"}, std::max(epsilon, step));
     expect_shape("Pgd", "y", y, {x.extent(0), x.extent(1)});
     expect_apart("Pgd", "y", y, "x", x);
     const functor::Reach reach{epsilon, low, high};

@@ -35,7 +35,7 @@ namespace gatefold {
 /// the sum of their outputs; without picks it is 0. Auxiliary losses of the gate add to ∇ of the gate, so that (4)
 /// does not apply, and are not included in Losses.
 /// @param extra  extra inputs of the mixture, for example the noise of the router
-/// @throws ArgumentError if shapes do not fit; parameters are never changed here
+/// @throws ArgumentError if shapes do not fit; this class never changes parameters
 /// @cost   forward and backward of the mixture; no allocation after the first batch of a size
 template <class T, class C, class MixtureT, class LossT>
 class RoutedTrainer {
@@ -73,7 +73,7 @@ class RoutedTrainer {
     const auto here = ctx_.here();
     value_.resize(3);
   }
-  /// Like the first constructor, with the element next to the seed, as in a Trainer.
+  /// Like the first constructor, with the element type after the seed, as in a Trainer.
   RoutedTrainer(C& ctx, const MixtureT& of_experts, const LossT& of_outputs, Seed of_run, Element<T> element,
                 bool weighted = false)
       : RoutedTrainer(ctx, of_experts, of_outputs, of_run, weighted, element) {}
@@ -175,15 +175,15 @@ class RoutedTrainer {
     auto& plan = saved.plan;
     mixture.filled_gate().forward(ctx_, params.gate, x, plan, saved.gate, mixture.of_gate(extra));
     const auto in = plan.dispatch(ctx_, x);
-    saved.z.resize(in.groups.slots, mixture.out_dim());  // a mixture itself does not always keep z
+    saved.z.resize(in.groups.slots, mixture.out_dim());  // mixture.forward does not always keep z
     mixture.drawing_experts(extra).forward(ctx_, params.expert, in.groups, in.x, saved.z, saved.expert);
     plan.combine(ctx_, saved.z, y_);
     B::for_rows(ctx_, x.extent(0),
                 functor::Combine<T, B>{plan.item_offsets, plan.item_slots, plan.pick, {}, saved.z, f_, false});
   }
   /// Returns the losses of the last forward.
-  /// @param measured  measured total of the gradients, for `finite`; null: not checked
-  /// @param finite    out  whether it is finite; null if `measured` is null
+  /// @param measured  the total that optim::measure_finite returned for the gradients; null: they are not checked
+  /// @param finite    out  whether this total is finite; null if `measured` is null
   Losses losses(Target target, const double* measured = nullptr, bool* finite = nullptr) {
     T values[3];
     loss.template forward<T, B>(ctx_, y_, target, value_.view().rows(1, 1));

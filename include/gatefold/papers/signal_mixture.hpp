@@ -78,7 +78,7 @@ struct DrawSignals {
   GATEFOLD_HD double u(Index n, std::uint64_t i) const {
     return uniform<double>(seed.fork(0), static_cast<std::uint64_t>(n), i);
   }
-  /// Returns number i of 0, 1, 2, … without `taken`.
+  /// Returns the i-th of the numbers 0, 1, 2, … without `taken`.
   GATEFOLD_HD static Index beside(Index i, Index taken) { return i < taken ? i : i + 1; }
   GATEFOLD_HD static double amplitude(Amplitude law, double at) { return law.low + (law.high - law.low) * at; }
   /// Returns cluster k with a probability proportional to decayᵏ.
@@ -137,8 +137,9 @@ struct SignalMixture {
             .center = {1, 2},
             .distractor = {0.5, 3}};
   }
-  /// Returns the settings s1 … s4 of the code of Chen et al. (uclaml/MoE). s1 is that of paper 003, s2 and s4 have
-  /// twice the noise, s3 and s4 have weaker distractors. All inputs are ten times as large, which no paper mentions.
+  /// Returns the settings s1 … s4 of the code of Chen et al. (uclaml/MoE). s1 has the values of paper 003, s2 and s4
+  /// have twice the noise, s3 and s4 have weaker distractors. All inputs are ten times as large, which no paper
+  /// mentions.
   static SignalMixture reference(Index setting = 1) {
     expect(1 <= setting && setting <= 4, "SignalMixture.reference", "setting", "1 to 4", setting);
     SignalMixture data = expert_count();
@@ -175,9 +176,10 @@ struct SignalMixture {
     expect_finite("SignalMixture", "decay", decay);
     expect_finite("SignalMixture", "scale", scale);
     const auto expect_law = [](const char* name, const Amplitude& law) {
-      expect_finite("SignalMixture", name, law.low);
-      expect_finite("SignalMixture", name, law.high);
-      expect(law.low <= law.high, "SignalMixture", name, Joined{"high of at least low = ", law.low}, law.high);
+      expect_finite("SignalMixture", Joined{name, ".low"}, law.low);
+      expect_finite("SignalMixture", Joined{name, ".high"}, law.high);
+      expect(law.low <= law.high, "SignalMixture", Joined{name, ".high"}, Joined{"at least ", name, ".low = ", law.low},
+             law.high);
     };
     expect_law("feature", feature);
     expect_law("center", center);

@@ -32,7 +32,8 @@ struct Stability {
 /// @param sigma  eigenvalues of −∂u/∂x: the negated eigenvalues of ∂u/∂x from `jacobian` (papers/jacobian.hpp) and
 ///               `eigenvalues` (papers/eigenvalues.hpp). If empty, the result is stable
 /// @throws ArgumentError unless γ > 0
-/// @order  a σ that is not finite is unstable, and the radius can be NaN; a NaN part of a σ makes its extreme NaN
+/// @order  a σ that is not finite is unstable, and the radius can be NaN; a NaN real or imaginary part makes the
+///         corresponding extreme NaN
 inline Stability stability(std::span<const std::complex<double>> sigma, double mu, double gamma) {
   expect(gamma > 0, "stability", "gamma", "above 0", gamma);
   Stability s;

@@ -33,7 +33,7 @@ inline constexpr std::array<std::string_view, 179> kStopWords{
     // Negated auxiliaries.
     "don't", "aren't", "couldn't", "didn't", "doesn't", "hadn't", "hasn't", "haven't", "isn't", "mightn't", "mustn't",
     "needn't", "shan't", "shouldn't", "wasn't", "weren't", "won't", "wouldn't",
-    // Remainders of these if a tokeniser cuts at the apostrophe.
+    // Remainders of contractions if a tokeniser cuts them at the apostrophe.
     "don", "aren", "couldn", "didn", "doesn", "hadn", "hasn", "haven", "isn", "mightn", "mustn", "needn", "shan",
     "shouldn", "wasn", "weren", "won", "wouldn", "ain", "ma", "d", "ll", "m", "o", "re", "s", "t", "ve", "y"};
 

@@ -62,9 +62,9 @@ Stages(Index, Index, F = {}, A = {}, E = {}, R = {}, bool = {}, bool (*)(const N
 /// Source: paper 000, algorithm 1, eqs. (6), (8) to (10).
 /// @param stages  see Stages; an epoch is one call of begin_epoch and any number of steps
 /// @throws ArgumentError unless 0 <= first <= second; if a stage has no tensor; in a step before the first epoch; if
-///         `stages.shared_attention` has changed since the constructor, which makes its copies equal; and as an
-///         optimizer, before either has stepped. NotFiniteError if a loss or gradient is not finite (see
-///         `not_finite`); no parameter has changed then
+///         `stages.shared_attention` has changed since the constructor, because the constructor makes the attentions
+///         equal; and as the optimizers of the step, before either of them has changed a parameter. NotFiniteError if a
+///         loss or gradient is not finite (see `not_finite`); no parameter has changed then
 /// @cost   forward and backward of the mixture, one reading of the gradients and two optimizer steps; no allocation
 ///         after the first step of each stage
 template <class T, class C, class MixtureT, class LossT, class StagesT>
@@ -106,7 +106,7 @@ class ThreeStage {
     const auto here = context().here();
     ++state.epoch;
   }
-  /// Continues after `epoch`, after you have copied trainer.params and state back. The run is then the same as without
+  /// Continues a run after `epoch`. Copy trainer.params and state back first. The run is then the same as without
   /// interruption.
   void resume_after(Index epoch) {
     const auto here = context().here();

@@ -10,34 +10,33 @@
 /// Access to the parts of extra inputs, and checks of the members that the library fills.
 namespace gatefold {
 
-/// length<E, V>(), valid<E, V>() and so on return whether an Extra has a data member of this name to which a V can be
-/// assigned. A member with this name and another type does not compile.
+/// length<E, V>(), valid<E, V>() and so on return true if the Extra E has a data member of this name, to which a V can
+/// be assigned. If the member has a different type, a static_assert names it.
 namespace detail_::hook::input {
 
-#define GATEFOLD_INPUT(member, type)                                                                          \
-  template <class E, class V>                                                                                 \
-  constexpr bool member() {                                                                                   \
-    constexpr bool fits = requires(std::remove_const_t<E> & extra, const V& value) { extra.member = value; }; \
-    GATEFOLD_EXPECT(fits || !detail_::named::member<std::remove_const_t<E>>(),                                \
-                    "gatefold: " #member " of an Extra must be " type                                         \
-                    ", with the element type and backend of the value that is assigned to it; see "           \
-                    "docs/reference/inputs.md#inputs-of-its-own")                                             \
-    return fits;                                                                                              \
+#define GATEFOLD_INPUT(member, type)                                                                              \
+  template <class E, class V>                                                                                     \
+  constexpr bool member() {                                                                                       \
+    constexpr bool fits = requires(std::remove_const_t<E> & extra, const V& value) { extra.member = value; };     \
+    GATEFOLD_EXPECT(fits || !detail_::named::member<std::remove_const_t<E>>(),                                    \
+                    "gatefold: the library assigns to the member " #member " of an Extra, so declare it as " type \
+                    ", not const; see docs/reference/inputs.md#inputs-of-its-own")                                \
+    return fits;                                                                                                  \
   }
 GATEFOLD_INPUT(length, "Index")
-GATEFOLD_INPUT(valid, "View<const T, 1, B>")
-GATEFOLD_INPUT(memory, "AttentionMemory<T, B>")
+GATEFOLD_INPUT(valid, "View<const T, 1, B> with the T and B of the model")
+GATEFOLD_INPUT(memory, "AttentionMemory<T, B> with the T and B of the model")
 GATEFOLD_INPUT(noise, "Noise")
 GATEFOLD_INPUT(traced, "bool")
-GATEFOLD_INPUT(relative, "View<const T, 2, B>")
+GATEFOLD_INPUT(relative, "View<const T, 2, B> with the T and B of the model")
 #undef GATEFOLD_INPUT
 
 }  // namespace detail_::hook::input
 
 namespace detail_::lookup {
 
-/// Calls f(part) for each part of the extra inputs, in a fixed order: tuple `layers`, then attention, layer, branch,
-/// scores, mixing, selection, noise. Members that an Extra does not have are skipped.
+/// Calls f(part) for each part of the extra inputs, in a fixed order: the elements of the tuple `layers`, then the
+/// members attention, layer, branch, scores, mixing, selection, noise. Members that an Extra does not have are skipped.
 template <class E, class F>
 void for_each_part(E& extra, F&& f) {
   if constexpr (requires { std::tuple_size<decltype(extra.layers)>::value; })
@@ -50,7 +49,7 @@ void for_each_part(E& extra, F&& f) {
   if constexpr (requires { extra.selection; }) f(extra.selection);
   if constexpr (detail_::hook::input::noise<E, Noise>()) f(extra.noise);
 }
-/// Calls f(extra), and then does the same for each part, recursively.
+/// Calls f(extra), and then for_each_extra for each part.
 template <class E, class F>
 void for_each_extra(E& extra, F&& f) {
   f(extra);
@@ -59,8 +58,8 @@ void for_each_extra(E& extra, F&& f) {
 
 }  // namespace detail_::lookup
 
-/// Returns the extra inputs for a training step: every Noise in them has training = true. Dropout without random
-/// numbers is an error then. Trainer.accumulate and evaluation do not use this function.
+/// Returns the extra inputs for a training step: every Noise in them gets training = true, and Dropout then throws if
+/// it has no random numbers. Trainer.accumulate and evaluation do not use this function.
 template <class E>
 E for_training(E extra) {
   detail_::lookup::for_each_extra(extra, []<class P>(P& part) {

@@ -2,7 +2,8 @@
 
 #include "gatefold/core/types.hpp"
 
-/// Forward declarations of types that are defined above policy/. The members in hooks.hpp take or return them.
+/// Forward declarations of types that other folders define. The optional members in hooks.hpp take or return these
+/// types.
 namespace gatefold {
 
 struct Noise;
@@ -30,8 +31,8 @@ namespace detail_::policy {
 template <class T, class B>
 struct ProbeCall;
 
-/// Functors that members return. OfRows is called per row, f(lanes, n). OfRowsInTwo also has its two halves, choose and
-/// weigh, as separate functions. OfElements is called per element, f(i) or f(at, i).
+/// Concepts for functors that optional members return. OfRows is called per row, f(lanes, n). OfRowsInTwo also has the
+/// two halves of this call as functions `choose` and `weigh`. OfElements is called per element, f(i) or f(at, i).
 template <class F>
 concept OfRows = requires(const F f, const OneLane& lanes, Index n) {
   f(lanes, n);

@@ -10,17 +10,18 @@
 #include "gatefold/tensor/pack.hpp"
 
 /// Decides which gradients need memory. A gradient is skipped (Tensor.skip) if no code reads it and if the Params that
-/// list it have `gradient_is_optional` (tensor/pack.hpp), so that backward of their policy omits skipped gradients.
+/// list it declare `gradient_is_optional` (tensor/pack.hpp), because backward of the policy then omits skipped
+/// gradients.
 namespace gatefold::detail_::gradient_memory {
 
 /// Describes how the gradient of a tensor is used.
 struct Use {
-  bool optional = false;  // it can be skipped
-  bool learned = true;    // an optimizer reads it
-  bool adapts = false;    // Params.adapt of its pack, or of a pack around it, reads it
+  bool optional = false;  // the gradient can be skipped
+  bool learned = true;    // an optimizer reads the gradient
+  bool adapts = false;    // Params.adapt of the tensor's pack, or of a pack around it, reads the gradient
 };
-/// The Use of each tensor of a pack, in the order of for_each_tensor, and for each outermost pack that has an `adapt`
-/// the range [first, second) of its tensors.
+/// The Use of each tensor of a pack, in the order of for_each_tensor. `adapting` has, for each outermost pack with
+/// `adapt`, the range [first, second) of its tensors.
 struct Uses {
   std::vector<Use> of_tensors{};
   std::vector<std::pair<std::size_t, std::size_t>> adapting{};

@@ -17,8 +17,8 @@
 ///     detail_::hook::rule::validate<HeavyBall, T, B>()   // true if HeavyBall has validate and it can be called
 ///
 /// If a policy does not have a member, the library uses a default: `Nothing` for a nested type, and its own code for a
-/// function. If a policy has a member of that name with another signature, the compiler stops with a sentence that
-/// quotes the expected signature. `all` of a family looks up each of its members, so that a wrong signature is reported
+/// function. If a policy has a member of that name with a different signature, a static_assert quotes the expected
+/// signature. The function `all` of a family looks up each member of the family, so that a wrong signature is reported
 /// even if no code calls the member. tests/structure/hooks.sh makes the table of docs/reference/optional_members.md
 /// from the rows below and in nested.hpp.
 namespace gatefold::detail_::hook {
@@ -46,8 +46,8 @@ namespace gatefold::detail_::hook {
                   "gatefold: " #member " of " whose " must be callable as " signature \
                   "; see docs/reference/optional_members.md")                         \
   return fits;
-// GATEFOLD_MEMBER(owner, name, signature, description, call): looks up a function as name<P, T, B>(), which returns
-// whether the policy has it.
+// GATEFOLD_MEMBER(owner, name, signature, description, call): defines name<P, T, B>(), which returns true if the policy
+// has this function.
 #define GATEFOLD_MEMBER(whose, member, signature, what, ...)                                                           \
   template <class P, class T, class B>                                                                                 \
   constexpr bool member() {                                                                                            \
@@ -58,15 +58,15 @@ namespace gatefold::detail_::hook {
          const Items<P, T, B>& items, View<T, 2, B> out, const Groups<B>& groups, detail_::policy::ProbeCall<T, B>& f, \
          Index count) { __VA_ARGS__; })                                                                                \
   }
-// GATEFOLD_PLAIN_MEMBER: the same as name<P>(), for functions that depend on neither T nor B.
+// GATEFOLD_PLAIN_MEMBER: like GATEFOLD_MEMBER, but defines name<P>(), for functions that depend on neither T nor B.
 #define GATEFOLD_PLAIN_MEMBER(whose, member, signature, what, ...)                 \
   template <class P>                                                               \
   constexpr bool member() {                                                        \
     GATEFOLD_FITS(                                                                 \
         whose, member, signature, (const P& policy, Index count) { __VA_ARGS__; }) \
   }
-// GATEFOLD_MEMBER_OF_NESTED: the same as name<P, V...>(), for a function of a nested type P with arguments of types V.
-// P is const if the function is.
+// GATEFOLD_MEMBER_OF_NESTED: like GATEFOLD_MEMBER, but defines name<P, V...>(), for a function of a nested type P with
+// arguments of types V. P is const if the function is const.
 #define GATEFOLD_MEMBER_OF_NESTED(whose, member, signature, what, ...)         \
   template <class P, class... V>                                               \
   constexpr bool member() {                                                    \

@@ -11,12 +11,12 @@ namespace gatefold {
 ///     normal_fan_in  W ~ N(0, scale²/in),      b = 0                                                    (4)
 ///     zero           W = 0,                    b = 0                                                    (5)
 ///
-/// Source: (1) torch.nn.Linear. (2) FastMoE, the code of papers 001 and 002. Its Kaiming rule uses in·out as the
+/// Source: (1) torch.nn.Linear. (2) FastMoE, the code of papers 001 and 002. Its Kaiming rule takes in·out for the
 /// fan-in, because the weights have three extents. The weights are √out times smaller than in (1).
-/// @param shared  all experts start with the values of the first expert. They become different because they receive
-///                different items. Source: V-MoE, Riquelme et al. 2021, arXiv:2106.05974
-/// @throws ArgumentError if scale is not finite or below 0, or if `shared` is set for weights [in, out], which
-///         have no extent of experts
+/// @param shared  if true, all experts start with the values of the first expert. They become different because they
+///                receive different items. Source: V-MoE, Riquelme et al. 2021, arXiv:2106.05974
+/// @throws ArgumentError unless scale is finite and at least 0, or if `shared` is set for weights [in, out], which
+///         belong to no experts
 struct Initial {
   enum class Law { fan_in, reference, normal, normal_fan_in, zero };
 

@@ -13,12 +13,13 @@ namespace gatefold::detail_::policy {
 /// - as the first parameter of a function overload, to report a call with wrong arguments;
 /// - as a member of a struct of options, to report an option that belongs to another struct.
 ///
-/// An overload with a Misuse is never callable, so that concepts and `requires` do not find a function there.
+/// An overload with a Misuse is not callable with any argument except {}, so concepts and `requires` treat the call as
+/// invalid.
 ///
 ///     void step(detail_::policy::Misuse<"gatefold: step takes a target too: trainer.step(x, target)">);
 ///
-/// A member needs [[no_unique_address]] and a different sentence in each member, because two empty members of one type
-/// need two addresses and so take memory.
+/// A member needs [[no_unique_address]], and each member of a struct needs a different text. Two empty members of the
+/// same type would need two addresses, and therefore memory.
 template <detail_::Sentence says>
 struct Misuse {
   static constexpr bool is_misuse = true;
@@ -27,19 +28,20 @@ struct Misuse {
   Misuse(const V&...) = delete;
 };
 
-/// A part whose function `experts()` returns the number of experts.
+/// True for a part whose function `experts()` returns the number of experts.
 template <class P>
 concept HasExperts = requires(const P part) {
   { part.experts() } -> std::convertible_to<Index>;
 };
-/// A gate whose number of experts is the option `experts` of its scores (ComposedGate). Its own `experts` is a Misuse.
+/// True for a gate whose number of experts is the option `experts` of its scores (ComposedGate). The member `experts`
+/// of the gate is a Misuse.
 template <class P>
 concept HasExpertsOfScores = requires(const P part) {
   part.experts.is_misuse;
   part.scores;
 };
-/// A part or gate that fulfils one of these two concepts. `count_experts` (gate/scores/count_experts.hpp) returns its
-/// number of experts.
+/// True for a part or gate with HasExperts or HasExpertsOfScores. `count_experts` (gate/scores/count_experts.hpp)
+/// returns its number of experts.
 template <class P>
 concept CountsExperts = HasExperts<P> || HasExpertsOfScores<P>;
 

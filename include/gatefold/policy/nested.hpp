@@ -56,7 +56,7 @@ using Extra = typename decltype(detail_::hook::type::Extra<P, T, B>())::type;
 /// The gradients of extra inputs.
 template <class P, class T, class B>
 using ExtraGrad = typename decltype(detail_::hook::type::ExtraGrad<P, T, B>())::type;
-/// The input type of a branch or layer: rows [N, in_dim], or ids [N] in [0, in_dim).
+/// The type of the items of a branch or layer: rows [N, in_dim], or ids [N] in [0, in_dim).
 template <class P, class T, class B>
 using Items = typename decltype(detail_::hook::type::Items<P, T, B>())::type;
 /// The gradient of Items: a view of the same shape for rows, `Nothing` for ids.

@@ -10,9 +10,10 @@
 #include "gatefold/core/philox.hpp"
 #include "gatefold/core/types.hpp"
 
-/// Random noise of policies: its source, and its distributions (laws). A law is a template argument of NoisyTop1,
-/// NoisyTopK and Jitter. You can write your own law: a type with the same function `sample`. For N items and E experts
-/// (or E = D values), element (n, e) is number n·E + e of the random stream, for any N.
+/// Random noise of policies: the struct Noise with the random numbers, and the distributions (laws) of noise. A law is
+/// a template argument of NoisyTop1, NoisyTopK and Jitter. You can write your own law: a type with the same function
+/// `sample`. For N items and E experts (or E = D values), element (n, e) is number n·E + e of the random stream, for
+/// any N.
 namespace gatefold {
 
 /// The extra input of policies that draw random numbers, for example noisy selections and dropout. If `random` is
@@ -21,14 +22,14 @@ struct Noise {
   std::optional<Random> random{};
   bool training = false;  // set by for_training: dropout without random numbers is an error
 
-  /// Returns the noise of one layer of a stack. Every layer has a separate stream.
+  /// Returns the noise of one layer of a stack. Every layer has a separate random stream.
   Noise at(Index layer) const {
     Noise noise = *this;
     if (random) noise.random = random->at(layer);
     return noise;
   }
   /// Requires random numbers in a training step if `rate`, the dropout rate, is not 0.
-  /// @throws ArgumentError if they are missing
+  /// @throws ArgumentError if there are no random numbers
   void expect_given(const char* where, double rate) const {
     expect(rate == 0 || random || !training, where, "extra.noise",
            "random numbers in a training step (for example trainer.noise()), or rate 0", "none");
@@ -77,7 +78,7 @@ struct Draw {
   Random random;
   bool noisy;
   GATEFOLD_HD T operator()(Index i) const { return noisy ? LawT::template sample<T>(random, i) : T(0); }
-  /// Calls f(j, number first + j) for the columns j < n of this lane, in ascending order.
+  /// Calls f(j, value) for the columns j < n of this lane, in ascending order. `value` is number first + j.
   template <class Lanes, class F>
   GATEFOLD_HD void each(const Lanes& lanes, Index first, Index n, const F& f) const {
     if constexpr (std::is_same_v<LawT, UniformNoise> && requires { lanes.template uniform<T>(random, first, n, f); }) {

@@ -8,11 +8,11 @@
 namespace gatefold {
 
 /// @throws ArgumentError unless the option is a finite number
-inline void expect_finite(const char* where, const char* option, double value) {
+inline void expect_finite(const char* where, Printed option, double value) {
   expect(std::isfinite(value), where, option, "a finite number", value);
 }
 /// @throws ArgumentError unless the option is a finite number above 0
-inline void expect_positive(const char* where, const char* option, double value) {
+inline void expect_positive(const char* where, Printed option, double value) {
   expect(value > 0, where, option, "more than 0", value);
   expect_finite(where, option, value);
 }

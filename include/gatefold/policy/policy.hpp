@@ -13,8 +13,8 @@
 /// Functions for policies of every family. A policy is an aggregate of options. Its optional members are in hooks.hpp.
 namespace gatefold {
 
-/// Names an element type if it cannot be deduced, for example `Trainer{ctx, model, loss, optimizer, Seed{1},
-/// Element<double>{}}`.
+/// Names the element type in a call from which it cannot be deduced, for example `Trainer{ctx, model, loss, optimizer,
+/// Seed{1}, Element<double>{}}`.
 template <class T>
 struct Element {
   GATEFOLD_REQUIRE(std::is_floating_point_v<T>,
@@ -41,8 +41,8 @@ struct Required {
   }
 };
 
-/// Returns the extra inputs of layer l of a stack, in which every layer has separate noise. Calls `extra.at(l)` if the
-/// Extra has that function. Otherwise it applies itself to each part (extra_parts.hpp) and keeps the other members.
+/// Returns the extra inputs of layer l of a stack. Every layer gets separate noise. If the Extra has a function `at`,
+/// returns `extra.at(l)`. Otherwise calls at_layer for each part (extra_parts.hpp) and keeps the other members.
 template <class E>
 E at_layer(const E& extra, Index l) {
   if constexpr (detail_::hook::extra::at<const E>()) {
@@ -54,8 +54,8 @@ E at_layer(const E& extra, Index l) {
   }
 }
 
-/// Returns the extra inputs of a further evaluation of the same layer, which must not count auxiliary losses again.
-/// Calls `extra.without_auxiliary()` if the Extra has that function, and otherwise applies itself to each part.
+/// Returns the extra inputs of a second or later evaluation of a layer, which must not count auxiliary losses again. If
+/// the Extra has a function `without_auxiliary`, returns its result. Otherwise calls without_auxiliary for each part.
 template <class E>
 E without_auxiliary(const E& extra) {
   if constexpr (detail_::hook::extra::without_auxiliary<const E>()) {
@@ -79,7 +79,7 @@ Params<P, T, B> init_params(const P& policy, typename B::Context& ctx, Seed seed
 }
 
 /// Returns the policy with its model dimension set, if it was 0. A policy without with_model_dim is returned unchanged.
-/// @throws ArgumentError if the policy has another model dimension
+/// @throws ArgumentError if the policy has a different model dimension
 template <class P>
 P with_model_dim(const P& policy, Index model_dim) {
   if constexpr (detail_::hook::any::with_model_dim<P>()) {
@@ -91,7 +91,7 @@ P with_model_dim(const P& policy, Index model_dim) {
 
 /// Returns the policy with its number of experts set, if it was 0. Calls `with_experts` if the policy has that
 /// function, and otherwise sets the option `experts`. A policy with neither is returned unchanged.
-/// @throws ArgumentError if the policy has another number of experts
+/// @throws ArgumentError if the policy has a different number of experts
 template <class P>
 P with_experts(const P& policy, Index experts) {
   if constexpr (detail_::hook::any::with_experts<P>()) {
@@ -116,16 +116,17 @@ struct Always {
 
 }  // namespace detail_::policy
 
-/// Calls `params.adapt(ctx, grads)` of every pack that has this function. It updates parameters by a rule that is not a
-/// gradient step. `grads` holds the values that backward left there, for example a count of picks. Packs inside a
-/// pack with `adapt` are not visited. A Trainer calls adapt_params after each step.
+/// Calls `params.adapt(ctx, grads)` of every pack that has this function. `adapt` updates parameters by a rule that is
+/// not a gradient step. It reads the values that backward wrote to `grads`, for example a count of picks. Packs inside
+/// a pack with `adapt` are not visited. A Trainer calls adapt_params after each step.
 /// @param adapts  called once for each pack with adapt, in order; if it returns false, that pack is skipped
 template <class C, class P, class Adapts = detail_::policy::Always>
 void adapt_params(C& ctx, P& params, P& grads, const Adapts& adapts = {}) {
   if constexpr (detail_::hook::params::adapt<P, C, P>()) {
     if (adapts()) params.adapt(ctx, grads);
   } else if constexpr (detail_::pack::is_vector<P>) {
-    expect(params.size() == grads.size(), "adapt_params", "parts", params.size(), grads.size());
+    expect(params.size() == grads.size(), "adapt_params", "grads: size of a vector of packs",
+           Joined{params.size(), ", as in params"}, grads.size());
     for (std::size_t i = 0; i < params.size(); ++i) adapt_params(ctx, params[i], grads[i], adapts);
   } else if constexpr (detail_::pack::is_tuple<P>) {
     const auto parts = [&]<std::size_t... At>(std::index_sequence<At...>) {

@@ -24,14 +24,14 @@ struct ProbeCall {
   void operator()(View<const T, 2, B>, View<const T, 2, B>, View<T, 2, B>, int) const {}
 };
 
-/// A type that only a parameter of any type (auto, auto&&...) accepts. The checks use it to detect such parameters.
+/// A type that only a generic parameter (auto, auto&&...) accepts. The checks use it to detect generic parameters.
 struct Foreign {};
 
-/// Deduced if the number or the order of the parts of a composition is wrong. A static_assert then explains the
+/// Deduced if the number or the order of the parts of a composition is wrong, so that a static_assert can name the
 /// mistake.
 template <class... P>
 struct Misplaced {};
-/// False, in a static_assert of a template whose every use is a mistake.
+/// Always false. It is the condition of a static_assert in a template that must never be instantiated.
 template <class... P>
 inline constexpr bool never = false;
 template <class P>
@@ -39,8 +39,8 @@ inline constexpr bool is_misplaced = false;
 template <class... P>
 inline constexpr bool is_misplaced<Misplaced<P...>> = true;
 
-/// What a composition L requires of its parts. check returns true, or the compiler reports parts that do not fit in one
-/// sentence. The specialisations are in diagnosis/.
+/// Defines what a composition L requires of its parts. `check` returns true, or a static_assert names the part that
+/// does not fit. The specialisations are in diagnosis/.
 template <class L>
 struct Parts {
   template <class T, class B>
@@ -51,7 +51,8 @@ struct Parts {
 /// True. Naming a composition in a static_assert instantiates Parts, which reports parts in a wrong order.
 template <class L>
 inline constexpr bool in_order = sizeof(Parts<L>) > 0;
-/// Returns whether the parts of L fit: check_parts<T, B>() of L, if it has this function, or Parts<L>::check.
+/// Returns true if the parts of L fit. Calls check_parts<T, B>() of L if L has this function, and Parts<L>::check
+/// otherwise.
 template <class L, class T, class B>
 constexpr bool parts_fit() {
   if constexpr (requires { L::template check_parts<T, B>(); }) {
@@ -61,7 +62,7 @@ constexpr bool parts_fit() {
   }
 }
 
-/// A policy that has no Params, or has init<T, B>(ctx, seed), which returns them.
+/// True for a policy without Params, or with a function init<T, B>(ctx, seed) that returns its Params.
 template <class P, class T, class B>
 concept HasInit = !detail_::named::Params<P>() || requires(const P policy, typename B::Context& ctx) {
   { policy.template init<T, B>(ctx, Seed{}) } -> std::same_as<Params<P, T, B>>;

@@ -25,14 +25,15 @@ struct StoreValid;
 
 }  // namespace functor
 
-/// A plan without choices: every slot is a mixture of the items of one sequence, and every item a mixture of the slots
-/// of its sequence.
+/// A plan without choices. The input of each slot is a weighted sum of the items of one sequence. The output of each
+/// item is a weighted sum of the slots of its sequence.
 ///
 ///     in[g,e,p]  = Σ_{n in sequence g} dispatch[(g,e,p), n] x[n]                                         (1)
 ///     out[n]     = Σ_{e,p} combine[n, (e,p)] z[g(n),e,p]                                                 (2)
 ///
-/// A gate calls `resize`, then writes both weights. Padding (valid[n] = 0) gets weight 0 in both. Experts get the slots
-/// grouped by expert, then by sequence. Sequences do not mix. Padding is never read, and its output is 0.
+/// A gate calls `resize` and then writes dispatch_weight and combine_weight, with weight 0 for padding. Experts get the
+/// slots grouped by expert, then by sequence. Items of different sequences do not affect each other. Padding is never
+/// read, and its output is 0.
 /// @cost   4·N·E·P·D flop forward; memory 2·N·E·P weights, and S = E·sequences·P slots
 /// @order  sums run over ascending items and ascending slots
 template <class T, class B>
@@ -44,7 +45,7 @@ struct DensePlan {
   Tensor<T, 1, B> valid;            // [N] 1 = item, 0 = padding; empty: all are items
   Tensor<Index, 1, B> offsets, rows, item_offsets, slot_offsets;  // [E + 1], [S] slot → row of `slots`, [sequences + 1]
 
-  /// The gradient of the plan, which the gate's backward gets.
+  /// The gradient of the plan. combine_backward and dispatch_backward write it, and backward of the gate reads it.
   struct Grad {
     View<T, 2, B> dispatch_weight, combine_weight;
     View<T, 2, B> inputs;  // [N, D], empty if the items were dispatched
@@ -72,7 +73,7 @@ struct DensePlan {
   Index sequences() const { return item_offsets.size() - 1; }
   Groups<B> groups() const { return {offsets, rows, rows.size()}; }
 
-  /// Returns x with padding set to 0. The result can be in scratch memory, so take a mark first.
+  /// Returns x with padding set to 0. The result can be in scratch memory, so the caller must hold a mark.
   View<const T, 2, B> without_padding(typename B::Context& ctx, In<T, 2, B> x) const {
     return gatefold::without_padding<T, B>(ctx, x, valid.view());
   }
@@ -144,7 +145,7 @@ struct DensePlan {
 
 namespace functor {
 
-/// rows[slot (expert e, sequence g, p)] = row (sequence g, expert e, p)
+/// Writes rows[s] for slot s: slots are ordered by (expert, sequence, p), rows by (sequence, expert, p).
 template <class B>
 struct SlotRows {
   Index experts, sequences, each;
@@ -153,7 +154,7 @@ struct SlotRows {
     rows(s) = (s / each % sequences * experts + s / (each * sequences)) * each + s % each;
   }
 };
-/// c = v, or 0 for padding
+/// An epilogue that stores v, or 0 for padding.
 template <class T, class B>
 struct StoreValid {
   View<const T, 1, B> valid;  // [N] or empty

@@ -11,14 +11,14 @@
 
 namespace gatefold {
 
-/// How items form sequences: `length` consecutive items each (0: all items are one sequence), and a mask of padding. It
-/// is the extra input of attention and of policies that mix items.
+/// Describes how items form sequences: `length` consecutive items each (0: all items are one sequence), and a mask of
+/// padding. Sequence is the extra input of attention and of policies that mix items.
 template <class T, class B>
 struct Sequence {
   Index length = 0;
   View<const T, 1, B> valid{};  // [N] 1 = item, 0 = padding; empty: all are items
 
-  /// Returns the same with the given mask, if it has no mask yet.
+  /// Returns a Sequence with the same length. Its mask is `valid`, or `mask` if `valid` is empty.
   Sequence with_valid(View<const T, 1, B> mask) const { return {length, valid.data() ? valid : mask}; }
 
   Index of(Index items) const { return length > 0 ? length : items; }
@@ -34,7 +34,7 @@ struct Sequence {
 
 namespace functor {
 
-/// kept[n,:] = x[n,:], or 0 for padding, whatever its values are
+/// Writes kept[n,:] = x[n,:], or 0 for padding, even if x[n,:] has NaN.
 template <class T, class B>
 struct KeepValid {
   View<const T, 2, B> x;
@@ -45,7 +45,8 @@ struct KeepValid {
 
 }  // namespace functor
 
-/// Returns the items with padding set to 0, in scratch memory: take a mark first. Without a mask, returns x.
+/// Returns the items with padding set to 0, in scratch memory, so the caller must hold a mark. If `valid` is empty,
+/// returns x.
 template <class T, class B>
 View<const T, 2, B> without_padding(typename B::Context& ctx, In<T, 2, B> x, In<T, 1, B> valid) {
   if (valid.empty()) return x;
@@ -54,7 +55,8 @@ View<const T, 2, B> without_padding(typename B::Context& ctx, In<T, 2, B> x, In<
   return kept;
 }
 
-/// Passes the padding mask of a gate to the extra inputs of its parts, through `extra.with_valid(mask)`.
+/// Returns `extra.with_valid(mask)` if E has this function, and `extra` otherwise. Gates call it to pass their padding
+/// mask to their parts.
 template <class E, class V>
 E with_valid(const E& extra, const V& mask) {
   if constexpr (detail_::hook::extra::with_valid<const E, const V>()) {

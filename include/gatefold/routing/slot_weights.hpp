@@ -6,8 +6,8 @@
 
 namespace gatefold {
 
-/// The weights w of slots whose items receive Σ w[s] z[s], and the memory for their gradients. A plan stores both by
-/// pick.
+/// The weights w of slots in the output Σ w[s] z[s] of an item, and the memory for the gradients of the weights. A plan
+/// stores weights and gradients in the order of the picks.
 template <class T, class B>
 struct SlotWeights {
   View<const T, 1, B> weight{};    // [picks] in

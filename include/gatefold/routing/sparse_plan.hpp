@@ -15,7 +15,7 @@
 
 namespace gatefold {
 
-/// The expert of an unused place in a plan, if items take different numbers of experts.
+/// The value of `expert` for a place of the plan that no pick uses, if items have different numbers of picks.
 inline constexpr Index no_pick = std::numeric_limits<Index>::min();
 
 namespace functor {
@@ -36,7 +36,7 @@ struct Dispatched {
   View<const T, 2, B> x;
 };
 
-/// Picks of items, sorted by expert: the plan from N items to S slots of E experts.
+/// A plan from N items to S slots of E experts: the picks of the items, sorted by expert.
 ///
 ///     out[n] = Σ_{picks p of item n} weight[p] · z[slot of p]                                          (1)
 ///
@@ -44,8 +44,8 @@ struct Dispatched {
 /// `build`. A pick that was chosen and then dropped, because its expert is full, is written as ~e; `functor::chosen`
 /// returns e. A place that no pick uses is written as `no_pick`.
 /// @throws ArgumentError on negative sizes; from `build` on picks of experts or items that do not exist; from
-///         `build_complete` on dropped picks; from `dispatch` unless the plan was built since `resize`. On a device,
-///         negative items and dropped picks are not detected
+///         `build_complete` on dropped picks; from `dispatch` unless the plan was built after the last `resize`. On a
+///         device, negative items and dropped picks are not detected
 /// @cost   building is two stable counting sorts, O(S + E) and O(S + N); combining reads every slot once
 /// @order  slots of an expert are in pick order; slots of an item are summed by ascending slot, so by expert
 template <class T, class B>
@@ -54,9 +54,9 @@ struct SparsePlan {
   Tensor<T, 1, B> weight;                        // [S]
   Tensor<Index, 1, B> offsets, pick, rows;       // [E + 1], [S] slot → pick, [S] slot → item
   Tensor<Index, 1, B> item_offsets, item_slots;  // [N + 1], [S]
-  bool built = false;                            // since resize
+  bool built = false;                            // true after build, false after resize
 
-  /// The gradient of the plan, which the gate's backward gets.
+  /// The gradient of the plan. backward of the gate reads it.
   struct Grad {
     View<T, 1, B> weight;  // [S]
   };
@@ -80,13 +80,14 @@ struct SparsePlan {
              "an item number of at least 0 for each pick", "negative numbers");
     built = true;
   }
-  /// Builds the same plan at less cost, for complete picks: every item has the same number of picks, they are adjacent
-  /// and in the order of items, and no pick is dropped or unused.
+  /// Replaces `build` at less cost if picks are complete: every item has the same number of picks, picks of an item are
+  /// adjacent and in the order of items, and no pick is dropped or unused.
   /// @cost one counting sort, and at most O(K²) comparisons per item
   void build_complete(typename B::Context& ctx) {
     const Index each = items() > 0 ? rows.size() / items() : 0;
     expect(each * items() == rows.size(), "SparsePlan.build_complete", "picks",
-           "the same number for each item, because the selection declares complete_picks", rows.size());
+           "the same number for each item, because the selection declares complete_picks",
+           Joined{rows.size(), " picks for ", items(), " items"});
     if constexpr (B::is_host) {  // on a device the check would have to wait for the stream
       Index least = 0;
       for (Index p = 0; p < expert.size(); ++p) least = std::min(least, expert(p));
@@ -98,7 +99,7 @@ struct SparsePlan {
     built = true;
   }
 
-  /// Returns the number of items; 0 for a plan that was never built.
+  /// Returns the number of items, or 0 before the first `resize`.
   Index items() const { return std::max<Index>(item_offsets.size() - 1, 0); }
   Index experts() const { return std::max<Index>(offsets.size() - 1, 0); }
   Groups<B> groups() const { return {offsets, rows, rows.size()}; }
@@ -127,9 +128,9 @@ struct SparsePlan {
   void combine_backward(typename B::Context& ctx, In<T, 2, B> z, In<T, 2, B> dout, Out<T, 2, B> dz, Grad& d) const {
     B::for_rows(ctx, rows.size(), functor::CombineBackward<T, B>{groups(), pick, weight, z, dout, dz, d.weight});
   }
-  /// Replaces combine_backward for experts whose backward takes weights.
+  /// Returns weights and their gradients for experts with a backward that takes weights. It replaces combine_backward.
   SlotWeights<T, B> slot_weights(const Grad& d) const { return {weight, d.weight, pick}; }
-  /// dx[n] += Σ dslots[s] over the slots of n.
+  /// Adds Σ dslots[s] over the slots s of item n to dx[n].
   template <class Z = T>
   void dispatch_backward(typename B::Context& ctx, In<T, 2, B>, In<Z, 2, B> dslots, Out<T, 2, B> dx, Grad&) const {
     B::for_rows(ctx, dx.extent(0), functor::Combine<T, B, Z>{item_offsets, item_slots, pick, {}, dslots, dx, true});
@@ -138,10 +139,10 @@ struct SparsePlan {
 
 namespace functor {
 
-/// Returns the expert that a pick chose, dropped or not; a dropped pick is stored as ~e in the plan.
+/// Returns the expert e of a pick. A dropped pick is stored as ~e in the plan, any other pick as e.
 GATEFOLD_HD inline Index chosen(Index expert) { return expert < 0 ? ~expert : expert; }
 
-/// rows[s] = item[pick[s]]; -1 after the last slot, so that the rest belongs to no item
+/// Writes rows[s] = item[pick[s]], or −1 after the last slot, because these rows belong to no item.
 template <class B>
 struct SlotItems {
   View<const Index, 1, B> offsets, pick, item;
@@ -151,8 +152,9 @@ struct SlotItems {
   }
 };
 
-/// out[n] (+)= Σ w[s] z[s] over the slots s of item n, in ascending order from 0 (or out[n]); w = 1 without weights. On
-/// the CPU every product is rounded before it is added. take(at, i, value) stores an element (for_rows).
+/// Computes out[n] = Σ w[s] z[s] over the slots s of item n in ascending order, or adds this sum to out[n] if
+/// `accumulate`. w is 1 if `weight` is empty. On the CPU every product is rounded before it is added.
+/// take(at, i, value) stores an element (for_rows).
 /// @tparam Z  stored type of z
 template <class T, class B, class Z>
 struct Combine {
@@ -181,7 +183,7 @@ struct Combine {
  private:
   static constexpr int few = 4;  // slots that are read and summed together
   struct Slots {
-    Index begin, count;  // of all remaining slots
+    Index begin, count;  // position in item_slots and number of all remaining slots
     Index slot[few];
     T weight[few];
   };
@@ -193,7 +195,7 @@ struct Combine {
       if (i < s.count) s.weight[i] = weight_of(s.slot[i]);
     return s;
   }
-  /// Sums the slots in s.
+  /// Sums the first `few` slots of s.
   template <class Lanes, class Take>
   GATEFOLD_HD void sum(const Lanes& lanes, Index n, const Slots& s, bool add, const Take& take) const {
     const Index columns = out.extent(1);
@@ -215,7 +217,7 @@ struct Combine {
   GATEFOLD_HD T weight_of(Index slot) const { return weight.data() ? weight(pick(slot)) : T(1); }
 };
 
-/// dz[s] = w[s] dout[item of s],   dw[s] = ⟨dout[item of s], z[s]⟩
+/// Writes dz[s] = w[s] dout[item of s] and dw[s] = ⟨dout[item of s], z[s]⟩.
 template <class T, class B>
 struct CombineBackward {
   Groups<B> groups;

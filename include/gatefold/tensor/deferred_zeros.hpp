@@ -16,7 +16,7 @@ GATEFOLD_UNIQUE inline std::mutex writing_zeros;
 }  // namespace detail_
 
 /// Marks a tensor as zero without writing the zeros. They are written at the first access, on the accessing thread. A
-/// product that overwrites every element calls take() instead, and then they are not written.
+/// product that overwrites every element calls take() instead, and the zeros are never written.
 template <class B>
 class DeferredZeros {
  public:

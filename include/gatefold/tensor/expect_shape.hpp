@@ -10,7 +10,7 @@
 
 namespace gatefold {
 
-/// "Any extent" in expect_shape; printed as `?`.
+/// As an expected extent in expect_shape, it accepts any extent. Messages print it as `?`.
 inline constexpr Index any_extent = -1;
 
 /// Throws the error of expect_shape. @param got  [rank]
@@ -31,7 +31,7 @@ inline constexpr Index any_extent = -1;
   throw ArgumentError(message.str());
 }
 
-/// expect_shape for anything with these extents. It is one function, because the library checks many shapes.
+/// Implements expect_shape for all types. It is not inlined, because the library checks many shapes.
 [[gnu::noinline]] inline void expect_extents(const char* where, const char* name, const Index* got, int rank,
                                              bool has_memory, std::initializer_list<Index> expected) {
   bool same = expected.size() == static_cast<std::size_t>(rank);
@@ -46,7 +46,7 @@ inline constexpr Index any_extent = -1;
   expect(size == 0, where, name, Joined{"memory of ", size, " elements"}, "a null pointer");
 }
 
-/// Requires the extents of a view or tensor, and memory behind them:
+/// Requires that a view or tensor has the expected extents, and memory unless it is empty:
 ///
 ///     Mixture.forward: x: expected [?, 512], got [32, 256]
 ///

@@ -33,15 +33,16 @@ struct Find;
 ///
 /// The FlatTensor owns nothing: the pack must outlive it, and a `resize` or a move of the tensor leaves it dangling.
 /// From a const pack its elements are const. On a device, `data()` is device memory.
-/// @throws ArgumentError if no tensor has the name, with the three nearest names; or if the tensor holds other elements
-///         than its pack (Index in a pack of float)
-/// @cost   one visit of the pack, a string for each tensor
+/// @throws ArgumentError if no tensor has the name, with the three nearest names; or if the element type of the tensor
+///         differs from that of its pack (Index in a pack of float)
+/// @cost   one visit of the pack, and one string for each tensor
 template <class P>
 auto find(P& pack, std::string_view name) {
   using Of = detail_::pack::Of<std::remove_const_t<P>>;
   GATEFOLD_REQUIRE(Of::known,
-                   "gatefold: find(pack, name) needs a pack whose template arguments are its element type and backend, "
-                   "for example Params<T, B> or State<Params<T, B>>");
+                   "gatefold: find(pack, name) cannot read the element type and the backend from the type of this "
+                   "pack: pass a Tensor, a P<T, B> such as Params<T, B>, or a template whose first argument is one of "
+                   "these, such as State<Params<T, B>>");
   using T = std::conditional_t<std::is_const_v<P>, const typename Of::Element, typename Of::Element>;
   std::optional<FlatTensor<T, typename Of::Backend>> found;
   for_each_tensor(detail_::pack::Find<T, typename Of::Backend>{name, found}, pack);
@@ -53,11 +54,11 @@ auto find(P& pack, std::string_view name) {
   }
   return *std::move(found);
 }
-/// Returns the tensor as a View of its rank, for `weight(d, e)` on the host:
+/// Returns one tensor of a pack by its name, as a View of the given rank, so that `weight(d, e)` works on the host:
 ///
 ///     View<float, 2, Cpu> weight = find<2>(trainer.params, "layers.0.branch.gate.scores.weight");   // [D, E]
 ///
-/// @throws ArgumentError also if the tensor has another rank
+/// @throws ArgumentError as above, and if the tensor has a different rank
 template <int Rank, class P>
 auto find(P& pack, std::string_view name) {
   auto tensor = find(pack, name);
@@ -82,12 +83,12 @@ namespace detail_::pack {
   }
   return row[b.size()];
 }
-/// Whether the names are equal, except for parts at the beginning of one: `branch.up` and `layers.0.branch.up`.
+/// True if one of the names ends with all parts of the other: `layers.0.branch.up` and `branch.up`.
 [[gnu::cold]] inline bool same_end(std::string_view a, std::string_view b) {
   if (a.size() < b.size()) std::swap(a, b);
   return !b.empty() && a.ends_with(b) && (a.size() == b.size() || a[a.size() - b.size() - 1] == '.');
 }
-/// Returns the likely names for a misspelt one: first names with the same end, then names at the least edit distance.
+/// Returns the likely names for a misspelt one: first those with the same end, then those with the least edit distance.
 [[gnu::cold]] inline std::vector<std::string> nearest_names(std::vector<std::string> names, std::string_view name,
                                                             std::size_t count = 3) {
   std::vector<std::string> nearest;

@@ -11,7 +11,7 @@
 #include "gatefold/tensor/tensor.hpp"
 #include "gatefold/tensor/view.hpp"
 
-/// Tensors without their rank, so that code for tensors of any rank is compiled once.
+/// Defines tensor types that do not depend on the rank, so that code for tensors of any rank is compiled once.
 namespace gatefold {
 
 template <class T, class B>
@@ -33,7 +33,7 @@ struct AnyTensor {
   static const void* type_of() {
     return detail_::type_id<std::remove_const_t<T>>();
   }
-  /// @param constant  whether the elements are only read through this
+  /// @param constant  whether the elements are only read through this object
   template <class T, int Rank, class B>
   explicit AnyTensor(Tensor<T, Rank, B>& t, bool constant = false)
       : type(type_of<T>()),
@@ -60,8 +60,9 @@ struct AnyTensor {
   explicit AnyTensor(FlatTensor<T, B>& t, bool = false) : AnyTensor(t.any_) {}
 };
 
-/// The elements of a Tensor or Table as one array, and its extents. It does not own the elements: the tensor must
-/// outlive it and stay at its address. Non-const access to elements touches all rows of a Table; `rows` does not.
+/// Refers to all elements of a Tensor or Table as one array, and has the extents of the tensor. It does not own the
+/// elements: the tensor must outlive it and stay at its address. Non-const access to elements marks all rows of a Table
+/// as touched; `rows` does not.
 template <class T, class B>
 class FlatTensor {
   friend struct AnyTensor;
@@ -104,7 +105,7 @@ class FlatTensor {
   int rank() const { return any_.rank; }
   Index extent(int d) const { return any_.extents[d]; }
 
-  /// False for a Table that counts touched rows.
+  /// Returns false for a Table that records touched rows.
   bool all_touched() const { return !any_.marks; }
   bool is_skipped() const { return any_.skipped; }
   TableRows<T> rows() const { return {static_cast<T*>(any_.elements), any_.extents[1], any_.marks, all_touched()}; }
@@ -128,7 +129,7 @@ FlatTensor(const Table<T, B>&) -> FlatTensor<const T, B>;
 
 namespace detail_::pack {
 
-/// The element type and backend of a pack that has them as template arguments, for example Params<T, B>.
+/// Finds the element type and backend of a pack whose template arguments they are, for example Params<T, B>.
 template <class P>
 struct Of {
   static constexpr bool known = false;
@@ -146,7 +147,7 @@ struct Of<Tensor<T, Rank, B>> {
   using Element = T;
   using Backend = B;
 };
-/// A vector, a tuple or another template of packs.
+/// A vector, a tuple or another template of packs has the element type and backend of its first pack.
 template <template <class...> class Some, class P, class... More>
 requires(Of<P>::known) struct Of<Some<P, More...>> : Of<P> {
 };

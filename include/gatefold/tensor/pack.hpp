@@ -26,8 +26,8 @@
 ///       GATEFOLD_PACK(weight, bias)
 ///     };
 ///
-/// A tensor that is not listed does not compile; members without tensors, for example a counter, are not listed. The
-/// macro defines this function, which you can write yourself if the names differ:
+/// If a tensor is not listed, the program does not compile. Members without tensors, for example a counter, are not
+/// listed. The macro defines the following function. Write it yourself if a name should differ from the member:
 ///
 ///     static void each(auto&& f, auto&... p) { f("weight", p.weight...); f("bias", p.bias...); }
 #define GATEFOLD_PACK(...)                                                                      \
@@ -93,8 +93,8 @@ inline constexpr bool is_learned = !requires {
   requires !P::learned;
 };
 
-/// True for a pack with `static constexpr bool gradient_is_optional = true;`. Then backward of its policy skips each
-/// tensor of its gradients that is_skipped, and adds to the others as always. Gradients of other packs are never
+/// True for a pack with `static constexpr bool gradient_is_optional = true;`. Backward of its policy then skips each
+/// gradient tensor for which is_skipped() is true, and adds to the others as always. Gradients of other packs are never
 /// skipped. The flag applies to the tensors that the pack lists itself; packs inside it have separate flags.
 template <class P>
 inline constexpr bool gradient_is_optional = requires {
@@ -120,8 +120,8 @@ inline constexpr bool is_tuple = false;
 template <class... T>
 inline constexpr bool is_tuple<std::tuple<T...>> = true;
 
-/// A pack of which each of several processes holds a part (distributed/sharded.hpp). `to.lie_as(from)` gives `to` the
-/// same part.
+/// True for a pack of which each process holds only a part (distributed/sharded.hpp). `to.lie_as(from)` gives `to` the
+/// same part as `from`.
 template <class P>
 inline constexpr bool is_sharded = requires {
   requires P::sharded;
@@ -146,7 +146,7 @@ template <class P>
 inline constexpr bool is_pack = requires(AnyVisitor f, P& p) {
   P::each(f, p, p);
 };
-/// Whether a member of a pack is a tensor, a pack, or a vector or tuple of these.
+/// True if a member of a pack is a tensor, a pack, or a vector or tuple of these.
 template <class M>
 inline constexpr bool holds_tensors = is_tensor<M> || is_pack<M>;
 template <class M>
@@ -154,8 +154,8 @@ inline constexpr bool holds_tensors<std::vector<M>> = holds_tensors<M>;
 template <class... M>
 inline constexpr bool holds_tensors<std::tuple<M...>> = (holds_tensors<M> || ...);
 
-/// Converts to any type, or to any type that holds no tensors; never evaluated. The conversions are defined, because
-/// clang requires it for a type of an anonymous namespace.
+/// Converts to any type; NoTensor converts to any type that holds no tensors. Neither is ever evaluated. The
+/// conversions are defined, because clang requires a definition for a type of an anonymous namespace.
 struct Anything {
   template <class M>
   operator M() const {
@@ -191,7 +191,7 @@ constexpr std::size_t count_tensor_members() {
   }
 }
 
-/// Returns true for a pack. Otherwise the compiler reports the missing function in one sentence.
+/// Returns true if P is a pack. If it is not, a static_assert names the missing function.
 template <class P>
 constexpr bool check() {
   GATEFOLD_REQUIRE(
@@ -205,8 +205,8 @@ constexpr bool check() {
   return is_pack<P>;
 }
 
-/// Calls f(at, tensors...). It is compiled once per type of tensor, not once per tensor of a pack, which a model has
-/// many of.
+/// Calls f(at, tensors...). It is a separate function, so that it is compiled once per type of tensor and not once for
+/// each of the many tensors of a model.
 template <class F, class... P>
 [[gnu::noinline]] void visit_tensor(F& f, const Name& at, P&... tensors) {
   f(at, tensors...);
@@ -230,7 +230,7 @@ void visit(F& f, const Name& at, P& first, Q&... more) {
   if constexpr (is_tensor<Pack>) {
     visit_tensor(f, at, first, more...);
   } else if constexpr (is_vector<Pack>) {
-    (expect(more.size() == first.size(), "pack", Joined{at, ": parts"}, first.size(), more.size()), ...);
+    (expect(more.size() == first.size(), "pack", Joined{at, ".size()"}, first.size(), more.size()), ...);
     for (std::size_t i = 0; i < first.size(); ++i)
       visit<OnlyLearned>(f, Name{&at, {}, static_cast<Index>(i)}, first[i], more[i]...);
   } else if constexpr (is_tuple<Pack>) {
@@ -242,7 +242,7 @@ void visit(F& f, const Name& at, P& first, Q&... more) {
     };
     parts(std::make_index_sequence<std::tuple_size_v<Pack>>{});
   } else if constexpr (!OnlyLearned || is_learned<Pack>) {
-    // Flatten has this flag at run time, so that both kinds of visit are compiled once.
+    // Flatten stores the flag at run time, so that visits of all tensors and of learned tensors share their code.
     if constexpr (!is_learned<Pack> && requires { f.only_learned; })
       if (f.only_learned) return;
     if constexpr (is_sharded<Pack> && SeesSharded<std::remove_const_t<F>>) {
@@ -274,7 +274,7 @@ struct Flatten {
   void* to;
   void (*tensor)(void* to, const Name& at, const AnyTensor* of_each_pack);
   bool only_learned;
-  const bool* constant;  // of each pack, because the visit ignores const
+  const bool* constant;  // one flag for each pack, because the visit ignores const
 
   template <class... T>
   void operator()(const Name& at, T&... tensors) const {
@@ -309,7 +309,7 @@ void visit_flat(F& f, const Name& at, const AnyTensor* of_each_pack, std::index_
   const auto lvalues = [&](FlatOf<P>... tensors) { f(at, tensors...); };
   lvalues(FlatOf<P>(of_each_pack[At])...);
 }
-/// Calls f(name, flat...), for packs whose element type is unknown.
+/// A visitor that calls f(name, flat...), for packs whose element type is unknown. Leaves out skipped tensors.
 template <class F>
 struct FlattenEach {
   F& f;
@@ -323,8 +323,9 @@ struct FlattenEach {
 }  // namespace detail_::pack
 
 /// Calls f(name, tensor...) for every tensor that an optimizer updates, of one pack or of several in parallel. These
-/// are the tensors of learned packs, unless one of them is skipped (Tensor.skip). Each tensor is a FlatTensor: elements
-/// and extents, for any rank. A visitor with `sharded` gets sharded packs instead, see for_each_tensor.
+/// are the tensors of learned packs that are not skipped in any of the packs (Tensor.skip). Each tensor is a
+/// FlatTensor: elements and extents, for any rank. A visitor with `sharded` gets sharded packs instead, see
+/// for_each_tensor.
 template <class F, class... P>
 void for_each_learned(F&& f, P&... packs) {
   if constexpr (detail_::pack::SeesSharded<std::remove_cvref_t<F>>) {
@@ -369,7 +370,7 @@ void expect_like(const char* where, const Name& at, const P& like, const P& othe
   if constexpr (is_tensor<P>) {
     expect_tensor_like(where, at, like, other);
   } else if constexpr (is_vector<P>) {
-    expect(other.size() == like.size(), where, Joined{at, ": parts"}, like.size(), other.size());
+    expect(other.size() == like.size(), where, Joined{at, ".size()"}, like.size(), other.size());
     for (std::size_t i = 0; i < like.size(); ++i)
       expect_like(where, Name{&at, {}, static_cast<Index>(i)}, like[i], other[i]);
   } else if constexpr (is_tuple<P>) {
@@ -384,8 +385,8 @@ void expect_like(const char* where, const Name& at, const P& like, const P& othe
 
 }  // namespace detail_::pack
 
-/// Requires that a pack (gradients or moments) has the parts and shapes of another (the parameters), except for skipped
-/// tensors (Tensor.skip): `AdamW.step: grads.expert.up: expected [8, 32, 64], got [2, 32, 64]`.
+/// Requires that `other` (gradients or moments) has the same parts and shapes as `like` (the parameters), except for
+/// skipped tensors (Tensor.skip): `AdamW.step: grads.expert.up: expected [8, 32, 64], got [2, 32, 64]`.
 /// @throws ArgumentError
 /// @cost   a comparison per extent; the message is built only on failure
 template <class P>
@@ -395,13 +396,13 @@ void expect_like(const char* where, std::string_view name, const P& like, const 
 
 namespace detail_::pack {
 
-/// Calls leaf(a, b); a separate function as visit_tensor.
+/// Calls leaf(a, b). It is a separate function for the same reason as visit_tensor.
 template <class P, class Q, class Leaf>
 [[gnu::noinline]] void visit_leaf(P& to, const Q& from, const Leaf& leaf) {
   leaf(to, from);
 }
-/// Gives `to` the parts of `from`, and whatever else `lie_as` of a pack copies. Calls leaf(a, b) for every tensor a of
-/// `to` and b of `from`.
+/// Gives `to` the same parts as `from`, and calls `to.lie_as(from)` for packs that have this member. Calls leaf(a, b)
+/// for every tensor a of `to` and b of `from`.
 template <class P, class Q, class Leaf>
 void structure_like(P& to, const Q& from, const Leaf& leaf) {
   if constexpr (is_tensor<P>) {
@@ -419,22 +420,22 @@ void structure_like(P& to, const Q& from, const Leaf& leaf) {
     P::each([&](std::string_view, auto& a, auto& b) { structure_like(a, std::as_const(b), leaf); }, to, from);
   }
 }
-/// The visitor of shape_like. A lambda would have another type for each pack; with this type, equal parts of two models
-/// are compiled once. Other visitors here have names for the same reason.
+/// The visitor of shape_like. A lambda would have a different type for each pack. With this type, equal parts of two
+/// models are compiled once. Other visitors here have names for the same reason.
 struct ResizeLike {
   void operator()(auto& a, const auto& b) const { a.resize_like(b); }
 };
 
 }  // namespace detail_::pack
 
-/// Gives `to` the tensors and shapes of `from`, which can be on another backend. Contents are dropped.
+/// Gives `to` the tensors and shapes of `from`, which can be on a different backend. The contents of `to` are lost.
 template <class P, class Q>
 void shape_like(P& to, const Q& from) {
   detail_::pack::structure_like(to, from, detail_::pack::ResizeLike{});
 }
 
-/// Returns the first Table of a pack, which is the weights of the embedding at the start of a model; null if there is
-/// none.
+/// Returns the first Table of a pack, or null if there is none. In a model it is the weights of the embedding at the
+/// start.
 template <class T, class B, class P>
 auto* first_table(P& pack) {
   using Found = std::conditional_t<std::is_const_v<P>, const Table<T, B>, Table<T, B>>;

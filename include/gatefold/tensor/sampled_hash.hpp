@@ -10,7 +10,7 @@
 
 namespace gatefold {
 
-/// A hash of 8-byte words at even distances in host memory. It detects that contents were replaced, at a cost that does
+/// A hash of 8-byte words at equal distances in host memory. It detects that contents were replaced, and its cost does
 /// not depend on their size.
 ///
 ///     h ← rotate(h ⊕ word, 23) · 0x9e3779b97f4a7c15,   words 0, s, 2 s, … and the last one                 (1)
@@ -20,7 +20,7 @@ struct SampledHash {
   std::uint64_t hash = 0;
   std::uint64_t bits = 0;  // bitwise or of all words that were read; 0 if the elements are 0
 
-  /// Reads all of x if it has no more than `most` words. Does nothing on a device.
+  /// Adds x to the hash. Reads all words of x if there are at most `most`. Does nothing on a device.
   template <class T, int Rank, class B>
   void add(View<const T, Rank, B> x, std::size_t most = 16) {
     if constexpr (B::is_host) {

@@ -23,8 +23,8 @@ struct TableRows {
 };
 
 /// A matrix of which a step uses few rows, for example the weights of an Embedding. In a pack it is a tensor like any
-/// other. As a gradient it records the rows that backward touched since it was zeroed. All other rows are 0, and
-/// functions of backend/touched_rows.hpp skip them.
+/// other. As a gradient it records the rows that backward touched since it was zeroed. All rows that were not touched
+/// are 0, and the functions of backend/touched_rows.hpp skip them.
 ///
 /// Non-const access to elements by view(), data() or an index touches all rows. Therefore code that does not support
 /// tables is correct, but processes all rows. `rows` touches no row.
@@ -46,7 +46,7 @@ class Table {
     if (other.is_skipped()) return skip();
     resize(other.extent(0), other.extent(1));
   }
-  /// As Tensor.skip.
+  /// Marks the table as a gradient that is not needed, like Tensor.skip.
   void skip() {
     resize(0, 0);
     elements_.skip();
@@ -71,12 +71,13 @@ class Table {
   Index extent(std::size_t d) const { return elements_.extent(d); }
   Index size() const { return elements_.size(); }
 
-  /// For code that writes only touched rows, or marks the rows that it writes.
+  /// Returns the rows and their marks, for code that writes only touched rows, or marks the rows that it writes.
   TableRows<T> rows() { return {elements_.data(), elements_.extent(1), marks_.data(), all_}; }
   TableRows<const T> rows() const { return {elements_.data(), elements_.extent(1), marks_.data(), all_}; }
   bool all_touched() const { return all_; }
   void touch_all() { all_ = true; }
-  /// From now on, only marked rows are touched rows; before, all rows were. Call it when all elements and marks are 0.
+  /// Begins to record touched rows: from now on, only marked rows count as touched, no longer all rows. Call it when
+  /// all elements and marks are 0.
   void count_marks() { all_ = false; }
 
  private:

@@ -18,9 +18,9 @@ namespace gatefold {
 
 /// An owning, move-only, row-major array on backend B.
 ///
-/// Only `clone(ctx, tensor)` makes a copy. The copy constructor is declared, and calling it stops the compiler with one
-/// sentence. A deleted constructor would be reported through every pack and std::vector around it, without that
-/// sentence.
+/// Only `clone(ctx, tensor)` makes a copy. The copy constructor is declared, so that a call of it fails a static_assert
+/// that names `clone`. For a deleted constructor, the compiler would list every pack and std::vector around the tensor,
+/// without that advice.
 ///
 /// `resize` keeps the capacity and drops the contents, so a loop allocates nothing after its largest step. Elements are
 /// not initialised (debug builds fill them with NaN or -1 bytes).
@@ -66,10 +66,12 @@ class Tensor {
 
   template <class... Extent>
   void resize(Extent... extents) {
-    GATEFOLD_REQUIRE(sizeof...(Extent) == Rank, "gatefold: one extent per dimension");
+    GATEFOLD_REQUIRE(
+        sizeof...(Extent) == Rank,
+        "gatefold: resize and the constructor of a Tensor<T, Rank, B> take Rank extents, one for each dimension");
     take({static_cast<Index>(extents)...});
   }
-  /// Takes the extents of another tensor, or becomes skipped if that tensor is.
+  /// Resizes to the extents of `other`, or marks this tensor as skipped if `other` is skipped.
   template <class U, class OtherB>
   void resize_like(const Tensor<U, Rank, OtherB>& other) {
     if (other.is_skipped()) return skip();
@@ -90,7 +92,7 @@ class Tensor {
   View<const T, Rank, B> view() const { return elements(); }
   operator View<T, Rank, B>() { return to_write(); }
   operator View<const T, Rank, B>() const { return elements(); }
-  /// Converts to a view of another backend that has the same memory.
+  /// Converts to a view of a different backend that has the same memory.
   template <class To, class = std::enable_if_t<detail_::shape::shares_memory<B, To>()>>
   operator View<T, Rank, To>() {
     return to_write();
@@ -110,13 +112,15 @@ class Tensor {
   template <class... Extent>
   T& operator()(Extent... i) {
     GATEFOLD_REQUIRE(B::is_host,
-                     "gatefold: elements of a device tensor are not reachable from the host; copy it first");
+                     "gatefold: the host cannot read elements of a device tensor; copy them to a host tensor with "
+                     "transfer(ctx, from, to)");
     return to_write()(i...);
   }
   template <class... Extent>
   const T& operator()(Extent... i) const {
     GATEFOLD_REQUIRE(B::is_host,
-                     "gatefold: elements of a device tensor are not reachable from the host; copy it first");
+                     "gatefold: the host cannot read elements of a device tensor; copy them to a host tensor with "
+                     "transfer(ctx, from, to)");
     return elements()(i...);
   }
 
@@ -133,9 +137,9 @@ class Tensor {
   bool take_zeros() { return zeros_.take(); }
 
   /// Records which pass (CopyStamp::next) has copied the elements. Non-const access to elements clears it. Only for
-  /// rank 3, as above.
+  /// rank 3, the weights of experts.
   void copied_by(std::uint64_t pass) const { copied_.set(pass); }
-  /// Whether there was no non-const access to elements, and no move of the tensor, since copied_by(pass).
+  /// True if, since copied_by(pass), there was no non-const access to elements and no move of the tensor.
   bool is_copied_by(std::uint64_t pass) const { return copied_.is(pass); }
 
  private:

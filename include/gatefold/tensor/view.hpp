@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <cstdio>
 #include <cstdlib>
-#include <span>  // has std::ranges::borrowed_range too, at a quarter of the price of <ranges>
+#include <span>  // also has std::ranges::borrowed_range, at a quarter of the compile time of <ranges>
 #include <string>
 #include <type_traits>
 
@@ -19,7 +19,7 @@ class View;
 
 namespace detail_::shape {
 
-/// Views and tensors, which have their own conversions.
+/// True for views and tensors, which define their own conversions.
 template <class R>
 concept HasRank = requires {
   std::remove_cvref_t<R>::rank;
@@ -38,7 +38,7 @@ concept HasRank = requires {
   std::abort();
 }
 
-/// A type with elements in memory.
+/// True for a type with elements in memory.
 template <class R>
 concept HasData = requires(R& r) {
   r.data();
@@ -61,9 +61,10 @@ concept Matrix = !HasRank<M> && requires(M & m) {
   { m.innerStride() } -> std::convertible_to<Index>;
 };
 
-/// Classes of Eigen that own their elements (Plain), and all classes of Eigen (OfEigen).
+/// True for classes of Eigen that own their elements.
 template <class R>
 concept Plain = std::is_same_v<typename R::PlainObject, std::remove_const_t<R>>;
+/// True for all classes of Eigen.
 template <class R>
 concept OfEigen = requires {
   typename R::PlainObject;
@@ -73,8 +74,7 @@ template <class R>
 concept Temporary = !std::is_lvalue_reference_v<R> && !HasRank<R> &&
                     (Plain<R> || (!OfEigen<R> && std::ranges::range<R> && !std::ranges::borrowed_range<R>));
 
-/// Whether two backends have the same memory: both that of the host, or the same device memory, which both name as
-/// Memory.
+/// True for two different backends that use the same memory: both are on the host, or both have the same type `Memory`.
 template <class From, class B>
 constexpr bool shares_memory() {
   if constexpr (std::is_same_v<From, B>) {
@@ -114,7 +114,7 @@ class View {
     for (int d = 0; d < Rank; ++d) extents_[d] = other.extent(d);
   }
 
-  /// Converts from a view of another backend that has the same memory.
+  /// Converts from a view of a different backend that has the same memory.
   template <class U, class From,
             class = std::enable_if_t<detail_::shape::shares_memory<From, B>() &&
                                      (std::is_same_v<U, T> || std::is_same_v<const U, T>)>>
@@ -169,7 +169,8 @@ class View {
 
   template <class... Extent>
   GATEFOLD_HD constexpr T& operator()(Extent... i) const {
-    GATEFOLD_REQUIRE(sizeof...(Extent) == Rank, "gatefold: one index per dimension");
+    GATEFOLD_REQUIRE(sizeof...(Extent) == Rank,
+                     "gatefold: an element of a View<T, Rank, B> needs Rank indices, one for each dimension");
 #ifndef __CUDA_ARCH__
     GATEFOLD_ASSERT(B::is_host, "View: the host accesses an element of device memory");
 #endif
@@ -183,7 +184,7 @@ class View {
     return data_[offset];
   }
 
-  /// Returns the same elements with other extents: `x.as(N * L, D)`.
+  /// Returns the same elements with different extents: `x.as(N * L, D)`.
   template <class... Extent>
   GATEFOLD_HD constexpr View<T, static_cast<int>(sizeof...(Extent)), B> as(Extent... extents) const {
     GATEFOLD_ASSERT((Index(1) * ... * static_cast<Index>(extents)) == size(), "View.as: sizes differ");
@@ -206,14 +207,14 @@ class View {
   Index extents_[std::size_t{Rank}] = {};
 };
 
-/// Returns rows [first, first + count) of a view, or the view if it has no memory, for example an optional mask.
+/// Returns rows [first, first + count) of a view, or the view itself if it has no memory, for example an optional mask.
 template <class V>
 GATEFOLD_HD constexpr V rows_if_any(const V& v, Index first, Index count) {
   return v.data() ? v.rows(first, count) : v;
 }
 
-/// Parameter types of policies. They are not deduced, so that tensors and mutable views convert; T and B come from
-/// Params<T, B>.
+/// Parameter types of policies: In for arguments that are read, Out for arguments that are written. Their template
+/// arguments are not deduced, so that tensors and mutable views convert; T and B come from Params<T, B>.
 template <class T, int Rank, class B>
 using In = std::type_identity_t<View<const T, Rank, B>>;
 template <class T, int Rank, class B>

@@ -13,7 +13,7 @@
 #include "gatefold/io/snapshot.hpp"
 #include "gatefold/train/checkpoint.hpp"
 
-/// Checkpoints that are written while training continues. Not included by gatefold.hpp, as train/checkpoint.hpp.
+/// Checkpoints that are written while training continues. Not included by gatefold.hpp, because it needs nlohmann-json.
 namespace gatefold {
 
 /// Writes checkpoints on a separate thread, one after the other.
@@ -23,10 +23,10 @@ namespace gatefold {
 ///     trainer.step(x, target);                       // the thread writes during this step
 ///     checkpoint.wait();                             // returns when the file is complete
 ///
-/// The file has the same bytes as that of save_checkpoint at this step. Until it is complete, the previous file stays.
-/// An error of the thread is thrown by the next call of save or wait. If there is no such call, the destructor throws
-/// it, unless another exception is active. To avoid an exception from the destructor, call wait() before it. On
-/// shards, use dist::AsyncCheckpoint.
+/// The file has the same bytes as a file that save_checkpoint writes at this step. Until the new file is complete, the
+/// previous file is not replaced. The next call of save or wait throws an error of the thread. If neither is called,
+/// the destructor throws the error, unless an exception is already active. To avoid an exception from the destructor,
+/// call wait() before it. On shards, use dist::AsyncCheckpoint.
 class AsyncCheckpoint {
  public:
   AsyncCheckpoint() = default;
@@ -37,9 +37,9 @@ class AsyncCheckpoint {
   }
 
   /// Begins a checkpoint. Waits first until the previous checkpoint is written.
-  /// @throws the error of the previous checkpoint; ArgumentError and FileError as save_checkpoint, if the files cannot
-  ///         be created. No checkpoint is begun then
-  /// @cost   a copy of the state in host memory, which is kept for the next call
+  /// @throws the error of the previous checkpoint, or ArgumentError and FileError as save_checkpoint. No checkpoint is
+  ///         begun then
+  /// @cost   a copy of the state in host memory; this memory is kept for the next call
   template <class R>
   void save(const std::filesystem::path& path, const R& run, const io::Metadata& metadata = {},
             const io::SaveOptions& options = {}) {

@@ -18,15 +18,15 @@
 #include "gatefold/optim/counters.hpp"
 #include "gatefold/tensor/pack.hpp"
 
-/// Saves the complete state of a training run to a safetensors file, or several, and loads it. Not included by
+/// Saves the complete state of a training run to one or several safetensors files, and loads it. Not included by
 /// gatefold.hpp, because it needs nlohmann-json (gatefold::io).
 ///
 ///     save_checkpoint("run.safetensors", trainer);
-///     load_checkpoint("run.safetensors", trainer);                 // made of the same model and optimizer
+///     load_checkpoint("run.safetensors", trainer);                 // constructed with the same model and optimizer
 ///
-/// The owner of a run is a pack: its tensors become the tensors of the file. Numbers that are not tensors are kept in
-/// the metadata: the counters of the owner and of every state inside it (optim/counters.hpp). The other metadata
-/// belongs to the caller.
+/// A run, for example a Trainer, is a pack: its tensors become the tensors of the file. Numbers that are not tensors
+/// are stored in the metadata: the counters of the run and of every state inside it (optim/counters.hpp). The caller
+/// can add metadata under other names.
 namespace gatefold {
 
 namespace detail_::checkpoint {
@@ -50,9 +50,10 @@ io::Metadata take_counters(const std::filesystem::path& path, io::Metadata metad
 /// continues after its last step.
 ///
 /// @param metadata  additional strings of the caller, under names that do not begin with `gatefold.`
-/// @param options   `{.max_file_bytes = 5'000'000'000}`: files of limited size, with an index
-/// @throws ArgumentError if a name in `metadata` begins with `gatefold.`; FileError as io::save; an existing file is
-///         unchanged then
+/// @param options   for example `{.max_file_bytes = 5'000'000'000}`, which writes several files of limited size and an
+///         index
+/// @throws ArgumentError if a name in `metadata` begins with `gatefold.`, or if the run has only some of its experts (a
+///         shard); FileError as io::save. An existing file is unchanged then
 /// @cost   as io::save
 template <class R>
 void save_checkpoint(const std::filesystem::path& path, const R& run, const io::Metadata& metadata = {},
@@ -63,14 +64,16 @@ void save_checkpoint(const std::filesystem::path& path, const R& run, const io::
   io::save(path, run.context(), detail_::checkpoint::with_counters(metadata, run), options, io::Part{"", run});
 }
 
-/// Loads the state that save_checkpoint wrote, in one file or in parts. The run then continues with the same bits as
-/// an uninterrupted run, on any number of threads. This requires that data and extra inputs depend only on the run's
-/// seed and counters.
+/// Loads the state that save_checkpoint wrote, in one file or in parts. The run then continues with the same bits as an
+/// uninterrupted run, on any number of threads. This requires that data and extra inputs depend only on the run's seed
+/// and counters.
 ///
-/// @param run  made of the same model, optimizer and NotTrained; options can differ
-/// @return the caller's own metadata
-/// @throws FileError as io::load, naming a tensor that is missing, unexpected or of another shape, or if the file is
-///         not a checkpoint of this format; the run is unchanged then
+/// @param run  constructed with the same types of model and optimizer and the same NotTrained as the saved run;
+///         options, for example lr, can differ
+/// @return the metadata that was given to save_checkpoint
+/// @throws FileError as io::load, naming a tensor that is missing, unexpected or of a different shape, or if the file
+///         is not a checkpoint of this format; ArgumentError if the run has only some of its experts (a shard). The run
+///         is unchanged then
 /// @cost   as io::load
 template <class R>
 io::Metadata load_checkpoint(const std::filesystem::path& path, R& run) {
@@ -86,15 +89,15 @@ io::Metadata load_checkpoint(const std::filesystem::path& path, R& run) {
 ///     Trainer tuned{ctx, classifier(model, 5), CrossEntropy{.ignore = -1}, optimizer, seed};
 ///     load_model("language.safetensors", ctx, std::get<0>(tuned.params.layers));   // the model is the first layer
 ///
-/// Tensors are found by name. Other tensors of the file, for example those of the optimizer or of a loss that learned,
-/// are ignored. The moments of the new optimizer begin at 0.
+/// Tensors are found by name. Other tensors of the file, for example those of the optimizer or of the loss, are
+/// ignored. The state of an optimizer is not changed, so call load_model before the first step.
 /// @param params  the parameters of the model, with their shapes
-/// @throws FileError as io::load_subset, naming a tensor that is missing or of another type or shape; nothing has
+/// @throws FileError as io::load_subset, naming a tensor that is missing or of a different type or shape; nothing has
 ///         changed then
 template <class C, class P, class = std::enable_if_t<!io::has_dims<P>>>
 void load_model(const std::filesystem::path& path, C& ctx, P& params) {
   const std::set<std::string> names = io::read_names(path);
-  bool beside_a_loss = false;  // ModelAndLoss
+  bool beside_a_loss = false;  // whether the loss of the saved run has parameters (ModelAndLoss)
   const auto look = [&](const Name& name, const AnyTensor*) {
     beside_a_loss |= names.contains("params.model." + name.str());
   };
@@ -115,7 +118,7 @@ std::string not_trained(const R& run) {
     for (const std::string& name : run.not_trained()) lines += name + '\n';
   return lines;
 }
-/// Finds a line that only one of two texts has.
+/// Finds a line that occurs in only one of two texts.
 /// @return the line, and whether `a` has it; an empty line if there is no difference
 inline std::pair<std::string, bool> first_difference(const std::string& a, const std::string& b) {
   const auto lines = [](const std::string& text) {
@@ -140,7 +143,7 @@ void expect_whole(const char* where, const R& run) {
          "a run that holds all its experts (on shards use dist::save_checkpoint and dist::load_checkpoint)",
          "a run that holds only some of its experts");
 }
-/// Returns the caller's metadata with the counters of a run.
+/// Adds the counters of a run to the caller's metadata.
 /// @throws ArgumentError if a name of the caller begins with `gatefold.`
 template <class R>
 io::Metadata with_counters(io::Metadata metadata, const R& run) {
@@ -157,8 +160,8 @@ io::Metadata with_counters(io::Metadata metadata, const R& run) {
 }
 
 /// Reads the counters of a run from the metadata of a file. With `write` false, only checks them.
-/// @throws FileError unless the file is a checkpoint of this version with exactly these counters, and no integer is
-///         negative
+/// @throws FileError unless the file is a checkpoint of this version and has exactly the counters of the run, without
+///         negative integers
 template <class R>
 void read_counters(const std::string& path, const io::Metadata& metadata, R& run, bool write) {
   const auto fail = [&](const std::string& reason) { throw FileError(path + ": metadata: " + reason); };
@@ -194,7 +197,7 @@ void read_counters(const std::string& path, const io::Metadata& metadata, R& run
       fail("unexpected counter of another type of run: \"" + key.substr(0, 200) + "\"");
 }
 
-/// Returns true for a run. Otherwise the compiler stops with one sentence.
+/// Returns true if R is a run. If it is not, a static_assert names the mistake.
 template <class R>
 constexpr bool check_run() {
   GATEFOLD_EXPECT(
@@ -211,7 +214,7 @@ void expect_counters(const std::filesystem::path& path, R& run) {
   read_counters(path.string(), io::read_metadata(path), run, false);
 }
 /// Copies the counters of a file into a run whose tensors have already been loaded from it.
-/// @return the metadata of the caller
+/// @return the metadata that was given to save_checkpoint, without the entries that gatefold has added
 template <class R>
 io::Metadata take_counters(const std::filesystem::path& path, io::Metadata metadata, R& run) {
   read_counters(path.string(), metadata, run, true);

@@ -13,12 +13,12 @@ namespace gatefold {
 
 namespace detail_::in_groups {
 
-/// Replaces the optimizer type if InGroups does not begin with a function of names, so that one sentence can report
-/// it.
+/// Replaces the optimizer type if the first argument of InGroups is not a function of names, so that a static_assert
+/// can name the mistake.
 struct NoFunction {};
 
 /// Requires that each group of an InGroups inside an optimizer has a tensor. Does nothing if there is no InGroups.
-/// @param seen  returns whether the optimizer steps the tensor of this name
+/// @param seen  called with the name of a tensor; returns true if the optimizer steps this tensor
 template <class O, class Pack, class Seen>
 void expect_groups(const O& optimizer, const Pack& params, const Seen& seen) {
   if constexpr (requires { optimizer.expect_groups(params, seen); }) {
@@ -31,8 +31,8 @@ void expect_groups(const O& optimizer, const Pack& params, const Seen& seen) {
 }  // namespace detail_::in_groups
 
 /// Returns whether a tensor is a weight, to which weight decay should apply. Biases, gains of norms and parameters of
-/// update rules (for example μ and γ) are not weights. It decides by name: the learned temperature of cosine scores
-/// and the scale of Soft MoE count as weights.
+/// update rules (for example μ and γ) are not weights. Only the name of a tensor decides: the learned temperature of
+/// cosine scores and the scale of Soft MoE count as weights.
 inline bool is_weight(const Name& name) {
   for (const Name* at = &name; at; at = at->parent)
     if (at->part == "rule") return false;
@@ -46,15 +46,15 @@ inline bool is_weight(const Name& name) {
 ///
 ///     W ← first(W, ∇L) if belongs(name of W),   W ← rest(W, ∇L) otherwise                               (1)
 ///
-/// Names are as in for_each_tensor. For example, an embedding at the beginning of a Chain is `layers.0.weight`. In
-/// a Trainer with a loss that learns, names begin with `model.` or `loss.`. For more groups, `rest` can be another
-/// InGroups. An optimizer has no state for tensors that it does not step. Clipped around InGroups bounds the norm of
-/// all gradients together.
-/// @param belongs  called by begin, once for each tensor; a function, or a lambda without captures
+/// Names are as in for_each_tensor. For example, an embedding at the beginning of a Chain is `layers.0.weight`. If the
+/// loss of a Trainer has parameters, names begin with `model.` or `loss.`. For more groups, `rest` can be another
+/// InGroups. An optimizer has no state for tensors that it does not step. Clipped{InGroups{…}, norm} bounds the norm of
+/// the gradients of all groups together.
+/// @param belongs  a function, or a lambda without captures. `begin` calls it once for each tensor
 /// @param lr       factor of the rates of both optimizers, so that Scheduled can wrap InGroups
 /// @throws ArgumentError unless lr is finite and at least 0; if a group has no tensor; if `belongs` is not the
 ///         function that begin called; if options or gradients do not fit. Parameters and state are unchanged then
-/// @cost   the steps of both; no allocation after the first step. begin copies the groups, one at a time
+/// @cost   the steps of both optimizers; no allocation after the first step. `begin` copies the groups, one at a time
 template <class FirstT, class RestT>
 struct InGroups {
   GATEFOLD_REQUIRE(
@@ -68,13 +68,13 @@ struct InGroups {
   RestT rest{};
   double lr = 1;
 
-  /// The states of both optimizers. In the state of an optimizer, tensors that it does not step are empty.
+  /// The states of both optimizers. A tensor that an optimizer does not step is empty in its state.
   template <class Pack>
   struct State {
     typename FirstT::template State<Pack> first;
     typename RestT::template State<Pack> rest;
     ParameterGroup<Pack> of_first, of_rest;
-    bool (*belongs)(const Name&) = nullptr;  // the function that chose the groups
+    bool (*belongs)(const Name&) = nullptr;  // the function with which begin chose the groups
     Index step = 0;
     GATEFOLD_PACK(first, rest, of_first, of_rest)
     void lie_as(const State& other) { belongs = other.belongs; }
@@ -96,7 +96,7 @@ struct InGroups {
     return {std::move(begun), std::move(others), std::move(of_first), std::move(of_rest), belongs};
   }
   /// Requires that each group has a tensor.
-  /// @throws ArgumentError if a group of this, or of an InGroups inside, has no tensor
+  /// @throws ArgumentError if a group of this InGroups, or of an InGroups inside it, has no tensor
   template <class Pack, class Seen>
   void expect_groups(const Pack& params, const Seen& seen) const {
     const auto of_first = [&](const Name& name) { return seen(name) && belongs(name); };

@@ -14,19 +14,19 @@
 
 namespace gatefold {
 
-/// Computes the gradient of a loss with respect to the items, for example for attacks. It owns the memory that this
-/// takes.
+/// Computes the gradient of a loss with respect to the items, for example for adversarial examples. It owns the memory
+/// for this computation.
 ///
 ///     dx = ∇_x loss(model(x), target)                                                                   (1)
 ///
 ///     InputGradient gradient{ctx, model, CrossEntropy{}};
 ///     gradient(trainer.params, x, target, dx);
 ///
-/// Auxiliary losses of gates are left out.
-/// @param params  the parameters of the model, or ModelAndLoss if the loss learns; they are not changed
+/// Auxiliary losses of gates do not contribute.
+/// @param params  the parameters of the model, or ModelAndLoss if the loss has parameters; they are not changed
 /// @throws ArgumentError if shapes do not fit
 /// @cost   forward and backward without the gradients of parameters. A policy that does not declare
-///         `gradient_is_optional` still computes them, and they take as many values as its parameters. No allocation
+///         `gradient_is_optional` still computes the gradients of its parameters, which need memory. No allocation
 ///         after the first call with the same number of items, and with the same parameters if products of experts
 ///         round their factors (CudaBf16)
 template <class T, class C, class ModelT, class LossT>
@@ -46,7 +46,7 @@ class InputGradient {
   InputGradient(C& ctx, const ModelT& model, const LossT& of_outputs, Element<T> = {})
       : loss(of_outputs), ctx_(ctx), layer_(as_layer<T, B>(model)) {}
 
-  /// Writes dx.
+  /// Computes (1) and writes it to dx.
   void operator()(const Params& params, In<T, 2, B> x, Target target, Out<T, 2, B> dx, const Extra& extra = {}) {
     const auto here = ctx_.here();
     expect_items("InputGradient", layer_, x);
@@ -61,7 +61,7 @@ class InputGradient {
   }
 
   LossT loss;
-  bool keeps_rounded = true;  // as in a Trainer
+  bool keeps_rounded = true;  // see Trainer::keeps_rounded
 
  private:
   void run(const Params& params, View<const T, 2, B> x, const Target& target, View<T, 2, B> dx, const Extra& of_loss) {

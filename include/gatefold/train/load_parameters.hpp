@@ -15,14 +15,14 @@
 #include "gatefold/tensor/pack.hpp"
 #include "gatefold/train/checkpoint.hpp"
 
-/// Makes parameters from a file. The model determines the shapes, the file the values. Random numbers are drawn only if
-/// a map leaves tensors out. Not included by gatefold.hpp, because it needs nlohmann-json (gatefold::io).
+/// Makes parameters from a file. The model determines the shapes, and the file has the values. Random numbers are drawn
+/// only if a map leaves tensors out. Not included by gatefold.hpp, because it needs nlohmann-json (gatefold::io).
 namespace gatefold {
 
 namespace io {
 
-/// The parameters of a model on the backend of a context. For a layer or branch it is the result of its `init`; for an
-/// expert, the parameters of the layer that wraps it.
+/// The type of the parameters of a model on the backend of a context. For a layer or branch, it is the type that `init`
+/// returns; for an expert, it is the type of the parameters of the layer that wraps the expert.
 template <class T, class C, class M>
 using ParametersOf = detail_::lookup::ParametersOf<M, T, typename C::Backend>;
 
@@ -45,7 +45,7 @@ ParametersOf<T, C, M> uninitialised_parameters(C& ctx, const M& model) {
 ///
 /// @param prefix  prefix of the names in the file, for example "params" for a file of Part{"params", params}. For the
 ///                parameters inside a checkpoint, use `load_model(path, ctx, model)`
-/// @throws FileError as `load` of parts, naming the tensor that is missing, unexpected or of another type or shape;
+/// @throws FileError as `load` of parts, naming the tensor that is missing, unexpected or of a different type or shape;
 ///         ArgumentError if options of the model do not fit, as init does
 /// @cost   as `load` of parts; parameters are allocated once and written once
 template <class T = float, class C, class M, class = std::enable_if_t<has_dims<M>>>
@@ -54,12 +54,12 @@ ParametersOf<T, C, M> load(const std::filesystem::path& path, C& ctx, const M& m
   load(path, ctx, Part{prefix, params});
   return params;
 }
-/// Returns the parameters of a model from files of another library, under the names of a map:
+/// Returns the parameters of a model from files of another library. A map gives the name of each tensor in the files:
 ///
 ///     auto params = io::load(io::TensorFiles(path), ctx, io::published::mixtral("model.layers.0.mlp."), block);
 ///
-/// @param seed  seed of the tensors that the map leaves out (an empty `theirs`). If there are any, `init` first
-///              sets all parameters with this seed; then the files overwrite the others
+/// @param seed  seed of the tensors that the map leaves out (an empty `theirs`). If there are any, `init` first sets
+///              all parameters with this seed. The values of the files then overwrite all parameters that the map names
 /// @throws ArgumentError, FileError as `load` by a map
 template <class T = float, class C, class M, class = std::enable_if_t<has_dims<M>>>
 ParametersOf<T, C, M> load(const TensorFiles& files, C& ctx, const TensorMap& map, const M& model, Seed seed = {}) {

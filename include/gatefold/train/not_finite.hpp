@@ -18,7 +18,7 @@ enum class NotFinite { throws, skips };
 
 namespace functor {
 
-/// verdict = 0 if the measured total is finite, otherwise 1
+/// Computes verdict = 0 if the measured total is finite, otherwise 1.
 template <class T>
 struct Verdict {
   const double* total;
@@ -28,7 +28,7 @@ struct Verdict {
 
 }  // namespace functor
 
-/// Returns whether all values of a pack that an optimizer steps are finite.
+/// Returns true if all values of the learned tensors of a pack are finite.
 /// @cost  one reading of the pack; waits for the backend
 template <class C, class Pack>
 bool all_finite(C& ctx, const Pack& pack) {

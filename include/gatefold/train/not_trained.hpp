@@ -26,15 +26,16 @@ namespace gatefold {
 ///     Trainer trainer{ctx, model, loss, optimizer, Seed{1}, NotTrained{"layers.*.branch.expert", "layers.0"}};
 ///     Trainer router_only{ctx, model, loss, optimizer, Seed{1}, NotTrained{is_no_router}};
 ///
-/// The selected tensors keep their values: neither the optimizer nor a rule of their own (Params.adapt) changes them.
-/// They count in no norm and have no optimizer state. A policy whose Params say `gradient_is_optional`, as all policies
-/// of the library do, computes no gradient for them, and the gradient takes no memory. Adjoints of items, and the
-/// gradients of all other tensors, have the bits of a run that trains everything.
+/// The selected tensors keep their values: neither the optimizer nor `Params.adapt` changes them. They count in no norm
+/// and have no optimizer state. A policy whose Params declare `gradient_is_optional`, as all policies of the library
+/// do, computes no gradient for them, and the gradient takes no memory. Adjoints of items, and the gradients of all
+/// other tensors, have the same bits as in a run that trains all parameters.
 ///
-/// Names are those of for_each_tensor; in a Trainer with a loss that learns they begin with `model.` or `loss.`. A
-/// pattern is compared from the beginning of a name, part by part, and selects the tensor or all tensors below it:
-/// `layers.0` selects `layers.0.rule.mu`, and `layers.1` does not select `layers.10.rule.mu`. In a part, `*` matches
-/// any characters. The part `**` matches any number of parts, also none: `**.gate.scores` selects all routers.
+/// Names are the names of for_each_tensor. If the loss of a Trainer has parameters, names begin with `model.` or
+/// `loss.`. A pattern is compared with a name from the beginning, part by part. It selects the tensor of this name, or
+/// all tensors of the pack of this name: `layers.0` selects `layers.0.rule.mu`, and `layers.1` does not select
+/// `layers.10.rule.mu`. In a part, `*` matches any characters. The part `**` matches any number of parts, including 0:
+/// `**.gate.scores` selects all routers.
 class NotTrained {
  public:
   /// Selects nothing.
@@ -47,13 +48,13 @@ class NotTrained {
     (patterns_.emplace_back(std::string_view(patterns)), ...);
   }
   NotTrained(std::vector<std::string> patterns) : patterns_(std::move(patterns)) {}
-  /// @param function  returns whether the tensor of a name is selected: a function, or a lambda that captures nothing
+  /// @param function  a function, or a lambda without captures. It returns true if it selects the tensor of a name
   NotTrained(bool (*function)(const Name&)) : selects_(function) {
     expect(function, "NotTrained", "function", "a function of names", "null");
   }
 
   /// Returns for each tensor of the pack, in the order of for_each_tensor, whether it is selected.
-  /// @throws ArgumentError if a pattern or the function selects none, with the nearest names
+  /// @throws ArgumentError if a pattern or the function selects no tensor; the message proposes similar names
   template <class P>
   std::vector<bool> of(const P& params) const {
     std::vector<std::string> names;
@@ -70,7 +71,7 @@ class NotTrained {
   }
 
  private:
-  /// Whether a part of a name fits a part of a pattern.
+  /// Returns true if a part of a name matches a part of a pattern.
   [[gnu::cold]] static bool fits(std::string_view pattern, std::string_view part) {
     if (pattern.empty()) return part.empty();
     if (pattern[0] != '*') return !part.empty() && part[0] == pattern[0] && fits(pattern.substr(1), part.substr(1));
@@ -81,7 +82,7 @@ class NotTrained {
     const std::size_t dot = name.find('.');
     return dot == name.npos ? std::string_view{} : name.substr(dot + 1);
   }
-  /// Whether the pattern selects the tensor of this name.
+  /// Returns true if the pattern selects the tensor of this name.
   [[gnu::cold]] static bool selects(std::string_view pattern, std::string_view name) {
     if (pattern.empty()) return true;
     const std::string_view part = head(pattern);
@@ -97,7 +98,8 @@ class NotTrained {
     }
     if (!found) throw_nothing(pattern, names);
   }
-  /// @param names  the names of the tensors; the message also proposes the names of the packs around them
+  /// Throws ArgumentError for a pattern that selects no tensor.
+  /// @param names  the names of the tensors; the message also proposes names of the packs around them
   [[noreturn, gnu::cold, gnu::noinline]] static void throw_nothing(const std::string& pattern,
                                                                    std::vector<std::string> names) {
     for (std::size_t i = 0, count = names.size(); i < count; ++i)
@@ -121,13 +123,13 @@ class NotTrained {
 
 namespace detail_::not_trained {
 
-/// Whether a pack that adapts does so, in order.
+/// Returns whether the next pack with `adapt` adapts. It is called for these packs in order.
 struct AdaptSome {
   const std::vector<bool>& adapts;
   std::size_t& next;
   bool operator()() const { return adapts[next++]; }
 };
-/// Returns gradients of parameters, zeroed; those that nobody reads are skipped.
+/// Returns gradients of parameters, set to 0. Gradients that are selected or that no code reads are skipped.
 template <class C, class P>
 P gradients(C& ctx, const P& params, const detail_::gradient_memory::Uses& uses, const std::vector<bool>& selected) {
   const auto here = ctx.here();
@@ -136,14 +138,14 @@ P gradients(C& ctx, const P& params, const detail_::gradient_memory::Uses& uses,
   set_zero(ctx, zeros);
   return zeros;
 }
-/// Returns gradients that backward skips wherever it can: for callers that need the adjoint of the items only.
+/// Returns gradients that backward skips if it can. Use them if only the adjoint of the items is needed.
 template <class C, class P>
 P no_gradients(C& ctx, const P& params) {
   return gradients(ctx, params, detail_::gradient_memory::uses<C>(params),
                    std::vector<bool>(count_tensors(params), true));
 }
 
-/// The part of a pack that a Trainer trains.
+/// Separates the tensors of a pack that a Trainer trains from the others.
 template <class C, class Pack>
 class Trained {
  public:
@@ -175,7 +177,7 @@ class Trained {
   auto only(F&& f, Packs&... packs) {
     return whole_ ? f(packs...) : stepped_.only(f, packs...);
   }
-  /// adapt_params(ctx, params, grads) of packs without selected tensors.
+  /// Calls adapt_params(ctx, params, grads) for packs without selected tensors.
   void adapt(C& ctx, Pack& params, Pack& grads) const {
     std::size_t next = 0;
     gatefold::adapt_params(ctx, params, grads, detail_::not_trained::AdaptSome{adapts_, next});
@@ -184,7 +186,7 @@ class Trained {
   const std::vector<std::string>& not_trained() const { return names_; }
 
  private:
-  std::vector<bool> selected_, adapts_;  // by tensor, and by pack that adapts
+  std::vector<bool> selected_, adapts_;  // one entry per tensor; one per pack with `adapt`
   detail_::gradient_memory::Uses uses_;
   bool whole_ = true;  // whether an optimizer steps all tensors
   ParameterGroup<Pack> stepped_{};
@@ -193,8 +195,8 @@ class Trained {
 
 }  // namespace detail_::not_trained
 
-/// Returns gradients of parameters, zeroed, as a Trainer without NotTrained has them: as zeros_like, but gradients of
-/// tensors that are not learned are skipped if their policy says `gradient_is_optional`.
+/// Returns gradients of parameters, set to 0, like the gradients of a Trainer without NotTrained. Unlike zeros_like, it
+/// skips the gradients of tensors that are not learned, if their policy declares `gradient_is_optional`.
 template <class C, class P>
 P gradients_like(C& ctx, const P& params) {
   return detail_::not_trained::gradients(ctx, params, detail_::gradient_memory::uses<C>(params),

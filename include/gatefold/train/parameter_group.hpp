@@ -23,7 +23,7 @@ struct SwapOthers {
     if (!belongs[i++]) std::swap(t, other);
   }
 };
-/// Copies the tensors that are in the group.
+/// Copies the tensors that belong to the group.
 template <class C>
 struct CopyChosen {
   C& ctx;
@@ -45,25 +45,26 @@ struct LeaveEmpty {
 
 }  // namespace detail_::parameter_group
 
-/// A selection of the tensors of a pack, so that an optimizer sees only these.
+/// A selection of the tensors of a pack, which lets an optimizer step only these tensors.
 ///
 ///     ParameterGroup attention(params, [](const Name& name) { return is_attention(name); });
 ///     auto state = attention.only([&](auto& p) { return adam.begin(ctx, p); }, params);
 ///     attention.only([&](auto& p, auto& g) { adam.step(ctx, p, g, state); }, params, grads);
 ///
-/// During a call, the other tensors are replaced by empty ones. Therefore they have no moments, count in no norm, and
-/// are not changed by decay. The pack has its tensors back when the call returns or throws.
+/// During a call of `only`, all other tensors of the pack are replaced by empty tensors. Therefore they have no
+/// moments, count in no norm, and are not changed by decay. They are back in the pack when the call returns or throws.
 /// @cost   two swaps of pointers per tensor; no allocation in a call
 template <class Pack>
 class ParameterGroup {
  public:
-  /// Marks a part of an optimizer's state that begin makes again, so that it is neither copied nor saved.
+  /// Marks this class for check::unlisted as a part of an optimizer's state that has no tensors. `begin` of the
+  /// optimizer makes it, so it is neither copied nor saved.
   using HoldsNoTensors = void;
   static void each(auto&&, auto&...) {}
 
   /// A group without a pack.
   ParameterGroup() = default;
-  /// @param keep  whether the tensor of this name belongs to the part
+  /// @param keep  called with the name of a tensor; returns true if the tensor belongs to the group
   /// @param skip  whether the empty tensors are marked (Tensor.skip), so that moments made for them are marked as well
   template <class Keep>
   ParameterGroup(const Pack& like, const Keep& keep, bool skip = false) : made_(true), skip_(skip) {
@@ -85,7 +86,7 @@ class ParameterGroup {
   }
 
   /// Calls f(packs...) while the tensors outside the group are empty. All packs must have the structure of `like`.
-  /// @throws ArgumentError if the group has no pack yet, or if the packs have another number of tensors
+  /// @throws ArgumentError if the group has no pack yet, or if the packs have a different number of tensors than `like`
   template <class F, class... Packs>
   auto only(F&& f, Packs&... packs) {
     GATEFOLD_REQUIRE((std::is_same_v<Packs, Pack> && ...),
@@ -102,7 +103,7 @@ class ParameterGroup {
     const Exchange exchanges[]{{belongs_, packs, aside_[next++]}...};
     return f(packs...);
   }
-  /// Returns a copy of the group in which the other tensors are empty; an optimizer begins with it.
+  /// Returns a copy of the pack in which tensors outside the group are empty. An optimizer begins with this copy.
   /// @cost   memory of the group
   template <class C>
   Pack copy(C& ctx, const Pack& pack) const {
@@ -135,7 +136,7 @@ class ParameterGroup {
       for_each_tensor(detail_::parameter_group::SwapOthers{belongs, i}, pack, aside);
     }
   };
-  /// The structure of a pack, every tensor empty.
+  /// Returns a pack with the structure of `like`, in which every tensor is empty.
   static Pack hollow(const Pack& like, bool skip) {
     Pack empty;
     detail_::pack::structure_like(empty, like, detail_::parameter_group::LeaveEmpty{skip});

@@ -57,23 +57,23 @@ class Selection;
 
 }  // namespace detail_::select
 
-/// Returns parameters, or an optimizer's state, of a model with other experts: new expert i is a copy of expert
-/// list[i], in every mixture of the model.
+/// Returns the parameters, or an optimizer's state, of a model whose experts are selected from those of another model:
+/// in every mixture, new expert i is a copy of expert list[i].
 ///
 ///     auto params = select_experts(ctx, trainer.params, {0, 2, 5});     // for the same model with 3 experts
 ///
-/// Every tensor of an expert is copied bit for bit, and so is each entry of the gate for an expert: its column of the
-/// scores, its bias, the width of its noise. All other tensors are copied unchanged. An item keeps its output if all
-/// its picks stay. The output has the same bits if the weights of the picks are computed only from these picks
-/// (SigmoidBias; K = 1, renormalised). If they are renormalised shares (TopK), it is equal to rounding. Weights that
-/// are not renormalised are shares of all experts and change. Experts with equal scores are taken in the order of
-/// their indices.
+/// Every tensor of an expert is copied bit for bit, and so are the entries of the gate for this expert: the column of
+/// the scores, the bias, the width of the noise. All other tensors are copied unchanged. An item keeps its output if
+/// all its picks stay. The output has the same bits if the weights of the picks are computed only from these picks
+/// (SigmoidBias; K = 1, renormalised). If the weights are renormalised shares (TopK), the output is equal up to
+/// rounding. Weights that are not renormalised are shares of all experts, so they change. If experts have equal scores,
+/// the lower new index is picked first.
 /// @param pack  parameters, gradients or an optimizer's state of a Mixture, or of a model with mixtures
 /// @param list  see ExpertLists; `std::vector<Index>` or, for one list for each mixture,
 ///              `std::vector<std::vector<Index>>`
-/// @throws ArgumentError if an entry is not an expert, a list is empty, the number of lists is neither 1 nor the
-///         number of mixtures, the pack has no mixture, or copies of one kind of Experts are not next to each other.
-///         It does not compile for a gate that chooses without tensors (HashGate), and for a model on shards
+/// @throws ArgumentError if an entry is not an expert, a list is empty, the number of lists is neither 1 nor the number
+///         of mixtures, the pack has no mixture, or copies of one kind of Experts are not next to each other. The
+///         function does not compile for a gate that chooses without tensors (HashGate), nor for a model on shards
 /// @cost   memory of the result and one copy; allocates
 template <class C, class P>
 P select_experts(C& ctx, const P& pack, const ExpertLists& list) {
@@ -86,16 +86,16 @@ P select_experts(C& ctx, const P& pack, const ExpertLists& list) {
   return to;
 }
 
-/// Copies selected experts from a run to another run, whose model has another number of experts: parameters, optimizer
-/// state with its count of steps, and the count of skipped steps.
+/// Copies selected experts from a run to another run, whose model can have a different number of experts. Copies
+/// parameters, optimizer state with its count of steps, and the count of skipped steps.
 ///
 ///     Trainer small{ctx, model(3), loss, optimizer, Seed{1}};
 ///     select_experts(trainer, {0, 2, 5}, small);                        // small continues from the state of trainer
 ///
 /// The run `to` keeps its own seed and therefore its own noise.
-/// @throws ArgumentError as select_experts of a pack, and if a tensor of `to` has another shape than the selection;
+/// @throws ArgumentError as select_experts of a pack, and if a tensor of `to` has a different shape than the selection;
 ///         `to` is unchanged then
-/// @cost   memory of parameters and state while it runs
+/// @cost   temporary memory for a copy of parameters and state
 template <class R>
 void select_experts(const R& from, const ExpertLists& list, R& to) {
   auto& ctx = to.context();
@@ -118,7 +118,7 @@ template <class T>
 struct SelectExperts {
   const T* from;
   const Index* list;
-  Index before, after, inner;  // experts of `from`; of `to`; contiguous elements of an expert
+  Index before, after, inner;  // experts of `from`; experts of `to`; contiguous elements of one expert
   T* to;
   GATEFOLD_HD void operator()(Index at) const {
     const Index j = at % inner, i = at / inner % after, o = at / inner / after;
@@ -130,19 +130,19 @@ struct SelectExperts {
 
 namespace detail_::select {
 
-/// Parameters of a Mixture.
+/// True for parameters of a Mixture.
 template <class P>
 concept OfMixture = requires(P& p) {
   typename P::Gate;
   p.gate;
   p.expert;
 };
-/// Parameters of Experts, in which each kind has its own parameters.
+/// True for parameters of Experts, which have one pack per kind of expert.
 template <class P>
 concept OfKinds = requires(P& p) {
   requires detail_::pack::is_tuple<std::remove_cvref_t<decltype(p.kinds)>>;
 };
-/// Whether parameters declare which extents of their tensors count experts.
+/// True if parameters declare which extents of their tensors count experts.
 template <class P>
 inline constexpr bool says_extents = requires {
   P::expert_extents[0];
@@ -237,7 +237,7 @@ class Selection {
                              "each, -1 for a tensor without such an extent; see docs/reference/optional_members.md");
             if constexpr (says_extents<Says>) {
               expect(number < std::size(Says::expert_extents), where, Joined{at, ".expert_extents"},
-                     "a number for each tensor", std::size(Says::expert_extents));
+                     "one number for each tensor of the gate", Joined{std::size(Says::expert_extents), " numbers"});
               const int extent = Says::expert_extents[number++];
               if (extent >= 0) ++selected_;
               tensor(child, a, std::as_const(b), extent, list);
@@ -285,8 +285,8 @@ class Selection {
     expect(next == list.size(), where, "list", Joined{"experts below ", first, ", sorted by kind"},
            next < list.size() ? list[next] : Index(0));
   }
-  /// to = the experts of the list along one extent, or all of `from` if the extent is −1. A tensor without values
-  /// stays empty, for example the moments of a tensor that is not trained.
+  /// Copies the experts of the list along one extent of the tensor, or the whole tensor if `extent` is −1. A tensor
+  /// without values stays empty, for example the moments of a tensor that is not trained.
   template <class T, int Rank>
   void tensor(const Name& at, Tensor<T, Rank, B>& to, const Tensor<T, Rank, B>& from, int extent,
               const std::vector<Index>& list) {
@@ -308,7 +308,8 @@ class Selection {
                   functor::SelectExperts<T>{from.data(), places.data(), experts, count, inner, to.data()});
       return;
     }
-    expect(false, where, Joined{at, ": expert_extents"}, Joined{"less than the rank of the tensor, ", Rank}, extent);
+    expect(false, where, Joined{at, ": expert_extents"}, Joined{"less than ", Rank, " (the rank of the tensor)"},
+           extent);
   }
   template <class P, class F>
   static void each_of_tuple(const Name& at, P& to, const P& from, const F& f) {

@@ -30,39 +30,41 @@ namespace gatefold {
 ///
 ///     params ← optimizer(params, ∇ (loss(model(x), target) + auxiliary losses))                         (1)
 ///
-/// Everything it does can also be written with the public functions of the layer, the loss and the optimizer, so its
-/// members are public. Before the optimizer writes, the trainer checks that loss and gradients are finite. It uses the
-/// pass over the gradients for their norm if the optimizer makes one (Clipped, NormalizedGd), and otherwise reads them
-/// once. If the loss has parameters (loss/loss.hpp), they are trained together with those of the model, in one pack.
+/// Parameters, gradients, optimizer state and saved values are public members. You can write the same loop with the
+/// public functions of the layer, the loss and the optimizer. Before the optimizer writes, the trainer checks that loss
+/// and gradients are finite. If the optimizer computes the norm of the gradients (Clipped, NormalizedGd), the check
+/// uses this norm; otherwise it reads the gradients once. If the loss has parameters (loss/loss.hpp), `params` contains
+/// them in addition to the parameters of the model.
 ///
-/// A batch that does not fit into memory can be split into parts (gradient accumulation). All but the last only
-/// accumulate:
+/// A batch that does not fit into memory can be split into parts (gradient accumulation). Call `accumulate` for every
+/// part except the last:
 ///
 ///     for (Index i = 0; i + 1 < parts; ++i) trainer.accumulate(x[i], target[i], extra[i]);
 ///     const double loss = trainer.step(x[parts - 1], target[parts - 1], extra[parts - 1]);
 ///
-///     L = Σ_i n_i L_i / Σ_i n_i,   ∇L likewise,   n_i: the targets of part i that count                 (2)
+///     L = Σ_i n_i L_i / Σ_i n_i,   ∇L likewise,   n_i: number of counted targets of part i              (2)
 ///
-/// (2) is the loss of the whole batch if the loss is a mean over its targets. Targets that the loss ignores count in
-/// no n_i. Auxiliary losses depend on which items are routed together. Each part contributes its own, averaged with
-/// the same weights. A part without counted targets contributes nothing. If no part has counted targets, only the
-/// auxiliary losses of the last part remain.
+/// (2) is the loss of the whole batch if the loss is a mean over its targets. Targets that the loss ignores are not
+/// counted in n_i. Auxiliary losses depend on which items are routed together. Each part contributes its own auxiliary
+/// losses, averaged with the weights n_i. A part without counted targets contributes nothing. If no part has counted
+/// targets, only the auxiliary losses of the last part remain.
 ///
 /// If products of experts round their factors (CudaBf16), the weights are rounded once for all products of a step,
-/// before its first part. They are rounded again before a later part if they were accessed for writing in between.
-/// Results have the same bits without this (see `keeps_rounded`).
+/// before its first part. They are rounded again before a later part if they were accessed for writing in between. With
+/// `keeps_rounded = false`, each product rounds the weights again; the results have the same bits.
 ///
-/// Only one thread at a time can use a Trainer. While one of its functions runs, a call of any of them on another
-/// thread throws ArgumentError and changes nothing. The same holds for everything that uses the same context. Public
-/// members and returned views are not guarded. To serve while training runs, give the serving thread its own context
-/// and a copy of `params`.
-/// @param of_run  seed of the initial parameters; kept as `seed`, from which `noise()` also draws
-/// @param except  the parameters that are not trained; without it, all are
-/// @throws ArgumentError if shapes or options do not fit; NotFiniteError if a loss or gradient is not finite (see
-///         `not_finite`). Parameters, state and adapted packs are unchanged then, and all accumulated parts are
-///         dropped. `accumulate` does not check: it returns the loss as it is, and the following step throws. After a
-///         DeviceError, check `waiting()`, because accumulated parts can be lost. If the optimizer had begun
-///         (state.step or a parameter has changed), the run can only continue from a checkpoint
+/// Only one thread at a time can use a Trainer or its context. While one thread runs a function that uses the context,
+/// calls of these functions on other threads throw ArgumentError and change nothing. Public members, returned views,
+/// and the functions that only return a member (`model`, `layer`, `context`, `not_trained`) are not guarded. To serve
+/// while training runs, give the serving thread its own context and a copy of `params`.
+/// @param of_run  seed of the initial parameters. It is kept as `seed`, and `noise()` draws from it
+/// @param except  the parameters that are not trained; by default all are trained
+/// @throws ArgumentError if shapes or options do not fit: parameters and state are unchanged, and accumulated parts are
+///         kept, unless the optimizer's step throws it. NotFiniteError if a loss or gradient is not finite (see
+///         `not_finite`): parameters and state are unchanged, and accumulated parts are dropped. `accumulate` does not
+///         check: it returns a loss of NaN or ∞, and the following step throws. After a DeviceError, check `waiting()`,
+///         because accumulated parts can be lost. If the optimizer had begun (state.step or a parameter has changed),
+///         the run can only continue from a checkpoint
 /// @cost   forward, backward and one optimizer step; no allocation after the first step of the same size. The host
 ///         waits for the backend once, between backward and the optimizer
 template <class T, class C, class ModelT, class LossT, class OptimizerT>
@@ -74,7 +76,7 @@ class Trainer {
  public:
   using Items = gatefold::Items<Layer, T, B>;
   using Extra = gatefold::Extra<Layer, T, B>;
-  using Params = typename Loss::Learned;  // of the model, or ModelAndLoss if the loss learns
+  using Params = typename Loss::Learned;  // of the model; ModelAndLoss if the loss has parameters
   using Target = typename Loss::Target;
   static_assert(optim::check<OptimizerT, C, Params>());
   GATEFOLD_REQUIRE((detail_::hook::loss::no_batch<LossT>() ==
@@ -108,10 +110,10 @@ class Trainer {
   Trainer(const Trainer& other) : Trainer(optim::refuse_copy(other)) {}
   Trainer(Trainer&&) = default;
 
-  /// Makes one step on a batch and the accumulated parts. Returns the loss (2) before the step, without auxiliary
-  /// losses (see `auxiliary`). A batch without items adds nothing; if no parts are accumulated, it is not a step,
-  /// returns 0 and changes nothing. A batch whose targets are all ignored is still a step: its loss is 0, its gradient
-  /// is that of the auxiliary losses, and the optimizer counts it.
+  /// Makes one step on a batch, together with the accumulated parts. Returns the loss (2) before the step, without
+  /// auxiliary losses (see `auxiliary`). If the batch has no items, the step uses only the accumulated parts; without
+  /// them, `step` returns 0 and changes nothing. A batch whose targets are all ignored is still a step: its loss is 0,
+  /// its gradient is that of the auxiliary losses, and the optimizer counts it.
   double step(Items x, Target target, const Extra& extra = {}) {
     const auto here = ctx_.here();
     if (!expect_batch("Trainer.step", x, target) && waiting_.parts == 0) return 0;
@@ -183,7 +185,7 @@ class Trainer {
   template <class X, class Y, class E, class Other>
   using IfNoBatch = std::enable_if_t<!std::is_convertible_v<X, Items> || !std::is_convertible_v<Y, Other> ||
                                      !std::is_convertible_v<const E&, const Extra&>>;
-  /// Catch-all overloads: arguments that are not a batch of this Trainer stop the compiler with one sentence.
+  /// Catch-all overloads: for arguments that are not a batch of this Trainer, a static_assert names the mistake.
   template <class X, class Y, class E = Extra, class = IfNoBatch<X, Y, E, Target>>
   double step(X&&, Y&&, const E& = {}) {
     return refuse_batch<X, E>();
@@ -201,7 +203,8 @@ class Trainer {
     refuse_batch<X, E>();
   }
 
-  /// Catch-all overloads: a batch without its target, or without memory for the outputs, does not compile.
+  /// Overloads for a call without a target, or without memory for the outputs. The call does not compile, and the error
+  /// names the missing argument.
   void step(detail_::policy::Misuse<"gatefold: step takes items and their target, trainer.step(x, target); for outputs "
                                     "without a target use trainer.infer(x, y); see docs/how-to/your_data.md">);
   void accumulate(
@@ -231,7 +234,7 @@ class Trainer {
     return total;
   }
 
-  /// Lists the tensors and numbers that a checkpoint has (train/checkpoint.hpp).
+  /// Lists the tensors and numbers that a checkpoint contains (train/checkpoint.hpp).
   static void each(auto&& f, auto&... r) {
     f("params", r.params...);
     f("optimizer", r.state...);
@@ -249,9 +252,10 @@ class Trainer {
     const Seed of_try = seed.fork(noise_stream).fork(static_cast<std::uint64_t>(skipped));
     return {of_try.fork(static_cast<std::uint64_t>(waiting_.parts)), static_cast<std::uint64_t>(state.step)};
   }
-  /// Returns the parameters of the model, without those of a loss that learns.
+  /// Returns the parameters of the model, without the parameters of the loss.
   const auto& model() const { return Loss::model(params); }
-  /// Returns the output of the model in the last step or evaluation. The next one overwrites or moves it.
+  /// Returns the output of the model in the last step, part or evaluation. The next one overwrites it or reallocates
+  /// its memory.
   View<const T, 2, B> output() const {
     const auto here = ctx_.here();
     return y_;
@@ -261,15 +265,15 @@ class Trainer {
   const Layer& layer() const { return layer_; }
   C& context() const { return ctx_; }
 
-  // Streams of the seed for a loss that learns and for noise. The parts of a model do not use them.
+  // Streams of the seed: one for the parameters of the loss, one for noise. The parts of a model use different streams.
   static constexpr std::uint64_t loss_stream = 0x6c6f7373, noise_stream = 0x6e6f6973;
   LossT loss;
   OptimizerT optimizer;
   NotFinite not_finite = NotFinite::throws;
-  Index skipped = 0;  // skipped steps, because loss or gradient was not finite
-  /// If true, rounded copies of the weights of experts are kept (2 bytes per weight). Between the parts of a step, do
-  /// not write weights through a view that was taken before. If false, each product rounds the weights that it reads,
-  /// and no memory is used for copies.
+  Index skipped = 0;  // number of steps skipped because the loss or a gradient was not finite
+  /// If true, rounded copies of the weights of experts are kept (2 bytes per weight). In this case, do not write
+  /// weights between the parts of a step through a view that you took before the step. If false, each product rounds
+  /// the weights that it reads, and no memory is used for copies.
   bool keeps_rounded = true;
 
  private:
@@ -284,9 +288,10 @@ class Trainer {
 
  public:
   /// The gradient of the last step; the optimizer can have clipped or reduced it in place. After `accumulate`, it is
-  /// the gradient of the accumulated parts: ∇L for one part, Σ_i n_i ∇L_i / n of the last part for several. On shards,
-  /// it has only the terms of this shard then, and dist::all_reduce adds them up. The gradient of a tensor that is not
-  /// trained is skipped (Tensor.skip), or has unused values if its policy does not declare `gradient_is_optional`.
+  /// Σ_i n_i ∇L_i / n of the accumulated parts. n is the last n_i that is not 0, so for one part this is ∇L. On shards,
+  /// it has only the terms of this shard until dist::all_reduce adds them up. The gradient of a tensor that is not
+  /// trained is skipped (Tensor.skip). If the tensor's policy does not declare `gradient_is_optional`, this gradient
+  /// exists, but is not used.
   Params grads;
   decltype(std::declval<const OptimizerT&>().begin(std::declval<C&>(), std::declval<const Params&>())) state;
   gatefold::Saved<Layer, T, B> saved;
@@ -305,7 +310,7 @@ class Trainer {
         "transfer if they are on a device; y of infer must not be const; see docs/how-to/your_data.md");
     return 0;
   }
-  /// The accumulated parts of a batch. `grads` has their gradient Σ_i n_i ∇L_i / unit.
+  /// The accumulated parts of a batch. `grads` contains Σ_i n_i ∇L_i / unit.
   struct Waiting {
     Index parts = 0;
     double weight = 0, unit = 0;       // Σ_i n_i; the last nonzero n_i
@@ -367,7 +372,7 @@ class Trainer {
         },
         grads);
   }
-  /// Returns memory for the gradient of the items, which is not used.
+  /// Returns memory for dx, the gradient of the items. backward writes dx, but the trainer does not use it.
   ItemsGrad<Layer, T, B> zero_dx([[maybe_unused]] const Items& x) {
     if constexpr (detail_::policy::reads_ids<Layer, T, B>) {
       return {};
@@ -386,20 +391,20 @@ class Trainer {
   gatefold::Carry<Layer, T, B> carry_;
   gatefold::Saved<LossT, T, B> loss_saved_;
   Tensor<T, 2, B> y_, dy_, dx_;  // [N, out_dim], [N, out_dim], [N, in_dim]
-  Tensor<T, 1, B> value_;        // [2] loss, and verdict on the gradients
+  Tensor<T, 1, B> value_;        // [2] the loss; 0 if the gradients are finite, else 1
   RoundedWeights<B> rounded_;    // of params
   Waiting waiting_{};
 };
 
 namespace detail_::lookup {
 
-/// Arguments that do not make a Trainer.
+/// Placeholder for constructor arguments from which no Trainer can be made.
 template <class... A>
 struct NoTrainer {};
 
 }  // namespace detail_::lookup
 
-/// Deduced for any other arguments, so that one sentence can report the mistake.
+/// Deduced for constructor arguments that do not fit a Trainer, so that a static_assert can name the mistake.
 template <class... A>
 class Trainer<detail_::lookup::NoTrainer<A...>, void, void, void, void> {
   GATEFOLD_REQUIRE(sizeof...(A) == 0,

@@ -53,16 +53,16 @@ inline constexpr std::uint64_t noise_stream = 0x75706379;  // "upcy", a stream o
 ///
 ///     expert_e ← branch ⊙ (1 + noise · r_e),   r_e ~ N(0, 1)                                             (1)
 ///
-/// Without noise, a mixture whose weights sum to 1 (TopK with `renormalise`) computes the same as the dense branch, to
-/// rounding. The gradients of its experts then differ only if the weights of an item differ; noise makes experts
-/// different.
+/// Without noise, a mixture whose weights sum to 1 (TopK with `renormalise`) computes the same as the dense branch, up
+/// to rounding. Its experts then get different gradients only because they get different items and weights. Noise makes
+/// the experts different from the start.
 ///
 /// Source: Komatsuzaki et al. 2022, "Sparse Upcycling", arXiv:2212.05055. The noise has no source.
 /// @param model  the model with mixtures; the policy of its experts is that of the dense branch
 /// @param dense  parameters of the dense model, whose branch is OneExpert{expert}
 /// @param seed   seed of the gates and of the noise
-/// @throws ArgumentError if a tensor of one model is missing in the other or has another shape there, with its name;
-///         if the model has no Mixture; unless noise is finite and at least 0
+/// @throws ArgumentError, with the name of the tensor, if a tensor of one model is missing in the other or has a
+///         different shape there; also if the model has no Mixture, or unless noise is finite and at least 0
 template <class C, class M, class D>
 auto upcycle(C& ctx, const M& model, const D& dense, Seed seed, UpcycleOptions options = {}) {
   const auto here = ctx.here();
@@ -75,14 +75,14 @@ auto upcycle(C& ctx, const M& model, const D& dense, Seed seed, UpcycleOptions o
 }
 
 /// Copies the state of a run of the dense model to a run of the model with mixtures: parameters, optimizer state with
-/// its count of steps, and the count of skipped steps. The gates and their moments stay those of `to`.
+/// its count of steps, and the count of skipped steps. The gates of `to` and their moments are not changed.
 ///
 ///     Trainer trainer{ctx, model, loss, optimizer, Seed{1}};
 ///     upcycle(dense_trainer, trainer);
 ///
 /// The moments of the gates begin at 0, but the count of steps does not. Therefore the first steps of a gate under
-/// AdamW are up to (1 − β₁) / √(1 − β₂) times lr, which is 3.2 times lr with the usual numbers. For a new start, use
-/// `upcycle` of parameters.
+/// AdamW are up to (1 − β₁) / √(1 − β₂) times lr, which is 3.2 times lr for β₁ = 0.9 and β₂ = 0.999. For a new start,
+/// use `upcycle` of parameters.
 /// @throws ArgumentError as upcycle of parameters; `to` is unchanged then
 template <class D, class R>
 void upcycle(const D& dense, R& to, UpcycleOptions options = {}) {
@@ -170,7 +170,7 @@ class Copies {
       ++mixtures_;
       const FillBank fill{*this};
       detail_::pack::visit<false>(fill, at,
-                                  to.expert);  // the dense branch has its tensors in this place
+                                  to.expert);  // the names in the dense model have no `expert`
     } else if constexpr (detail_::pack::is_sharded<P>) {
       GATEFOLD_REQUIRE(!detail_::pack::is_sharded<P>,
                        "gatefold: upcycle works in one process, on a model that holds all its "

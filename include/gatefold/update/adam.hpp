@@ -37,13 +37,13 @@ namespace update {
 /// Source: paper 001, sec. 4.1, with u = −f; the paper's μ, β are β₁, β₂, and its m is v.
 ///
 /// The paper does not give κ; the default is 0. `reference()` has the settings of its code: ε inside the root, no bias
-/// correction, and κ = 1, so that x only remains in y through the branch. The paper uses Adam only in the first layer,
+/// correction, and κ = 1, so that y contains x only through the branch. The paper uses Adam only in the first layer,
 /// First{Adam{}, HeavyBall{}}, because Adam in all layers was unstable.
 ///
 /// In the first layer p = (1−β₁) u and v = (1−β₂) u². With ε = 1e-8 the update is nearly γ (1−β₁)/√(1−β₂) sign(u),
-/// which is about 3.16 sign(u). It passes almost no gradient to the branch: about 1e-6/u² of it, and at most (1−β₁)/ε
-/// for very small |u|. Finite differences only see the sign, so check gradients with a larger ε. An ε inside the root
-/// acts like √ε outside.
+/// which is about 3.16 sign(u). The branch gets almost no gradient: dy times about 1e-6/u², and at most (1−β₁)/ε for
+/// very small |u|. Finite differences measure only the sign function, so check gradients with a larger ε. An ε inside
+/// the root acts like √ε outside.
 ///
 /// If v = 0, the slope of the root counts as 0, so that u = 0 gives no NaN. If u² overflows (|u| > 1.8e19 in float),
 /// the step is 0.
@@ -149,7 +149,7 @@ struct AdamCoefficients {
   T gamma, keep;                 // keep = 1 − κ
   AdaptiveRoot<T> root;
 
-  /// The moments after the layer, from the moments before it.
+  /// Returns the moment after the layer from the moment before it.
   template <class V>
   GATEFOLD_HD V p(V p0, V u) const {
     return beta1 * p0 + rest1 * u;

@@ -33,7 +33,7 @@ struct AdaptiveRoot {
   ///
   ///     (w ε + rest / √v) / r,   or (w ε + rest) / r² with ε inside                                   (2)
   ///
-  /// Returns 0 if v has overflowed, for any rest.
+  /// Returns 0 if v has overflowed, for any value of `rest`.
   template <class V>
   GATEFOLD_HD V passed(V v, T w, V rest) const {
     using functor::math::sqrt;

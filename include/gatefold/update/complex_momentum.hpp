@@ -25,14 +25,14 @@ struct ComplexBackward;
 
 namespace update {
 
-/// Heavy-ball momentum with a complex coefficient. The momentum rotates in the complex plane, so that it adds and
-/// subtracts in turn, with the frequency of the phase.
+/// Heavy-ball momentum with a complex coefficient. The momentum rotates by the phase in each layer, so that it adds to
+/// the stream in some layers and subtracts in others.
 ///
 ///     p ← μ p + u(x),   y = x + γ Re p,   μ = modulus · exp(i phase),   p = 0 before the first layer    (1)
 ///
 /// Source: paper 001, eq. (21), with u = −f; Lorraine et al. 2021, arXiv:2102.08431. The paper does not give its μ. The
-/// default modulus is the μ of its heavy ball, and the default phase is π/8. Phase 0 is HeavyBall; phase π is its
-/// negative momentum.
+/// default modulus is the μ of its heavy ball, and the default phase is π/8. Phase 0 is HeavyBall; phase π is HeavyBall
+/// with negative μ.
 /// @param carry  re, im [N, D], the real and imaginary parts of p
 /// @throws ArgumentError unless modulus, phase and γ are finite
 /// @cost  5·N·D multiply-adds, 2·N·D carried values

@@ -14,24 +14,25 @@
 
 namespace gatefold::update {
 
-/// One rule in the first layer and another in all later layers: `First{Adam{…}, HeavyBall{…}}`.
+/// Applies the rule `first` in the first layer, and the rule `rest` in all later layers: `First{Adam{…},
+/// HeavyBall{…}}`.
 ///
 ///     y, a ← first(x, a; u)   in the first layer,   y, b ← rest(x, b; u)   in all others                (1)
 ///     warm: the first layer also does   b ← rest(x, b; u)   with the same u, and drops its y            (2)
 ///
 /// Source: paper 001, sec. 5 and App. D.1: Adam (or RmsProp) in the first layer, heavy ball after it.
 ///
-/// The paper does not say whether the momentum begins in the first layer. In its code it does (warm), so that layer 2
-/// continues from γ u(x). With `warm`, the first layer still evaluates its branch once. Its backward calls the branch's
-/// backward once, with the sum of the gradients of both rules.
+/// The paper does not say whether the momentum begins in the first layer. In its code it does (`warm`), so that layer 2
+/// continues from the momentum of layer 1. With `warm`, the first layer still evaluates its branch once. Its backward
+/// calls the branch's backward once, with the sum of the gradients of both rules.
 ///
 /// Every layer has the parameters of both rules. The parameters that a layer does not use have gradient 0. An optimizer
 /// with weight decay, for example AdamW, still decays them.
 /// @param carry  the states of both rules, and the number of completed layers
-/// @throws ArgumentError if warm is set and one of the rules evaluates more than once, because there is no single u to
-///         share; use warm = false
+/// @throws ArgumentError if warm is set and one of the rules evaluates more than once, because the two rules then have
+///         no common u; use warm = false
 /// @cost   the cost of the rule in use; in a warm first layer, the cost of both. If `rest` has `advance`, as HeavyBall
-///         does, it then saves nothing and needs no separate pass over memory
+///         does, `rest` saves nothing in the first layer and needs no separate pass over memory
 template <class FirstT, class RestT>
 struct First {
   GATEFOLD_REQUIRE(!detail_::policy::is_misplaced<FirstT>,
@@ -135,7 +136,7 @@ struct First {
   }
 
  private:
-  /// Whether `rest` can update its state from u in the same pass in which `first` processes u.
+  /// True if `rest` can update its state from u in the same pass in which `first` processes u.
   template <class T, class B>
   static constexpr bool advances =
       detail_::hook::rule::advance<RestT, T, B>() && detail_::hook::rule::advance_backward<RestT, T, B>();

@@ -9,7 +9,7 @@ namespace gatefold {
 
 namespace functor {
 
-/// The terms of ⟨a, b⟩ for reduce, as type Sum.
+/// Returns term i of ⟨a, b⟩ in type Sum, for `reduce`.
 template <class T, class Sum = T>
 struct InnerProduct {
   const T *a, *b;
@@ -31,7 +31,8 @@ struct RowInnerProduct {
 
 namespace update {
 
-/// The sum over all parts of a batch, for a rule that gets the whole batch at once. It leaves the values unchanged.
+/// Sums values over all parts of a batch. If a rule gets the whole batch at once, there is one part, so the values are
+/// unchanged.
 struct WholeBatch {
   template <class C, class T>
   void operator()(C&, T*, Index) const {}

@@ -37,12 +37,12 @@ enum class StepSize { fixed, learned, per_item };
 ///     p ← μ p + u(x),   y = x + γ p,   p = 0 before the first layer                                     (1)
 ///     per_item:  γ[n] = σ(⟨x[n], w⟩ + b)                                                                (2)
 ///
-/// Source: paper 001, App. E.1, Tables 5 and 6, with u = −f: (i) both learned, the default; (ii) `.learn_mu = false`;
-/// (iii) as (ii), with `StepSize::per_item`.
+/// Source: paper 001, App. E.1, Tables 5 and 6, with u = −f: (i) learns both, the default; (ii) is `.learn_mu = false`;
+/// (iii) is (ii) with `StepSize::per_item`.
 ///
 /// Each layer learns its own coefficients. A fixed coefficient has no parameter. The initial values of μ and γ are the
-/// options. For per_item, w is initialised by `initial`, and b is log(γ/(1 − γ)) if 0 < γ < 1, or else 0. Hence γ[n]
-/// starts at γ, or else at σ(0) = 1/2, for items with ⟨x[n], w⟩ = 0.
+/// options. For per_item, w is initialised by `initial`, and b is log(γ/(1 − γ)) if 0 < γ < 1, or else 0. Therefore, an
+/// item with ⟨x[n], w⟩ = 0 starts with γ[n] = γ, or with 1/2 if γ is not in (0, 1).
 /// @param carry  p [N, D]
 /// @param saved  p before and after [N, D], γ [N]
 /// @throws ArgumentError unless μ and γ are finite, and model_dim fits the branch (0: deduced inside Residual)
@@ -95,7 +95,8 @@ struct LearnedHeavyBall {
   template <class T, class B>
   void validate(const Params<T, B>& params, Index items, Index dim, const Carry<T, B>& carry) const {
     expect_options("LearnedHeavyBall");
-    if (step == StepSize::per_item) expect(model_dim == dim, "LearnedHeavyBall", "model_dim", dim, model_dim);
+    if (step == StepSize::per_item)
+      expect(model_dim == dim, "LearnedHeavyBall", "model_dim", Joined{dim, " (the width of the branch)"}, model_dim);
     expect_shape("LearnedHeavyBall", "params.mu", params.mu, {learn_mu ? 1 : 0});
     expect_shape("LearnedHeavyBall", "params.gamma", params.gamma, {step == StepSize::learned ? 1 : 0});
     params.linear.validate("LearnedHeavyBall", linear_dim());

@@ -48,8 +48,8 @@ void learned_momentum_infer(C& ctx, const functor::Coefficient<T>& mu, const fun
   f(x, y, 0);
   B::for_rows(ctx, x.extent(0), functor::LearnedMomentumStep<T, B>{mu, gamma, x, y, p, y, {}, {}});
 }
-/// The backward of (1). Updates dp and adds to dx. If γ is per item, writes dgamma [N]; otherwise adds to dgamma [1]
-/// unless it is empty. Adds to dmu [1] unless it is empty.
+/// Computes the backward of (1). Updates dp and adds to dx. If γ is per item, writes dgamma [N]; otherwise adds to
+/// dgamma [1] unless it is empty. Adds to dmu [1] unless it is empty.
 template <class C, class T, class B, class F>
 void learned_momentum_backward(C& ctx, const functor::Coefficient<T>& mu, const functor::Coefficient<T>& gamma,
                                View<const T, 2, B> x, const KeptMomentum<T, B>& kept, F&& df, View<const T, 2, B> dy,
@@ -71,7 +71,7 @@ void learned_momentum_backward(C& ctx, const functor::Coefficient<T>& mu, const 
 
 namespace functor {
 
-/// A coefficient: a fixed option, or a value in memory, either one for all items or one per item.
+/// A coefficient. It is a fixed option, one value in memory for all items, or one value in memory per item.
 template <class T>
 struct Coefficient {
   T fixed = 0;
@@ -80,7 +80,7 @@ struct Coefficient {
   GATEFOLD_HD T operator()(Index n) const { return learned ? learned[per_item ? n : 0] : fixed; }
 };
 
-/// HeavyBallStep for item n with its coefficients.
+/// Applies HeavyBallStep to item n with the coefficients of this item.
 template <class T, class B>
 struct LearnedMomentumStep {
   Coefficient<T> mu, gamma;
@@ -98,7 +98,7 @@ struct LearnedMomentumStep {
     });
   }
 };
-/// HeavyBallBackward for item n with its coefficients.
+/// Applies HeavyBallBackward to item n with the coefficients of this item.
 template <class T, class B>
 struct LearnedMomentumBackward {
   Coefficient<T> mu, gamma;

@@ -20,7 +20,7 @@ struct LinearScalarBackward;
 
 namespace update {
 
-/// The parameters of a learned scalar per item that is linear in the item. They are empty if dim is 0.
+/// The parameters of a linear function from an item to a scalar. They are empty if `dim` is 0.
 ///
 ///     z[n] = ⟨x[n], w⟩ + b                                                                              (1)
 template <class T, class B>
@@ -42,7 +42,7 @@ struct LinearScalar {
   void forward(typename B::Context& ctx, View<const T, 2, B> x, View<T, 1, B> z) const {
     B::for_rows(ctx, x.extent(0), functor::LinearScalarForward<T, B>{x, weight.data(), bias.data(), z});
   }
-  /// Adds to dx and grads.
+  /// Computes the backward of (1). Adds to dx and grads.
   void backward(typename B::Context& ctx, View<const T, 2, B> x, View<const T, 1, B> dz, View<T, 2, B> dx,
                 LinearScalar& grads) const {
     auto mark = ctx.mark();

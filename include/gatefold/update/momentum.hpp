@@ -10,8 +10,8 @@
 #include "gatefold/update/pass.hpp"
 #include "gatefold/update/update.hpp"
 
-/// Shared parts of the rules with momentum (the rule itself is HeavyBall, heavy_ball.hpp): the state p, one step of it,
-/// and the step with look-ahead. Each rule gives its own coefficients.
+/// Functions for all rules with momentum, for example HeavyBall (heavy_ball.hpp): the state p, a step, and a step with
+/// look-ahead. Each rule passes its own coefficients.
 ///
 ///     z = x + a p,   p ← μ p + u(z),   y = x + γ p                                                      (1)
 namespace gatefold {
@@ -29,8 +29,8 @@ struct LookAheadBackward;
 
 namespace update {
 
-/// The momentum that is carried from layer to layer, 0 before the first. RuleT only distinguishes the states of
-/// different rules, so that a Chain keeps one state for each rule.
+/// The momentum, which is carried from layer to layer. It is 0 before the first layer. RuleT only distinguishes the
+/// states of different rules, so that a Chain keeps one state for each rule.
 template <class RuleT, class T, class B>
 struct Momentum {
   Tensor<T, 2, B> p;  // [N, D]
@@ -51,7 +51,7 @@ void momentum_forward(double mu, double gamma, View<const T, 2, B> x, NonDeduced
                       View<T, 2, B> p, View<T, 2, B> y) {
   f(point, y, 0, functor::HeavyBallStep<T>{T(mu), T(gamma), x.data(), y.data(), p.data(), y.data()});
 }
-/// The backward of momentum_forward. Updates dp, and adds to dx and dpoint, which may be the same memory.
+/// Computes the backward of momentum_forward. Updates dp, and adds to dx and dpoint, which may be the same memory.
 template <class C, class T, class B, class F>
 void momentum_backward(C& ctx, double mu, double gamma, View<const T, 2, B> point, F&& df, View<const T, 2, B> dy,
                        View<T, 2, B> dp, View<T, 2, B> dx, View<T, 2, B> dpoint) {
@@ -83,8 +83,8 @@ void look_ahead_infer(C& ctx, double mu, double gamma, double ahead, View<const 
   auto mark = ctx.mark();
   look_ahead(ctx, mu, gamma, ahead, x, f, p, y, ctx.template scratch<T>(x.extent(0), x.extent(1)));
 }
-/// The backward of the look-ahead. Adds the branch's gradient with respect to the point to dx, and a times this
-/// gradient to dp.
+/// Computes the backward of the look-ahead. Adds the branch's gradient with respect to the point z to dx, and `ahead`
+/// times this gradient to dp.
 template <class C, class T, class B, class F>
 void look_ahead_backward(C& ctx, double mu, double gamma, double ahead, const Tensor<T, 2, B>& point, F&& df,
                          View<const T, 2, B> dy, View<T, 2, B> dp, View<T, 2, B> dx) {

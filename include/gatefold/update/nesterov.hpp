@@ -11,9 +11,9 @@ namespace gatefold::update {
 ///
 ///     z = x ∓ μ γ p,   p ← μ p + u(z),   y = x + γ p,   p = 0 before the first layer                    (1)
 /// Source: paper 001, App. E.4 (NAG-SMoE), with u = −f; Nesterov 1983. The paper's momentum is γ p, which includes the
-/// step size; the residual stream is the same. The paper prints the point as x − μ γ p. With its sign of p this looks
-/// back, to where the stream came from. Nesterov looks ahead to x + μ γ p, where the momentum is about to move the
-/// stream: use `classical()`.
+/// step size; the residual stream is the same. The paper prints the point as x − μ γ p. With the paper's sign of p,
+/// this point is behind the stream. Nesterov's point x + μ γ p is ahead, in the direction in which the momentum moves
+/// the stream: use `classical()`.
 /// @param carry  p [N, D]
 /// @throws ArgumentError unless μ and γ are finite
 /// @cost  3·N·D multiply-adds, N·D carried and N·D kept values

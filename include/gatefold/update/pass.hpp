@@ -29,14 +29,14 @@ std::uint64_t hash_of(const C& carry) {
 ///
 /// - a second forward pass without begin(), which would continue the momentum of the first pass,
 /// - the carry of a forward that is passed as the `dcarry` of a backward,
-/// - a `dcarry` that is passed to a second backward as the first one left it.
+/// - a `dcarry` that is passed to a second backward, unchanged since the first backward.
 ///
-/// A `dcarry` is refused only if its contents are not 0 and are still as the library left them. After you write zeros
-/// or a gradient into it, you can use the same object again.
+/// A `dcarry` is refused only if its contents are not 0 and have not changed since the library wrote them. After you
+/// write zeros or a gradient into it, you can use the same object again.
 ///
 /// Layers can share parameters, so a pass can reach the parameters of its first layer again. This is not a second pass
-/// if the layer reads the memory that was written last. Code between the layers that moves items to other memory and
-/// does not use the carry must call follow_pass.
+/// if the layer reads the memory that the previous layer of the pass wrote. Code between the layers that moves items to
+/// other memory and does not use the carry must call follow_pass.
 struct Pass {
   const void* params = nullptr;  // parameters of the first layer
   const void* last = nullptr;    // the memory that was written last
@@ -45,8 +45,8 @@ struct Pass {
   const void *of_params = nullptr, *of_saved = nullptr, *dx = nullptr;
 
   /// Records that a layer with these parameters reads x and writes y.
-  /// @throws ArgumentError if these are the first layer's parameters again and x is not the memory that was written
-  ///         last
+  /// @throws ArgumentError if `of_layer` are the parameters of the first layer again, and x is not the memory that was
+  ///         written last
   template <class X, class Y>
   void enter(const char* where, const void* of_layer, const X& x, const Y& y) {
     if (x.size() == 0) return;
@@ -55,13 +55,14 @@ struct Pass {
     if (!params) params = of_layer;
     last = y.data();
   }
-  /// Records that the items in `from` were passed on to `to` by code that does not use the carry.
+  /// Records that code that does not use the carry moved the items in `from` to `to`.
   void follow(const void* from, const void* to) {
     if (last == from) last = to;
   }
   /// Records a backward with these arguments. `now` is the hash of the carry.
-  /// @throws ArgumentError if the carry is as forward left it, or as the last backward left it and this call has the
-  ///         parameters and `saved` of the first, unless dy is the dx that was written last
+  /// @throws ArgumentError if the carry is unchanged since forward. Also if the carry is unchanged since the last
+  ///         backward and this call has the parameters and `saved` of the first backward, unless dy is the dx that was
+  ///         written last
   void enter_backward(std::uint64_t now, const void* params_of_call, const void* saved, const void* dy) {
     const bool unchanged = left != 0 && now == left;
     expect(!unchanged || of_params, "backward", "dcarry", "zeros, or the adjoint of the carry",
@@ -72,7 +73,7 @@ struct Pass {
     left = now;
   }
   void leave_backward(std::uint64_t now, const void* dx_of_call) {
-    left = now == left ? 0 : now;  // if a backward does not change the carry, it may be used again
+    left = now == left ? 0 : now;  // a carry that a backward does not change may be used again
     dx = dx_of_call;
   }
 };
@@ -93,7 +94,7 @@ void each(C& carry, const F& f) {
 
 }  // namespace passes
 
-/// The functions below call the passes of a carry. They do nothing if the carry has no pass.
+/// Calls Pass::enter for the pass of a carry. Does nothing if the carry has no pass.
 template <class C, class... A>
 void enter_pass(C& carry, const A&... arguments) {
   if constexpr (requires { carry.pass.enter(arguments...); }) carry.pass.enter(arguments...);
@@ -107,12 +108,12 @@ void begin_pass(C& carry) {
                      "gatefold: pass of a Carry must be an update::Pass; see docs/reference/optional_members.md");
   }
 }
-/// Calls follow for the carry and the carries inside it.
+/// Calls Pass::follow for the passes of a carry and of the carries inside it.
 template <class C>
 void follow_pass(C& carry, const void* from, const void* to) {
   passes::each(carry, [&](auto& pass, const auto&) { pass.follow(from, to); });
 }
-/// Must be called after a forward.
+/// Records the contents of a carry. Must be called after a forward.
 template <class C>
 void leave_pass(C& carry) {
   passes::each(carry, [](auto& pass, const auto& of) {
@@ -120,7 +121,7 @@ void leave_pass(C& carry) {
     pass.of_params = nullptr;
   });
 }
-/// enter_backward must be called before a backward, and leave_backward after it.
+/// Calls Pass::enter_backward. It must be called before a backward, and leave_backward after the backward.
 template <class C>
 void enter_backward(C& dcarry, const void* params, const void* saved, const void* dy) {
   passes::each(dcarry, [&](auto& pass, const auto& of) { pass.enter_backward(hash_of(of), params, saved, dy); });

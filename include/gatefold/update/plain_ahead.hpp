@@ -8,14 +8,14 @@
 namespace gatefold::update {
 
 /// The ordinary residual connection, with the branch evaluated at the look-ahead point of robust momentum. The code of
-/// paper 001 for vision uses it in the dense layers between mixtures.
+/// paper 001 for vision uses this rule in the dense layers between mixtures.
 ///
 ///     z = x + α γ q,   y = x + u(z),   q stays                                                          (1)
 ///
 /// Source: paper 001's code (vmoe), whose dense layers read the look-ahead point and do not change the momentum.
 /// @param robust  the rule that gives α and γ; in a Chain, q is the state of the layers with that rule
 /// @param carry   q [N, D] of Robust, read and not changed
-/// @throws ArgumentError as Robust
+/// @throws ArgumentError under the same conditions as Robust
 /// @cost   2·N·D multiply-adds, N·D kept values
 struct PlainAhead {
   Robust robust{};

@@ -22,13 +22,13 @@ struct RmsPropBackward;
 
 namespace update {
 
-/// Steps divided by the root of a moving average of their squares, through depth.
+/// RMSProp through depth. Divides each step by the root of a moving average of squared steps.
 ///
 ///     p ← μ p + (1−μ) u(x)²,   y = x + γ u(x) / √(p + ε),   p = 0 before the first layer                (1)
 ///
 /// Source: paper 001, App. E.4 (rms-SMoE), with u = −f; Hinton 2012. The paper uses it only in the first layer,
 /// First{RmsProp{}, HeavyBall{}}, because RmsProp in all layers was unstable. In the first layer p = (1−μ) u². With a
-/// small ε the update is nearly γ sign(u) / √(1−μ), which passes almost no gradient to the branch: see Adam.
+/// small ε the update is nearly γ sign(u) / √(1−μ), so the branch gets almost no gradient (see Adam).
 /// @param carry  p [N, D], the average of squares
 /// @throws ArgumentError unless ε > 0, 0 <= μ < 1, and ε and γ are finite
 /// @cost   N·D roots and divisions, N·D carried and 2·N·D kept values

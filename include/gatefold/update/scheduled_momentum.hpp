@@ -13,7 +13,7 @@ namespace gatefold::update {
 ///
 ///     p ← μ_t p + u(x),   y = x + γ p,   p = 0 before the first layer, t = 1 in it                      (1)
 ///
-/// A schedule has `double mu(Index t) const`, and may have `void validate() const`. t counts the layers of this rule.
+/// A schedule has `double mu(Index t) const`, and may have `void validate() const`. t counts the layers with this rule.
 /// Source: paper 001, App. E.1 and E.4, with u = −f.
 /// @param carry  p [N, D] and the number of completed layers
 /// @throws ArgumentError unless γ is finite; also the errors of the schedule's `validate`

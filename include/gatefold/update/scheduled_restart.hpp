@@ -6,15 +6,15 @@
 
 namespace gatefold::update {
 
-/// Growing momentum that returns to 0 every few layers.
+/// A schedule of growing momentum that returns to 0 every `period` layers.
 ///
 ///     μ_t = r / (r + 3),   r = (t + offset) mod period,   t = 1 in the first layer                      (1)
 ///
 /// Source: paper 001, App. E.4 (scheduled restart), with period 3. The paper prints t mod 3 and does not say where t
 /// begins, but it restarts GrowingMu "after layer 3" of 6. The default offset −1 matches this: the momenta are 0, 1/4,
-/// 2/5, 0, …, and layers 4, 7, … discard the previous momentum. `.offset = 0` has t = 1 in the first layer as printed:
-/// the momenta are 1/4, 2/5, 0, 1/4, …, layers 3, 6, … discard the previous momentum, and the first layer has p = 0
-/// before it.
+/// 2/5, 0, …, and layers 4, 7, … discard the previous momentum. With `.offset = 0`, t is 1 in the first layer as
+/// printed: the momenta are 1/4, 2/5, 0, 1/4, …, layers 3, 6, … discard the previous momentum, and the first layer has
+/// p = 0 before it.
 /// @throws ArgumentError unless period >= 1 and offset >= −1
 struct RestartingMu {
   Index period = 3, offset = -1;
@@ -29,7 +29,8 @@ struct RestartingMu {
   }
 };
 
-/// `ScheduledRestart{.schedule = {.period = 3}, .gamma = 1}`: ScheduledMomentum with (1).
+/// Heavy ball with the momentum of RestartingMu, which returns to 0 every few layers: `ScheduledRestart{.schedule =
+/// {.period = 3}, .gamma = 1}`.
 using ScheduledRestart = ScheduledMomentum<RestartingMu>;
 
 }  // namespace gatefold::update

@@ -36,7 +36,7 @@ struct InverseRoot {
 
 namespace update {
 
-/// The items that share a norm: each item has its own, or the whole batch has one.
+/// Selects the items that share a norm: each item has its own norm, or the whole batch has one norm.
 enum class Norm { item, batch };
 
 /// Sharpness-aware minimisation through depth. The branch is evaluated at a point uphill of x.
@@ -46,10 +46,10 @@ enum class Norm { item, batch };
 /// Source: paper 001, App. E.4 (SAM-SMoE), with u = −f; Foret et al. 2020, arXiv:2010.01412.
 ///
 /// By default each item has its own norm, so that an item does not depend on its batch. The reference code has one norm
-/// over all items: `Norm::batch`. If ‖u(x)‖ is below 1.2e-38 in float or 1.5e-154 in double, it counts as 0. Then the
-/// point is x, and the gradient of u(x) through the point is 0.
-/// @param sum  turns a sum over these items into the sum over the batch; it is called on all parts of the batch
-///             (dist::SyncNorm)
+/// over all items: `Norm::batch`. If ‖u(x)‖ is below 1.2e-38 in float or 1.5e-154 in double, the norm counts as 0. Then
+/// the point is x, and the gradient of u(x) through the point is 0.
+/// @param sum  replaces a sum over the items of this call by the sum over the whole batch. It is called for every part
+///             of the batch (dist::SyncNorm)
 /// @throws ArgumentError unless ρ >= 0, and ρ and γ are finite
 /// @cost   two evaluations of the branch, 2·N·D kept values
 /// @order  norms are summed in double, because the square of a float could under- or overflow; with Norm::batch in the

@@ -5,7 +5,7 @@
 
 namespace gatefold::update {
 
-/// Momentum that grows from 0 towards 1 with depth.
+/// A schedule of momentum that grows from 0 towards 1 with depth.
 ///
 ///     μ_t = (t − 1) / (t + 2),   t = 1 in the first layer                                               (1)
 ///
@@ -14,7 +14,7 @@ struct GrowingMu {
   double mu(Index t) const { return static_cast<double>(t - 1) / static_cast<double>(t + 2); }
 };
 
-/// `TimeVarying{.gamma = 1}`: ScheduledMomentum with (1).
+/// Heavy ball with the momentum of GrowingMu, which grows with depth: `TimeVarying{.gamma = 1}`.
 using TimeVarying = ScheduledMomentum<GrowingMu>;
 
 }  // namespace gatefold::update

@@ -6,24 +6,24 @@
 #include "gatefold/policy/policy.hpp"
 #include "gatefold/policy/probe.hpp"
 
-/// The family of update rules. An update rule combines the residual stream x with the output u of a branch, and it
-/// calls the branch:
+/// The family of update rules. An update rule combines the residual stream x with the output u of a branch. The rule
+/// itself calls the branch, as f:
 ///
 ///     forward (ctx, params, x, carry, f, y, saved) const;                // f(point, u, call) writes u = u(point)
 ///     backward(ctx, params, x, saved, df, dy, dcarry, dx, grads) const;  // df(point, du, dpoint, call) adds to dpoint
 ///
 /// A rule can evaluate the branch at any point and more than once (`static constexpr int evaluations`; `call` counts
-/// from 0). Its Carry is passed from layer to layer and updated in place. `begin(ctx, items, dim, carry)` sets its
-/// initial value. In backward, dcarry is on entry the gradient of the carry after the layer, and on return the gradient
-/// of the carry before it.
+/// from 0). The Carry of the rule is passed from layer to layer and updated in place. `begin(ctx, items, dim, carry)`
+/// sets the initial carry. On entry to backward, dcarry is the gradient of the carry after the layer; on return, it is
+/// the gradient of the carry before the layer.
 ///
-/// Sign: u is the mixture of experts; the paper's f is −u (paper 001, eq. (7)).
+/// Sign: u is the output of the mixture of experts; f in paper 001, eq. (7), is −u.
 ///
-/// If the step of a rule on u is elementwise, the rule passes it to f as a last argument, f(point, u, call, step),
-/// which saves a pass over memory. Optional members are in policy/hooks.hpp.
+/// If a rule uses u in an elementwise step, it passes the step to f as a last argument, f(point, u, call, step). This
+/// saves a pass over memory. Optional members are in policy/hooks.hpp.
 namespace gatefold {
 
-/// The evaluation f of a branch, which a rule gets. run(point, u, call, step) computes u = u(point) and then calls
+/// The argument f of a rule, which evaluates the branch. run(point, u, call, step) computes u = u(point) and then calls
 /// step(at, i) for every element of u, if possible while the element is in the cache. The step may only access element
 /// i of its arrays, and only through `at`, because later rows of u may not be computed yet. On a device, u[i] may still
 /// be in a register.
@@ -40,7 +40,7 @@ Evaluation<T, B, Run> make_evaluation(const Run& run) {
   return {run};
 }
 
-/// Applies a rule without keeping anything for backward.
+/// Applies a rule without keeping values for backward.
 template <class T, class B, class U, class F>
 void infer_rule(const U& rule, typename B::Context& ctx, const Params<U, T, B>& p, In<T, 2, B> x,
                 NonDeduced<Carry<U, T, B>>& carry, F&& f, Out<T, 2, B> y) {
@@ -74,22 +74,23 @@ concept RuleBackward = requires(const U rule, Probe<T, B> a, const Given& params
 template <class U, class T, class B>
 concept UpdateRule = HasInit<U, T, B> && RuleBegin<U> && RuleForward<U, T, B> && RuleBackward<U, T, B>;
 
-/// Returns true for an update rule. Otherwise the compiler reports the first unmet requirement in one sentence.
+/// Returns true if U is an update rule. If it is not, a static_assert names the first unmet requirement.
 template <class U, class T, class B>
 constexpr bool check_rule() {
   detail_::hook::rule::all<U, T, B>();
   GATEFOLD_EXPECT((HasInit<U, T, B> && RuleBegin<U>),
                   "gatefold: an update rule with Params needs init<T, B>(ctx, seed) const, one with Carry needs "
                   "begin(ctx, items, dim, carry) const; see docs/how-to/extending.md#rule")
-  GATEFOLD_EXPECT((RuleForward<U, T, B>),
-                  "gatefold: an update rule needs forward(ctx, params, x, carry, f, y, saved) const, with params as "
-                  "const Params<T, B>& (const Nothing<T, B>& without parameters); see docs/how-to/extending.md#rule")
+  GATEFOLD_EXPECT(
+      (RuleForward<U, T, B>),
+      "gatefold: an update rule needs forward(ctx, params, x, carry, f, y, saved) const, with params as const "
+      "Params<T, B>&, or as const Nothing<T, B>& if it has no parameters; see docs/how-to/extending.md#rule")
   GATEFOLD_EXPECT((RuleBackward<U, T, B>),
                   "gatefold: an update rule needs backward(ctx, params, x, saved, df, dy, dcarry, dx, grads) const; "
                   "see docs/how-to/extending.md#rule")
   GATEFOLD_EXPECT((!RuleForward<U, T, B, Foreign> && !RuleBackward<U, T, B, Foreign>),
-                  "gatefold: forward and backward of an update rule must take params as const Params<T, B>& (const "
-                  "Nothing<T, B>& without parameters), not as const auto&, which would accept the parameters of "
+                  "gatefold: forward and backward of an update rule must take params as const Params<T, B>&, or as "
+                  "const Nothing<T, B>& if the rule has no parameters. const auto& would also accept the parameters of "
                   "another model; see docs/how-to/extending.md#what-all-policies-share")
   return true;
 }

@@ -41,8 +41,8 @@ namespace update {
 /// Source: paper 001, App. E.1 (ZOH), with u = −f; each layer learns its own s, μ, w and b.
 ///
 /// The paper does not give initial values. Here Δ starts at the option `delta`, and μ starts so that μ_t is the option
-/// `mu`. w and b start by `initial`, so γ_t starts with mean 0 and either sign, and a layer steps forward or back until
-/// it learns. At Δ μ = 0 the quotient in (2) is 1; near 0 the quotient and its slope have full precision.
+/// `mu`. `initial` draws w and b. Before training, γ_t therefore has mean 0, and a layer can step forward or back. At Δ
+/// μ = 0 the quotient in (2) is 1; near 0 the quotient and its slope have full precision.
 /// @param carry  p [N, D]
 /// @param saved  p before and after [N, D], the linear map, γ_t [N], μ_t and Δ φ(Δ μ) [2]
 /// @throws ArgumentError unless mu, delta > 0 are finite and model_dim fits the branch (0: deduced inside Residual)
@@ -90,7 +90,7 @@ struct ZeroOrderHold {
   }
   template <class T, class B>
   void validate(const Params<T, B>& params, Index items, Index dim, const Carry<T, B>& carry) const {
-    expect(model_dim == dim, "ZeroOrderHold", "model_dim", dim, model_dim);
+    expect(model_dim == dim, "ZeroOrderHold", "model_dim", Joined{dim, " (the width of the branch)"}, model_dim);
     expect_shape("ZeroOrderHold", "params.step", params.step, {1});
     expect_shape("ZeroOrderHold", "params.mu", params.mu, {1});
     params.linear.validate("ZeroOrderHold", model_dim);
@@ -137,7 +137,7 @@ struct ZeroOrderHold {
   }
 
  private:
-  /// Computes (2): held = (μ_t, the factor of γ_t), linear = ⟨x[n], w⟩ + b, and γ_t. linear and gamma may be the same
+  /// Computes (2): held = (μ_t, Δ φ(Δ μ)), linear = ⟨x[n], w⟩ + b, and gamma = γ_t. linear and gamma may be the same
   /// memory.
   template <class C, class T, class B>
   void hold(C& ctx, const Params<T, B>& params, View<const T, 2, B> x, NonDeduced<T*> held, View<T, 1, B> linear,
@@ -165,7 +165,7 @@ template <class T>
 GATEFOLD_HD T held(T z) {
   return z == 0 ? T(1) : std::expm1(z) / z;
 }
-/// φ′(z) = (e^z − φ(z))/z. Near 0 this cancels, so the series Σ_k (k+1)/(k+2)! z^k is used there.
+/// φ′(z) = (e^z − φ(z))/z. Near 0 the terms cancel, so the series Σ_k (k+1)/(k+2)! z^k is used there.
 template <class T>
 GATEFOLD_HD T held_slope(T z) {
   if (z > T(0.5) || z < T(-0.5)) return (std::exp(z) - held(z)) / z;

@@ -123,6 +123,7 @@ TEST_CASE("nccl: a failed call throws NCCL's message on both ranks") {
 TEST_CASE("nccl: throws if a shard uses another device") {
   const auto found = failures([](auto& world) { sum_on(world, 0); });
   CHECK(has(found,
-            "Nccl.exchange: bytes: expected memory of device 1, on which the Nccl world was created, got device 0"));
+            "Nccl.exchange: bytes: expected memory of device 1, on which the Nccl world was created, got memory of "
+            "device 0"));
 }
 #endif

@@ -1,4 +1,4 @@
-// expect: gatefold: elements of a device tensor are not reachable from the host; copy it first
+// expect: gatefold: the host cannot read elements of a device tensor; copy them to a host tensor with transfer\(ctx, from, to\)
 #include <gatefold/gatefold.cuh>
 
 using namespace gatefold;

@@ -49,7 +49,7 @@ TEST_CASE("CvSquared (1): both forms equal loops, slopes equal finite difference
   }
 }
 
-TEST_CASE("CvSquared: 0 at balance, E − 1 for one expert") {
+TEST_CASE("CvSquared: known values for equal loads and one loaded expert") {
   CHECK(run({2, 2, 2, 2}, {}).value == 0);
   CHECK(run({0, 6, 0, 0}, {}).value == doctest::Approx(3).epsilon(1e-15));
   CHECK(run({0, 6, 0, 0}, CvSquared::shazeer()).value == doctest::Approx(3).epsilon(1e-10));

@@ -343,7 +343,7 @@ TEST_CASE("AttentionPosterior: the number of threads changes no bit" * doctest::
   }
 }
 
-TEST_CASE("AttentionPosterior: each sequence follows its own head; ties go lower") {
+TEST_CASE("AttentionPosterior: each sequence follows its lowest-entropy head; ties: lower index") {
   Alone a({.head = FollowedHead::lowest_entropy_of_sequence}, true, 4, 40, 5);
   a.forward();
   bool several = false;

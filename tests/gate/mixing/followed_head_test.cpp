@@ -81,7 +81,7 @@ TEST_CASE("attention_entropies: equals the entropy of each row of A") {
     }
 }
 
-TEST_CASE("follow_head: picks the lowest entropy sum; ties go lower") {
+TEST_CASE("follow_head: picks the lowest entropy sum; ties: lower index") {
   // Sums over sequence 0 (items 0 to 5): so far head 1, then 0 ties with 1 and wins, then 2; sequence 1 ties
   // throughout.
   const double rows[items][heads] = {{2, 1, 3}, {1, 2, 2}, {9, 9, 0}, {3, 3, 0}, {2, 3, 0}, {0, 9, 5},

@@ -104,7 +104,7 @@ TEST_CASE("NoisyTop1: gradients with either weight; threads change no bit") {
   CHECK(same_bits(values(one.plan.weight), values(three.plan.weight)));
 }
 
-TEST_CASE("NoisyTop1: ties go lower, NaN ranks last, −∞ never wins") {
+TEST_CASE("NoisyTop1: ties: lower index; NaN ranks last; −∞ never wins") {
   const auto quiet = [](const Tensor<double, 2, Cpu>& rank) {
     Tensor<double, 2, Cpu> copy(rank.extent(0), rank.extent(1));
     for (Index i = 0; i < rank.size(); ++i) copy.data()[i] = rank.data()[i];

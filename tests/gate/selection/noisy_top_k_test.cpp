@@ -217,7 +217,7 @@ TEST_CASE("NoisyTopK: padding does not change the gradient of W") {
   CHECK(same_bits(values(a.grads), before));
 }
 
-TEST_CASE("NoisyTopK: NaN logits give distinct experts; ties go lower") {
+TEST_CASE("NoisyTopK: NaN logits give distinct experts; ties: lower index") {
   const auto rank = [] {
     return matrix<double>({{quiet_nan, quiet_nan, quiet_nan, quiet_nan},
                            {quiet_nan, 1, quiet_nan, 2},

@@ -54,7 +54,7 @@ double largest_share(const SparsePlan<double, Cpu>& plan) {
 
 }  // namespace
 
-TEST_CASE("SigmoidBias (1), (2): b changes picks but not weights") {
+TEST_CASE("SigmoidBias (1), (2): bias changes picks but not weights") {
   Cpu::Context ctx(1);
   for (const Index experts : {1, 4, 257})
     for (const bool renormalise : {false, true}) {
@@ -298,7 +298,7 @@ TEST_CASE("SigmoidBias: wrong options and shapes throw") {
   CHECK(message_of([&] { pass<double>(ctx, mixture({.groups = 3, .top_groups = 4}, 6), 2); }) ==
         "SigmoidBias: top_groups: expected 1 <= top_groups <= groups = 3, got 4");
   CHECK(message_of([&] { pass<double>(ctx, mixture({.k = 3, .groups = 3}, 6), 2); }) ==
-        "SigmoidBias: k: expected 1 <= k <= experts of top_groups = 2, got 3");
+        "SigmoidBias: k: expected 1 <= k <= 2 (the experts in top_groups = 1 groups), got 3");
   auto m = pass<double>(ctx, mixture({}, 3), 2);
   m.params.branch.gate.selection.bias.resize(2);
   CHECK(message_of([&] { m.forward(); }) == "SigmoidBias: params.bias: expected [3], got [2]");

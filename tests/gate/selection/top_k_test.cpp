@@ -213,7 +213,7 @@ TEST_CASE("TopK: saved of another k throws") {
     other.forward();
     std::swap(p.saved, other.saved);
     CHECK(message_of([&] { p.backward(); }) ==
-          "TopK.backward: saved picks: expected 16 (2 of each of 8 items), got " + std::to_string(8 * k));
+          "TopK.backward: saved picks: expected 16 (2 for each of 8 items), got " + std::to_string(8 * k));
   }
 }
 

@@ -16,7 +16,7 @@
 /// The processors on which threads run.
 namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu {
 
-/// The number of processors on which the calling thread can run.
+/// Returns the number of processors on which the calling thread can run.
 inline int usable_processors() {
 #ifdef GATEFOLD_AFFINITY
   cpu_set_t set;
@@ -25,7 +25,7 @@ inline int usable_processors() {
   return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
 }
 
-/// The processor on which the calling thread runs; -1 if the system does not report it.
+/// Returns the processor on which the calling thread runs, or -1 if the system does not report it.
 inline int current_processor() {
 #ifdef GATEFOLD_AFFINITY
   return sched_getcpu();
@@ -37,23 +37,23 @@ inline int current_processor() {
 /// Remembers the processor on which a thread went to sleep. If the waking thread runs on the same processor, it keeps
 /// the thread off that processor until the thread is awake.
 ///
-/// Linux wakes a thread on the processor on which it slept, unless it sees an idle processor. A virtual processor that
+/// Linux wakes a thread on the processor on which it slept, unless it finds an idle processor. A virtual processor that
 /// its host has put to sleep does not look idle. The thread then waits behind its waker until Linux balances the loads,
-/// up to ten milliseconds. This happened if the waker had moved to that processor meanwhile, or if two pools took
+/// up to ten milliseconds. This happened when the waker had meanwhile moved to that processor, or when two pools took
 /// turns: calls of 1.2 ms on two threads took 2.4 ms (2 virtual processors of a Zen 5, Linux 6.18).
 class SleepingThread {
  public:
-  /// Called by the thread itself, before it sleeps.
+  /// The thread that this object belongs to calls this before it sleeps.
   void falls_asleep() {
     give_back();
     processor_ = current_processor();
   }
-  /// Called by the thread itself, when it is awake.
+  /// The thread that this object belongs to calls this when it is awake.
   void is_awake() {
     processor_ = kNone;
     give_back();
   }
-  /// Called by the waking thread, which runs on `processor`, before it wakes `thread`.
+  /// The waking thread, which runs on `processor`, calls this before it wakes `thread`.
   void keep_off([[maybe_unused]] int processor, [[maybe_unused]] std::thread& thread) {
 #ifdef GATEFOLD_AFFINITY
     if (processor_.load() != processor || processor == kNone) return;

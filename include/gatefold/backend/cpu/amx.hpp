@@ -20,7 +20,8 @@
 /// bytes. One instruction multiplies two tiles and adds the product to a third.
 namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu {
 
-/// While it lives, the tiles of the thread that made it are configured for tile_sum<P>. Empty if P does not use AMX.
+/// While an AmxTiles lives, the tiles of the thread that made it are configured for tile_sum<P>. The class is empty if
+/// P does not use AMX.
 template <class P, bool = on_amx<P>>
 class AmxTiles {
  public:
@@ -36,7 +37,8 @@ class AmxTiles<P, true> {
   static constexpr int rows = 16, words = 16, columns = 16;
 
   /// Requests the use of the tiles for this process, with all its threads and children. Linux requires this.
-  /// @throws DeviceError if there are no tiles, because sums computed in another way would have other bits
+  /// @throws DeviceError if the system does not allow the tiles. Vector registers are no fallback, because their sums
+  ///         have different bits
   static void permit() {
 #if defined(__linux__)
     constexpr long request_permission = 0x1023, tile_data = 18;  // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA
@@ -61,16 +63,17 @@ class AmxTiles<P, true> {
     std::uint16_t bytes[16];
     std::uint8_t rows[16];
   };
-  // Whole tiles, even if rows are missing, because a new configuration takes longer than a product of two tiles.
+  // All tiles are whole, even if a matrix has fewer rows, because a new configuration takes longer than a product of
+  // two tiles.
   static constexpr Configuration all_whole{
       1, 0, {}, {64, 64, 64, 64, 64, 64, 64, 64}, {rows, rows, rows, rows, rows, rows, rows, rows}};
 };
 
-/// Sums [R · 16, C · 16] in the tiles 0 to 3.
+/// Holds sums [R · 16, C · 16] in the tiles 0 to 3.
 template <int R, int C>
 struct AmxSums {
   AmxSums() {
-    asm volatile("" ::: "memory");  // for g++ 12, which ignores that tiles are loaded from memory
+    asm volatile("" ::: "memory");  // for g++ 12, which does not treat loads of tiles as reads of memory
     _tile_zero(0);
     if constexpr (C == 2) _tile_zero(1);
     if constexpr (R == 2) _tile_zero(2);

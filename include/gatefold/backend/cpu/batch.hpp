@@ -10,10 +10,10 @@
 #include "gatefold/backend/cpu/words.hpp"
 #include "gatefold/core/types.hpp"
 
-/// The work of one call of the engine.
+/// Describes the work of one call of the engine (product.hpp, product_pair.hpp).
 namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu {
 
-/// c[rows, columns] (+)= a[rows, depth] b[depth, columns] of one expert. Row i of c is slot first + i.
+/// The product c[rows, columns] (+)= a[rows, depth] b[depth, columns] of one expert. Row i of c is slot first + i.
 template <class P>
 struct Problem {
   using T = SumOf<P>;
@@ -23,24 +23,26 @@ struct Problem {
   PackedMatrix<P> packed{};  // b packed before the call, or null
 };
 
-/// The problems of all experts.
+/// The products of all experts.
 template <class P>
 struct Batch {
   using T = SumOf<P>;
+  // The extent of a product that is divided between experts: rows, depth, or none if there is only one product.
   enum class Slots { none, are_rows, are_depth };
 
-  Problem<P> all;  // extents over all experts, pointers of the first expert
+  Problem<P> all;  // the extents that all experts share, and the pointers of the first expert
   Slots slots = Slots::none;
   const Index* offsets = nullptr;  // [experts + 1], unless Slots::none
   Index experts = 1;
-  // of all experts together, in any routing; bound() raises it to the present number of slots
+  // upper bound of the slots of all experts together, in any routing; bound() corrects it if there are more slots
   Index most_slots = 0;
-  bool accumulate = false;  // start every sum at the present c
-  // c is small or read soon: it is stored without non-temporal stores
+  bool accumulate = false;  // whether every sum starts at the present c
+  // whether c is small or read soon, so that it is not written with non-temporal stores
   bool stays_cached = false;
 
-  /// Upper bounds for any routing of the same number of slots: rows of all experts together, depth of one expert.
+  /// Returns an upper bound of the rows of all experts together, in any routing of the same number of slots.
   Index most_rows() const { return slots == Slots::are_rows ? bound() : all.rows; }
+  /// Returns an upper bound of the depth of one expert, in any routing of the same number of slots.
   Index most_depth() const { return slots == Slots::are_depth ? bound() : all.depth; }
 
   Problem<P> operator[](Index e) const {
@@ -87,7 +89,7 @@ struct PairBatch {
   Index depth = 0, hidden = 0, columns = 0;
   const Index* offsets = nullptr;  // [experts + 1]
   Index experts = 0;
-  Index slots = 0;  // at most, in any routing; most_slots() raises it to the present number
+  Index slots = 0;  // upper bound in any routing; most_slots() corrects it if there are more
 
   Index blocks() const { return std::max<Index>(divide_up(depth, Tile<P>::depth), 1); }
   Index chunks() const { return std::max<Index>(divide_up(hidden, Tile<P>::depth), 1); }

@@ -16,12 +16,12 @@
 
 namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu {
 
-/// The lanes of a float register as integers. The casts use __builtin_bit_cast, because objects compiled with different
-/// -march would share instantiations of std::bit_cast.
+/// The lanes of a float register as integers. The casts use __builtin_bit_cast, because object files compiled with
+/// different -march would share instantiations of std::bit_cast.
 using FloatBits = std::uint32_t __attribute__((vector_size(sizeof(packet::Of<float>))));
 using FloatHalves = std::uint16_t __attribute__((vector_size(sizeof(packet::Of<float>) / 2)));
 
-/// v; if P is Bfloat16, v rounded as Bfloat16::from rounds.
+/// Returns v, rounded like Bfloat16::from if P is Bfloat16.
 template <class P, class T>
 GATEFOLD_INLINE T rounded(T v) {
   if constexpr (std::is_same_v<P, Bfloat16>) {
@@ -41,7 +41,8 @@ GATEFOLD_INLINE Register<T> rounded(Register<T> v) {
   }
 }
 
-/// Loads `count` bfloat16 numbers as the first floats of a register and sets the others to 0. Reads no further numbers.
+/// Loads `count` bfloat16 numbers as the first floats of a register and sets the others to 0. Memory past them is not
+/// read.
 GATEFOLD_INLINE Register<float> load_halves(const Bfloat16* p, int count = Register<float>::size) {
 // g++ 12 splits the conversion below into halves
 #if defined(EIGEN_VECTORIZE_AVX512)
@@ -71,21 +72,21 @@ inline void widen(const Bfloat16* from, Index n, float* to) {
 
 #if defined(GATEFOLD_BFLOAT16_PAIRS)
 // Pairs of bfloat16 as the lanes of a float register; the first value of a pair is in the lower half. The instructions
-// take subnormal numbers as 0, and so does `pair`.
+// treat subnormal numbers as 0, and so does pair().
 
-/// Lane i holds values 2 i and 2 i + 1 of both registers together.
+/// Returns pairs of neighbouring values: lane i holds values 2 i and 2 i + 1 of `first` followed by `second`.
 GATEFOLD_INLINE Register<float> pairs_along(Register<float> first, Register<float> second) {
   return Register<float>(
       _mm512_castsi512_ps(__builtin_bit_cast(__m512i, _mm512_cvtne2ps_pbh(second.packet(), first.packet()))));
 }
-/// Lane i holds upper[i] and lower[i].
+/// Returns pairs of values of two rows: lane i holds upper[i] and lower[i].
 GATEFOLD_INLINE Register<float> pairs_across(Register<float> upper, Register<float> lower) {
   alignas(64) static constexpr std::uint16_t order[] = {0, 16, 1, 17, 2,  18, 3,  19, 4,  20, 5,  21, 6,  22, 7,  23,
                                                         8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
   return Register<float>(_mm512_castsi512_ps(_mm512_permutexvar_epi16(
       _mm512_load_si512(order), __builtin_bit_cast(__m512i, _mm512_cvtne2ps_pbh(lower.packet(), upper.packet())))));
 }
-/// One lane of pairs.
+/// Returns a pair as one lane.
 inline float pair(float first, float second) {
   const auto half = [](float v) -> std::uint32_t {
     return Bfloat16::from(std::abs(v) < std::numeric_limits<float>::min() ? std::copysign(0.0f, v) : v).bits;

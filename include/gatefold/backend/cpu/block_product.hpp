@@ -24,25 +24,25 @@ template <class T>
 struct Sums {
   T* data;
   SumsLayout layout;
-  bool uncached = false;  // the sums are in no cache before they are written
+  bool uncached = false;  // whether the sums are in no cache before they are written
 
-  /// Contiguous panels.
+  /// Returns sums in contiguous panels.
   static Sums panels(T* data, Index rows) { return {data, SumsLayout::panels(rows, Tile<T>::columns)}; }
-  /// The rows of a matrix, in place.
+  /// Returns sums in the rows of a matrix, in place.
   static Sums rows(T* data, Index stride) { return {data, {stride, Tile<T>::columns, Tile<T>::columns}, true}; }
-  /// The sums from column x on, a multiple of Tile::columns.
+  /// Returns the sums from column x on. x is a multiple of Tile::columns.
   Sums from(Index x) const { return {data + x / Tile<T>::columns * layout.panel, layout, uncached}; }
 };
 
-/// Multiplies a block of rows by one block of weights after the other, and prefetches the weights that it reads next.
-/// Each task has one BlockProduct.
+/// Multiplies a block of rows by blocks of weights, one after the other, and prefetches the weights that the task reads
+/// next. Each task has one BlockProduct.
 template <class P>
 class BlockProduct {
   using T = SumOf<P>;
 
  public:
-  /// Words of memory for weights that are not packed yet, or that are packed as bfloat16: one panel, or a whole block
-  /// if weights are packed one block at a time.
+  /// Returns the words of memory that a task needs for weights that it packs, or converts from packed bfloat16: one
+  /// panel, or a whole block if tasks pack whole blocks (`packs`).
   /// @param depth, columns  of all weights
   static Index memory(bool packs, Index depth, Index columns) {
     if (!packs) return panel_size;
@@ -52,10 +52,10 @@ class BlockProduct {
 
   explicit BlockProduct(T* panels) : panels_(panels) {}
 
-  /// to = a b, or to += a b.
+  /// Computes to = a b, or to += a b.
   /// @param a     [rows, words] packed
-  /// @param into  Into::stream only for aligned rows of a matrix, in whole panels
-  /// @param next  the weights that the task needs after these, or null
+  /// @param into  Into::stream only if `to` is aligned rows of a matrix, in whole panels
+  /// @param next  the weights that the task needs after `b`, or null
   void run(const RowBlock& rows, const T* a, const WeightBlock<P>& b, const WeightBlock<P>* next, Into into,
            const Sums<T>& to) {
     if (b.packed) return packed(rows, a, b, next, into, to);
@@ -84,7 +84,7 @@ class BlockProduct {
     return tiles * (Tile<P>::depth / 2) * Prefetch::line >= panel_size * Index(sizeof(T));
   }
 
-  // The weights that are read after the panels that end at column `end`.
+  // The weights that the task reads after the panels of `b` that end at column `end`.
   struct After {
     const WeightBlock<P>* block;  // or null
     Index column;
@@ -120,7 +120,7 @@ class BlockProduct {
   }
 
   // The first tile of a panel reads the weights in place and packs them for the other tiles. An incomplete panel is
-  // packed before.
+  // packed before the first tile.
   void in_place(const RowBlock& rows, const T* a, const WeightBlock<P>& b, const WeightBlock<P>* next, Into into,
                 const Sums<T>& to) {
     const bool many = prefetches(rows.tiles - 1);
@@ -153,7 +153,7 @@ class BlockProduct {
   }
 
   // Computes the tiles of the packed panel at x, from tile `first` on.
-  // @param prefetch  returns the lines that tile t prefetches
+  // @param prefetch  prefetch(t) returns the lines that tile t prefetches
   template <class F>
   static void tiles(const RowBlock& rows, Index first, const T* a, const WeightBlock<P>& b, const T* panel, Index x,
                     Into into, const Sums<T>& to, const F& prefetch) {

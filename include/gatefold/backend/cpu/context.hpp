@@ -61,7 +61,7 @@ class BasicContext : public Scratch<B>, public ObjectPool {
     return Use{this->here(), *this, std::exchange(packed_, &packed)};
   }
   void use(PackedWeights&&) = delete;
-  /// The packed form of weights in use, for products of P, or null.
+  /// Returns the packed form of w for products of P, if it is in the PackedWeights in use; otherwise null.
   template <class P>
   PackedMatrix<P> packed(const SumOf<P>* w) const {
     return packed_ ? packed_->template find<P>(w) : PackedMatrix<P>{};
@@ -71,7 +71,7 @@ class BasicContext : public Scratch<B>, public ObjectPool {
   template <class, class>
   friend struct Primitives;
 
-  /// A context of one thread for each thread of this context, made once.
+  /// Returns one context of a single thread for each thread of this context. The first call makes them.
   const std::vector<std::unique_ptr<BasicContext>>& workers();
 
   int threads_;

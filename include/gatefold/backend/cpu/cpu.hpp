@@ -31,7 +31,7 @@ struct Cpu : cpu::Primitives<Cpu, AsTheyAre> {};
 /// are multiplied as floats, and the only gain is the memory of frozen weights. This includes Intel's vector units,
 /// because they multiply pairs at half the speed of floats.
 ///
-/// @throws DeviceError from the first product, in files compiled for AMX, if the system does not grant it
+/// @throws DeviceError from the first product, in files compiled for AMX, if the system does not allow its use
 /// @order  as Cpu; pairs are added in the order of cpu/tile.hpp, and their subnormal operands and sums are 0
 struct CpuBf16 : cpu::Primitives<CpuBf16, RoundedFloats> {
   /// The type in which an expert saves its values for the backward pass (backend.hpp).

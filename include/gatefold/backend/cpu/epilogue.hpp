@@ -15,7 +15,7 @@
 /// Epilogues of finished sums, and the memory layout of these sums.
 namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu {
 
-/// Whether an epilogue runs on registers. An epilogue that accepts only scalars has the member
+/// True if an epilogue runs on registers. An epilogue that accepts only scalars has the member
 /// `static constexpr bool scalar_only = true;` and is called element by element.
 template <class E, class T>
 concept RegisterEpilogue = std::is_invocable_r_v < Register<T>,
@@ -82,7 +82,8 @@ struct Epilogue {
   }
 };
 
-/// Computes the hidden values of `rows` × `columns` sums of M matrices: hidden [rows, Tile::stride].
+/// Computes hidden values from `rows` × `columns` sums of each of M matrices, and stores them in `hidden`, with shape
+/// [rows, Tile::stride].
 /// @param M  number of matrices of the first product; the epilogue gets one sum of each
 template <std::size_t M, class T, class E>
 void run_hidden(const E& epilogue, const T* const* sums, SumsLayout layout, Index rows, Index columns, Index e, Index s,
@@ -98,7 +99,7 @@ void run_hidden(const E& epilogue, const T* const* sums, SumsLayout layout, Inde
         for (Index x = 0; x < count; ++x) value(each, OneElement<T>{}, x, [](const T* p) { return *p; });
       } else {
         const auto load = [](const T* p) { return Register<T>::load(p); };
-        if (count == Tile<T>::columns) {  // the usual case, without a loop of two turns
+        if (count == Tile<T>::columns) {  // the usual case, without a loop of two iterations
           value(each, RegisterAccess<T>{}, 0, load);
           value(each, RegisterAccess<T>{}, Register<T>::size, load);
         } else {
@@ -115,7 +116,7 @@ struct HiddenEpilogue {
   void (*run)(const void*, const T* const* sums, SumsLayout, Index rows, Index columns, Index e, Index s, Index j,
               T* hidden);
 
-  /// @param M  as run_hidden
+  /// @param M  number of matrices of the first product
   template <std::size_t M, class E>
   static HiddenEpilogue with(const E& epilogue) {
     return {&epilogue, [](const void* f, const T* const* sums, SumsLayout layout, Index rows, Index columns, Index e,

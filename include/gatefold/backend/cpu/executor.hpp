@@ -29,7 +29,7 @@ class WorkerFunction {
 ///     run(count, f)   calls f(worker) for numbers 0 <= worker < count, each number at most once, on any threads, at
 ///                     the same time if possible, and returns when these calls have returned
 ///
-/// It need not call f for every number, or at all, because the caller does the remaining work on its own thread. An
+/// `run` need not call f for every number, or at all, because the caller does the remaining work on its own thread. An
 /// executor whose threads are busy, or that is used inside one of its own tasks, therefore need not wait or fail.
 template <class E>
 concept Executor = requires(E& executor, int count, WorkerFunction f) {

@@ -9,10 +9,10 @@
 /// around the CPU backend.
 ///
 /// Register width, packed weights and rounding depend on the instruction set, and a linker keeps only one copy of a
-/// function that several objects define. Therefore `gatefold::Cpu`, and with it every template over a backend, is a
-/// different type for each instruction set. Objects compiled with different -march, or with and without -ffast-math,
-/// share none of them, and one program can contain several. Functions of this folder that are not templates over T or
-/// the backend are inside the namespace too.
+/// function that several object files define. Therefore `gatefold::Cpu`, and with it every template over a backend, is
+/// a different type for each instruction set. Object files compiled with different -march, or with and without
+/// -ffast-math, share none of these types, and one program can contain several of these files. Functions of this folder
+/// that are not templates over T or the backend are inside the namespace too.
 ///
 /// Intel's vector units multiply pairs of bfloat16 at half the speed at which they multiply floats (0.49 of the
 /// multiply-adds on a Xeon of the fifth generation). Files compiled for these processors do not use vdpbf16ps. They use

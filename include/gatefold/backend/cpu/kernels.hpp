@@ -2,7 +2,7 @@
 
 #include "gatefold/backend/cpu/cpu.hpp"
 
-// The instantiations of the CPU engine that programs need whatever their model is, for float and double. The target
+// The instantiations of the CPU engine that a program needs with any model, for float and double. The target
 // gatefold::kernels defines GATEFOLD_KERNELS. This file then declares the instantiations, and the library of the target
 // contains them. Without GATEFOLD_KERNELS this file is empty. See docs/explanation/compile_time.md.
 //

@@ -15,18 +15,19 @@
 /// Loops, sums and the counting sort of the CPU backend. The division of work between threads never changes a result.
 namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu {
 
-/// f(i) for begin <= i < end. All functions that f calls are inlined, because they are outside the namespace of the
-/// instruction set: a linker would keep one copy of them for all objects, and each instruction set rounds a sum of
-/// products in its own way.
+/// Calls f(i) for begin <= i < end. All functions that f calls are inlined, because they are outside the namespace of
+/// the instruction set: a linker would keep one copy of them for all object files, although instruction sets round a
+/// sum of products differently.
 template <class F>
 [[gnu::flatten]] void each_index(Index begin, Index end, const F& f) {
   for (Index i = begin; i < end; ++i) f(i);
 }
 
-/// f(i) for i < n, in long runs that a compiler can vectorise; f(at, i) register by register if f is a RegisterFunctor.
+/// Calls f(i) for i < n, in long runs that a compiler can vectorise. If f is a RegisterFunctor, calls f(at, i) for one
+/// register after the other instead.
 template <class Context, class F>
 void for_each(Context& ctx, Index n, const F& f) {
-  // In elements. A thread gets whole cache lines.
+  // `parallel_from` and `line` are numbers of elements. A thread gets whole cache lines.
   const Index parallel_from = ctx.eager() ? 2 : tuning.shared_elements, line = ctx.eager() ? 1 : 64;
   const Index chunks = n < parallel_from ? 1 : ctx.threads();
   const Index chunk = divide_up(divide_up(n, chunks), line) * line;
@@ -42,7 +43,7 @@ void for_each(Context& ctx, Index n, const F& f) {
   });
 }
 
-/// f(lanes, row) for row < n. A row can take long, so two rows for each thread are enough to use all threads.
+/// Calls f(lanes, row) for row < n. A row can take long, so two rows for each thread are enough to use all threads.
 template <class Context, class F>
 void for_rows(Context& ctx, Index n, const F& f) {
   const int threads = ctx.threads();
@@ -54,7 +55,7 @@ void for_rows(Context& ctx, Index n, const F& f) {
                });
 }
 
-/// *out += Σ_i f(i).
+/// Adds Σ_i f(i) over i < n to *out.
 /// @order  in order within blocks of 4096, then the blocks in order
 template <class T, class Context, class F>
 void reduce(Context& ctx, Index n, const F& f, T* out) {
@@ -73,8 +74,8 @@ void reduce(Context& ctx, Index n, const F& f, T* out) {
   *out += total;
 }
 
-/// Stable counting sort: each chunk of keys counts, one pass turns the counts into positions, and each chunk writes to
-/// its positions.
+/// Sorts positions by key, with a stable counting sort. For each chunk, a task counts the keys. One pass turns the
+/// counts into places in `order`. For each chunk, a task then writes the positions of the keys to these places.
 /// @param offsets  [groups + 1] out
 /// @param order    out  positions of the keys that are not negative
 /// @throws ArgumentError unless every key is less than groups

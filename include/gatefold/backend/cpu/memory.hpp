@@ -15,8 +15,8 @@ namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu {
 
 inline constexpr std::size_t line_size = 64;
 
-/// Allocates memory that begins at a cache line. On Linux, the whole huge pages of large blocks are requested with
-/// `madvise`: products read megabytes of weights, and a page of 4 KiB would end every few rows.
+/// Allocates memory that begins at a cache line. On Linux, `madvise` requests huge pages for large blocks, because
+/// products read megabytes of weights, and a page of 4 KiB would end every few rows.
 /// @throws std::bad_alloc
 [[gnu::noinline]] inline void* allocate(std::size_t bytes) {
   void* p = ::operator new(bytes, std::align_val_t(line_size));
@@ -29,7 +29,7 @@ inline constexpr std::size_t line_size = 64;
 #endif
   return p;
 }
-/// Releases memory of allocate. Null is allowed.
+/// Releases memory that allocate() returned. Null is allowed.
 inline void release(void* p) { ::operator delete(p, std::align_val_t(line_size)); }
 
 }  // namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu

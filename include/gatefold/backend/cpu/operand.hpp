@@ -5,7 +5,7 @@
 
 namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu {
 
-/// A matrix as lines along the depth k of a product: rows of A, columns of B.
+/// An operand of a product as lines along the depth k: the lines of A are its rows, the lines of B its columns.
 ///
 ///     element (line, k) = lines_are_rows ? data[row(line), k] : data[row(k), line]                            (1)
 template <class T>

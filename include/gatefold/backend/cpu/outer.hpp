@@ -22,8 +22,8 @@ void transpose(const From& from, const To& to) {
       for (Index j = 0; j < from.extent(2); ++j) to(e, j, i) = from(e, i, j);
 }
 
-/// Estimates the cycles of a product c[rows, columns] of `depth` rows of both factors: full registers of its columns,
-/// one factor that is transposed on its way to the tile, and one that is copied.
+/// Estimates the cycles of c[rows, columns] = aᵀ b, if both factors have `depth` rows. It counts the multiply-adds in
+/// whole registers of a row of c, the transposition of `a` on its way to the tile, and the copy of `b`.
 template <class T>
 double outer_cycles(Index rows, Index columns, Index depth) {
   constexpr Index size = Tile<T>::size;
@@ -31,14 +31,16 @@ double outer_cycles(Index rows, Index columns, Index depth) {
   return static_cast<double>(depth) *
          (in_registers / 2 + static_cast<double>(4 * rows + columns) / static_cast<double>(size));
 }
-/// Whether cᵀ = bᵀ a is faster. Threads share the product, and one thread transposes c, in about a cycle per element.
+/// Returns whether cᵀ = bᵀ a is faster. The estimate assumes that threads share the product, and that one thread
+/// transposes c in about one cycle per element.
 template <class T>
 bool transposes_outer(Index rows, Index columns, Index depth, bool accumulate, int threads) {
   const auto copies = static_cast<double>(Index(accumulate ? 2 : 1) * threads * rows * columns);
   return outer_cycles<T>(columns, rows, depth) + copies < outer_cycles<T>(rows, columns, depth);
 }
 
-/// Gradients of weights: products of two factors whose rows are the depth, c[e] (+)= a[e]ᵀ b[e], with a dense c.
+/// Computes gradients of weights: c[e] (+)= a[e]ᵀ b[e]. The rows of both factors are the depth of the product; c is
+/// dense.
 ///
 /// A narrow c, for example of a gate or of a few filters, leaves most of a register empty. The wide factor also has to
 /// be transposed on its way to the tile. If cᵀ = bᵀ a is faster, it is computed instead. Every sum is the same, bit for

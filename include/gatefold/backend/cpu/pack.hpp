@@ -31,7 +31,7 @@ template <class T, class Rows>
 [[gnu::noinline]] void transpose_block(const Rows& from, Index rows, Index columns, T* to, Index stride,
                                        Index ahead = 0) {
   using Packet = typename Register<T>::Packet;
-  // at least this many columns are transposed in registers
+  // fewer than `worth` columns are not transposed in registers, but word by word
   constexpr int size = Register<T>::size, worth = (size + 1) / 2;
   Index r = 0;
   for (; r + size <= rows; r += size) {
@@ -57,7 +57,7 @@ template <class T, class Rows>
   }
 }
 
-/// Packs rows of A for the register tile: to[i, w], with rows Tile::stride apart.
+/// Packs rows of A for the register tile: to[i, w] is word w of row line + i. Rows of `to` are Tile::stride apart.
 template <class P>
 void pack_rows(const Operand<SumOf<P>>& a, Index line, Index lines, Index k, Index depth, SumOf<P>* to) {
   a.lines_are_rows ? copy_block(LinesOfWords<P>{a, line, k, depth}, lines, words<P>(depth), to, Tile<P>::stride)
@@ -75,7 +75,7 @@ void pack_panels(const Operand<SumOf<P>>& b, Index line, Index lines, Index k, I
     for (Index j = 0; j < whole; j += width)
       transpose_block(LinesOfWords<P>{b, line + j, k, depth}, width, rows, to + j * rows, width, ahead);
   } else {
-    // A few rows at a time, so that memory is read in long runs.
+    // Copies a few rows at a time, so that memory is read in long runs.
     for (Index x = 0; x < rows; x += group)
       for (Index j = 0; j < whole; j += width)
         copy_block(RowsOfWords<P>{b, line + j, k, depth}.from_row(x), rows - x < group ? rows - x : group, width,

@@ -13,7 +13,8 @@
 
 namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu {
 
-/// sum_from_memory (tile_from_memory.hpp) for panels of bfloat16, `panel` elements apart.
+/// The type of a function that does the work of sum_from_memory (tile_from_memory.hpp) for panels of bfloat16, which
+/// are `panel` elements apart.
 template <class T>
 using HalfTile = void(Index rows, Index panels, Index depth, const T* a, const Bfloat16* b, Index panel, T* sums,
                       Index stride, Index sums_panel, Into into);
@@ -23,8 +24,8 @@ using HalfTile = void(Index rows, Index panels, Index depth, const T* a, const B
 ///     [blocks of Tile::depth values of k][panels of Tile::columns columns][word, column]
 ///
 /// The last panel is padded with zeros. The elements are words (words.hpp). If words are floats, they can also be
-/// bfloat16, in half the size. Both pointers are null if there is no matrix. A matrix in half the size brings the tile
-/// that reads it, so that only programs that freeze weights compile this tile.
+/// bfloat16, in half the size. Both pointers are null if there is no matrix. A matrix in half the size has a pointer to
+/// the function that multiplies by it (half_tile), so that only programs that freeze weights compile this function.
 template <class P>
 struct PackedMatrix {
   using T = SumOf<P>;
@@ -35,22 +36,24 @@ struct PackedMatrix {
   explicit operator bool() const { return full || half; }
 
   static Index padded(Index columns) { return divide_up(columns, Tile<P>::columns) * Tile<P>::columns; }
-  /// Size in words.
+  /// Returns the size in words of a packed matrix.
   static Index size(Index depth, Index columns) { return words<P>(depth) * padded(columns); }
-  /// Offset in words of the panel of `column`, in the block that holds `length` values from k on.
+  /// Returns the offset in words of the panel of `column`, in the block that holds `length` values from k on.
   static Index at(Index columns, Index k, Index length, Index column) {
     return words<P>(k) * padded(columns) + column * words<P>(length);
   }
 
-  /// The matrix that is `count` words further on, for example of another expert.
+  /// Returns the matrix that begins `count` words later, for example the matrix of the next expert.
   PackedMatrix operator+(Index count) const {
     return {full ? full + count : nullptr, half ? half + count : nullptr, half_tile};
   }
-  /// The Prefetch of part t of n of `count` words.
+  /// Returns the Prefetch of part t of n of the `count` words from `word` on.
   Prefetch prefetch(Index word, Index count, Index t, Index n) const {
     return full ? Prefetch::part(full + word, count, t, n) : Prefetch::part(half + word, count, t, n);
   }
-  /// The panel at a word. A rounded panel is widened into `buffer`. @param buffer  [words, Tile::columns]
+  /// Returns the panel that begins at `word`. A panel of bfloat16 is converted to floats in `buffer`.
+  /// @param rows    words of a column
+  /// @param buffer  [rows, Tile::columns]
   const T* panel(Index word, Index rows, T* buffer) const {
     if (full) return full + word;
     if constexpr (std::is_same_v<T, float>) widen(half + word, rows * Tile<P>::columns, buffer);

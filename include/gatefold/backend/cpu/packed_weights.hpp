@@ -21,8 +21,7 @@
 
 namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu {
 
-/// Expert weights that are packed in addition to the plain ones, and found by the address of the plain ones. Frozen
-/// models hold them.
+/// Packed copies of expert weights, found by the address of the plain weights. Frozen models hold a PackedWeights.
 class PackedWeights {
  public:
   PackedWeights() = default;
@@ -66,8 +65,8 @@ class PackedWeights {
     });
   }
 
-  /// Checks that this file can read the panels. Call it before reading, because a struct of the user can bring the
-  /// weights from a file compiled with another -march.
+  /// Checks that this file can read the panels. Call it before reading, because a struct of the user can hold weights
+  /// that a file compiled with a different -march has packed.
   /// @throws ArgumentError unless panels are as wide in this file as in the file that packed them
   void expect_readable() const {
     expect(panel_columns_ == Tile<float>::columns, "Cpu::Context.use", "packed weights",
@@ -75,7 +74,8 @@ class PackedWeights {
            panel_columns_);
   }
 
-  /// The packed form, for products of P, of the weights whose first expert is at w; null if there is none.
+  /// Returns the packed form, for products of P, of the weights whose first expert is at w. Returns null if there is
+  /// none.
   template <class P>
   PackedMatrix<P> find(const SumOf<P>* w) const {
     for (const Entry& entry : entries_)
@@ -97,7 +97,7 @@ class PackedWeights {
     std::size_t bytes;
     bool half, rounds;
   };
-  /// Memory of an entry. If the same weights had an entry of this size, its memory is reused.
+  /// Returns memory for `entry`. If the same weights already have an entry of this size and type, its memory is reused.
   void* memory(Entry entry) {
     for (auto before = entries_.begin(); before != entries_.end(); ++before)
       if (before->plain == entry.plain && before->rounds == entry.rounds) {

@@ -10,7 +10,7 @@
 
 /// The vector types of compilers, in the width that Eigen chooses, and the vector instructions that have no operator.
 ///
-/// Eigen's own functions for them are inline functions. They have the same names in objects compiled for other
+/// Eigen's own functions for them are inline functions. They have the same names in object files compiled for different
 /// instruction sets, so a linker would keep one copy for all. The functions here are inside the inline namespace of the
 /// instruction set.
 namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu::packet {
@@ -22,7 +22,7 @@ using Of = typename Eigen::internal::packet_traits<T>::type;
 template <class T>
 inline constexpr int size = static_cast<int>(sizeof(Of<T>) / sizeof(T));
 
-/// Whether A is T, and a vector of T has `bytes` bytes.
+/// True if A is T, and a vector of T has `bytes` bytes.
 template <class T, class A, int bytes>
 inline constexpr bool is = std::is_same_v<A, T>&& size<T> != 1 && size<T> * sizeof(T) == bytes;
 
@@ -60,8 +60,8 @@ GATEFOLD_INLINE void stream_vector(float* p, __m512 v) { _mm512_stream_ps(p, v);
 GATEFOLD_INLINE void stream_vector(double* p, __m512d v) { _mm512_stream_pd(p, v); }
 #endif
 #endif
-/// Stores v at p, which is aligned, past the caches: for values that are not read soon. Other threads see the values
-/// after end_of_stream().
+/// Stores v at p, which is aligned, with a non-temporal store if the target has one. Use it for values that are not
+/// read soon. The values are visible to other threads after end_of_stream().
 template <class T>
 GATEFOLD_INLINE void stream(T* p, const Of<T>& v) {
 #if defined(__clang__)
@@ -74,6 +74,7 @@ GATEFOLD_INLINE void stream(T* p, const Of<T>& v) {
   }
 #endif
 }
+/// Makes the values that stream() has stored visible to other threads.
 GATEFOLD_INLINE void end_of_stream() {
 #if defined(__x86_64__)
   __builtin_ia32_sfence();
@@ -84,12 +85,12 @@ template <class T, int... At>
 GATEFOLD_INLINE Of<T> filled(T v, std::integer_sequence<int, At...>) {
   return Of<T>{((void)At, v)...};
 }
-/// v in every lane.
+/// Returns a vector with v in every lane.
 template <class T>
 GATEFOLD_INLINE Of<T> filled(T v) {
   return filled<T>(v, std::make_integer_sequence<int, size<T>>{});
 }
-/// 0, 1, 2, …
+/// Returns a vector with the lanes 0, 1, 2, …
 template <class T>
 GATEFOLD_INLINE Of<T> lane_numbers() {
   return []<int... At>(std::integer_sequence<int, At...>) { return Of<T>{static_cast<T>(At)...}; }
@@ -116,8 +117,8 @@ GATEFOLD_INLINE Of<T> madd(const Of<T>& a, const Of<T>& b, const Of<T>& c) {
   return a * b + c;
 }
 
-/// Returns v, and hides from the compiler how v was computed. Otherwise compilers fuse a product with a sum in some
-/// copies of an expression and not in others. With -ffast-math they also turn x + a - b into x + (a - b).
+/// Returns v, and hides from the compiler how v was computed. Without this function, compilers fuse a product with a
+/// sum in some copies of an expression and not in others. With -ffast-math they also turn x + a - b into x + (a - b).
 template <class P>
 GATEFOLD_INLINE P sealed(P v) {
 #if defined(__GNUC__) && (defined(__x86_64__) || defined(__i386__)) && defined(__SSE2__)
@@ -208,7 +209,8 @@ GATEFOLD_INLINE Of<T> scaled(const Of<T>& v, const Of<T>& n) {
   }
 }
 
-// The sum and the largest number of the lanes, computed by halves.
+// sum_of returns the sum of the lanes, and largest_of the largest lane. Both combine the halves of the vector, again
+// and again.
 #if defined(EIGEN_VECTORIZE_SSE2)
 GATEFOLD_INLINE float sum_of(__m128 v) {
   const __m128 half = _mm_add_ps(v, _mm_movehl_ps(v, v));
@@ -249,7 +251,7 @@ GATEFOLD_INLINE double sum_of(__m512d v) {
 GATEFOLD_INLINE double largest_of(__m512d v) { return largest_of(_mm256_max_pd(lower(v), upper(v))); }
 #endif
 
-/// The sum of all lanes; `largest` returns the largest lane.
+/// Returns the sum of all lanes.
 /// @order  adds the second half to the first, again and again; on AVX-512 in double the last four as pairs of
 ///         neighbours
 template <class T>
@@ -264,6 +266,7 @@ GATEFOLD_INLINE T sum(const Of<T>& v) {
     return all[0];
   }
 }
+/// Returns the largest lane.
 template <class T>
 GATEFOLD_INLINE T largest(const Of<T>& v) {
   if constexpr (requires { largest_of(v); }) {
@@ -277,8 +280,8 @@ GATEFOLD_INLINE T largest(const Of<T>& v) {
   }
 }
 
-// Steps of a transposition: low and high take neighbouring elements from a and b in turn, within 16 bytes; low_pair and
-// high_pair take pairs of elements; the others take parts of 16 bytes.
+// Steps of a transposition. low and high take neighbouring elements from a and b in turn, within 16 bytes. low_pair and
+// high_pair take pairs of elements. The functions with `part` in their names take parts of 16 bytes.
 #if defined(EIGEN_VECTORIZE_SSE2)
 GATEFOLD_INLINE __m128 low(__m128 a, __m128 b) { return _mm_unpacklo_ps(a, b); }
 GATEFOLD_INLINE __m128 high(__m128 a, __m128 b) { return _mm_unpackhi_ps(a, b); }
@@ -328,7 +331,7 @@ GATEFOLD_INLINE __m512d even_parts(__m512d a, __m512d b) { return _mm512_maskz_s
 GATEFOLD_INLINE __m512d odd_parts(__m512d a, __m512d b) { return _mm512_maskz_shuffle_f64x2(all8, a, b, 0xdd); }
 #endif
 
-/// Transposes `size` vectors in place: rows[i][j] and rows[j][i] change places.
+/// Transposes `size` vectors in place: swaps rows[i][j] and rows[j][i].
 template <class T>
 void transpose(Of<T>* rows) {
   constexpr int n = size<T>;

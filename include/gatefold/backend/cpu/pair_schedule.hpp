@@ -10,16 +10,16 @@
 #include "gatefold/backend/cpu/words.hpp"
 #include "gatefold/core/types.hpp"
 
-/// The decisions of ProductPair for each expert, made from the numbers of rows before any work is done. Also the
-/// largest memory that it can need, computed only from the sizes.
+/// Decides how ProductPair computes each expert, from the numbers of rows and before any work is done. Also computes
+/// the largest memory that a ProductPair can need, only from the sizes.
 namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu {
 
-/// The number of threads, the blocks of rows, and the path of each expert's weights.
+/// Chooses the number of threads, the blocks of rows, and the path of each expert's weights.
 template <class P>
 class PairSchedule {
  public:
   static constexpr bool packs = on_amx<P>;                      // only the matrix unit cannot read weights in place
-  static constexpr Index most_skinny_rows = 4 * Tile<P>::rows;  // with at most so many, chunks can be tasks
+  static constexpr Index most_skinny_rows = 4 * Tile<P>::rows;  // of an expert whose chunks can be tasks
 
   PairSchedule(const PairBatch<P>& batch, int threads) : b_(batch), threads_(threads) {
     Index tiles = 0, most_tiles = 0;
@@ -30,24 +30,25 @@ class PairSchedule {
     }
     if (b_.work(b_.used_slots()) < tuning.serial_work) threads_ = 1;
     block_tiles_ = std::min(largest_block(b_), std::max<Index>(most_tiles, 1));
-    // Smaller blocks if large blocks would leave threads without work.
+    // Blocks are halved if larger blocks would leave threads without work.
     const Index least = tuning.pair_tiles_each * threads_;
     while (threads_ > 1 && block_tiles_ > 1 && tiles < least * block_tiles_) block_tiles_ /= 2;
     if (threads_ > 1 && tiles < least) skinny_rows_ = most_skinny_rows;
   }
 
   int threads() const { return threads_; }
-  /// Tasks that share the rows of an expert; 0 if there are so few rows that chunks of `hidden` are tasks.
+  /// Returns the number of tasks that share the rows of an expert. Returns 0 if there are so few rows that chunks of
+  /// `hidden` are tasks instead.
   Index row_blocks(Index rows) const {
     return rows <= skinny_rows_ ? 0 : divide_up(divide_up(rows, Tile<P>::rows), block_tiles_);
   }
-  /// The path of the weights of an expert with so many rows, at least one.
+  /// Returns the path of the weights of an expert with `rows` rows, at least one.
   WeightPath path(Index rows) const {
     if (b_.prepacked()) return WeightPath::prepacked;
     return packs && row_blocks(rows) > 1 ? WeightPath::by_call : WeightPath::by_task;
   }
 
-  /// The largest number of tiles of a block of rows, in any routing of a batch of these sizes.
+  /// Returns the largest number of tiles of a block of rows, in any routing of a batch of these sizes.
   static Index largest_block(const PairBatch<P>& b) {
     const Index row_size = (b.blocks() + 1 + b.ups) * Tile<P>::stride + b.padded_columns();
     return std::clamp<Index>(tuning.cached_size / (row_size * Tile<P>::rows), 2, tuning_of<P>.pair_tiles);
@@ -59,15 +60,16 @@ class PairSchedule {
   Index block_tiles_ = 1, skinny_rows_ = Tile<P>::rows;
 };
 
-/// Elements of scratch, computed only from sizes. No routing with as many slots needs more, so later calls reuse the
-/// memory of the first call.
+/// The scratch of a ProductPair in elements, computed only from sizes. No routing of the same number of slots needs
+/// more, so later calls reuse the memory of the first call.
 template <class P>
 struct PairMemory {
   Index packed;  // of experts with path by_call; the experts that do not fit are packed in waves
-  // rows, with chunks as tasks, that have their sums in memory at the same time; further rows are in later waves
+  // rows of skinny experts (with chunks as tasks) that have their sums in memory at the same time; other rows are in
+  // later waves
   Index skinny_rows;
   int threads;
-  Index a, hidden, first, sums, panels;  // of each thread; `first`: for each matrix of the first product
+  Index a, hidden, first, sums, panels;  // of each thread; `first` of each matrix of the first product
 
   PairMemory(const PairBatch<P>& b, int most_threads, Index budget) {
     using S = PairSchedule<P>;

@@ -76,14 +76,14 @@ struct PairWorker {
   T *a, *hidden, *first, *sums, *panels;
 };
 
-/// Takes a block of rows of one expert through both products, one chunk of hidden at a time.
+/// Computes both products for a block of rows of one expert, one chunk of hidden columns at a time.
 template <class P>
 class PairTask {
   using T = SumOf<P>;
 
  public:
-  /// @param rows  slots
-  /// @param end   number behind the last block of weights that the task uses
+  /// @param rows  the slots of the block
+  /// @param end   the task uses the blocks of `weights` before this number
   PairTask(const PairBatch<P>& batch, const HiddenEpilogue<T>& epilogue, Index e, const RowBlock& rows,
            const PairWeights<P>& weights, Index end, const PairWorker<T>& worker)
       : b_(batch),
@@ -99,7 +99,7 @@ class PairTask {
                    packed_a(block));
   }
 
-  /// sums = chunk of hidden · down, or += if `add`.
+  /// Computes sums = hidden · down for one chunk of hidden, or adds to `sums` if `add`.
   void run(Index chunk, bool add, const Sums<T>& sums) {
     const Index size = rows_.count * kDepth;
     Index i = chunk * weights_.of_chunk();
@@ -114,12 +114,12 @@ class PairTask {
   static constexpr Index kDepth = Tile<P>::depth;
 
   // Computes hidden [rows, Tile::stride], in words, from the first sums. It handles whole rows, so that the epilogue
-  // reads and writes long runs. One call after every tile was 3 % slower.
+  // reads and writes long runs. Tried: one call after every tile; 3 % slower.
   void activate(Index j, Index columns) const {
     const T* sums[] = {w_.first, b_.ups > 1 ? w_.first + rows_.count * kDepth : nullptr};
     epilogue_.run(epilogue_.epilogue, sums, SumsLayout::panels(rows_.count, Tile<T>::columns), rows_.count, columns, e_,
                   rows_.first, j, w_.hidden);
-    // Rounded in place: a row of words ends before the values that are not read yet.
+    // Rounds the values in place, which is safe, because a row of words ends before the values that are not read yet.
     if constexpr (!std::is_same_v<P, T>)
       pack_rows<P>(Operand<T>{w_.hidden, Tile<T>::stride}, 0, rows_.count, 0, columns, w_.hidden);
   }

@@ -12,8 +12,8 @@
 
 namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu {
 
-/// The function f(task, worker) that parallel_for runs. f must outlive it. It is two pointers, so that run_tasks is
-/// compiled once for all functions.
+/// The function f(task, worker) that parallel_for runs. f must outlive this object. The type of f is erased, so that
+/// run_tasks is compiled once for all functions.
 class TaskFunction {
  public:
   template <class F>
@@ -63,15 +63,15 @@ void run_tasks(E executor, int threads, Index tasks, TaskFunction f) {
   if (error) std::rethrow_exception(error);
 }
 
-/// f(task, worker) for every task < tasks, on at most `threads` threads of the executor; `worker` < threads is the
-/// number of the thread.
+/// Calls f(task, worker) for every task < tasks, on at most `threads` threads of the executor; `worker` < threads is
+/// the number of the thread.
 ///
 /// A worker starts with its own part of the tasks, in increasing order, and then helps with the other parts. If calls
-/// follow each other on the same rows, a worker therefore finds its earlier results in its caches. With one queue for
-/// all workers, large layers were 2 % and small models 6 % slower on two processors.
+/// follow each other on the same rows, a worker therefore finds its earlier results in its caches. Tried: one queue for
+/// all workers; on two processors, large layers were 2 % and small models 6 % slower.
 ///
 /// The first exception that a task throws stops the distribution of tasks and is rethrown on the calling thread. The
-/// calling thread also runs the tasks that the executor's threads leave.
+/// calling thread runs tasks too, and all tasks that the executor's threads do not take.
 /// @order  the thread of a task varies: results of f must not depend on `worker`
 template <class F>
 void parallel_for(ExecutorRef executor, int threads, Index tasks, const F& f) {

@@ -21,7 +21,7 @@ struct PhiloxRun {
 
   PhiloxRun(Random at, std::uint64_t first) {
 #if defined(EIGEN_VECTORIZE_AVX512) || defined(EIGEN_VECTORIZE_AVX2)
-    // several at once, because a round waits for its multiplication
+    // several registers at once, because a round has to wait for its multiplication
     constexpr int parts = size / Lanes::size;
     Lanes c[parts][4];
     for (int i = 0; i < parts; ++i) {
@@ -56,7 +56,7 @@ struct PhiloxRun {
 #endif
   }
 
-  /// Number j of the run, see gatefold::uniform.
+  /// Returns number j of the run: the value of gatefold::uniform for number first + j.
   template <class T>
   T uniform(int j) const {
     return Philox::uniform<T>(static_cast<std::uint32_t>(words_[0][j]), static_cast<std::uint32_t>(words_[1][j]));

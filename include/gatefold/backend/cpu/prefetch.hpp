@@ -5,35 +5,36 @@
 
 namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu {
 
-/// Memory that is read soon, prefetched one cache line at a time while a tile computes. A burst of prefetches would
-/// delay the loads of the tile. A tile prefetches depth / 2 lines.
+/// Describes memory that is read soon. A tile prefetches it while it computes, one cache line at a time, because a
+/// burst of prefetches would delay the loads of the tile. A tile prefetches depth / 2 lines.
 struct Prefetch {
   static constexpr Index line = 64;
 
   struct Lines {
     const char* next;
-    // run: consecutive lines, 0 for all; jump: bytes from the last of them to the next run
+    // run: number of consecutive lines, 0 if all are consecutive; jump: bytes from the last line of a run to the next
+    // run
     Index run, jump;
   };
   Lines first;
-  Index count = 0;  // lines in `first`, 0 for all
+  Index count = 0;  // lines of `first` before `then` begins; 0: only `first`
   Lines then{};
 
-  /// Prefetches only one line that is already in the cache.
+  /// Returns a Prefetch without effect: its only line is already in the cache.
   static Prefetch nothing(const void* present) { return {{static_cast<const char*>(present), 1, 0}}; }
-  /// Prefetches consecutive lines, from part t of n of `count` elements on.
+  /// Returns a Prefetch of consecutive lines, beginning at part t of n of `count` elements.
   template <class T>
   static Prefetch part(const T* data, Index count, Index t, Index n) {
     return {{reinterpret_cast<const char*>(data + t * count / n), 0, 0}};
   }
-  /// Prefetches rows of memory, from part t of n of their lines on.
-  /// @param bytes   of a row, at least 1
+  /// Returns a Prefetch of rows of memory, beginning at part t of n of all their lines.
+  /// @param bytes   size of a row, at least 1
   /// @param stride  bytes from row to row
   static Prefetch rows(const void* data, Index rows, Index bytes, Index stride, Index t, Index n) {
     const Index run = divide_up(bytes, line), row = t * (rows * run) / n / run;
     return {{static_cast<const char*>(data) + row * stride, run, stride - (run - 1) * line}};
   }
-  /// Prefetches rows of memory, then the lines of this object.
+  /// Returns a Prefetch of rows of memory, followed by the lines of this object.
   Prefetch after_rows(const void* data, Index rows, Index bytes, Index stride) const {
     Prefetch all = Prefetch::rows(data, rows, bytes, stride, 0, 1);
     all.count = rows * all.first.run;

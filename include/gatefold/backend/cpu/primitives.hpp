@@ -63,9 +63,9 @@ struct Primitives {
   static void for_each(Context& ctx, Index n, const F& f);
   template <class F>
   static void for_rows(Context& ctx, Index n, const F& f);
-  /// If tasks can be divided evenly between threads, each thread runs every threads-th task. Its context therefore
-  /// needs the same memory in every call of the same sizes. Otherwise one call gets all tasks, and its primitives use
-  /// the threads.
+  /// If tasks can be divided evenly between threads, worker i runs the tasks i, i + threads, i + 2 threads, … The
+  /// context of a worker therefore needs the same memory in every call with the same sizes. Otherwise one call gets all
+  /// tasks, and its primitives use the threads.
   template <class F>
   static void for_tasks(Context& ctx, Index n, const F& f) {
     const OneThread::Scope alone(ctx);
@@ -100,7 +100,8 @@ struct Primitives {
   static void gemm(Context& ctx, View<const T, 2, B> a, bool ta, View<const T, 2, B> b, bool tb, bool accumulate,
                    View<T, 2, B> c, const E& epilogue);
 
-  /// Computes blocks of rows, each on one thread: the product, then f while the rows are in the cache of the thread.
+  /// Divides c into blocks of rows. One thread computes the product of a block, and then calls f while the rows are in
+  /// its cache.
   template <class T, class E, class F>
   static void gemm_rows(Context& ctx, View<const T, 2, B> a, View<const T, 2, B> b, bool tb, View<T, 2, B> c,
                         const E& epilogue, const F& f);
@@ -130,7 +131,7 @@ struct Primitives {
                           View<const Index, 1, B> dc_rows = {}, In<T, 1, B> weight = {});
 
  private:
-  /// The batch of a product of two matrices. @param first  the number of row 0 of c in the epilogue
+  /// Returns the batch of a product of two matrices. @param first  the number of row 0 of c in the epilogue
   template <class T>
   static Batch<T> one_product(View<const T, 2, B> a, bool ta, View<const T, 2, B> b, bool tb, View<T, 2, B> c,
                               Index first) {
@@ -145,8 +146,8 @@ struct Primitives {
   }
 };
 
-// These are defined outside the class, because functions defined inside it are inline. Optimised files would compile
-// inline functions again, in spite of kernels.hpp.
+// These functions are defined outside the class, because functions defined inside a class are inline. With
+// optimisation, each file would compile inline functions again, although kernels.hpp declares them as extern templates.
 template <class B, class Operands>
 template <class F>
 void Primitives<B, Operands>::for_each(Context& ctx, Index n, const F& f) {

@@ -10,8 +10,8 @@
 
 namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu {
 
-/// A positive number that differs between a child of fork() and its parent. On systems without fork() it is the same in
-/// every process.
+/// Returns a positive number that differs between a child of fork() and its parent. On systems without fork() it is the
+/// same in every process.
 inline long process_id() {
 #ifdef GATEFOLD_POSIX_PROCESS
   return static_cast<long>(getpid());
@@ -20,8 +20,8 @@ inline long process_id() {
 #endif
 }
 
-/// While it lives, no signal is delivered to the calling thread. Threads started meanwhile inherit this, and never
-/// receive signals. Does nothing on systems without POSIX signals.
+/// While a SignalsBlocked lives, no signal is delivered to the thread that made it. Threads started meanwhile never
+/// receive signals, because they inherit the signal mask. Does nothing on systems without POSIX signals.
 class SignalsBlocked {
  public:
   SignalsBlocked(const SignalsBlocked&) = delete;

@@ -24,9 +24,9 @@
 
 /// One engine for the plain product, the grouped product and the grouped outer product.
 ///
-/// A *work item* is a range of columns of one expert's B. A *task* is a block of rows of one work item. One thread does
-/// it, from packing its rows of A to the epilogue. One expert with all rows has as many tasks as many experts with a
-/// few rows, and all tasks cost about the same.
+/// A *work item* is a range of columns of one expert's B. A *task* is a block of rows of one work item. One thread runs
+/// a task, from packing its rows of A to the epilogue. One expert with all rows is divided into about as many tasks as
+/// many experts with a few rows each, and all tasks cost about the same.
 namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu {
 
 template <class P>
@@ -34,10 +34,12 @@ class Product {
   using T = SumOf<P>;
 
  public:
+  /// Computes the products of all experts of a batch.
   /// @param packed_bytes  memory for packed B; if a work item needs more, one work item is packed at a time
   /// @order  with d = Tile::depth and chains s_i over k in [i d, (i + 1) d) as in tile.hpp, eq. (1), the sum of an
-  ///         element is (s_0 + s_1) + s_2 + …, or ((c + s_0) + s_1) + … when accumulating. If the depth is 0, it is 0
-  ///         (or c). Then the epilogue runs once. The order is the same for every path, tile and number of threads.
+  ///         element is (s_0 + s_1) + s_2 + …, or ((c + s_0) + s_1) + … when accumulating. If the depth is 0, the sum
+  ///         is 0 (or c). The epilogue runs once, on the complete sum. The order is the same for every path, tile and
+  ///         number of threads.
   /// @cost   2·rows·columns·depth flop; scratch as in ProductMemory, which depends on the sizes of the batch and not on
   ///         the routing
   template <class Context>
@@ -52,7 +54,7 @@ class Product {
     Index e, column, columns;  // of c
     Index k, depth;            // the chunk of the depth
     bool add, last;            // whether c holds the sum so far; whether the chunk is the last
-    // whether the sum begins at 0; otherwise it can be -0 after an underflow
+    // whether the first chain is added to 0, so that a chain that underflows to -0 gives 0
     bool from_zero;
     WeightPath path;
     Index row_blocks;
@@ -175,7 +177,7 @@ class Product {
     const Into into = streams ? Into::stream : item.add ? Into::add : Into::store;
     if constexpr (std::is_same_v<P, T>) {
       rank_update<P>(p.a, rows.first, rows.count, p.b, item.column, item.columns, item.depth, into, c, p.c_stride);
-    } else {  // rounded once, not for every row of c
+    } else {  // The operands are rounded once, not for every row of c.
       const Index depth = words<P>(item.depth);
       copy_block(RowsOfWords<P>{p.a, rows.first, 0, item.depth}, depth, rows.count, w.a, rows.count);
       copy_block(RowsOfWords<P>{p.b, item.column, 0, item.depth}, depth, item.columns, w.panels, item.columns);
@@ -188,7 +190,7 @@ class Product {
   // A gradient that is stored has the same bits as a gradient that is added to zeros.
   bool from_zero(Index k) const { return batch_.slots == Batch<P>::Slots::are_depth && !batch_.accumulate && k == 0; }
 
-  // sums = the present c, or 0 if c is null, in whole registers.
+  // Sets `sums` to the present c, or to 0 if c is null, in whole registers.
   static void load(const T* c, Index c_stride, Index rows, Index columns, const Sums<T>& sums) {
     using V = Register<T>;
     for (Index i = 0; i < rows; ++i)

@@ -30,6 +30,7 @@ class ProductPair {
   using T = SumOf<P>;
 
  public:
+  /// Computes (1) for all experts of a batch.
   /// @param hidden, last  the epilogues of the first and the second product of (1)
   /// @order  as two separate products (product.hpp)
   /// @cost   2·S·hidden·(ups·depth + columns) flop; scratch as in PairMemory, which depends on the sizes of the batch
@@ -45,7 +46,7 @@ class ProductPair {
     Index e, first, rows;
     Index row_blocks;  // 0: chunks are tasks
     WeightPath path;
-    // packed weights that tasks share: up matrices, then down; else null
+    // packed weights that tasks share: the up matrices, then down; null if tasks share no packed weights
     T* packed;
     T* partial;  // [chunks][rows, padded columns], if chunks are tasks
     Index begin = 0;

@@ -15,11 +15,11 @@
 #include "gatefold/backend/cpu/words.hpp"
 #include "gatefold/core/types.hpp"
 
-/// The decisions of Product for each expert, made from the numbers of rows before any work is done. Also the largest
-/// memory that it can need, computed only from the sizes.
+/// Decides how Product computes each expert, from the numbers of rows and before any work is done. Also computes the
+/// largest memory that a Product can need, only from the sizes.
 namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu {
 
-/// The number of threads, the blocks of rows, and the path of each expert's B.
+/// Chooses the number of threads, the blocks of rows, and the path of each expert's B.
 template <class P>
 class ProductSchedule {
  public:
@@ -35,7 +35,7 @@ class ProductSchedule {
     }
     empty_ = most_tiles == 0;
     if (work < tuning.serial_work) threads_ = 1;
-    // Large blocks use packed operands more often; smaller blocks keep all threads busy.
+    // Large blocks reuse packed operands more often; smaller blocks keep all threads busy.
     const auto idle = [&] { return threads_ > 1 && tasks() < tuning.product_tasks_each * threads_; };
     while (idle() && panels_ > tuning.product_panels) panels_ /= 2;
     while (idle() && block_tiles_ > 1) block_tiles_ /= 2;
@@ -44,11 +44,11 @@ class ProductSchedule {
 
   bool empty() const { return empty_; }
   int threads() const { return threads_; }
-  /// The largest depth of all experts.
+  /// Returns the largest depth of all experts.
   Index depth() const { return depth_; }
-  /// Columns of a work item.
+  /// Returns the largest number of columns of a work item.
   Index columns() const { return panels_ * Tile<P>::columns; }
-  /// Tasks that share the rows of an expert.
+  /// Returns the number of tasks that share the rows of an expert.
   Index row_blocks(const Problem<P>& p) const { return divide_up(divide_up(p.rows, Tile<P>::rows), block_tiles_); }
   WeightPath path(const Problem<P>& p) const {
     if (p.packed) return WeightPath::prepacked;
@@ -57,13 +57,14 @@ class ProductSchedule {
     return packs(b_) && row_blocks(p) > 1 ? WeightPath::by_call : WeightPath::by_task;
   }
 
-  /// Whether tasks cannot read B in place: it is transposed, gathered, narrower than a panel, or for the matrix unit.
+  /// Returns whether tasks cannot read B in place, because B is transposed, gathered, narrower than a panel, or for the
+  /// matrix unit.
   static bool packs(const Batch<P>& b) {
     return on_amx<P> || b.all.b.lines_are_rows || b.all.b.rows || b.all.columns < Tile<P>::columns;
   }
 
-  /// Whether rows of c are stored past the caches, in whole panels. These sums begin at 0 and end after one block of
-  /// the depth, and no code reads them before all sums are complete.
+  /// Returns whether rows of c are written with non-temporal stores, in whole panels. This requires that sums begin at
+  /// 0 and end after one block of the depth, and that no code reads c before all sums are complete.
   bool streams(const Problem<P>& p) const {
     constexpr Index register_bytes = Register<T>::size * sizeof(T);
     const auto aligned = [](std::uintptr_t bytes) { return bytes % register_bytes == 0; };
@@ -92,8 +93,8 @@ class ProductSchedule {
   Index depth_ = 0, panels_ = tuning.product_columns / Tile<P>::columns, block_tiles_ = tuning_of<P>.product_tiles;
 };
 
-/// Elements of scratch, computed only from sizes. No routing with as many slots needs more, so later calls reuse the
-/// memory of the first call.
+/// The scratch of a Product in elements, computed only from sizes. No routing of the same number of slots needs more,
+/// so later calls reuse the memory of the first call.
 template <class P>
 struct ProductMemory {
   Index items;            // work items of a wave

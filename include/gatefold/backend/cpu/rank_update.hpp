@@ -15,11 +15,11 @@
 
 namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu {
 
-/// c[rows, columns] = 0 + s, or c += s, row by row of c. s are the chains (1) of tile.hpp, of at most
-/// tuning.rank_update_depth values of k. With so few terms, reading and writing c is most of the work, and c is read
-/// and written in one stream.
+/// Computes c[rows, columns] = 0 + s, or c += s, one row of c after the other. s are the chains (1) of tile.hpp, of at
+/// most tuning.rank_update_depth values of k. With so few terms, most of the work is reading and writing c, and this
+/// function reads and writes c only once, in the order of memory.
 /// @param a, b   words whose lines are columns, read in place
-/// @param depth  rows of words
+/// @param depth  number of rows of words in `a` and `b`
 /// @param into   Into::stream only if every register of c is whole and aligned
 template <class P>
 [[gnu::noinline]] void rank_update(const Operand<SumOf<P>>& a, Index line, Index rows, const Operand<SumOf<P>>& b,

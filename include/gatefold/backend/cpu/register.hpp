@@ -26,7 +26,7 @@ class Register {
 
   Register() = default;
   GATEFOLD_INLINE explicit Register(T value) : packet_(packet::filled(value)) {}
-  /// Constants of another type: `V(0.5)` for a register of float.
+  /// Converts a constant of a different type, for example V(0.5) for a register of float.
   template <class A, std::enable_if_t<std::is_arithmetic_v<A> && !std::is_same_v<A, T>, int> = 0>
   GATEFOLD_INLINE explicit Register(A value) : Register(static_cast<T>(value)) {}
   GATEFOLD_INLINE explicit Register(const Packet& packet) requires(!std::is_same_v<Packet, T>) : packet_(packet) {}
@@ -56,7 +56,8 @@ class Register {
   GATEFOLD_INLINE Register& operator-=(Register b) { return *this = *this - b; }
   GATEFOLD_INLINE Register& operator*=(Register b) { return *this = *this * b; }
 
-  /// a · b + c, rounded once if the target has a fused instruction, and twice otherwise; the same in all functions.
+  /// a · b + c, rounded once if the target has a fused instruction, and twice otherwise. This is the same in all
+  /// functions.
   GATEFOLD_INLINE friend Register madd(Register a, Register b, Register c) {
     return Register(packet::madd<T>(a.packet_, b.packet_, c.packet_));
   }
@@ -69,16 +70,18 @@ class Register {
 
   /// b if b > a, else a. NaN in b counts as not larger.
   GATEFOLD_INLINE friend Register larger(Register a, Register b) { return where_less(a, b, b, a); }
-  /// The first `count` lanes of v, `other` in the rest.
+  /// Returns the first `count` lanes of v, and `other` in the remaining lanes.
   GATEFOLD_INLINE friend Register keep_first(int count, Register v, T other) {
     if (count == size) return v;
     return where_less(Register(packet::lane_numbers<T>()), Register(T(count)), v, Register(other));
   }
-  /// The sum of all lanes, and below the largest lane, in an order that depends only on the target.
+  /// Returns the sum of all lanes, added in an order that depends only on the target.
   GATEFOLD_INLINE T sum() const { return packet::sum<T>(packet_); }
+  /// Returns the largest lane.
   GATEFOLD_INLINE T largest() const { return packet::largest<T>(packet_); }
 
-  /// 1 / v: to 1 ulp if the result is a normal number. For 0, infinities and NaN it is the result of a division.
+  /// Returns 1 / v, to 1 ulp if the result is a normal number. For 0, infinities and NaN it is the result of a
+  /// division.
   GATEFOLD_INLINE friend Register reciprocal(Register v) {
 #if defined(EIGEN_VECTORIZE_AVX512)
     if constexpr (packet::is<T, float, 64>) {  // a division takes four times as long
@@ -120,7 +123,7 @@ class Register {
   /// The square root, correctly rounded.
   GATEFOLD_INLINE friend Register sqrt(Register v) { return Register(packet::sqrt<T>(v.packet_)); }
 
-  /// f(lane) for every lane.
+  /// Returns a register with f(lane) for every lane.
   template <class F>
   Register each(const F& f) const {
     alignas(64) T all[std::size_t{size}];
@@ -154,7 +157,8 @@ class Register {
     return static_cast<Mask>((1u << count) - 1);
   }
 #endif
-  // a if x < y, else b. Eigen would turn an AVX-512 mask into a whole register and that back into a mask.
+  // a if x < y, else b. Eigen's functions are not used, because they would turn an AVX-512 mask into a whole register,
+  // and that back into a mask.
   GATEFOLD_INLINE static Register where_less(Register x, Register y, Register a, Register b) {
 #if defined(EIGEN_VECTORIZE_AVX512)
     if constexpr (packet::is<T, float, 64>)
@@ -171,14 +175,14 @@ class Register {
   // e^v = 2^n e^r, n = round(v / ln 2).
   //
   // If the result would be subnormal, it is 0 and is not computed. An instruction with a subnormal number takes a
-  // hundred cycles, also in the products that read the result. A softmax over scores that are far apart has many of
-  // them.
+  // hundred cycles, also in the products that read the result. A softmax over scores that are far apart would have many
+  // subnormal numbers.
   static Register exp_float(Register v) {
     const Register low(T(-87.33654)), high(T(105)), zero(T(0));
 #if defined(EIGEN_VECTORIZE_AVX512)
     if constexpr (packet::is<T, float, 64>) {
       const __mmask16 live = _mm512_cmp_ps_mask(v.packet_, low.packet_, _CMP_NLT_UQ);
-      // the minimum of the two; v if v is NaN
+      // min(v, high), or v if v is NaN
       const Register x(_mm512_maskz_min_ps(live, high.packet_, v.packet_)), n = whole(x);
       return Register(_mm512_maskz_scalef_ps(live, exp_of_rest(x, n).packet_, n.packet_));
     }
@@ -186,7 +190,7 @@ class Register {
     const Register x(packet::min<T>(where_less(v, low, zero, v).packet_, high.packet_)), n = whole(x);
     return where_less(v, low, zero, Register(packet::scaled<T>(exp_of_rest(x, n).packet_, n.packet_)));
   }
-  // round(x / ln 2): a sum with 1.5 · 2^23 is an integer.
+  // Returns round(x / ln 2): the sum of x / ln 2 and 1.5 · 2^23 is rounded to an integer.
   GATEFOLD_INLINE static Register whole(Register x) {
     const Register large(T(12582912)), sum = sealed(madd(x, Register(T(1.44269504088896341)), large).packet_);
     return sealed((sum - large).packet_);

@@ -17,8 +17,9 @@ struct RegisterAccess {
 
   GATEFOLD_INLINE Value load(const T* p) const { return Value::load(p, count); }
   GATEFOLD_INLINE void store(T* p, Value v) const { v.store(p, count); }
-  /// Only for float: values stored in half the size (backend.hpp, Stored).
+  /// Loads floats that are stored as bfloat16 (Stored in backend.hpp). Only for T = float.
   GATEFOLD_INLINE Value load(const Bfloat16* p) const { return load_halves(p, count); }
+  /// Stores floats as bfloat16. Only for T = float.
   GATEFOLD_INLINE void store(Bfloat16* p, Value v) const { store_halves(v, p, count); }
 };
 

@@ -46,7 +46,7 @@ struct RowLanes : OneLane {
     each<T>(n, [&](auto at, Index j) { top = larger(top, keep_first(at.count, f(at, j), lowest)); });
     return top.largest();
   }
-  /// f(j, u) for the columns j < n in order, with u = number first + j of the stream.
+  /// Calls f(j, u) for the columns j < n in order, with u = number first + j of the random stream `at`.
   template <class T, class F>
   void uniform(Random at, Index first, Index n, const F& f) const {
     for (Index begin = 0; begin < n; begin += PhiloxRun::size) {

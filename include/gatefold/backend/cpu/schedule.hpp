@@ -9,30 +9,30 @@
 #include "gatefold/backend/cpu/tuning.hpp"
 #include "gatefold/core/types.hpp"
 
-/// The division of work: blocks of rows into tiles, work items into parts.
+/// Divides blocks of rows into tiles, and work items into parts.
 namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu {
 
-/// Rows [first, first + count), in tiles of heights that are as even as possible. All tiles but the last have whole
-/// units.
+/// Rows [first, first + count), in tiles of heights that are as even as possible. The height of all tiles except the
+/// last is a multiple of `unit` (Tile::unit).
 struct RowBlock {
   Index first, count, tiles, unit;
 
   Index begin(Index t) const { return std::min(t * divide_up(count, unit) / tiles * unit, count); }
   Index size(Index t) const { return begin(t + 1) - begin(t); }
 
-  /// All rows of an expert, at least one, for products of P.
+  /// Returns all rows of an expert, at least one, for products of P.
   template <class P>
   static RowBlock all(Index rows) {
     return {0, rows, divide_up(rows, Tile<P>::rows), Tile<P>::unit};
   }
-  /// Block i of n of these rows, with whole tiles.
+  /// Returns block i of n of these rows. Blocks have whole tiles.
   RowBlock block(Index i, Index n) const {
     const Index from = i * tiles / n, to = (i + 1) * tiles / n;
     return {first + begin(from), begin(to) - begin(from), to - from, unit};
   }
 };
 
-/// Work items that are done together: as many as fit into their memory.
+/// Work items that are computed together, by all threads: as many as fit into the memory that they need.
 /// @param Item  has a member `Index begin`, which only the wave uses
 template <class Item>
 class Wave {
@@ -43,7 +43,7 @@ class Wave {
   void add(const Item& item) { items_[count_++] = item; }
   void clear() { count_ = 0; }
 
-  /// f(item, part, worker) for every part < parts(item) of every item, on all threads.
+  /// Calls f(item, part, worker) for every part < parts(item) of every item, on all threads.
   template <class P, class F>
   void each_part(const P& parts, const F& f) {
     Index all = 0;
@@ -58,7 +58,7 @@ class Wave {
   }
 
  private:
-  // The last item that begins at or before i. Items without parts have the same `begin` as their successor.
+  // Returns the last item that begins at or before i. Items without parts have the same `begin` as their successor.
   const Item& find(Index i) const {
     return *(std::upper_bound(items_, items_ + count_, i, [](Index x, const Item& item) { return x < item.begin; }) -
              1);

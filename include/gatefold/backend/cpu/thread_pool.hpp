@@ -20,8 +20,8 @@
 
 namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu {
 
-/// The default number of threads of a context: OMP_NUM_THREADS of the environment, if it begins with a positive number
-/// (at most 1024), else the number of usable processors.
+/// Returns the default number of threads of a context: the environment variable OMP_NUM_THREADS if it begins with a
+/// positive number (at most 1024 threads), else the number of usable processors.
 inline int available_threads() {
   const char* wish = std::getenv("OMP_NUM_THREADS");
   const long threads = wish ? std::strtol(wish, nullptr, 10) : 0;
@@ -34,8 +34,8 @@ inline int available_threads() {
 /// thread joins a call if it is awake or wakes up in time, and the call waits only for the threads that joined.
 /// Therefore a thread for which the machine has no processor at the moment delays no call.
 ///
-/// - If there are calls from several threads, or from within f, one call at a time is shared between threads. The
-///   others run on their calling threads.
+/// - If there are calls from several threads, or from within f, one call at a time is shared between threads. Each
+///   other call runs on its calling thread.
 /// - A child of fork() has none of the threads and starts its own if it needs them. Only a fork within f can lose a
 ///   thread that is at work; the call then throws Error in the child.
 /// - If a thread cannot be started, the executor has fewer threads. The threads receive no signals.
@@ -74,22 +74,22 @@ class Workers {
 
   /// Measured on 2 processors, with 0, 1 and 3 other busy processes (bench/threads.cpp).
   struct Tuning {
-    // A thread without work spins this long. 5 and 50 µs: steps of 1 ms take 17 and 9 % more; 1 ms: no gain.
+    // A thread without work spins this long. Tried: 5 and 50 µs; steps of 1 ms took 17 and 9 % longer. 1 ms; no gain.
     Time idle;
-    // The caller spins this long for the threads inside. 5, 100 and 200 µs: no difference.
+    // The caller spins this long until all threads have left the call. Tried: 5, 100 and 200 µs; no difference.
     Time last;
     // If more time passes between two reads of the clock, another process had the processor. The thread then sleeps, to
     // leave the processor to it.
     Time preempted;
-    // Calls after which a thread that was preempted spins as long as before. With 64 in one run of eighteen, and with
-    // 1024 in five, loops of calls of 2 ms took as long as on one thread, for seconds.
+    // Number of calls after which a thread that was preempted spins as long as before. Tried: 64 and 1024; in one and
+    // in five of eighteen runs, loops of calls of 2 ms took as long as on one thread, for seconds.
     int recovery;
   };
   static constexpr Tuning kTuning{std::chrono::microseconds(200), std::chrono::microseconds(20),
                                   std::chrono::microseconds(500), 16};
 
-  // Four fields: the number of the call; the workers that it needs, 0 after the caller has done its part; whether a
-  // worker joined; the number of workers inside.
+  // A State has four fields: the number of the call; the number of workers that the call needs (0 after the caller has
+  // done its part); whether a worker joined the call; the number of workers inside the call.
   using State = std::uint64_t;
   static constexpr int kCallBits = 32, kCountBits = 16;
   static constexpr State kCount = 0xffff0000, kJoined = 0x8000, kInside = 0x7fff;
@@ -123,7 +123,8 @@ class Workers {
     wakes_.notify_all();
   }
 
-  // Returns false if this process does not have these threads.
+  // Waits until no worker is inside the call. Returns false if fork() made this process, because this process does not
+  // have the worker threads, and the wait would never end.
   bool wait_for_those_inside() {
     const auto left = [this] { return (state_.load() & kInside) == 0; };
     if (spin(kTuning.last, left) == Spun::found) return true;
@@ -194,7 +195,7 @@ class Workers {
     wake();
     for (std::thread& thread : *threads_) thread.join();
   }
-  // Threads of another process can be neither joined nor detached.
+  // Leaks the thread objects, because threads of a different process can be neither joined nor detached.
   void forget() { static_cast<void>(threads_.release()); }
 
   const int most_;
@@ -207,7 +208,7 @@ class Workers {
   const WorkerFunction* f_ = nullptr;
   std::atomic<bool> busy_{false}, stop_{false};
   alignas(64) std::atomic<State> state_{0};
-  // threads asleep, times that they were woken, whether the caller is asleep
+  // asleep_: number of threads asleep; wakes_: how often they were woken; waiting_: 1 if the caller is asleep
   alignas(64) std::atomic<int> asleep_{0}, wakes_{0}, waiting_{0};
 };
 

@@ -47,11 +47,11 @@ class LookAhead {
   Index left_, count_;
 };
 
-/// The last step of a tile with its chains. `store` stores them, `add` adds them to the present values, and `stream`
-/// adds them to 0 and stores them past the caches (packet::stream), in whole, aligned registers.
+/// The last step of a tile: `store` stores the chains, `add` adds them to the present values, and `stream` adds them to
+/// 0 and writes them with non-temporal stores (packet::stream), in whole, aligned registers.
 enum class Into : char { store, add, stream };
 
-/// Packed words of B that are in the cache: the first registers of one panel.
+/// A source of words of B for sum_tile: the first registers of one packed panel that is in the cache.
 template <class P>
 struct PackedPanel {
   static constexpr int words_of_ahead = 2;
@@ -66,10 +66,11 @@ struct PackedPanel {
   GATEFOLD_INLINE void ahead() { look_ahead.next(); }
 };
 
-/// sums[R, C registers] = s, or += s, with the chains s (1) of R rows of packed A and C registers of columns of B.
+/// Computes the chains s (1) of R rows of packed A and C registers of columns of B. Then sums[R, C registers] = s, or
+/// sums += s.
 /// @param depth   words of a row
 /// @param b       source of the words of B: load(k, y) is called for k = 0, 1, … in this order, and ahead(), which
-///                prefetches, before every words_of_ahead of them
+///                prefetches, before every words_of_ahead values of k
 /// @param stride  elements from row to row of sums
 /// @param panel   elements from one Tile::columns columns of sums to the next
 template <class P, int R, int C, class Source>
@@ -113,7 +114,8 @@ template <class P, int R, int C, class Source>
 }
 
 #if defined(GATEFOLD_AMX)
-/// The same for a packed panel on the matrix unit, which AmxTiles sets up: 16 C columns and `rows` rows, at most 16 R.
+/// Does the work of sum_tile on the matrix unit, for one packed panel: 16 C columns and `rows` rows, at most 16 R.
+/// AmxTiles must have configured the unit.
 template <class P, int R, int C>
 [[gnu::noinline]] void amx_sum(Index rows, Index depth, const float* a, const float* b, float* sums, Index sums_stride,
                                Into into, const Prefetch& prefetch) {
@@ -138,9 +140,11 @@ template <class P, int R, int C>
 }
 #endif
 
-/// sum_tile for 1 to Tile::rows rows and one packed panel. A register of the panel beyond `columns` is skipped.
-/// @param a     readable up to the next whole Tile::unit of rows
-/// @param into  not Into::stream with the matrix unit
+/// Runs sum_tile on one packed panel, with the number of rows known only at run time. The second register of the panel
+/// is skipped if `columns` fit into the first one.
+/// @param rows  1 to Tile::rows
+/// @param a     readable up to the next multiple of Tile::unit rows
+/// @param into  on the matrix unit only Into::store or Into::add
 template <class P>
 void tile_sum(Index rows, Index columns, Index depth, const SumOf<P>* a, const SumOf<P>* b, SumOf<P>* sums,
               Index sums_stride, Into into, const Prefetch& prefetch) {

@@ -24,7 +24,8 @@
 /// columns itself. It is used for a few rows, or for the first of a few tiles.
 namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu {
 
-/// Words of B in place, in rows of memory. For a few rows of A, packing B first would cost more than it saves.
+/// A source of words of B for sum_tile that reads the rows of B in place. For a few rows of A, packing B first would
+/// cost more than it saves.
 template <class P>
 struct RowsInPlace {
   using T = SumOf<P>;
@@ -34,7 +35,8 @@ struct RowsInPlace {
   Index rows;    // rows left; with pairs, an odd last row is half a word
   // memory of one panel, which is packed for the following tiles, or null
   T* copy = nullptr;
-  // read next; prefetched here, because rows are far apart and hardware prefetchers do not find them
+  // the weights that are read next; they are prefetched here, because their rows are far apart, and hardware
+  // prefetchers do not find them
   const T* next = row;
   Index next_stride = 0;
 
@@ -59,7 +61,8 @@ struct RowsInPlace {
   GATEFOLD_INLINE void ahead() {}
 };
 
-/// Words of contiguous packed panels, or of rounded panels in half the size.
+/// A source of words of B for sum_tile that reads contiguous packed panels. W is T, or Bfloat16 for panels in half the
+/// size.
 template <class P, class W>
 struct PackedPanels {
   using T = SumOf<P>;
@@ -71,7 +74,8 @@ struct PackedPanels {
   GATEFOLD_INLINE void load(Index, packet::Of<T>* y) {
     constexpr int size = Register<T>::size, bytes_of_register = size * static_cast<int>(sizeof(W)),
                   bytes = C * bytes_of_register;
-    // Weights of half the size need twice as many lines ahead. The next panel is behind the end of a panel.
+    // Weights of half the size need twice as many lines ahead. Past the end of a panel, this prefetches the panel that
+    // follows in memory.
     constexpr Index lines = tuning.prefetched_lines * static_cast<Index>(sizeof(T) / sizeof(W)),
                     next = std::max<Index>(lines * Prefetch::line / bytes, 1) * Tile<P>::columns;
 #pragma GCC unroll 16
@@ -85,14 +89,16 @@ struct PackedPanels {
   GATEFOLD_INLINE void ahead() {}
 };
 
-/// The number of panels that a tile of so few rows reads at a time. It has as many sums as registers are free, so that
-/// additions do not wait for each other, and it reads long runs of memory.
+/// Returns the number of panels that a tile of `rows` rows reads at a time. This is the largest power of two, from 1 to
+/// 8, for which the sums leave registers for B. With many sums, additions do not wait for each other; with many panels,
+/// the tile reads long runs of memory.
 template <class P>
 constexpr int panels_at_once(Index rows) {
   return static_cast<int>(std::bit_floor(std::clamp(static_cast<unsigned>((Tile<P>::rows - 2) / rows), 1u, 8u)));
 }
 
-/// sum_tile for 1 to Tile::rows rows and one panel, or panels_at_once panels.
+/// Runs sum_tile on one panel, or on panels_at_once panels, with the number of rows known only at run time.
+/// @param rows   1 to Tile::rows
 /// @param depth  words of a row
 template <class P, class Source>
 void sum_from_memory(Index rows, Index panels, Index depth, const SumOf<P>* a, const Source& b, SumOf<P>* sums,
@@ -106,7 +112,8 @@ void sum_from_memory(Index rows, Index panels, Index depth, const SumOf<P>* a, c
   kernels[static_cast<std::size_t>(rows - 1)][panels > 1](depth, a, b, sums, stride, panel, into);
 }
 
-/// The tile of a PackedMatrix in half the size, or null for elements that are never stored so.
+/// Returns the function that multiplies by a PackedMatrix in half the size (PackedMatrix::half_tile). Returns null for
+/// double, and for the matrix unit.
 template <class P>
 constexpr HalfTile<SumOf<P>>* half_tile() {
   if constexpr (on_amx<P> || !std::is_same_v<SumOf<P>, float>)

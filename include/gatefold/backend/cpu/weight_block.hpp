@@ -23,23 +23,23 @@ struct WeightBlock {
   Index k, depth, column, columns;
 
   bool empty() const { return depth == 0 || columns == 0; }
-  /// Words of a column.
+  /// Returns the number of words of a column.
   Index words() const { return cpu::words<P>(depth); }
   void pack(T* to) const { pack_panels<P>(b, column, columns, k, depth, to); }
   /// Packs the panel of column x.
   void pack_panel(Index x, T* to) const {
     pack_panels<P>(b, column + x, std::min<Index>(Tile<P>::columns, columns - x), k, depth, to);
   }
-  /// The panel of column x, which is packed. Rounded weights are widened into `buffer`.
+  /// Returns the packed panel of column x. A panel of bfloat16 is converted to floats in `buffer`.
   const T* panel(Index x, T* buffer) const { return packed.panel(x * words(), words(), buffer); }
 
-  /// The Prefetch of part t of n of a block that is not packed.
+  /// Returns the Prefetch of part t of n of a block that is not packed.
   Prefetch prefetch(Index t, Index n) const {
     if (empty()) return Prefetch::nothing(this);
     return b.lines_are_rows ? Prefetch::rows(b.at(column, k), columns, depth * size, b.stride * size, t, n)
                             : prefetch_rows(0, columns, t, n);
   }
-  /// The Prefetch of part t of n of the panel of column x.
+  /// Returns the Prefetch of part t of n of the panel of column x.
   Prefetch prefetch_panel(Index x, Index t, Index n) const {
     if (empty()) return Prefetch::nothing(this);
     return packed ? packed.prefetch(x * words(), words() * Tile<P>::columns, t, n)
@@ -49,7 +49,7 @@ struct WeightBlock {
  private:
   static constexpr Index size = sizeof(T);
 
-  // The Prefetch of part t of n of `width` columns from x on, which are stored in rows.
+  // Returns the Prefetch of part t of n of `width` columns from x on, which are stored in rows.
   Prefetch prefetch_rows(Index x, Index width, Index t, Index n) const {
     return Prefetch::rows(b.at(k, column + x), depth, width * size, b.stride * size, t, n);
   }

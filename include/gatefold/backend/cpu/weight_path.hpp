@@ -10,7 +10,7 @@ enum class WeightPath {
   prepacked,    // packed before the call
   rank_update,  // read in place: sums have few terms, and c is read and written row by row
   by_call,      // packed once, by all threads, before the tasks that share it
-  by_task,      // read in place, or packed by each task for itself
+  by_task,      // read in place, or packed by each task for its own use
 };
 
 }  // namespace gatefold::inline GATEFOLD_CPU_NAMESPACE::cpu

@@ -32,8 +32,8 @@ inline constexpr bool bfloat16_pairs = false;
 template <class P>
 inline constexpr int values_of_word = std::is_same_v<P, Bfloat16>&& bfloat16_pairs ? 2 : 1;
 
-/// Whether the matrix unit (amx.hpp) multiplies words of P. It then computes all sums of P, because it adds in a
-/// different order.
+/// True if the matrix unit (amx.hpp) multiplies words of P. The matrix unit then computes all sums of P, because vector
+/// registers would add in a different order.
 #if defined(GATEFOLD_AMX)
 template <class P>
 inline constexpr bool on_amx = std::is_same_v<P, Bfloat16>;
@@ -46,13 +46,13 @@ inline constexpr bool on_amx = false;
 template <class P>
 inline constexpr int values_of_step = on_amx<P> ? 32 : values_of_word<P>;
 
-/// Words of a line of `depth` values.
+/// Returns the number of words of a line of `depth` values.
 template <class P>
 constexpr Index words(Index depth) {
   return divide_up(depth, values_of_step<P>) * (values_of_step<P> / values_of_word<P>);
 }
 
-/// s + x y; for pairs s + x₁ y₁ + x₀ y₀ in this order, with subnormal numbers taken as 0.
+/// Returns s + x y. For pairs, returns s + x₁ y₁ + x₀ y₀, added in this order, with subnormal numbers treated as 0.
 template <class P>
 GATEFOLD_INLINE packet::Of<SumOf<P>> multiply_add(const packet::Of<SumOf<P>>& x, const packet::Of<SumOf<P>>& y,
                                                   const packet::Of<SumOf<P>>& s) {
@@ -65,14 +65,14 @@ GATEFOLD_INLINE packet::Of<SumOf<P>> multiply_add(const packet::Of<SumOf<P>>& x,
     return packet::madd<SumOf<P>>(x, y, s);
 }
 
-/// The words of values in one row: word w holds value w, or values 2 w and 2 w + 1 of `count`.
+/// Reads words from a row of `count` values: word w holds value w or, with pairs, values 2 w and 2 w + 1.
 template <class P>
 struct WordsAlong {
   using T = SumOf<P>;
   const T* row;
   Index count;
 
-  /// Words w to w + n - 1; the lanes behind them are 0. @param n  1 to the size of a register
+  /// Returns words w to w + n - 1; the lanes behind them are 0. @param n  1 to the size of a register
   Register<T> load(Index w, int n) const {
     if constexpr (values_of_word<P> == 1) {
       return rounded<P>(Register<T>::load(row + w, n));
@@ -88,8 +88,8 @@ struct WordsAlong {
       return pairs_along(part(0), part(size));
     }
   }
-  /// Prefetches the memory that load(w, size of a register) reads of a row `elements` further on. That row need not
-  /// exist.
+  /// Prefetches the memory that load(w, size of a register) would read in a row that begins `elements` elements later.
+  /// That row need not exist.
   void prefetch(Index w, Index elements) const {
     constexpr Index values = Register<T>::size * values_of_word<P>, line = 64 / sizeof(T);
     for (Index i = 0; i < values; i += line) __builtin_prefetch(row + w * values_of_word<P> + elements + i);
@@ -104,7 +104,8 @@ struct WordsAlong {
   }
 };
 
-/// The words of values in two rows, one below the other: word c holds upper[c], or upper[c] and lower[c].
+/// Reads words from two rows of values, one below the other: word c holds upper[c] or, with pairs, upper[c] and
+/// lower[c].
 template <class P>
 struct WordsAcross {
   using T = SumOf<P>;
@@ -127,7 +128,7 @@ struct WordsAcross {
   }
 };
 
-/// Some lines of an operand as words: row r holds the words of values k to k + depth − 1 of line number `line` + r.
+/// Reads lines of an operand as words: row r holds the words of values k to k + depth − 1 of line number `line` + r.
 template <class P>
 struct LinesOfWords {
   const Operand<SumOf<P>>& from;
@@ -135,7 +136,8 @@ struct LinesOfWords {
 
   WordsAlong<P> operator[](Index r) const { return {from.at(line + r, k), depth}; }
 };
-/// The same for an operand whose lines are columns: row r has word r of all lines.
+/// Reads lines of an operand as words if its lines are columns in memory: row r holds word r of all lines from `line`
+/// on, counted from value k on.
 template <class P>
 struct RowsOfWords {
   const Operand<SumOf<P>>& from;

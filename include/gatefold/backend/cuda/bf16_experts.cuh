@@ -29,8 +29,8 @@ bool uses_hopper(Context& ctx, const Groups<B>& g, Index columns) {
          ctx.has_hopper_code();
 }
 
-/// Memory for the rounded rows of slots: in scratch, or in rows of an output that is written only after these have been
-/// read.
+/// Memory for the rounded rows of slots: in scratch, or in rows of an output that is written only after the rounded
+/// rows have been read.
 struct RoomForRows {
   Bfloat16* data;
   Index stride;
@@ -52,8 +52,8 @@ bool overlap(View<A, 2, B> a, View<C, 2, B> c) {
   return begin(a) < end(c) && begin(c) < end(a);
 }
 
-/// Returns a, rounded, in the order of its rows or of the slots. In slot order, only the slots in use are rounded. If a
-/// is rounded already, has whole units and is in the right order, no copy is made.
+/// Returns `a` rounded to bfloat16, in the order of its rows or of the slots. In slot order, only the rows of slots in
+/// use are rounded. If `a` is rounded already, has whole units and is in the right order, no copy is made.
 /// @tparam A    float or Bfloat16
 /// @param room  rows for the result if it is in slot order, one for each slot. They are used if they are long enough
 ///              and do not overlap a; otherwise the result is in scratch
@@ -95,10 +95,10 @@ struct SumOfRow {
 
 /// Rounds the rows of a that the slots read. All products that read them use the rounded rows while the returned object
 /// lives.
-/// @param room  as rounded_rows
+/// @param room  as in rounded_rows
 template <class Context, class B, class C>
 [[nodiscard]] auto round_for_products(Context& ctx, const Groups<B>& g, View<const float, 2, B> a, View<C, 2, B> room) {
-  const bool in_slot_order = ctx.has_hopper_code();  // required by Hopper's kernel, and accepted by the others
+  const bool in_slot_order = ctx.has_hopper_code();  // required by Hopper's kernel, and accepted by all kernels
   const Bf16Matrix rounded = rounded_rows(ctx, g, a, g.rows.data(), in_slot_order, room);
   return ctx.share(a.data(), a.extent(1), g.rows.data(), rounded);
 }
@@ -141,9 +141,9 @@ void with_constant(bool transpose, const F& f) {
 }
 
 /// c[s] = epilogue(a[row(s)] op(w_0[e]), …), or, for several a, epilogue(Σ_t a_t[row(s)] op(w_t[e])).
-/// @tparam Rows      of a: gathered or not, or always in slot order
+/// @tparam Rows      whether the rows of `a` can be in any order, or are always in slot order
 /// @param a          rounded, [.., depth]
-/// @param hopper     whether to use Hopper's kernel; a is then in slot order
+/// @param hopper     whether to use Hopper's kernel; the rows of `a` are then in slot order
 /// @param transpose  a bool, as_transposed or as_stored
 /// @param c          rows of `stride` values
 template <RowsOfA Rows = RowsOfA::any, int Terms, class Transpose, class C, class Context, class B, std::size_t M,
@@ -151,7 +151,7 @@ template <RowsOfA Rows = RowsOfA::any, int Terms, class Transpose, class C, clas
 void bf16_product(Context& ctx, bool hopper, const Groups<B>& g, const EachBf16<Terms>& a, Index depth,
                   const std::array<View<const float, 3, B>, M>& w, Transpose transpose, Index columns, C* c,
                   Index stride, const E& epilogue) {
-  expect_int("Cuda::grouped_gemm", depth);
+  expect_int("Cuda::grouped_gemm", "depth", depth);
   const auto each = rounded_weights(ctx, g, w);
   const Index step = w[0].extent(1) * bf16_stride(w[0].extent(2));
   with_constant(transpose, [&]<bool Transposed>(std::bool_constant<Transposed>) {
@@ -177,7 +177,7 @@ void bf16_gemm(Context& ctx, const Groups<B>& g, const std::array<View<const A, 
 }
 
 /// Calls f(lanes, s, sum) for the slots in use, with the sum over columns j of epilogue(a[row(s)] op(w[e]))[j].
-/// @order  each kSumColumns columns as finish_column_sum, these sums as sum_elements
+/// @order  kSumColumns columns at a time as in finish_column_sum, then these sums as in sum_elements
 template <class A, class Transpose, class Context, class B, class E, class F>
 void bf16_gemm_sum(Context& ctx, const Groups<B>& g, View<const A, 2, B> a, View<const float, 3, B> w,
                    Transpose transpose, Index columns, const E& epilogue, const F& f) {
@@ -209,7 +209,7 @@ void bf16_pair(Context& ctx, const Groups<B>& g, View<const float, 2, B> a,
                                        as_stored, c.extent(1), c.data(), c.extent(1), last);
 }
 
-/// dw[e] (+)= Σ_s a[row(s)]ᵀ dc[s], with dc[dc_rows[s]] for dc[s] if dc_rows is given.
+/// dw[e] (+)= Σ_s a[row(s)]ᵀ dc[s], with dc[dc_rows[s]] instead of dc[s] if dc_rows is given.
 template <class A, class D, class Context, class B>
 void bf16_outer(Context& ctx, const Groups<B>& g, View<const A, 2, B> a, View<const D, 2, B> dc,
                 View<const Index, 1, B> dc_rows, bool accumulate, View<float, 3, B> dw) {

@@ -14,14 +14,15 @@ namespace gatefold::detail_::device {
 /// permuted depending on the row. Copies and ldmatrix therefore have no bank conflicts. It is also the 128-byte swizzle
 /// of wgmma.
 ///
-/// along_depth: row r holds 64 values of line r. along_lines: row k holds the values of 64 lines at depth k; the rows
-/// for the first 64 lines come before those for the next 64. In a tile of only 32 lines, row r holds the values at
-/// depths r and r + 32.
+/// With the layout along_depth, row r holds 64 values of line r. With along_lines, row k holds the values of 64 lines
+/// at depth k; the rows of the first 64 lines come before the rows of the next 64 lines. In a tile of only 32 lines,
+/// row r holds the values at depths r and r + 32.
 struct Bf16Place {
   static constexpr int depth = 64, row_bytes = 128, units = 8;
   /// Returns the offset in bytes of unit `unit` of a row from the beginning of the tile.
   GATEFOLD_HD static constexpr int at(int row, int unit) { return row * row_bytes + ((unit ^ (row & 7)) << 4); }
-  /// along_lines: returns the offset of the unit that holds `line` at depth k, in a tile of Lines lines.
+  /// Returns, for the layout along_lines, the offset of the unit that holds `line` at depth k, in a tile of Lines
+  /// lines.
   template <int Lines>
   GATEFOLD_HD static constexpr int of_line(int line, int k) {
     return Lines == 32 ? at(k % 32, line / 8 | k / 32 * 4) : at(line / 64 * 64 + k, line % 64 / 8);
@@ -35,7 +36,7 @@ template <Layout L, bool Gathers, int Lines, int Threads>
 class Bf16Loader {
   static constexpr int D = Bf16Place::depth, row_step = Threads / Bf16Place::units;
   static constexpr int each = Lines / row_step;  // along_depth: lines of a thread
-  // along_lines: lines of a row of the tile, and their units
+  // along_lines: a row of the tile has `width` lines, in `across` units.
   static constexpr int width = Lines < 64 ? Lines : 64, across = width / 8;
   static constexpr int each_depth = width / row_step;  // along_lines: rows of a thread
   static constexpr int looked_up = L == Layout::along_depth ? each : each_depth;
@@ -45,8 +46,8 @@ class Bf16Loader {
                 "gatefold: Lines must be 32 or a multiple of 64");
 
  public:
-  /// Begins at line `first` of `lines`.
-  /// @param depth  along_depth: a whole number of units
+  /// Prepares for copying tiles that begin at line `first` of `lines` lines.
+  /// @param depth  a whole number of units if the layout is along_depth
   __device__ void begin(const Bf16Matrix& from, Index first, Index lines, Index depth) {
     stride_ = static_cast<int>(from.stride);
     left_ = static_cast<int>(depth);
@@ -89,15 +90,16 @@ class Bf16Loader {
       if constexpr (!Gathers) from_ += Index(D) * stride_;
     }
     left_ -= D;
-    if constexpr (L == Layout::along_lines && Gathers) look_up();  // early: the next load does not wait for them
+    if constexpr (L == Layout::along_lines && Gathers) look_up();  // early, so that the next load() does not wait
   }
 
  private:
   __device__ static int unit() { return static_cast<int>(threadIdx.x) % Bf16Place::units; }
   __device__ static int row(int i) { return static_cast<int>(threadIdx.x) / Bf16Place::units + i * row_step; }
 
-  /// along_lines: the first line of this thread's units, and the depth of the i-th unit in a tile.
+  /// Returns, for along_lines, the first line of this thread's units.
   __device__ static int line() { return unit() % across * static_cast<int>(kBf16Unit); }
+  /// Returns, for along_lines, the depth of this thread's i-th unit within a tile.
   __device__ static int depth(int i) { return row(i) + unit() / across * width; }
 
   __device__ void copy(unsigned char* to, const Bfloat16* from, bool exists) const {

@@ -27,8 +27,9 @@ struct Bf16Matrix {
   }
 };
 
-/// The rows that are rounded. Without range and offsets: all rows. With range: rows range[0] to range[last] − 1. With
-/// offsets: of `each` rows for every expert, those of the experts that have slots, offsets[e] < offsets[e + 1].
+/// Selects the rows that are rounded. Without `range` and `offsets`, all rows are rounded. With `range`, these are rows
+/// range[0] to range[last] − 1. With `offsets`, every expert has `each` rows, and the rows of the experts that have
+/// slots (offsets[e] < offsets[e + 1]) are rounded.
 struct RoundedRows {
   const Index* range = nullptr;
   Index last = 0;
@@ -94,7 +95,7 @@ void round_rows(cudaStream_t stream, Index rows, Index columns, const T* from, B
   const bool whole = columns % kBf16Unit == 0 && reinterpret_cast<std::uintptr_t>(from) % 16 == 0;
   if (columns > 0) for_rows(stream, rows, RoundRow<T>{from, columns, to, stride, whole, which}, multiprocessors);
 }
-/// Rounds into `to` [rows, bf16_stride(columns)].
+/// Rounds `rows` rows of `from` into `to` [rows, bf16_stride(columns)].
 template <class T>
 void round_rows(cudaStream_t stream, Index rows, Index columns, const T* from, Bfloat16* to,
                 const RoundedRows& which = {}, int multiprocessors = 1) {
@@ -108,7 +109,7 @@ struct SharedRows {
   Index columns;
   const Index* rows;
   Bf16Matrix rounded;
-  const SharedRows* before;  // the list of the other shared rows
+  const SharedRows* before;  // the rest of a linked list, or null
 
   const Bf16Matrix* find(const void* a, Index of_columns, const Index* of_rows) const {
     for (const SharedRows* s = this; s; s = s->before)

@@ -65,14 +65,15 @@ void launch_with_ring(cudaStream_t stream, void (*kernel)(P...), Index blocks, i
   kernel<<<grid(blocks), threads, static_cast<std::size_t>(bytes), stream>>>(arguments...);
 }
 
-/// Returns the rows of the tiles for `slots` slots: few enough that most of a tile is used.
+/// Returns the number of rows of a tile for `slots` slots. It is small enough that most rows of a tile are used.
 inline int bf16_tile_rows(Index slots, Index experts) {
-  const Index some = experts < slots ? experts : slots;  // upper bound of the experts that have rows
+  const Index some = experts < slots ? experts : slots;  // upper bound of the number of experts with rows
   if (slots <= some * Bf16Skinny::rows) return Bf16Skinny::rows;
   return slots <= some * Bf16SomeRows::rows ? Bf16SomeRows::rows : Bf16ManyRows::rows;
 }
 
-/// Returns the columns of skinny tiles: narrower ones if wider tiles would be too few to keep the device busy.
+/// Returns the number of columns of a skinny tile. It is smaller if there would be too few wide tiles to keep the
+/// device busy.
 inline int bf16_skinny_columns(Index experts, Index columns, int multiprocessors) {
   if (experts * blocks(columns, Bf16Skinny::columns) >= multiprocessors) return Bf16Skinny::columns;
   const bool few = 2 * experts * blocks(columns, Bf16SkinnyNarrow::columns) <= multiprocessors;
@@ -83,7 +84,7 @@ inline int bf16_skinny_columns(Index experts, Index columns, int multiprocessors
 enum class RowsOfA { any, in_slot_order };
 
 /// c[s] = epilogue(a[row(s)] op(b_e), …), or, for several a, epilogue(Σ_t a_t[row(s)] op(b_te)).
-/// @param a        each [.., depth]. Either all have row numbers and are gathered, or none has
+/// @param a        each [.., depth]. Either all of them have row numbers and are gathered, or all have no row numbers
 /// @param b        each [experts, depth, columns], or, if OfB is along_depth, [experts, columns, depth]
 /// @param slots    upper bound of the number of slots
 /// @param c        [slots, columns], rows of `stride` values
@@ -93,7 +94,7 @@ void bf16_slots_are_rows(Context& ctx, const EachBf16<Terms>& a, const EachBf16<
                          Index stride, const E& epilogue) {
   constexpr int Matrices = matrices_of<Terms, Count>;
   if (experts == 0 || slots == 0 || columns == 0) return;
-  const Index some = experts < slots ? experts : slots;  // upper bound of the experts that have rows
+  const Index some = experts < slots ? experts : slots;  // upper bound of the number of experts with rows
   const auto run_gathered = [&]<class Shape, bool Gathers>(Shape, std::bool_constant<Gathers>) {
     const Index tiles = (slots / Shape::rows + some) * blocks(stride, Shape::columns / Matrices);
     launch_with_ring(ctx.product_stream(), bf16_rows_kernel<Shape, OfB, Gathers, Terms, Count, C, E>, tiles,

@@ -9,11 +9,11 @@
 #include "gatefold/backend/cuda/tensor_core.cuh"
 #include "gatefold/core/types.hpp"
 
-/// A tile of a product of bfloat16. The tensor cores of one block sum it in floats.
+/// A tile of a product of bfloat16 matrices. One block computes it on the tensor cores, with sums in float.
 namespace gatefold::detail_::device {
 
-/// Tile sizes. A block computes rows × columns of c (columns / Matrices of each matrix), a warp warp_rows ×
-/// warp_columns.
+/// Tile sizes. A block computes rows × columns values of c (columns / Matrices of each matrix). A warp computes
+/// warp_rows × warp_columns of these values.
 template <int Rows, int Columns, int WarpRows, int WarpColumns, int Stages, int Blocks>
 struct Bf16Shape {
   static constexpr int rows = Rows, columns = Columns, warp_rows = WarpRows, warp_columns = WarpColumns;
@@ -24,7 +24,7 @@ struct Bf16Shape {
 using Bf16ManyRows = Bf16Shape<128, 128, 64, 64, 3, 2>;
 using Bf16SomeRows = Bf16Shape<64, 128, 32, 64, 3, 2>;
 using Bf16Skinny = Bf16Shape<16, 128, 16, 32, 4, 3>;
-// For one matrix, if wider tiles would be too few to keep the device busy:
+// For products with one matrix, if there would be too few wide tiles to keep the device busy.
 using Bf16SkinnyNarrow = Bf16Shape<16, 64, 16, 16, 8, 2>;
 using Bf16SkinnyNarrowest = Bf16Shape<16, 32, 16, 16, 16, 2>;
 
@@ -35,7 +35,7 @@ struct Bf16TilePlace {
   Index row, column;    // the tile's first row and column in that part
 };
 
-/// The sums of a tile of a block.
+/// The sums of a block's tile.
 /// @tparam OfA, OfB  layouts of the operands
 template <class Shape, Layout OfA, Layout OfB, int Matrices>
 class Bf16Tile {
@@ -88,13 +88,13 @@ class Bf16Tile {
       stage = stage + 1 < stages ? stage + 1 : 0;
     }
     wait_for_copies<0>();
-    __syncthreads();  // the ring has been read
+    __syncthreads();  // all threads have read the ring, whose memory is used again
   }
 
   /// Stores the results of the epilogue. The sums go through shared memory, so that neighbouring threads write
   /// neighbouring values of c and the epilogue is compiled only once. For bfloat16, values from the last column up to
   /// the end of the row become 0.
-  /// @param c  of the expert, rows of `stride` values
+  /// @param c  the expert's part of c, in rows of `stride` values
   template <class C, class E>
   __device__ void finish(unsigned char* ring, const Bf16TilePlace& place, C* c, Index stride, const E& epilogue) const {
     auto* const staged = reinterpret_cast<float*>(ring);  // [Matrices][pass_rows][pitch]
@@ -138,17 +138,19 @@ class Bf16Tile {
   }
 
  private:
-  /// The first row and column of this warp's part of the tile.
+  /// Returns the first row of this warp's part of the tile.
   __device__ static int warp_row() {
     return static_cast<int>(threadIdx.x) / 32 / Shape::warps_across * Shape::warp_rows;
   }
+  /// Returns the first column of this warp's part of the tile.
   __device__ static int warp_column() {
     return static_cast<int>(threadIdx.x) / 32 % Shape::warps_across * warp_columns;
   }
-  /// @param from  a stage of the ring
+  /// Adds the products of the tiles in one stage of the ring to the sums.
+  /// @param from  address of that stage
   __device__ void multiply(std::uint32_t from) {
-    // The row, and the unit in it, of 16 × 16 values whose address this lane passes to ldmatrix. Matrices 0 to 3 of
-    // ldmatrix are the quarters: of a in order of rows first, of b in order of depth first.
+    // ldmatrix loads 16 × 16 values as four matrices, to which each lane passes the address of one unit of one row.
+    // Matrices 0 to 3 are the quarters of these values: for a, the row of the quarter varies first; for b, the depth.
     const int lane = static_cast<int>(threadIdx.x) % 32, low = lane % 8, second = lane / 8 % 2, third = lane / 16;
 #pragma unroll
     for (int k = 0; k < D; k += 16) {

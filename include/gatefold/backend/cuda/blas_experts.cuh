@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -21,12 +22,13 @@
 /// (OffsetsOnHost). These products cannot be captured in a graph.
 namespace gatefold::detail_::device {
 
-/// The offsets of the latest grouped product of a context, cached for the products of a backward that follow it.
+/// A host copy of the offsets that the latest grouped product of a context has used. The other products of the same
+/// backward use the copy instead of reading the offsets from the device again.
 ///
 /// Everything that could write other offsets clears the cache: any other primitive, and code that gets the stream or
 /// the handle of the context. Products do not clear it, because epilogues store elements of T and never offsets. A
-/// product with untransposed weights always reads the offsets again, because one context can run the forwards of many
-/// plans that other contexts write. A backward has the same plan as its forward.
+/// product with untransposed weights belongs to a forward. It always reads the offsets, because one context can run the
+/// forwards of many plans that other contexts write. A backward has the same plan as its forward.
 class OffsetsOnHost {
  public:
   void forget() { known_ = nullptr; }
@@ -112,9 +114,13 @@ class BlasGroups {
       : ta_(ta), tb_(tb), beta_(accumulate ? 1 : 0), compute_(compute) {}
 
   void add(Index m, Index n, Index k, const T* a, Index lda, const T* b, Index ldb, T* c, Index ldc) {
-    for (const auto& [list, value] :
-         {std::pair{&m_, m}, {&n_, n}, {&k_, k}, {&lda_, lda}, {&ldb_, ldb}, {&ldc_, ldc}}) {
-      expect_int("Cuda: cuBLAS experts", value);
+    for (const auto& [name, list, value] : {std::tuple{"m", &m_, m},
+                                            {"n", &n_, n},
+                                            {"k", &k_, k},
+                                            {"lda", &lda_, lda},
+                                            {"ldb", &ldb_, ldb},
+                                            {"ldc", &ldc_, ldc}}) {
+      expect_int("Cuda: cuBLAS experts", name, value);
       list->push_back(static_cast<int>(value));
     }
     pointers_[0].push_back(a);
@@ -156,7 +162,7 @@ class BlasGroups {
   std::array<std::vector<const void*>, 3> pointers_;
 };
 
-/// Returns the rows of a in slot order: a itself, or a copy in scratch.
+/// Returns the rows of `a` in slot order: `a` itself if it has no row numbers, otherwise a copy in scratch.
 template <class T, class Context, class B>
 const T* rows_of_slots(Context& ctx, const Groups<B>& g, View<const T, 2, B> a) {
   if (!g.rows.data()) return a.data();

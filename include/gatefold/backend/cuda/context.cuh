@@ -35,8 +35,8 @@ class BasicContext : public Scratch<B>, public ObjectPool {
 
   const Options& options() const { return options_; }
   int device() const { return stream_.device(); }
-  /// Returns a scope. While it lives, other threads are refused, and the device of the context is the current device of
-  /// this thread, so allocations and launches happen there.
+  /// Returns a scope. While the scope lives, calls from other threads throw, and the device of the context is the
+  /// current device of this thread, so allocations and launches happen there.
   [[nodiscard]] auto here() {
     struct Here {
       OneThread::Scope alone;
@@ -73,7 +73,7 @@ class BasicContext : public Scratch<B>, public ObjectPool {
   }
   int multiprocessors() const { return stream_.multiprocessors(); }
   int* flags() { return flags_.get(); }
-  /// Returns the number of blocks of `threads` threads of a kernel that fit a multiprocessor at a time.
+  /// Returns how many blocks of a kernel, with `threads` threads each, fit a multiprocessor at a time.
   template <class Kernel>
   int fitting_blocks(Kernel* kernel, int threads) {
     return occupancy_.of(kernel, threads);
@@ -83,9 +83,9 @@ class BasicContext : public Scratch<B>, public ObjectPool {
   /// Waits until all work of this context is complete.
   void synchronize() { expect_success(cudaStreamSynchronize(stream()), "cudaStreamSynchronize"); }
 
-  /// Returns a scope in which grouped products read the packed weights. A product that multiplies plain floats does so
-  /// only if all of its weights are in `packed`; transposed products and those by cuBLAS read the plain weights. A
-  /// product that rounds its factors reads each matrix from `packed` that is there.
+  /// Returns a scope in which grouped products read the packed weights. A product that rounds its factors reads every
+  /// matrix that has a copy in `packed`. A product of plain floats reads the copies only if all of its weights have
+  /// one. Transposed products of plain floats and products by cuBLAS read the original weights.
   [[nodiscard]] auto use(const PackedWeights& packed) {
     struct Use {
       OneThread::Scope alone;
@@ -96,7 +96,8 @@ class BasicContext : public Scratch<B>, public ObjectPool {
     return Use{OneThread::Scope(*this), *this, std::exchange(packed_, &packed)};
   }
   void use(PackedWeights&&) = delete;
-  /// Returns the rounded copy of weights w in use that has that number of columns, or null.
+  /// Returns the rounded copy of the weights w, if packed weights with that number of columns are in use; otherwise
+  /// null.
   const Bfloat16* packed(const void* w, Index columns) const { return packed_ ? packed_->find(w, columns) : nullptr; }
 
   /// Returns a scope in which grouped products that round their factors read `rounded` (SharedRows) instead of rounding
@@ -117,8 +118,8 @@ class BasicContext : public Scratch<B>, public ObjectPool {
     return shared_ ? shared_->find(from, columns, rows) : nullptr;
   }
 
-  /// Stream, handle and offsets for grouped products by cuBLAS (OffsetsOnHost). They do not clear the cached offsets,
-  /// because these products write no offsets.
+  /// Return the stream, the handle and the offsets for grouped products by cuBLAS. They do not clear the cached offsets
+  /// (OffsetsOnHost), because these products write no offsets.
   cudaStream_t product_stream() const { return stream_.get(); }
   cublasHandle_t product_blas() { return blas_.get(); }
   const std::vector<Index>& on_host(View<const Index, 1, B> offsets) { return offsets_.of(stream_.get(), offsets); }
@@ -134,7 +135,7 @@ class BasicContext : public Scratch<B>, public ObjectPool {
     if constexpr (B::least_capability >= 80) expect_tensor_cores(code_);
   }
 
-  /// Returns whether the stream is being captured, or was when this was called before.
+  /// Returns whether the stream is being captured, or was being captured at an earlier call.
   bool is_captured() {
     cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
     if (!captured_ && cudaStreamIsCapturing(stream_.get(), &status) != cudaSuccess) cudaGetLastError();

@@ -9,9 +9,9 @@ namespace gatefold {
 /// The CUDA backend: one stream for each context, CUB for sorting and sums, kernels of this library for grouped
 /// products and router scores, and cuBLAS for plain products.
 ///
-/// Only to_host, from_host and pack wait for the device, and grouped products with Options::blas_experts. Sizes that
-/// depend on the routing stay on the device. After the first step, steps of the same sizes allocate nothing, so that a
-/// step can be captured in a CUDA graph.
+/// Only to_host, from_host, pack, and grouped products with Options::blas_experts wait for the device. Sizes that
+/// depend on the routing stay on the device. After the first step, steps of the same sizes do not allocate memory, so
+/// that a step can be captured in a CUDA graph.
 /// @throws DeviceError with the call and CUDA's own message
 /// @order  every result is bitwise the same from run to run. An element of a grouped product, and of gemm_rows up to
 ///         MostColumns::columns, depends only on its own row and the weights. An element of a plain product also
@@ -21,15 +21,16 @@ struct Cuda : detail_::device::Primitives<Cuda, AsTheyAre> {};
 /// The CUDA backend whose products of experts multiply bfloat16 on tensor cores. It rounds floats to bfloat16 (to
 /// nearest, ties to even) and sums the products in floats. This applies to weights, items, hidden values and their
 /// gradients. The values that an MLP keeps for backward, and the outputs of its slots before they are weighted and
-/// summed, are stored in bfloat16. Parameters, gradients, gates, attention, update rules, losses and optimizers are
-/// those of Cuda. Values of double are not rounded.
+/// summed, are stored in bfloat16. Parameters, gradients, gates, attention, update rules, losses and optimizers are the
+/// same as with Cuda. Values of double are not rounded.
 ///
 ///     CudaBf16::Context ctx;   // replaces Cuda::Context; tensors are Tensor<float, 2, CudaBf16>
 ///
 /// Views of Cuda convert to views of CudaBf16 and back. For the products of experts, Options::blas_experts only affects
 /// double.
 /// @throws DeviceError, by its context, below compute capability 8.0
-/// @order  as Cuda; a sum takes 16 products at a time, in the order of k, as the tensor core of the device adds them
+/// @order  as Cuda. A sum adds 16 products at a time, in the order of k; within the 16, the order is that of the
+///         device's tensor core
 struct CudaBf16 : detail_::device::Primitives<CudaBf16, RoundedFloats> {
   /// The type of values that an expert keeps for its backward (backend.hpp).
   template <class T>

@@ -3,8 +3,8 @@
 #include "gatefold/backend/cuda/status.cuh"
 #include "gatefold/core/error.hpp"
 
-/// The architecture for which the device code of a program was compiled. It can be older than the device, because a
-/// newer device runs older code, or its driver compiles that code.
+/// The architecture for which the device code of a program was compiled. The architecture of the code can be older than
+/// the device, because the device runs older code, or the driver compiles older code for the device.
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 #define GATEFOLD_SM_90A 1
 #else
@@ -18,15 +18,16 @@
 
 namespace gatefold::detail_::device {
 
-/// Launch bound of a kernel whose file is compiled for devices that it has no code for. It is smaller than the kernel's
-/// blocks, so that a launch fails with an error. This happens if the context was created in another file that has the
-/// code.
+/// Launch bound of a kernel in a file that is compiled for devices for which the kernel has no code. The bound is
+/// smaller than the kernel's blocks, so that a launch fails with an error. This happens if the context was created in
+/// another file that has the code.
 inline constexpr int kNoCode = 32;
 
 /// Kinds of device code: for a compute capability below 8.0, for 8.0 or newer, and for sm_90a.
 enum class DeviceCode { plain = 32, tensor_cores = 64, hopper = 96 };
 
-/// A kernel that is never launched. The runtime's value for its largest block is the DeviceCode of the code.
+/// A kernel that is never launched. The runtime reports the launch bound as the kernel's largest block, from which
+/// device_code() reads the DeviceCode.
 static __global__ void __launch_bounds__(GATEFOLD_SM_90A ? 96 : GATEFOLD_TENSOR_CORES ? 64 : 32) device_code_kernel() {}
 
 /// Returns the DeviceCode of the code that the current device runs.
@@ -37,7 +38,7 @@ inline DeviceCode device_code() {
 }
 
 /// Checks that the program has code for tensor cores.
-/// @throws DeviceError if it has not
+/// @throws DeviceError if the program has no such code
 inline void expect_tensor_cores(DeviceCode code) {
   if (code == DeviceCode::plain)
     throw DeviceError(

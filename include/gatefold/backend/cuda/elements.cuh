@@ -7,10 +7,10 @@
 #include "gatefold/core/config.hpp"
 #include "gatefold/core/types.hpp"
 
-/// Neighbouring columns, which a thread reads and writes as 16 bytes. They correspond to registers on the CPU
-/// (cpu/register.hpp). exp and reciprocal use the device's approximate instructions (PTX ISA, ex2 and rcp). These are
-/// off by some units in the last place, and treat denormals as 0. That is accurate enough, because the results follow a
-/// product of bfloat16, which has fewer digits.
+/// Groups of neighbouring columns, which a thread reads and writes 16 bytes at a time. They correspond to registers on
+/// the CPU (cpu/register.hpp). exp and reciprocal use the device's approximate instructions (PTX ISA, ex2 and rcp).
+/// These are off by some units in the last place, and treat denormals as 0. That is accurate enough, because the
+/// results follow a product of bfloat16, which has fewer digits.
 namespace gatefold::detail_::device {
 
 /// Neighbouring values, with the arithmetic that epilogues, activations and steps use.
@@ -24,7 +24,7 @@ struct Elements {
 #pragma unroll
     for (float& x : v) x = value;
   }
-  /// Returns the values f(i).
+  /// Returns Elements with the values f(0), f(1), ….
   template <class F>
   __device__ static Elements each(const F& f) {
     Elements result;
@@ -79,7 +79,7 @@ struct Elements {
 };
 
 /// Loads and stores the first `count` of `Size` elements: the `at` of an epilogue (epilogue.hpp), or of a loop over
-/// columns (warp.cuh). Elements after them are neither read nor written; their values are 0.
+/// columns (warp.cuh). The remaining elements are neither read nor written; their values are 0.
 template <int Size>
 struct ElementsAccess {
   using Value = Elements<Size>;

@@ -9,8 +9,8 @@
 /// Applies epilogues to neighbouring columns (elements.cuh), eight at a time.
 namespace gatefold::detail_::device {
 
-/// An epilogue of one or two sums that runs on Elements. Excluded are epilogues with `scalar_only`, and those that take
-/// only single values.
+/// True if an epilogue of one or two sums can process Elements. It is false for epilogues with `scalar_only`, and for
+/// epilogues that take only single values.
 template <class E, class... V>
 inline constexpr bool takes_elements =
     std::is_invocable_r_v<Elements<8>, const E&, const ElementsAccess<8>&, Index, Index, Index, V...>;
@@ -38,9 +38,9 @@ __device__ Elements<Size> finished_elements(const E& epilogue, const ElementsAcc
   }
 }
 
-/// Stores the results of an epilogue for some columns of slot s, from j on, in a row of `columns`. Values after the
-/// last column become 0 up to the end of the row.
-/// @param row  of `stride` values
+/// Stores the results of an epilogue for the neighbouring columns of slot s that begin at column j, of `columns` in
+/// total. Values after the last column become 0 up to the end of the row.
+/// @param row  the row of c, `stride` values
 template <int Matrices, int Size, class C, class E>
 __device__ void finish_row_part(const E& epilogue, Index expert, Index s, Index j, Index columns,
                                 const Elements<Size> (&sum)[Matrices], C* row, Index stride) {
@@ -51,7 +51,7 @@ __device__ void finish_row_part(const E& epilogue, Index expert, Index s, Index 
 
 /// The number of neighbouring columns whose values are added to one sum.
 inline constexpr int kSumColumns = 32;
-/// Element type of a c that holds, for each kSumColumns columns, the sum of the epilogue's results.
+/// The element type of c if c stores, for each group of kSumColumns columns, the sum of the epilogue's results.
 struct ColumnSum {
   float value;
 };
@@ -64,7 +64,7 @@ GATEFOLD_HD constexpr Index row_elements(Index columns) {
 /// Stores the sum of the epilogue's results for kSumColumns columns of slot s. Each of four neighbouring lanes has
 /// eight of the columns, from j on. All lanes of a warp call it together.
 /// @param exists  whether the slot and column j exist
-/// @order  eight by ascending column, then pairs of lanes, then both pairs
+/// @order  the eight columns of a lane in ascending order, then pairs of lanes, then both pairs
 template <int Matrices, class E>
 __device__ void finish_column_sum(const E& epilogue, bool exists, Index expert, Index s, Index j, Index columns,
                                   const Elements<8> (&sum)[Matrices], ColumnSum* row) {

@@ -27,7 +27,7 @@ struct SortKey {
 };
 
 /// offsets[g] = the number of sorted keys that are less than g. Each key writes the offsets of the groups that begin at
-/// it.
+/// its position.
 struct GroupsFrom {
   const std::uint32_t* sorted;
   Index n, groups;
@@ -37,7 +37,8 @@ struct GroupsFrom {
     for (Index g = i == 0 ? 0 : static_cast<Index>(sorted[i - 1]) + 1; g <= last; ++g) offsets[g] = i;
   }
 };
-/// The same offsets by bisection, one group for each thread: used if one key could have to write too many groups.
+/// Finds the offsets of GroupsFrom by bisection, with one thread for each group. It is used if one key might have to
+/// write the offsets of too many groups.
 struct FirstOfGroup {
   const std::uint32_t* sorted;
   Index n;

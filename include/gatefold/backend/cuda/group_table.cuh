@@ -21,7 +21,7 @@ struct TableTile {
   static constexpr int threads = 256, warps = threads / 32, steps = 8;
   static constexpr int warp_positions = 32 * steps, positions = warps * warp_positions;
   static constexpr Index most_groups = 1024;  // counts for each warp fit the shared memory of a block
-  static constexpr Index most_each = 64;      // keys of a row, because each is compared with each
+  static constexpr Index most_each = 64;      // most keys of a row: each key is compared with all keys
   static constexpr std::size_t bytes(Index groups) {
     return sizeof(int) * (static_cast<std::size_t>(groups) * warps + positions);
   }
@@ -151,9 +151,9 @@ static __global__ void __launch_bounds__(TableTile::threads) table_slots_kernel(
   t.row_offsets[t.n / t.each] = t.n;
 }
 
-/// Returns whether group_table supports so many keys, keys of a row, and groups.
+/// Returns whether group_table supports n keys in rows of `each` keys, and `groups` groups.
 inline bool fits_table(Index n, Index each, Index groups) {
-  constexpr Index most = INT32_MAX - TableTile::threads;  // with a margin, because a thread's index passes the end
+  constexpr Index most = INT32_MAX - TableTile::threads;  // with a margin, because a thread's index can pass the end
   return 1 <= groups && groups <= TableTile::most_groups && 1 <= each && each <= TableTile::most_each && n <= most;
 }
 

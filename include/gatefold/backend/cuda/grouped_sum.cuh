@@ -15,16 +15,16 @@ namespace gatefold::detail_::device {
 /// The number of slots that one block sums. It gives each thread few steps, and leaves few partial sums.
 inline constexpr Index kSumSlots = 256;
 
-/// Returns the number of columns of a block: as few as hold a narrow matrix, and at most a warp. The threads of a block
-/// form kThreads / width chains for each column.
+/// Returns the number of columns of a block: the columns of the matrix, rounded up to a power of two, but at most the
+/// size of a warp. The threads of a block form kThreads / width chains for each column.
 inline int sum_width(Index columns) {
   return static_cast<int>(std::bit_ceil(static_cast<std::uint64_t>(columns < Warp::size ? columns : Warp::size)));
 }
 
-/// The position of a thread in a matrix of `columns` columns.
+/// The place of a thread in a matrix of `columns` columns: its chain of rows and its column.
 struct SumPlace {
   int chain;
-  Index strip, column;  // strip: index of the block among those with the same columns
+  Index strip, column;  // strip: index of the block among the blocks with the same columns
   __device__ SumPlace(Index columns, int width) {
     const Index strips = divide_up(columns, width);
     chain = static_cast<int>(threadIdx.x) / width;
@@ -93,8 +93,8 @@ static __global__ void __launch_bounds__(kThreads)
 
 /// db[e] += Σ_s of the values of the expert's slots; without `accumulate` the sum is stored.
 /// @param slots  upper bound of the number of slots
-/// @order  the slots of an expert in groups of kSumSlots, each group as in sum_of_rows, and their sums likewise. The
-///         same slots and columns give the same bits, whatever the other experts have
+/// @order  the slots of an expert in groups of kSumSlots, each group as in sum_of_rows; then the sums of the groups,
+///         also as in sum_of_rows. The same slots and columns give the same bits, whatever the other experts have
 /// @cost   dc read once; a thread's longest chain has kSumSlots / 8 terms, or slots / (8 · kSumSlots) if that is more
 template <class T, class Context>
 void grouped_sum(Context& ctx, const Index* offsets, Index experts, Index slots, SlotValues<T> from, bool accumulate,
@@ -106,7 +106,7 @@ void grouped_sum(Context& ctx, const Index* offsets, Index experts, Index slots,
   const auto mark = ctx.mark();
   const bool two_levels = slots > kSumSlots;
   if (two_levels) {
-    const Index tiles = slots / kSumSlots + (experts < slots ? experts : slots);  // upper bound
+    const Index tiles = slots / kSumSlots + (experts < slots ? experts : slots);  // upper bound of the number of tiles
     T* const partial = ctx.template scratch<T>(tiles, columns).data();
     partial_grouped_sums_kernel<<<grid(strips * tiles), kThreads, 0, ctx.product_stream()>>>(offsets, experts, from,
                                                                                              width, partial);

@@ -11,7 +11,7 @@ namespace gatefold::detail_::device {
 /// Options of a context that trade speed for other properties.
 struct Options {
   bool blas_experts = false;  // grouped products by cuBLAS: the host waits for their sizes (blas_experts.cuh)
-  bool tf32 = false;          // let cuBLAS round the factors of float products to 10 bits of mantissa
+  bool tf32 = false;          // cuBLAS may round the factors of float products to 10 bits of mantissa
 };
 
 /// Checks that there is a CUDA device.
@@ -27,7 +27,7 @@ inline void expect_device() {
 
 /// Checks the compute capability of a device.
 /// @param least  smallest compute capability, 10 · major + minor
-/// @throws DeviceError if the device has a smaller one
+/// @throws DeviceError if the device has a smaller compute capability
 inline void expect_capability(int device, int least) {
   int major = 0, minor = 0;
   expect_success(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device), "cudaDeviceGetAttribute");
@@ -39,7 +39,7 @@ inline void expect_capability(int device, int least) {
 }
 
 /// Scope in which `device` is the current device of this thread, on which memory is allocated and kernels are launched.
-/// @cost  one query of the current device; it is set only if it differs
+/// @cost  one query of the current device; `device` is set only if it differs
 class OnDevice {
  public:
   explicit OnDevice(int device) : device_(device) {
@@ -56,8 +56,9 @@ class OnDevice {
   int device_, before_ = 0;
 };
 
-/// A CUDA stream and its device. The default constructor creates a stream on the current device; the other one borrows
-/// the stream of the caller. The device of a default stream is the device that is current during construction.
+/// A CUDA stream and its device. The default constructor creates a stream on the current device; the constructor with
+/// an argument borrows the stream of the caller. The device of a default stream is the device that is current during
+/// construction.
 class Stream {
  public:
   Stream() : Stream(nullptr) {
@@ -85,7 +86,7 @@ class Stream {
   int device_ = 0, multiprocessors_ = 0;
 };
 
-/// The number of blocks of a kernel that fit a multiprocessor at a time. The runtime is queried once for each kernel.
+/// Finds how many blocks of a kernel fit a multiprocessor at a time. It queries the runtime only once for each kernel.
 class Occupancy {
  public:
   template <class Kernel>
@@ -122,7 +123,7 @@ class Flags {
     expect_success(cudaMemsetAsync(flags_, 0, bytes, stream_.get()), "cudaMemsetAsync");
     cudaStreamCaptureStatus capturing;
     expect_success(cudaStreamIsCapturing(stream_.get(), &capturing), "cudaStreamIsCapturing");
-    ready_ = capturing == cudaStreamCaptureStatusNone;  // else each launch of the graph clears them
+    ready_ = capturing == cudaStreamCaptureStatusNone;  // while capturing, every get() adds the memset to the graph
     return flags_;
   }
 
@@ -132,7 +133,8 @@ class Flags {
   bool ready_ = false;
 };
 
-/// A cuBLAS handle on a stream, created on first use. It has its own workspace, so that its calls can be captured.
+/// A cuBLAS handle on a stream, created on first use. It has its own workspace, so that the calls can be captured in a
+/// graph.
 class Blas {
  public:
   explicit Blas(const Stream& stream) : stream_(stream) {}

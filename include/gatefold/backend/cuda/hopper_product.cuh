@@ -29,7 +29,7 @@ struct HopperMaps {
   CUtensorMap a[2], b[2];
 };
 
-/// Whether an epilogue adds float values from a matrix of c's shape.
+/// True if an epilogue adds float values from a matrix with the shape of c.
 template <class E>
 inline constexpr bool kAddsTo = false;
 template <class B>
@@ -39,15 +39,15 @@ inline constexpr bool kAddsTo<functor::AddTo<float, B>> = true;
 /// a[s]ᵀ b[s]) for each expert e.
 /// @tparam OfB  layout of b. If slots are rows: along_lines, or along_depth for transposed weights
 /// @param stride  values in a row of c
-/// @order  as bf16_product.cuh
+/// @order  as in bf16_product.cuh
 template <bool SlotsAreDepth, Layout OfB, int Matrices, class C, class E>
 class HopperProduct {
   using T = HopperTile;
   static constexpr Layout kA = SlotsAreDepth ? Layout::along_lines : Layout::along_depth;
-  /// Whether the epilogue stores floats, and at most adds other floats to them before.
+  /// True if the epilogue stores floats and changes them at most by adding other floats.
   static constexpr bool kAdds = std::is_same_v<C, float> && (std::is_same_v<E, AddOrStore<float>> || kAddsTo<E>);
-  /// Whether sums are stored, or added, without any other change. Whole rows of a tile then go from registers to c
-  /// directly.
+  /// True if the sums are stored or added without any other change. Whole rows of a tile are then written directly from
+  /// registers to c.
   static constexpr bool kAsTheyAre = Matrices == 1 && (std::is_same_v<E, functor::Store> || kAdds);
 
  public:
@@ -128,7 +128,7 @@ class HopperProduct {
   }
 
  private:
-  /// Returns the values that the sums are added to, or null if there are none.
+  /// Returns the matrix of values that are added to the sums, or null if the epilogue adds no values.
   __device__ const float* addend() const {
     if constexpr (!kAdds) {
       return nullptr;
@@ -181,8 +181,8 @@ class HopperProduct {
   }
 
   /// Stores the sums of a warp's 16 rows, or adds them to the addend, if all 16 rows and all columns of the tile exist
-  /// and are aligned. Returns whether it did. The loop has no branches, because a scheduler has only two warps and so
-  /// hides little latency.
+  /// and are aligned. Returns whether it has stored them. The loop has no branches, because a scheduler has only two
+  /// warps and so hides little latency.
   __device__ bool store_whole_rows(const HopperWork& work, float (&sum)[128], int group) const {
     const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) % 128 / 32;
     const int row = group * T::group_rows + warp * 16;
@@ -309,7 +309,8 @@ static __global__ void __launch_bounds__(GATEFOLD_SM_90A ? HopperTile::threads :
   const HopperProduct<SlotsAreDepth, OfB, Matrices, C, E> product{maps.a, maps.b, tiles, c, stride, epilogue};
   const int group = static_cast<int>(threadIdx.x) / 128;
   if (group == HopperTile::groups) {
-    // Registers that the block gets. If the warpgroups needed more, set_registers<224, true> would wait for ever.
+    // Registers that the block gets. If the warpgroups needed more registers, set_registers<224, true> would wait
+    // forever.
     constexpr int given = 65536 / HopperTile::threads / 8 * 8 * HopperTile::threads;
     static_assert(128 * 56 + 128 * HopperTile::groups * 224 <= given);
     set_registers<56, false>();
@@ -336,7 +337,9 @@ void hopper_slots_are_rows(Context& ctx, const EachBf16<Terms>& a, const EachBf1
                            Index stride, const E& epilogue) {
   constexpr int Matrices = matrices_of<Terms, Count>;
   if (experts == 0 || slots == 0 || columns == 0) return;
-  for (const Index extent : {experts, slots, columns, depth}) expect_int("Cuda::grouped_gemm", extent);
+  for (const auto& [name, extent] :
+       {std::pair{"experts", experts}, {"slots", slots}, {"columns", columns}, {"depth", depth}})
+    expect_int("Cuda::grouped_gemm", name, extent);
   HopperMaps maps{};
   if (depth > 0) {
     for (int t = 0; t < Terms; ++t) maps.a[t] = tensor_map(a.of[t], depth, slots);
@@ -360,7 +363,9 @@ template <class Context>
 void hopper_slots_are_depth(Context& ctx, const Bf16Matrix& a, const Bf16Matrix& b, const Index* offsets, Index experts,
                             Index slots, Index rows, Index columns, bool accumulate, float* dw) {
   if (experts == 0 || rows == 0 || columns == 0) return;
-  for (const Index extent : {experts * rows, slots, columns}) expect_int("Cuda::grouped_outer", extent);
+  for (const auto& [name, extent] :
+       {std::pair{"experts * rows", experts * rows}, {"slots", slots}, {"columns", columns}})
+    expect_int("Cuda::grouped_outer", name, extent);
   HopperMaps maps{};
   if (slots > 0) {
     maps.a[0] = tensor_map(a, rows, slots);

@@ -27,7 +27,7 @@ struct HopperTile {
 /// The tile that a block computes next.
 struct HopperWork {
   int expert;  // −1: no tile is left
-  // first: the tile's first row, as the epilogue and c number rows; rows: rows from there to the end of the expert's
+  // first: the tile's first row, in the row numbers of c. rows: number of rows from there to the end of the expert's
   // part.
   int first, rows;
   int column;        // first column in c
@@ -41,7 +41,8 @@ template <bool SlotsAreDepth, int Matrices>
 struct HopperTiles {
   const Index* offsets;
   int experts, rows, columns;  // if slots are rows, rows is not read
-  // Depth of the sums, and depth of each of their terms, rounded up to whole tiles. Not read if slots are the depth.
+  // depth: depth of the sums. depth_each: depth of each of their terms, rounded up to whole tiles; depth is a multiple
+  // of depth_each if there are several terms. Both are not read if slots are the depth.
   int depth = 0, depth_each = 1;
 
   __device__ HopperWork work(int n) const {

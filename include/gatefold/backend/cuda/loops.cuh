@@ -26,7 +26,8 @@ inline Index blocks(Index n, Index each) { return divide_up(n, each); }
 /// @throws ArgumentError if there are more blocks than a launch can have
 inline unsigned grid(Index blocks) {
   constexpr Index most = INT32_MAX;
-  expect(blocks <= most, "Cuda", "blocks of a launch", Joined{"at most ", most}, blocks);
+  expect(blocks <= most, "Cuda", "blocks of a launch", Joined{"at most ", most, " (pass fewer items in one call)"},
+         blocks);
   return static_cast<unsigned>(blocks);
 }
 
@@ -75,7 +76,8 @@ inline unsigned warps_of_row(Index rows, Index parts, int multiprocessors) {
   return static_cast<unsigned>(std::max(Index(1), std::min(room, most)));
 }
 
-/// Returns, on thread 0, the sum of the block's terms from block · kSumBlock on. Its bits do not depend on the device.
+/// Returns, on thread 0, the sum of the block's terms, which begin at term block · kSumBlock. Its bits do not depend on
+/// the device.
 template <class T, class F>
 __device__ T block_sum(Index n, const F& f) {
   using Sum = cub::BlockReduce<T, kThreads>;
@@ -96,7 +98,7 @@ static __global__ void __launch_bounds__(kThreads) add_sum_kernel(Index n, F f, 
   if (threadIdx.x == 0) *out += sum;
 }
 
-/// Calls f(i) for i < n, with one thread each.
+/// Calls f(i) for i < n, with one thread for each i.
 template <class F>
 void for_each(cudaStream_t stream, Index n, const F& f) {
   if (n == 0) return;
@@ -104,7 +106,7 @@ void for_each(cudaStream_t stream, Index n, const F& f) {
   expect_launched("Cuda::for_each");
 }
 
-/// Calls f(lanes, row) for row < n, with one warp each, or several for IndependentColumns.
+/// Calls f(lanes, row) for row < n, with one warp for each row, or several warps if f is one of IndependentColumns.
 /// @param multiprocessors  the number of multiprocessors to keep busy
 template <class F>
 void for_rows(cudaStream_t stream, Index n, const F& f, int multiprocessors = 1) {
@@ -123,8 +125,8 @@ struct PartialSum {
 };
 
 /// *out += Σ_i f(i).
-/// @order  blocks of kSumBlock terms, each summed by 256 threads and a fixed tree; their sums likewise, until only one
-///         is left
+/// @order  blocks of kSumBlock terms, each summed by 256 threads and a fixed tree; then the sums of the blocks in the
+///         same order, until one sum is left
 template <class T, class Context, class F>
 void reduce(Context& ctx, Index n, const F& f, T* out) {
   if (n == 0) return;

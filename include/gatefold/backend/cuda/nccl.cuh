@@ -28,7 +28,8 @@ class NcclCommunicator {
  public:
   using Id = ncclUniqueId;
 
-  /// Returns an id. One rank makes it and sends it to all others, because all ranks construct the communicator with it.
+  /// Returns an id. One rank calls make_id and sends the id to all other ranks, because all ranks construct the
+  /// communicator with the same id.
   static Id make_id() {
     Id id;
     expect_success(ncclGetUniqueId(&id), "ncclGetUniqueId");
@@ -61,7 +62,7 @@ class NcclCommunicator {
   /// Begins to send and receive bytes in memory of this device. A message has the `rank` of the other side, `data` and
   /// `bytes`. Messages from one rank to another are matched by their order in both lists. The bytes to send must
   /// already be written.
-  /// @throws ArgumentError if a message is in memory of another device or of the host; nothing is sent then
+  /// @throws ArgumentError if a message is in memory of another device or of the host; no message is sent then
   template <class Outgoing, class Incoming>
   void begin(std::span<const Outgoing> outgoing, std::span<const Incoming> incoming) {
     for (const Outgoing& message : outgoing) expect_here(message.data);
@@ -92,7 +93,8 @@ class NcclCommunicator {
     cudaPointerAttributes of{};
     expect_success(cudaPointerGetAttributes(&of, data), "cudaPointerGetAttributes");
     if (of.type == cudaMemoryTypeDevice && of.device == stream_.device()) return;
-    const std::string found = of.type == cudaMemoryTypeDevice ? "device " + std::to_string(of.device) : "the host";
+    const std::string found =
+        of.type == cudaMemoryTypeDevice ? "memory of device " + std::to_string(of.device) : "memory of the host";
     expect(false, "Nccl.exchange", "bytes",
            Joined{"memory of device ", stream_.device(), ", on which the Nccl world was created"}, found);
   }

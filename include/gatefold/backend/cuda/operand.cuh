@@ -25,7 +25,7 @@ enum class Layout {
 template <class T>
 struct Operand {
   const char* data;   // T, or Bfloat16
-  Index stride;       // bytes from line to line (along_depth), otherwise from depth k to depth k + 1
+  Index stride;       // along_depth: bytes from line to line; otherwise bytes from depth k to depth k + 1
   const Index* rows;  // stored row of line i, or of depth k (along_lines); null: i or k itself
   Layout layout;
   bool aligned;  // whether every group of four begins at a multiple of its alignment

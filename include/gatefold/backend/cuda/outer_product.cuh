@@ -23,7 +23,7 @@ struct AddOrStore {
 
 /// dw[e] (+)= Σ_s a[row(s)]ᵀ b[row(s)] over the slots of expert e. a and b each have their own row numbers. There is
 /// one block for each tile of dw[e].
-/// @tparam Gathers  whether b has row numbers; the largest tile has no registers left for them
+/// @tparam Gathers  whether b has row numbers; the largest tile has no registers left for row numbers
 template <class Shape, bool Gathers, class T>
 static __global__ void __launch_bounds__(Shape::threads, promised_blocks<Shape, 1, false>())
     slots_are_depth_kernel(Operand<T> a, Each<T, 1> b, const Index* offsets, Index rows, Index columns, bool accumulate,

@@ -15,8 +15,8 @@
 
 namespace gatefold::detail_::device {
 
-/// Copies of weights rounded to bfloat16. A copy is found by the address of the original weights. It has their order,
-/// in rows of whole units (bf16_matrix.cuh).
+/// Copies of weights rounded to bfloat16. A copy is found by the address of the original weights. It has the same order
+/// as the original weights, in rows of whole units (bf16_matrix.cuh).
 class PackedWeights {
   struct Free {
     void operator()(Bfloat16* p) const { cudaFree(p); }
@@ -32,8 +32,8 @@ class PackedWeights {
     round(stream, w, rows, columns);
     expect_success(cudaStreamSynchronize(stream), "cudaStreamSynchronize");  // because other streams will read it
   }
-  /// Rounds the weights in the order of a stream, without waiting. The first call allocates the copy. Later calls write
-  /// to the same memory, so that a graph can repeat them.
+  /// Rounds the weights on a stream, without waiting. The first call allocates the copy. Later calls write to the same
+  /// memory, so that a graph can repeat them.
   void round(cudaStream_t stream, const float* w, Index rows, Index columns) {
     const Index count = rows * bf16_stride(columns);
     if (count == 0) return;
@@ -70,7 +70,7 @@ struct DiffersFromRounded {
 };
 
 /// Checks, in builds with assertions and outside of a capture, that a copy matches the current weights.
-/// @throws ArgumentError if it does not
+/// @throws ArgumentError if the copy does not match
 /// @cost  one pass over the weights, and the host waits for the device; no cost if NDEBUG is defined
 template <class Context>
 void expect_rounded([[maybe_unused]] Context& ctx, [[maybe_unused]] const float* w, [[maybe_unused]] Index rows,

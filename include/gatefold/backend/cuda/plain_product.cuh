@@ -2,6 +2,7 @@
 
 #include <climits>
 #include <type_traits>
+#include <utility>
 
 #include "gatefold/backend/cuda/loops.cuh"
 #include "gatefold/backend/cuda/status.cuh"
@@ -34,8 +35,8 @@ cublasComputeType_t blas_compute(const Context& ctx) {
 /// Checks that an extent fits an int, because cuBLAS counts in int, and the kernels of this folder count their depth in
 /// int.
 /// @throws ArgumentError if the extent is larger than INT_MAX
-inline void expect_int(const char* where, Index extent) {
-  expect(extent <= INT_MAX, where, "extent", Joined{"at most ", INT_MAX}, extent);
+inline void expect_int(const char* where, const char* name, Index extent) {
+  expect(extent <= INT_MAX, where, name, Joined{"at most ", INT_MAX}, extent);
 }
 
 /// c (+)= op(a) op(b) for row-major matrices. Because cuBLAS is column-major, it computes cᵀ (+)= op(b)ᵀ op(a)ᵀ.
@@ -44,7 +45,7 @@ inline void expect_int(const char* where, Index extent) {
 template <class T, class Context>
 void gemm(Context& ctx, Index m, Index n, Index k, const T* a, bool ta, Index a_stride, const T* b, bool tb,
           Index b_stride, bool accumulate, T* c) {
-  for (const Index extent : {m, n, k}) expect_int("Cuda::gemm", extent);
+  for (const auto& [name, extent] : {std::pair{"m", m}, {"n", n}, {"k", k}}) expect_int("Cuda::gemm", name, extent);
   const T one = 1, beta = accumulate ? 1 : 0;
   expect_success(cublasGemmEx(ctx.blas(), tb ? CUBLAS_OP_T : CUBLAS_OP_N, ta ? CUBLAS_OP_T : CUBLAS_OP_N,
                               static_cast<int>(n), static_cast<int>(m), static_cast<int>(k), &one, b, blas_type<T>,

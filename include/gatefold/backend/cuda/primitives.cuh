@@ -39,7 +39,7 @@ struct Primitives {
   using Options = detail_::device::Options;
   using Context = BasicContext<B>;
 
-  /// Whether grouped products of T round their factors.
+  /// True if grouped products of T round their factors.
   template <class T>
   static constexpr bool rounds = !std::is_same_v<typename Operands::template Of<T>, T>;
 
@@ -55,7 +55,7 @@ struct Primitives {
       if (round) packed.add(ctx.stream(), w.data(), w.extent(0) * w.extent(1), w.extent(2));
   }
 
-  /// Rounds w into its copy again, in the order of ctx, if products of T round.
+  /// Rounds w into its copy again, on the stream of ctx, if products of T round their factors.
   template <class T>
   static void refresh(Context& ctx, View<const T, 3, B> w, PackedWeights& packed) requires rounds<float> {
     const auto here = ctx.here();
@@ -138,7 +138,8 @@ struct Primitives {
     detail_::device::group_by(ctx, keys.size(), keys.data(), offsets.extent(0) - 1, offsets.data(), order.data());
   }
 
-  /// Uses counting for up to TableTile::most_groups groups and TableTile::most_each keys of a row, otherwise sorting.
+  /// Builds the plan by counting (group_table.cuh) for up to TableTile::most_groups groups and TableTile::most_each
+  /// keys of a row, and by sorting otherwise.
   static void group_table(Context& ctx, View<const Index, 2, B> keys, View<Index, 1, B> offsets,
                           View<Index, 1, B> order, View<Index, 1, B> rows, View<Index, 1, B> row_offsets,
                           View<Index, 1, B> row_slots) {
@@ -167,13 +168,13 @@ struct Primitives {
   }
 
   /// Rows of up to MostColumns::columns values are processed in shared memory by the kernel that sums them. Longer rows
-  /// are processed by a second kernel, which reads them once.
+  /// are processed by a second kernel, which reads each row once.
   template <class T, class E, class F>
   static void gemm_rows(Context& ctx, View<const T, 2, B> a, View<const T, 2, B> b, bool tb, View<T, 2, B> c,
                         const E& epilogue, const F& f) {
     const auto here = ctx.here();
     const Index columns = c.extent(1), depth = a.extent(1);
-    detail_::device::expect_int("Cuda::gemm_rows", depth);
+    detail_::device::expect_int("Cuda::gemm_rows", "a.extent(1)", depth);
     if (columns < 1 || columns > detail_::device::most_copied_columns<T>)
       return gemm_then_rows(ctx, a, b, tb, c, epilogue, f);
     if (columns > detail_::device::MostColumns::columns)
@@ -185,8 +186,8 @@ struct Primitives {
                                   tb, c.data(), epilogue, f);
   }
 
-  /// @param transpose  a bool, or `as_transposed` or `as_stored`, for which only the kernels of that case are compiled;
-  ///                   also in the functions below
+  /// @param transpose  a bool, or one of the constants `as_transposed` and `as_stored`, for which only the kernels of
+  ///                   that case are compiled. This also applies to the functions below
   template <class T, class Transpose, class E>
   static void grouped_gemm(Context& ctx, Groups<B> g, View<const T, 2, B> a, View<const T, 3, B> w, Transpose transpose,
                            View<T, 2, B> c, const E& epilogue) {
@@ -197,7 +198,7 @@ struct Primitives {
     grouped(ctx, g, a, std::array{w}, transpose, c, epilogue);
   }
 
-  /// The same for a factor that is rounded already (backend.hpp, Multiplied).
+  /// grouped_gemm for rows `a` that are already rounded to bfloat16 (Multiplied in backend/backend.hpp).
   template <class C, class Transpose, class E>
   static void grouped_gemm(Context& ctx, Groups<B> g, View<const Bfloat16, 2, B> a, View<const float, 3, B> w,
                            Transpose transpose, View<C, 2, B> c, const E& epilogue) requires rounds<float> {
@@ -221,7 +222,7 @@ struct Primitives {
     const auto here = ctx.here();
     detail_::device::bf16_gemm_sum(ctx, g, a, w, transpose, columns, epilogue, f);
   }
-  /// Rounds the rows of a once. While the returned object lives, products that round their factors read the rounded
+  /// Rounds the rows of `a` once. While the returned object lives, products that round their factors read the rounded
   /// rows.
   /// @param room  rows that are not needed before, and that no other code writes while the object lives; the rounded
   ///              rows can be stored there
@@ -254,7 +255,7 @@ struct Primitives {
     grouped(ctx, g.in_slot_order(), View<const T, 2, B>(hidden), std::array{down}, false, c, last);
   }
 
-  /// The same with a c that is stored rounded (backend.hpp, SlotValue).
+  /// grouped_pair with a `c` that is stored in bfloat16 (SlotValue in backend/backend.hpp).
   template <std::size_t M, class E, class L>
   static void grouped_pair(Context& ctx, Groups<B> g, View<const float, 2, B> a,
                            const std::array<View<const float, 3, B>, M>& up, const E& middle,
@@ -269,7 +270,7 @@ struct Primitives {
   static void grouped_outer(Context& ctx, Groups<B> g, View<const T, 2, B> a, View<const T, 2, B> dc, View<T, 3, B> dw,
                             bool accumulate = true, View<const Index, 1, B> dc_rows = {}) {
     const auto here = ctx.here();
-    detail_::device::expect_int("Cuda::grouped_outer", g.slots);
+    detail_::device::expect_int("Cuda::grouped_outer", "g.slots", g.slots);
     if constexpr (rounds<T>) return detail_::device::bf16_outer(ctx, g, a, dc, dc_rows, accumulate, dw);
     if (ctx.options().blas_experts)
       return detail_::device::blas_slots_are_depth(ctx, g, a, dc, dc_rows, accumulate, dw);
@@ -309,13 +310,13 @@ struct Primitives {
     ctx.synchronize();
   }
 
-  /// c[s] = epilogue(a[row(s)] op(w_0[e]), …). If all weights are packed, the copies rounded to bfloat16 are used. The
-  /// exception is the full-precision products of a backend that rounds, which read the original weights.
+  /// c[s] = epilogue(a[row(s)] op(w_0[e]), …). If all weights are packed and `transpose` is false, a backend that does
+  /// not round reads the copies in bfloat16. Otherwise the product reads the original weights.
   template <class T, std::size_t M, class E>
   static void grouped(Context& ctx, Groups<B> g, View<const T, 2, B> a, const std::array<View<const T, 3, B>, M>& w,
                       bool transpose, View<T, 2, B> c, const E& epilogue) {
     using detail_::device::Layout;
-    detail_::device::expect_int("Cuda::grouped_gemm", a.extent(1));
+    detail_::device::expect_int("Cuda::grouped_gemm", "a.extent(1)", a.extent(1));
     if (ctx.options().blas_experts) return detail_::device::blas_slots_are_rows(ctx, g, a, w, transpose, c, epilogue);
     bool rounded = !transpose && !B::template rounds<float>;
     for (const auto& matrix : w) rounded = rounded && ctx.packed(matrix.data(), matrix.extent(2));

@@ -18,7 +18,8 @@
 /// host never waits for the routing. They gather rows while they read them, and pass complete sums to an epilogue.
 namespace gatefold::detail_::device {
 
-/// The shared memory of a block: a ring of tiles of both operands during the sums, then sums for the epilogue.
+/// The shared memory of a block. It holds a ring of tiles of both operands while they are summed, and then the sums for
+/// the epilogue.
 template <class Shape, int Matrices, class T>
 struct alignas(16) Staging {
   struct Operands {
@@ -109,7 +110,7 @@ class Tile {
   __device__ void finish(Shared& shared, const Place& place, T* c, const E& epilogue) const {
     constexpr int parts = Shared::pass_parts, pass_warp = parts * column_step;  // a warp's columns of a pass
     int thread = static_cast<int>(threadIdx.x);
-    asm volatile("" : "+r"(thread));  // else values derived from it are computed early and take registers from the sums
+    asm volatile("" : "+r"(thread));  // so that values derived from it are not computed early, in registers of the sums
     const int to_row = thread / 32 / Shape::warps_across * row_step + thread % 32 / Shape::lane_columns * patch;
     const int to_column = thread / 32 % Shape::warps_across * pass_warp + thread % Shape::lane_columns * patch;
 #pragma unroll
@@ -148,10 +149,11 @@ class Tile {
   }
 
  private:
-  /// The first row and column of this warp's part of the tile.
+  /// Returns the first row of this warp's part of the tile.
   __device__ static int warp_row() {
     return static_cast<int>(threadIdx.x) / 32 / Shape::warps_across * Shape::warp_rows;
   }
+  /// Returns the first column of this warp's part of the tile.
   __device__ static int warp_column() {
     return static_cast<int>(threadIdx.x) / 32 % Shape::warps_across * Shape::warp_columns;
   }
@@ -195,7 +197,7 @@ struct HandOver {
   T* sums;     // [blocks][Tile::size]
   int* ready;  // [blocks] 1 while sums are ready and not yet taken, else 0
 
-  /// Passes the sums to the next block, or takes those of the previous block. All threads of a block call it.
+  /// Stores the sums of a tile for the next block. All threads of a block call it.
   template <class Tile>
   __device__ void give(Tile& tile) const {
     tile.save(sums + Index(blockIdx.x) * Tile::size);
@@ -204,6 +206,7 @@ struct HandOver {
     __threadfence();
     atomicExch(&ready[blockIdx.x], 1);
   }
+  /// Waits for the sums of the previous block, and loads them. All threads of a block call it.
   template <class Tile>
   __device__ void take(Tile& tile) const {
     if (threadIdx.x == 0) {
@@ -218,10 +221,10 @@ struct HandOver {
 
 /// c[s] = epilogue(a[row(s)] op(b_e), …).
 /// @tparam Stay  whether blocks stay resident and get tiles from a Schedule; otherwise there is one block for each
-///               tile. Resident blocks have fewer registers for the sums. With many rounds of tiles this costs more
-///               than a last round that is not full
+///               tile. Resident blocks have fewer registers for the sums. If there are many rounds of tiles, this costs
+///               more than a last round that leaves blocks idle
 /// @param b_step  bytes of b from one expert to the next
-/// @param above  only experts with more rows than this
+/// @param above  only experts with more than this number of rows are computed
 template <class Shape, bool Stay, int Matrices, class T, class E>
 static __global__ void __launch_bounds__(Shape::threads, promised_blocks<Shape, Matrices, Stay>())
     slots_are_rows_kernel(Operand<T> a, Each<T, Matrices> b, Index b_step, const Index* offsets, Index experts,
@@ -229,7 +232,7 @@ static __global__ void __launch_bounds__(Shape::threads, promised_blocks<Shape, 
   __shared__ Staging<Shape, Matrices, T> shared;
   __shared__ Place place;
   const int steps = depth > Shape::depth ? static_cast<int>(divide_up(depth, Shape::depth)) : 1;
-  a.layout = Layout::along_depth;  // it always is; the assignment tells the compiler
+  a.layout = Layout::along_depth;  // this is always true; the assignment tells the compiler
   for (Operand<T>& matrix : b.of) matrix.rows = nullptr;
   for (int n = 0;; ++n) {
     if (threadIdx.x < 32) {
@@ -265,15 +268,15 @@ static __global__ void __launch_bounds__(Shape::threads, promised_blocks<Shape, 
   }
 }
 
-/// Runs the grouped product with up to two kernels: one for the experts of up to kSkinnyRows rows, and one for the
-/// others. Each kernel skips the experts of the other one, because the number of rows of an expert is known only on the
-/// device. A kernel that cannot have work is not launched.
+/// Runs the grouped product with up to two kernels: one for the experts of up to kSkinnyRows rows, and one for all
+/// other experts. Each kernel skips the experts of the other kernel, because the number of rows of an expert is known
+/// only on the device. A kernel that cannot have work is not launched.
 /// @param slots  upper bound of the number of slots
 template <int Matrices, class T, class Context, class E>
 void slots_are_rows(Context& ctx, const Operand<T>& a, const Each<T, Matrices>& b, Index b_step, const Index* offsets,
                     Index experts, Index slots, Index columns, Index depth, T* c, const E& epilogue) {
   if (experts == 0 || slots == 0 || columns == 0) return;
-  const Index some = experts < slots ? experts : slots;                    // upper bound of the experts that have rows
+  const Index some = experts < slots ? experts : slots;                    // upper bound of experts with rows
   const auto row_tiles = [&](Index rows) { return slots / rows + some; };  // upper bound
   bool whole = columns % 4 == 0 && depth % 4 == 0 && a.aligned;
   for (const Operand<T>& matrix : b.of) whole = whole && matrix.aligned;

@@ -21,9 +21,9 @@ struct alignas(N * sizeof(T) < 16 ? N * sizeof(T) : 16) Several {
   T v[N];
 };
 
-/// Tile sizes. A block sums `rows` whole rows of up to `columns` columns, a thread row_patch × column_patch of them.
-/// Then `Size` lanes share a row. `Size` is small, so that a warp processes several rows at once and work that all
-/// lanes of a row repeat costs less.
+/// Tile sizes. A block computes the sums of `rows` whole rows of up to `columns` columns; a thread computes row_patch ×
+/// column_patch of these sums. Then `Size` lanes share a row. `Size` is small, so that a warp processes several rows at
+/// once and work that all lanes of a row repeat costs less.
 template <int Rows, int Columns, int RowPatch, int ColumnPatch, int Size>
 struct RowsShape {
   using Lanes = WarpPart<Size>;
@@ -41,14 +41,16 @@ using SkinnyOfSomeColumns = RowsShape<32, 32, 2, 4, 4>;
 using MostColumns = RowsShape<256, 64, 8, 8, 4>;
 using SkinnyOfMostColumns = RowsShape<32, 64, 4, 4, 4>;
 
-/// The shared memory of a block: a ring of tiles of both operands during the sums, then `kept` rows at a time.
+/// The shared memory of a block. It holds a ring of tiles of both operands while they are summed, and then `kept`
+/// complete rows at a time.
 template <class Shape, class T>
 struct alignas(16) RowsStaging {
   static constexpr int most_values = 49152 / sizeof(T);
   static constexpr int unit = 16 / sizeof(T);  // values that are copied at once: 16 bytes
   static constexpr int values_of(int depth) { return Shape::rows * (depth + unit) + depth * Shape::columns; }
-  /// Returns the depth of the deepest tile, at most `units` units, of which four fit the ring (two are enough for 8
-  /// units). Blocks of few rows have deep tiles, because they wait for all bytes of a tile together.
+  /// Returns the largest depth of a tile, at most `units` units, with which four tiles fit the ring. For a depth of 8
+  /// units, two tiles are enough. Blocks of few rows have deep tiles, because they wait for all bytes of a tile
+  /// together.
   static constexpr int depth_of(int units) {
     return units == 4 || (units == 8 ? 2 : 4) * values_of(units * unit) <= most_values ? units * unit
                                                                                        : depth_of(units / 2);
@@ -73,8 +75,8 @@ struct alignas(16) RowsStaging {
   };
 };
 
-/// A matrix with a step from line to line and one along the depth. `whole`: all units of 16 bytes are whole and
-/// aligned.
+/// A matrix with one step from line to line and one step along the depth. `whole` is true if all units of 16 bytes are
+/// whole and aligned.
 template <class T>
 struct Strided {
   const T* data;
@@ -84,7 +86,7 @@ struct Strided {
 
 /// Copies 16 bytes from global to shared memory, asynchronously. Values from the count-th on become 0.
 /// @param step   distance from value to value
-/// @param whole  whether to copy all 16 bytes at once; step is then 1, and either all values exist or none
+/// @param whole  whether to copy all 16 bytes at once; step is then 1, and the values exist either all or not at all
 template <class T>
 __device__ void copy_unit(T* to, const T* from, Index step, int count, bool whole) {
   if (whole) {
@@ -144,7 +146,8 @@ class RingFiller {
 
   const T *a_[a_units], *b_;  // this thread's units of the next tile; b_: only the first unit
   Index b_line_step_, b_step_;
-  // Rows of the block; columns from this thread's first column on; depth that is left from the next tile on.
+  // a_rows_: rows of the block. b_columns_: columns from this thread's first column on. left_: depth from the next tile
+  // on.
   int a_rows_, b_columns_, left_;
   bool a_whole_, b_whole_;
 };

@@ -6,7 +6,7 @@
 
 namespace gatefold::detail_::device {
 
-/// The experts that a kernel processes, by their number of rows: more than `above`, and at most `up_to`.
+/// Selects the experts that a kernel processes: experts with more than `above` and at most `up_to` rows.
 struct RowRange {
   Index above = 0, up_to = INT64_MAX;
   __device__ Index tiles(Index count, Index rows) const {
@@ -27,7 +27,7 @@ __device__ inline RowTile find_row_tile(const Index* offsets, Index experts, Ind
   for (Index first = 0; first < experts; first += 32) {
     const Index e = first + lane;
     const Index tiles = e < experts ? range.tiles(offsets[e + 1] - offsets[e], rows) : 0;
-    Index up_to = tiles;  // tiles up to and with this expert
+    Index up_to = tiles;  // tiles of all experts up to and including this one
     for (int distance = 1; distance < 32; distance *= 2) {
       const Index before = __shfl_up_sync(all, up_to, distance);
       if (lane >= distance) up_to += before;

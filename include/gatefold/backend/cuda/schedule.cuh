@@ -12,13 +12,13 @@ struct TilePart {
   int begin = 0, end = 0;
 };
 
-/// The parts that each block computes of `tiles` tiles with `steps` steps each. Whole tiles are assigned round by
-/// round. The last tiles, fewer than two for each block, are divided into equal shares of steps (McNaughton's
-/// wrap-around rule, 1959: preemptive scheduling without idle time).
+/// Assigns parts of `tiles` tiles with `steps` steps each to blocks. Whole tiles are assigned round by round. The last
+/// tiles, fewer than two for each block, are divided into equal shares of steps (McNaughton's wrap-around rule, 1959:
+/// preemptive scheduling without idle time).
 ///
-/// If two blocks share a tile, the block with the lower index computes its first steps, before the rest of its own
-/// share. The next block computes the remaining steps, after the rest of its share. So the order of each sum is kept,
-/// and a block waits only for a block that began earlier.
+/// If two blocks share a tile, the block with the lower index computes the first steps of that tile, before the rest of
+/// its own share. The next block computes the remaining steps of the tile, after the rest of its share. The order of
+/// each sum is therefore kept, and a block waits only for a block that began earlier.
 /// @cost  the busiest block has max(steps, ⌈tiles · steps / blocks⌉) steps, rounded up to a whole step in each part
 class Schedule {
  public:
@@ -29,7 +29,7 @@ class Schedule {
     share_ = fair > steps ? fair : steps;
   }
 
-  /// Returns the n-th part of a block; its tile is −1 after the last part.
+  /// Returns the n-th part of a block. After the last part, it returns a part with tile −1.
   GATEFOLD_HD TilePart part(Index block, Index n) const {
     if (n < rounds_) return {n * blocks_ + block, 0, steps_};
     // The share [begin, end) of this block among the steps of the last tiles. The last tile of the share comes first.

@@ -31,7 +31,7 @@ struct Ring {
   static constexpr int stages =
       49152 / static_cast<int>((Strip::rows + Matrices * Strip::columns) * Strip::depth * sizeof(T));
   T a[stages][Strip::rows][Strip::depth];
-  // If b is rounded, Bfloat16 values that fill the first half.
+  // If b is rounded, its Bfloat16 values use only the first half of this array.
   T b[stages][Matrices][Strip::depth][Strip::columns];
 };
 
@@ -43,8 +43,8 @@ struct SkinnyBlock {
   Index first, row, column, columns, depth;  // first slot of the expert; start of the block in its c; extents
   int rows;                                  // rows of the block, at most Strip::rows
 
-  /// Computes c of this thread's column for each of its rows: row threadIdx.x / columns of the block, and every
-  /// row_step-th row after it.
+  /// Computes the sums of this thread's column, for each of this thread's rows: row threadIdx.x / columns of the block,
+  /// and every row_step-th row after that row.
   template <class W, int MyRows, class Strip>
   __device__ void sum(Ring<Strip, T, Matrices>& ring, T (&sum)[Matrices][MyRows]) const {
     constexpr int stages = Ring<Strip, T, Matrices>::stages, D = Strip::depth;
@@ -131,7 +131,7 @@ struct SkinnyBlock {
   }
 };
 
-/// The number of rows of an expert up to which the time is mostly that of reading the weights.
+/// Up to this number of rows of an expert, most of the time is spent reading the weights.
 inline constexpr Index kSkinnyRows = 32;
 
 /// c[s] = epilogue(a[row(s)] b_e, …) for the experts with few rows. There is one block for each strip of columns and

@@ -27,8 +27,8 @@ struct TileShape {
   static_assert(rows % warp_rows == 0 && columns % warp_columns == 0, "gatefold: warps must tile the block");
 };
 
-/// Shapes for many tiles, for some tiles, and for few tiles or operands that are not whole. With two first matrices (a
-/// gated unit) a thread keeps the sums of both.
+/// Shapes for many tiles, for some tiles, and for few tiles or operands that are not whole. If a product has two
+/// matrices (a gated unit), a thread keeps the sums of both.
 template <class T, int Matrices>
 struct ManyTiles;
 template <>
@@ -51,9 +51,9 @@ template <class T, int Matrices>
 struct FewTiles : TileShape<32, 64, 16, 1, 1, false, sizeof(T) == 4 ? 4 : 2> {};
 
 /// Returns the number of blocks for which a kernel must leave room on a multiprocessor. It is one less than
-/// Shape::blocks if ptxas would otherwise spill registers. That is the case for blocks that stay resident. On sm_90
-/// it is only the case if they keep the sums of two matrices, and from Blackwell on also for other blocks. The shared
-/// memory of Turing has room for fewer blocks anyway.
+/// Shape::blocks, but at least 1, if ptxas would otherwise spill registers. From Blackwell on, this is the case for all
+/// blocks, before only for blocks that stay resident: on sm_90 only if they keep the sums of two matrices, on sm_8x
+/// also if Shape::blocks is 2. The shared memory of Turing has room for fewer blocks anyway.
 template <class Shape, int Matrices, bool Stay>
 constexpr int promised_blocks() {
   constexpr int fewer = Shape::blocks > 1 ? Shape::blocks - 1 : 1;
@@ -68,13 +68,13 @@ constexpr int promised_blocks() {
 #endif
 }
 
-/// Returns the number of blocks of a shape that a device has room for at a time.
+/// Returns the number of blocks of a shape that fit a device at a time.
 template <class Shape>
 constexpr Index blocks_at_once(int multiprocessors) {
   return Index(Shape::blocks) * multiprocessors;
 }
 
-/// The number of rounds of blocks from which a last round that is not full costs little.
+/// From this number of rounds of blocks on, a last round that leaves some blocks idle costs little.
 inline constexpr Index kManyRounds = 12;
 
 /// Returns whether `tiles` tiles keep most of a device busy. If not, smaller tiles do.

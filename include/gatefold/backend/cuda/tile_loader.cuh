@@ -23,10 +23,11 @@ __device__ void copy_four(void* to, const void* from, bool exists) {
 }
 
 /// One thread's share of moving `Lines` lines of an operand to shared memory, [depth][lines]. A thread moves groups of
-/// four values, one tile of depth `Depth` at a time. Lines that are contiguous are copied asynchronously. Others are
-/// held in registers from load to store, which transposes them. Rounded weights are held too, because they are widened.
+/// four values, one tile of depth `Depth` at a time. Lines that are contiguous are copied asynchronously. Other lines
+/// are kept in registers from load() to store(), which transposes them. Rounded weights are also kept in registers,
+/// because they are widened.
 ///
-/// Past the last line it reads the last lines again; the sums of those are never stored. Past the depth it writes 0.
+/// Past the last line, the loader reads the last lines again; their sums are never stored. Past the depth, it writes 0.
 /// @tparam Whole  whether all groups of four of the operand are known to be whole and aligned
 template <class T, bool Whole, int Lines, int Depth, int Threads>
 class TileLoader {
@@ -40,7 +41,7 @@ class TileLoader {
  public:
   using Shared = T[Depth][Lines + kPadding];
 
-  /// Begins at line `first` of `lines`, at position `begin` of their depth.
+  /// Prepares for loading tiles that begin at line `first` of `lines`, at position `begin` of the depth.
   __device__ void begin(const Operand<T>& from, Index first, Index lines, Index depth, Index begin) {
     layout_ = from.layout;
     left_ = static_cast<int>(depth - begin);
@@ -68,7 +69,7 @@ class TileLoader {
     }
   }
 
-  /// Reads the next tile. Asynchronous copies write to `shared`; other values are held until store.
+  /// Reads the next tile. Asynchronous copies write to `shared`; other values stay in registers until store().
   __device__ void load(Shared& shared) {
     if (layout_ == Layout::along_depth) {
 #pragma unroll
@@ -94,9 +95,9 @@ class TileLoader {
           [&](int i, const char* from, bool inside) { held_[i] = load_four<Bfloat16>(from, inside ? width_ : 0); });
     }
     left_ -= Depth;
-    if (rows_) read_rows();  // of the next tile, so that the next load() does not wait for them
+    if (rows_) read_rows();  // row numbers of the next tile, so that the next load() does not wait for them
   }
-  /// Writes the held values of the tile that was loaded last to `shared`.
+  /// Writes to `shared` the values of the latest load() that are in registers (along_depth and rounded).
   __device__ void store(Shared& shared) const {
     if (layout_ == Layout::along_lines) return;
 #pragma unroll
@@ -113,15 +114,17 @@ class TileLoader {
   }
 
  private:
-  /// along_depth: the position of this thread's groups of four in their lines, and the line of the i-th group.
+  /// Returns, for along_depth, the position of this thread's groups of four in their lines.
   __device__ static int place() { return static_cast<int>(threadIdx.x) % kAcross * 4; }
+  /// Returns, for along_depth, the line of the i-th group.
   __device__ static int line(int i) { return static_cast<int>(threadIdx.x) / kAcross + i * kLineStep; }
-  /// Otherwise: the first line of this thread's groups of four, and the depth of the i-th group in a tile.
+  /// Returns, for along_lines and rounded, the first line of this thread's groups of four.
   __device__ static int four() { return static_cast<int>(threadIdx.x) % kWidth * 4; }
+  /// Returns, for along_lines and rounded, the depth of the i-th group within a tile.
   __device__ static int row(int i) { return static_cast<int>(threadIdx.x) / kWidth + i * kRowStep; }
 
   /// Loads four neighbouring values and converts them to T.
-  /// @param count  the number of values that exist; the others become 0
+  /// @param count  the number of values that exist; the remaining values become 0
   template <class W>
   __device__ Four<T> load_four(const char* from, int count) const {
     Four<T> four{};
@@ -140,7 +143,7 @@ class TileLoader {
     for (int i = 0; i < kFours; ++i) row_[i] = row(i) < left_ ? rows_[i * kRowStep] : 0;
     rows_ += Depth;
   }
-  /// Calls f(i, from, inside) for this thread's groups of four; `inside`: whether the group is inside the depth.
+  /// Calls f(i, from, inside) for this thread's groups of four; `inside` is true if the group is inside the depth.
   template <class F>
   __device__ void each_row(const F& f) {
 #pragma unroll
@@ -152,8 +155,8 @@ class TileLoader {
     if (!rows_) from_[0] += Depth * stride_;
   }
 
-  // This thread's groups of four of the next tile. Unless along_depth only the first is used; with rows_ it points into
-  // row 0 of the matrix.
+  // This thread's groups of four of the next tile. With along_lines and rounded, only the first group is used; if rows_
+  // is set, it points into row 0 of the matrix.
   const char* from_[kFours];
   const Index* rows_;  // along_lines: row number of the first group in the tile after the next; or null
   Index row_[kFours];  // row numbers of the next tile

@@ -13,11 +13,12 @@ namespace gatefold::detail_::device {
 
 /// The lanes of a row on a device: a warp, or an aligned part of one (backend/lanes.hpp). Sums and maxima are exchanged
 /// in a butterfly, so every lane computes the same bits. Exceptions are maxima with NaN and the sign of a maximum of
-/// zero. Each of these functions also orders memory: afterwards a lane can read values that the others wrote before.
+/// zero. Each of these functions also orders memory: afterwards a lane can read values that the other lanes wrote
+/// before.
 ///
 /// The functions compile for the host too, because functors are compiled for both sides, but must only run on the
 /// device.
-/// @tparam Size  a power of two up to 32; different parts of a warp do not wait for each other
+/// @tparam Size  a power of two up to 32. Different parts of a warp run independently of each other
 template <int Size>
 struct WarpPart {
   static_assert(0 < Size && Size <= 32 && (Size & (Size - 1)) == 0,

@@ -23,13 +23,13 @@ struct Barrier {
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(address) : "memory");
 #endif
   }
-  /// Arrives, and makes the phase also wait for copies of `bytes` bytes in total.
+  /// Arrives at the barrier. The current phase also waits for copies of `bytes` bytes in total.
   __device__ void arrive_and_expect(int bytes) const {
 #if GATEFOLD_SM_90A
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(address), "r"(bytes) : "memory");
 #endif
   }
-  /// Waits until the phase of that parity is complete.
+  /// Waits until the phase with this parity is complete.
   __device__ void wait(int parity) const {
 #if GATEFOLD_SM_90A
     std::uint32_t over = 0;
@@ -48,7 +48,8 @@ __device__ inline void fence_barrier_init() {
 #endif
 }
 
-/// Copies the box at (column, row, matrix) of a tensor map to shared memory. Its bytes count for `full`.
+/// Copies the box at (column, row, matrix) of a tensor map to shared memory. The copied bytes count for the barrier
+/// `full`.
 __device__ inline void copy_box(std::uint32_t to, const void* map, int column, int row, int matrix, Barrier full) {
 #if GATEFOLD_SM_90A
   asm volatile(
@@ -93,7 +94,7 @@ __device__ inline void begin_products() {
   asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 #endif
 }
-/// Makes one group of the products started since the last commit.
+/// Combines the products that were started since the last commit into one group.
 __device__ inline void commit_products() {
 #if GATEFOLD_SM_90A
   asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
@@ -108,7 +109,7 @@ __device__ void wait_products() {
 }
 
 /// Waits until all products are complete. The empty assembly keeps the compiler from moving reads of the sums before
-/// the wait: it does not know that the registers are written after the products' place in the code.
+/// the wait, because the compiler does not know that the products write the registers later.
 __device__ inline void wait_for_sums(float (&sum)[128]) {
   wait_products<0>();
 #pragma unroll
@@ -117,7 +118,7 @@ __device__ inline void wait_for_sums(float (&sum)[128]) {
 
 /// sum (+)= a b for 64 × 16 and 16 × 256 values of bfloat16 in shared memory. The four warps of a warpgroup call it
 /// together. A lane has the sums (16 warp + lane / 4 + 8 i, 8 j + 2 (lane % 4) + {0, 1}) in sum[4 j + 2 i + {0, 1}].
-/// @tparam AAlongLines, BAlongLines  whether in a, b the lines are contiguous, not the depth
+/// @tparam AAlongLines, BAlongLines  whether in a or b the lines are contiguous, instead of the depth
 template <bool AAlongLines, bool BAlongLines>
 __device__ void add_product(float (&sum)[128], std::uint64_t a, std::uint64_t b, bool add) {
 #if GATEFOLD_SM_90A

@@ -7,15 +7,15 @@
 #include "gatefold/policy/policy.hpp"
 #include "gatefold/routing/sparse_plan.hpp"
 
-/// Auxiliary losses of a gate. An auxiliary loss is an aggregate with
+/// Interface of auxiliary losses of a gate. An auxiliary loss is an aggregate of options with these members:
 ///
 ///     forward (ctx, a, value) const;               // writes weight · loss to value [1]
-///     backward(ctx, a, d) const;                   // adds its gradient to the members of d it used
+///     backward(ctx, a, d) const;                   // adds the gradient of value to d, for the members of a it reads
 ///     validate(experts) const;                     // optional: checks its options before anything is written
 ///
-/// Here `a` is the outcome of the gate and d its gradient. Items with valid[n] = 0 are padding and do not count. A loss
-/// that reads picks n·K … n·K + K − 1 as the picks of item n has `static constexpr bool needs_picks_by_item = true;`. A
-/// loss that reads `noisy` has `needs_noise = true`. A gate does not compile if its selection lacks the required
+/// Here `a` is the GateOutcome and `d` its gradient. Items with valid[n] = 0 are padding and do not count. A loss that
+/// reads picks n·K … n·K + K − 1 as the picks of item n declares `static constexpr bool needs_picks_by_item = true;`. A
+/// loss that reads `noisy` declares `needs_noise = true`. A gate does not compile if its selection lacks a required
 /// property.
 namespace gatefold {
 
@@ -26,9 +26,9 @@ struct GateOutcome {
   const SparsePlan<T, B>& plan;
   View<const T, 1, B> valid;      // [N] 1 = item, 0 = padding; empty: all are items
   View<const T, 2, B> rank{};     // [N, E] the values by which experts were ranked, without noise
-  NoisyRank<const T, B> noisy{};  // the same with noise; empty if none was drawn
+  NoisyRank<const T, B> noisy{};  // rank with noise; empty if no noise was drawn
 };
-/// The gradient of a GateOutcome. `noisy` is empty if that of the outcome is.
+/// The gradient of a GateOutcome. `noisy` is empty if `noisy` of the outcome is empty.
 template <class T, class B>
 struct GateOutcomeGrad {
   View<T, 2, B> logits, probabilities, rank;  // [N, E]
@@ -37,7 +37,7 @@ struct GateOutcomeGrad {
 
 namespace detail_::auxiliary {
 
-/// Whether a selection has the properties that a loss needs.
+/// True if a selection has the properties that an auxiliary loss declares as needed.
 template <class LossT, class SelectionT>
 inline constexpr bool fits = (!detail_::hook::auxiliary::needs_picks_by_item<LossT>() ||
                               detail_::hook::selection::picks_by_item<SelectionT>()) &&
@@ -58,12 +58,13 @@ concept AuxiliaryBackward = requires(const L loss, typename B::Context& ctx, con
                                      const GateOutcomeGrad<T, B>& d) {
   loss.template backward<T, B>(ctx, a, d);
 };
-/// Whether a part of a gate is in the place of another kind of part.
+/// True if P is a part of a gate at the position of a different kind of part. `stands`: P is the kind of part that its
+/// position requires.
 template <class P, bool stands, class T, class B>
 concept Elsewhere = !stands && (ScoresForward<P, T, B> || MixingForward<P, T, B> || SelectionForward<P, T, B> ||
                                 AuxiliaryForward<P, T, B>);
 
-/// Returns true for the parts of a gate. Otherwise the compiler reports the first unmet requirement in one sentence.
+/// Returns true if the types are parts of a gate. If they are not, the compiler reports the first unmet requirement.
 template <class T, class B, class ScoresT, class MixingT, class SelectionT, class... AuxiliaryT>
 constexpr bool check_gate_parts() {
   GATEFOLD_EXPECT((!Elsewhere<ScoresT, ScoresForward<ScoresT, T, B>, T, B> &&
@@ -114,7 +115,7 @@ Index picks_per_item(const GateOutcome<T, B>& a) {
   return each;
 }
 
-/// Returns the number of valid items, in memory of the backend.
+/// Returns the number of valid items as a view [1] in scratch memory. The caller must hold a mark.
 template <class C, class T, class B>
 View<T, 1, B> count_valid(C& ctx, const GateOutcome<T, B>& a) {
   auto items = ctx.template scratch<T>(1);

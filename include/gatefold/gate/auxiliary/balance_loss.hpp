@@ -23,13 +23,13 @@ View<T, 1, B> balance(C& ctx, const GateOutcome<T, B>& a, Index stride, NonDeduc
 ///
 ///     loss = weight · E · Σ_e f_e P_e,   f_e = share of the picks,   P_e = (1/N) Σ_n q[n,e]              (1)
 ///
-/// The loss is 1 · weight at perfect balance. f is a count, which includes dropped picks, so the gradient flows only
-/// through P.
-/// Source: Fedus et al. 2021, arXiv:2101.03961, eq. (4)-(6), which has K = 1; here for K picks. With per_pick, P_e is
-/// divided by N·K as in the reference code of papers 001 and 002, so the loss is weight / K at balance.
+/// The loss is `weight` at perfect balance. f counts picks, including dropped picks. A count has no derivative, so the
+/// gradient flows only through P.
+/// Source: Fedus et al. 2021, arXiv:2101.03961, eq. (4)-(6), for K = 1; (1) extends it to K picks. With per_pick, P_e
+/// is divided by N·K as in the reference code of papers 001 and 002, so the loss is weight / K at balance.
 /// @throws ArgumentError unless weight is finite
 /// @cost  N·(E + K) reads and a counting sort of the picks
-/// @order picks are counted in integers, P is summed in double in the order of the items
+/// @order picks are counted in integers; P is summed in double, in the order of the items
 struct Balance {
   double weight = 0.01;
   bool per_pick = false;
@@ -56,7 +56,7 @@ struct Balance {
 
 namespace functor {
 
-/// total[e] = Σ_n q[n,e] over the valid items, for one strip of adjacent experts
+/// Writes total[e] = Σ_n q[n,e] over the valid items, for a strip of `width` adjacent experts.
 template <class T, class B>
 struct TotalOfExperts {
   static constexpr Index width = 8;
@@ -83,7 +83,7 @@ struct TotalOfExperts {
     }
   }
 };
-/// key[i] = the expert of pick i · stride, dropped or not; -1 for padding and for places without a pick
+/// Writes key[i] = the expert of pick i · stride, dropped or not; −1 for padding and for places without a pick.
 template <class T, class B>
 struct LoadKey {
   View<const Index, 1, B> item, expert;
@@ -95,7 +95,8 @@ struct LoadKey {
     key(i) = expert(p) == no_pick || valid(item(p)) == 0 ? Index(-1) : chosen(expert(p));
   }
 };
-/// value = weight · E · Σ_e f_e P_e, and slope[e] = f_e · weight · E / (normaliser of P_e) for backward
+/// Writes value = weight · E · Σ_e f_e P_e, unless the view is empty, and slope[e] = weight · E · f_e / (divisor of
+/// P_e), which is the derivative of the value by q[n,e] for each valid item n.
 template <class T, class B>
 struct BalanceValue {
   View<const Index, 1, B> offsets;  // [E + 1] of the picks, grouped by expert
@@ -115,7 +116,8 @@ struct BalanceValue {
     if (value.data()) value(0) = sum;
   }
 };
-/// dq[n,e] += slope[e] for valid items: the gradient of a loss that depends on q only through TotalOfExperts
+/// Adds slope[e] to dq[n,e] for valid items. This is the gradient of a loss that depends on q only through
+/// TotalOfExperts.
 template <class T, class B>
 struct TotalBackward {
   View<const T, 1, B> slope;
@@ -137,8 +139,8 @@ void expert_totals(C& ctx, const GateOutcome<T, B>& a, View<T, 1, B> total) {
   B::for_rows(ctx, divide_up(total.size(), strips.width), strips);
 }
 
-/// Computes value and slopes of E Σ_e f_e P_e, with f_e the share of e in every `stride`-th pick. The slopes are in
-/// scratch memory, so take a mark first.
+/// Writes the value of (1) in Balance, with f_e the share of e in picks 0, stride, 2·stride, … Returns the slopes [E]
+/// (BalanceValue) in scratch memory. The caller must hold a mark.
 template <class C, class T, class B>
 View<T, 1, B> balance(C& ctx, const GateOutcome<T, B>& a, Index stride, NonDeduced<T> weight, bool per_pick,
                       Out<T, 1, B> value) {

@@ -13,7 +13,7 @@ namespace gatefold {
 ///
 ///     CV²(v) = (1/(E − ddof)) Σ_e (v_e − m)² / (m² + epsilon),   m = (1/E) Σ_e v_e                        (1)
 ///
-/// The value is 0 if E <= ddof, and if m = epsilon = 0.
+/// The value is 0 if E <= ddof or if m = epsilon = 0.
 /// Source: the code of V-MoE (Riquelme et al. 2021, arXiv:2106.05974) has ddof 0 and epsilon 0. `shazeer` is from
 /// tensor2tensor, the code of Shazeer et al. 2017 (arXiv:1701.06538). `fastmoe`, with the unbiased variance, is from
 /// FastMoE.
@@ -32,7 +32,7 @@ struct CvSquared {
 
 namespace functor {
 
-/// value = weight · CV²(v), unless the view is empty, and slope[e] = the derivative of the value by v[e]
+/// Writes value = weight · CV²(v), unless the view is empty, and slope[e] = the derivative of the value by v[e].
 template <class T, class B>
 struct CvSquaredValue {
   View<const T, 1, B> v;

@@ -5,18 +5,18 @@
 
 namespace gatefold {
 
-/// A loss for an even load of first choices.
+/// A loss for an even load, in which only the best expert of each item counts (its first choice).
 ///
 ///     loss = weight · E² · (1/E) Σ_e c_e m_e,   c_e = share of first choices,   m_e = (1/N) Σ_n q[n,e]     (1)
 ///
-/// The loss is 1 · weight at perfect balance. c is a count, which includes dropped picks, so the gradient flows only
-/// through m. With one pick per item this is Balance.
+/// The loss is `weight` at perfect balance. c counts first choices, also dropped ones. A count has no derivative, so
+/// the gradient flows only through m. With one pick per item the loss is equal to Balance.
 /// Source: Lepikhin et al. 2020, arXiv:2006.16668, algorithm 1. The factor E² is from FastMoE's code; it makes the
 /// value independent of E.
-/// @param a  outcome of a selection whose picks of item n are n·K … n·K + K − 1, best first
+/// @param a  outcome of a selection with picks n·K … n·K + K − 1 of item n, best first
 /// @throws ArgumentError unless weight is finite
 /// @cost  N·E reads and a counting sort of the first choices
-/// @order as Balance
+/// @order first choices are counted in integers; m is summed in double, in the order of the items
 struct GShard {
   static constexpr bool needs_picks_by_item = true;
   double weight = 0.01;

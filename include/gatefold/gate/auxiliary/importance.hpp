@@ -6,14 +6,14 @@
 
 namespace gatefold {
 
-/// A loss for an even importance of the experts.
+/// A loss for an even importance of the experts. The importance of an expert is the sum of its probabilities.
 ///
 ///     loss = weight · CV²(v),   v_e = Σ_n q[n,e]                                                        (1)
 ///
 /// q is the softmax of logits without noise. The loss is 0 at perfect balance.
 /// Source: Riquelme et al. 2021, arXiv:2106.05974, appendix on auxiliary losses. Shazeer et al. 2017, arXiv:1701.06538,
-/// eq. (6)-(7), sum the weights of the picks instead. `shazeer` has the CV² of their code (CvSquared), but of the same
-/// q.
+/// eq. (6)-(7), sum the weights of the picks instead of q. `shazeer()` has the options of CV² from their code, but
+/// still sums q.
 /// @throws ArgumentError unless weight is finite and the options of cv fit
 /// @cost  N·E reads
 /// @order v is summed in double, in the order of the items

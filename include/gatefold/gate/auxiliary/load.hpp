@@ -24,19 +24,20 @@ struct SmoothLoadBackward;
 
 }  // namespace functor
 
-/// A smooth loss for an even load: it counts the probability that an expert is taken if its own noise is drawn again.
+/// A smooth loss for an even load. The load of an expert is the sum over the items of the probability that the item
+/// picks the expert if the noise of this expert is drawn again.
 ///
 ///     loss = weight · CV²(v),   v_e = Σ_n Φ((rank[n,e] − t[n,e]) / deviation[n,e])
 ///
 ///     t[n,e] = the K-th largest noisy value of item n                              (V-MoE)              (1)
 ///     t[n,e] = the K-th largest noisy value of the other experts of item n         (excluding)          (2)
 ///
-/// In (2), t is the (K+1)-th largest of all noisy values if e is taken, else the K-th largest. If K = E, (2) has no
-/// such value: every expert is taken for any noise, v_e = N, and the loss is 0 without gradient. The gradient flows
-/// through rank, deviation and t. If no noise was drawn, the loss is 0 without gradient. If a deviation underflows to
-/// 0, Φ is 0, 1/2 or 1 by the sign of rank − t, without slope.
+/// In (2), t is the (K+1)-th largest of all noisy values if e is picked, and otherwise the K-th largest. If K = E, (2)
+/// has no threshold: every expert is picked for any noise, v_e = N, and the loss is 0 without gradient. The gradient
+/// flows through rank, deviation and t. If no noise was drawn, the loss is 0 without gradient. If a deviation
+/// underflows to 0, Φ is 0, 1/2 or 1 depending on the sign of rank − t, and its derivative is taken as 0.
 /// Source: (1) Riquelme et al. 2021, arXiv:2106.05974, appendix on auxiliary losses; (2) Shazeer et al. 2017,
-/// arXiv:1701.06538, App. A; `shazeer` has the CV² of their code.
+/// arXiv:1701.06538, App. A; `shazeer()` has (2) and the options of CV² from their code.
 /// @param a  outcome of a selection that shows its Gaussian noise (NoisyTopK), with picks n·K … n·K + K − 1 of item n,
 ///           best first
 /// @throws ArgumentError unless weight is finite and the options of cv fit
@@ -97,7 +98,7 @@ struct Load {
 
 namespace functor {
 
-/// Finds the K-th best expert of item n and the next one (-1 if there is none).
+/// Writes the K-th best expert of item n to `last` and the (K+1)-th best to `next` (−1 if K = E).
 template <class T, class B>
 struct LastAndNext {
   View<const T, 2, B> value;
@@ -113,7 +114,7 @@ struct LastAndNext {
     next(n) = after;
   }
 };
-/// The distance from the noisy value of the expert at the threshold up to rank[n,e], in deviations of the noise of e.
+/// Computes (rank[n,e] − t[n,e]) / deviation[n,e] of Load. t is the noisy value of the expert at the threshold.
 template <class T, class B>
 struct AboveThreshold {
   View<const T, 2, B> rank;
@@ -122,19 +123,20 @@ struct AboveThreshold {
   bool excluding;
   Valid<T, B> valid;
 
-  /// Returns the expert at the threshold; -1 if every expert is taken for any noise.
+  /// Returns the expert with the noisy value t[n,e], or −1 if every expert is picked for any noise.
   GATEFOLD_HD Index threshold(Index n, Index e) const {
     const Index l = last(n);
     const bool taken = !ranks_before(noisy.value(n, l), l, noisy.value(n, e), e);
     return excluding && taken ? next(n) : l;
   }
-  /// Returns the distance in deviations. If the deviation is 0, this is ±∞, or 0 at the threshold.
+  /// Returns (rank[n,e] − noisy value of `at`) / deviation[n,e]. If the deviation is 0, the result is ±∞, or 0 if the
+  /// difference is 0 too.
   GATEFOLD_HD T deviations(Index n, Index e, Index at) const {
     const T height = rank(n, e) - noisy.value(n, at);
     return height == 0 ? T(0) : height / noisy.deviation(n, e);
   }
 };
-/// load[e] = Σ_n Φ(distance in deviations) over the valid items
+/// Writes load[e] = Σ_n Φ(deviations of AboveThreshold) over the valid items.
 template <class T, class B>
 struct SmoothLoad {
   AboveThreshold<T, B> above;
@@ -152,16 +154,16 @@ struct SmoothLoad {
     if (lanes.lane == 0) load(e) = static_cast<T>(total);
   }
 };
-/// The gradient through rank, deviation and the noisy value at the threshold. One thread computes all experts of an
-/// item, because they share thresholds. The expert at the threshold gets no gradient from its own term, because its
-/// distance is −noise for any rank and deviation.
+/// Adds the gradient of SmoothLoad by rank, deviation and the noisy value at the threshold. One thread computes all
+/// experts of an item, because the experts share thresholds. The expert at the threshold gets no gradient from its own
+/// term, because the argument of Φ in this term is −noise for any rank and deviation.
 template <class T, class B>
 struct SmoothLoadBackward {
   AboveThreshold<T, B> above;
   View<const T, 1, B> slope;
   View<T, 2, B> drank;
   NoisyRank<T, B> dnoisy;
-  T least;  // smallest deviation that has a slope
+  T least;  // no gradient for smaller deviations
   GATEFOLD_HD void operator()(Index n) const {
     if (above.valid(n) == 0) return;
     for (Index e = 0; e < drank.extent(1); ++e) {

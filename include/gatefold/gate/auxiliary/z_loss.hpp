@@ -28,7 +28,7 @@ struct ZLossBackward;
 /// Source: Zoph et al. 2022, arXiv:2202.08906, eq. (5).
 /// @throws ArgumentError unless weight is finite
 /// @cost  N·E exponentials
-/// @order as `reduce`: first within blocks of items, then over the blocks
+/// @order sums within blocks of items, then over the blocks (`reduce` of the backend)
 struct ZLoss {
   double weight = 0.001;
 
@@ -52,12 +52,13 @@ struct ZLoss {
 
 namespace functor {
 
-/// (log Σ_e exp z[n,e])² of a valid item
+/// Returns (log Σ_e exp z[n,e])², or 0 for padding.
 template <class T, class B>
 struct SquaredLogSumExp {
   View<const T, 2, B> z;
   Valid<T, B> valid;
-  /// Keeps two numbers, because in top + log(total) a large top would swallow digits of the logarithm.
+  /// The sum Σ_e exp z[n,e] as exp(top) · total. Two numbers are kept, because top + log(total) loses digits of the
+  /// logarithm if `top` is large.
   struct Sum {
     T top, total;  // total of exp(z − top)
     GATEFOLD_HD T log() const { return top + std::log(total); }

@@ -36,27 +36,27 @@ struct Both;
 ///     q_i = Σ_h HP[i,h] Σ_j AP_h[i,j] r_j,   HP[i,h] ∝ Σ_j A_h[i,j] exp(−‖u_i − m_h,j‖² / 2σ²)           (3)
 ///
 /// Source: paper 002 (Graph of Tokens), lemma 1, eq. (14)-(16); (3) is FollowedHead::every. The logarithm of a weight
-/// is computed as log A + (⟨u_i, m_j⟩ − ‖m_j‖²/2)/σ² − log-sum-exp. There ‖u_i‖² cancels, and nothing underflows. A is
-/// recomputed from the trace of the attention. σ → ∞ gives the weights A, and σ → 0 selects the item with the nearest
-/// m. The option mean_of_heads is for the paper's attention, which is the mean over heads (1/H) Σ_h A_h X W_h. There v
-/// O of a usual attention corresponds to W_h / H, so m is multiplied by H.
+/// is computed as log A + (⟨u_i, m_j⟩ − ‖m_j‖²/2)/σ² − log-sum-exp. In this form ‖u_i‖² cancels, and no term
+/// underflows. A is recomputed from the trace of the attention. σ → ∞ gives the weights A, and σ → 0 selects the item
+/// with the nearest m. The option `mean_of_heads` is for the paper's attention, which is a mean over heads:
+/// (1/H) Σ_h A_h X W_h. In a usual attention, v O corresponds to X W_h / H, so the option multiplies m by H.
 ///
-/// With attention to a window, j runs over the items of the segment that are in the window of i. Items remembered from
-/// before the segment are left out, because they have no u and no r. An item that sees no item of the segment keeps its
-/// own r, for example the first item if the window does not contain the item itself.
+/// If attention has a window, j runs over the items of the segment that are in the window of i. Items remembered from
+/// before the segment are left out, because they have no u and no r. If the window of i has no item of the segment,
+/// item i keeps its own r. An example is the first item, if the window does not contain the item itself.
 /// @param x      [N, D] in   items u;  z [N, E] in  logits;  q [N, E] out
-/// @param extra  the trace (required; a Block supplies it), with the mask of the attention, and padding
+/// @param extra  the attention trace with its mask (required; a Block supplies it), and padding
 /// @param saved  r, log q [N, E], one log-sum-exp and one head per item; never the N × L matrix
-/// @throws ArgumentError unless σ > 0, the trace has N items of D and heads that divide D, and a trace of attention to
-///         a window has entropies
+/// @throws ArgumentError unless σ > 0, the trace has N items of width D, the number of heads divides D, and the trace
+///         has entropies if the attention has a window
 /// @cost   2·N·D²/H flop for u O_hᵀ and 4·N·L·D/H for the weights (half if causal; twice with position keys), both H
 ///         times for `every`, and all three times in backward; 2·(N + D)·D²/H for the norms of m_h, in forward and in
 ///         backward; 2·N·L·D for the entropies (half if causal) if the trace has none. Scratch in forward: a few M·D
 ///         for each thread, with M the larger of L and 65536 / L items, or a few N·D if sequences cannot be divided
 ///         evenly among threads. Scratch in backward: a few N·D
 /// @order  keys in ascending order, ties of entropy to the lower head. With causal attention, no bit of an item depends
-///         on later items, except with lowest_entropy_of_sequence, whose choice of the head looks ahead. Padding mixes
-///         into no item; an item that sees no item keeps its own r
+///         on later items, except with lowest_entropy_of_sequence, because the head depends on the whole sequence.
+///         Padding mixes into no item; an item without any j keeps its own r
 struct AttentionPosterior {
   double sigma = 1;
   FollowedHead head = FollowedHead::lowest_entropy;
@@ -69,7 +69,7 @@ struct AttentionPosterior {
     View<const T, 1, B> valid{};  // [N] 1 = item, 0 = padding; empty: all are items
 
     Extra with_valid(View<const T, 1, B> mask) const { return {trace, valid.data() ? valid : mask}; }
-    /// Returns the part of items [first, first + count), which are whole sequences.
+    /// Returns the extra of items [first, first + count), which must be whole sequences.
     Extra rows(Index first, Index count) const {
       return {trace.value.rows(first, count), rows_if_any(valid, first, count)};
     }
@@ -106,8 +106,8 @@ struct AttentionPosterior {
       expect_shape("AttentionPosterior", "extra.trace.q, k, v", *t, {items, dim});
     expect_shape("AttentionPosterior", "extra.trace.log_sum_exp", a.log_sum_exp, {items, any_extent});
     expect_shape("AttentionPosterior", "extra.trace.output", a.output, {dim, dim});
-    expect(heads >= 1 && dim % heads == 0, "AttentionPosterior", "extra.trace: heads", Joined{"a divisor of ", dim},
-           heads);
+    expect(heads >= 1 && dim % heads == 0, "AttentionPosterior", "extra.trace: heads",
+           Joined{"a divisor of ", dim, " (the width of extra.trace.q)"}, heads);
     expect(items == 0 || (a.length >= 1 && items % a.length == 0), "AttentionPosterior", "extra.trace.length",
            Joined{"a divisor of the number of items ", items}, a.length);
     if (a.entropy.data()) expect_shape("AttentionPosterior", "extra.trace.entropy", a.entropy, {items, heads});
@@ -266,7 +266,8 @@ struct AttentionPosterior {
            "the entropies, because with a window they cannot be computed from the trace", "an empty view");
     if (a.places.data()) expect_shape("AttentionPosterior", "extra.trace.places", a.places, {a.window.width, width});
   }
-  /// Returns the position keys, widened to the columns of the features, in scratch; empty if the attention has none.
+  /// Returns the position keys in scratch, with zeros added up to the number of columns of the features. It is empty if
+  /// the attention has no position keys.
   template <class T, class B>
   View<T, 2, B> places_of(auto& ctx, const AttentionTrace<const T, B>& a) const {
     if (a.places.empty()) return {};
@@ -275,7 +276,8 @@ struct AttentionPosterior {
     B::for_each(ctx, places.size(), functor::WidenRows<T, B>{a.places, places});
     return places;
   }
-  /// Returns memory for the gradient of the position keys, one array per sequence.
+  /// Returns scratch memory for the gradient of the position keys, one array per sequence. It is empty without position
+  /// keys.
   template <class T, class B>
   static View<T, 2, B> no_places(auto& ctx, const AttentionTrace<const T, B>& a,
                                  const functor::PosteriorFeatures<T, B>& f) {
@@ -338,7 +340,8 @@ struct AttentionPosterior {
                 functor::WritePosteriorFeatures<T, B>{a, f, by_head.projected, norms, precision<T>(), alpha<T>(a)});
     return f;
   }
-  /// Returns memory for u Oᵀ or its gradient. The grouped product uses heads as experts.
+  /// Returns scratch memory for u Oᵀ or its gradient. If each item follows one head, also groups the items by head, so
+  /// that a grouped product can use heads as experts.
   template <class T, class B>
   ByHead<T, B> no_projection(auto& ctx, In<Index, 1, B> followed, const AttentionTrace<const T, B>& a) const {
     const Index items = a.q.extent(0), dim = a.q.extent(1), heads = a.heads(), width = dim / heads;
@@ -349,7 +352,7 @@ struct AttentionPosterior {
     B::for_each(ctx, items, functor::InvertOrder<B>{order, slots});
     return {{offsets, order, items}, {width, ctx.template scratch<T>(items, width), slots}};
   }
-  /// Returns the mask of items that neither the attention nor the gate treats as padding.
+  /// Returns the mask [N] of items that are padding neither in the attention nor in the gate; empty without a mask.
   template <class T, class B>
   static View<const T, 1, B> both_masks(auto& ctx, const Extra<T, B>& extra) {
     const View<const T, 1, B> of_attention = extra.trace.value.valid;

@@ -14,14 +14,14 @@ namespace gatefold {
 
 /// Selects the attention heads that an AttentionPosterior follows.
 enum class FollowedHead {
-  lowest_entropy,              // mean entropy of the sequence; if attention is causal, of its tokens so far
+  lowest_entropy,              // lowest mean entropy in the sequence; if causal, in the sequence up to the item
   lowest_entropy_of_sequence,  // one head per sequence, also if attention is causal, as in the paper
   every                        // the exact posterior over heads
 };
 
 namespace functor {
 
-/// entropy[i] −= Σ_j A log A over one block of keys, log A = scale · score − log_sum_exp
+/// Subtracts Σ_j A log A over one block of keys from entropy[i], with log A = scale · score − log_sum_exp.
 template <class T, class B>
 struct AttentionEntropy {
   detail_::attending::Mask<T, B> mask;
@@ -47,8 +47,8 @@ struct AttentionEntropy {
     if (lanes.lane == 0) entropy(n, h) -= total;
   }
 };
-/// head[i] = argmin_h of the mean entropy over the sequence, or over its items up to i if so_far. Ties go to the lower
-/// head. Padding does not count.
+/// Writes head[i] = argmin_h of the mean entropy over the sequence, or over the items up to i if so_far. Ties go to the
+/// lower head. Padding does not count.
 template <class T, class B>
 struct ChooseHead {
   View<const T, 2, B> entropy;
@@ -82,12 +82,12 @@ struct ChooseHead {
 
 namespace detail_::mixing {
 
-/// Whether items of one sequence can follow different heads.
+/// Returns whether items of one sequence can follow different heads.
 template <class T, class B>
 bool several_heads(FollowedHead head, const AttentionTrace<T, B>& a) {
   return head == FollowedHead::lowest_entropy && a.causal;
 }
-/// Returns −Σ_j A log A of every row of the attention, in scratch.
+/// Returns the entropies −Σ_j A log A [N, heads] of the attention weights of each item and head, in scratch.
 template <class T, class B>
 View<T, 2, B> attention_entropies(auto& ctx, const AttentionTrace<const T, B>& a) {
   const Index items = a.q.extent(0), heads = a.heads();

@@ -6,7 +6,7 @@
 
 namespace gatefold {
 
-/// No mixing: every item keeps its own probabilities, and ranks experts by its logits.
+/// No mixing: every item keeps its own probabilities, and experts are ranked by the logits.
 ///
 ///     q[n,:] = softmax(z[n,:]),   rank = z                                                              (1)
 ///

@@ -6,17 +6,17 @@
 #include "gatefold/gate/mixing/streamed_mixing.hpp"
 #include "gatefold/tensor/view.hpp"
 
-/// The log posterior of AttentionPosterior as a product of features, and the gradient of the features.
+/// Functors that write the log posterior of AttentionPosterior as a product of features, and compute its gradient.
 namespace gatefold::functor {
 
-/// The memory of the features of head h of item n:
+/// Views of the features of head h of item n. Their scalar product is the log posterior, up to the normaliser:
 ///
 ///     query  [scale · q_h, α u O_hᵀ / σ², 1, −log_sum_exp_h],   key  [k_h, v_h, −‖m_h‖² / 2σ², 1]          (1)
 ///
 /// α is 1, or H with mean_of_heads. Because ⟨u, m_h⟩ = α ⟨u O_hᵀ, v_h⟩, the features need only the width of a head, not
-/// D. Only `every` has the last two features. An item that follows one head has only the query of that head. It has
-/// only the key of that head if the whole sequence follows it, and the keys of all heads otherwise. Position keys are
-/// [places, 0, …].
+/// D. The last feature of query and key exists only for `every`. An item that follows one head has only the query of
+/// that head. If the whole sequence follows this head, the item also has only the key of this head; otherwise it has
+/// the keys of all heads. Position keys are [places, 0, …].
 template <class T, class B>
 struct PosteriorFeatures {
   Index width;  // D / H
@@ -25,13 +25,13 @@ struct PosteriorFeatures {
   MixingHeads<T, B> of;
 
   GATEFOLD_HD static Index columns(Index width, bool every) { return 2 * width + (every ? 2 : 1); }
-  /// Whether item n has a query, and a key, of head h.
+  /// Returns whether item n has a query of head h. has_key returns the same for a key.
   GATEFOLD_HD bool has_query(Index n, Index h) const { return every || head(n) == h; }
   GATEFOLD_HD bool has_key(Index n, Index h) const { return has_query(n, h) || of.following.heads > 1; }
   GATEFOLD_HD T* query(Index n, Index h) const { return &of.queries(every ? h : 0, of.following.row(n), 0); }
   GATEFOLD_HD T* key(Index n, Index h) const { return &of.keys(every ? h : 0, of.following.key(n, h), 0); }
 };
-/// norm[h,n] = ‖v_h O_h‖² = ⟨v_h O_h O_hᵀ, v_h⟩
+/// Writes norm[h,n] = ‖v_h O_h‖² = ⟨v_h O_h O_hᵀ, v_h⟩.
 template <class T, class B>
 struct HeadNorms {
   View<const T, 2, B> v;       // [N, D]
@@ -46,16 +46,16 @@ struct HeadNorms {
     if (lanes.lane == 0) norm(h, n) = total;
   }
 };
-/// u O_hᵀ of the heads h that an item follows.
+/// Holds u O_hᵀ for the heads h that each item follows.
 template <class T, class B>
 struct Projection {
   Index width;
   View<T, 2, B> values;             // [N, D] of every head, or [N, D/H] of items sorted by the head they follow
-  View<const Index, 1, B> slots{};  // [N] row of an item in that order; empty: every head
+  View<const Index, 1, B> slots{};  // [N] row of an item in the sorted order; empty: values of every head
 
   GATEFOLD_HD T* of(Index n, Index h) const { return slots.data() ? &values(slots(n), 0) : &values(n, h * width); }
 };
-/// dx[items[s]] += v
+/// Adds v to dx[items[s], j].
 template <class T, class B>
 struct AddToItem {
   View<const Index, 1, B> items;
@@ -68,7 +68,7 @@ struct AddToItem {
     return v;
   }
 };
-/// Writes (1).
+/// Writes the features (1) of PosteriorFeatures.
 template <class T, class B>
 struct WritePosteriorFeatures {
   AttentionTrace<const T, B> a;
@@ -99,8 +99,8 @@ struct WritePosteriorFeatures {
     key[2 * width + 1] = 1;
   }
 };
-/// The gradient of (1). Adds to the gradient of the trace. Writes the gradient of u Oᵀ. Writes 2 g v_h to `weighted`,
-/// with g the gradient of ‖v_h O_h‖².
+/// The gradient of WritePosteriorFeatures. Adds to the gradient of the trace. Writes the gradient of u Oᵀ. Writes
+/// 2 g v_h to `weighted`, with g the gradient of ‖v_h O_h‖².
 template <class T, class B>
 struct PosteriorFeaturesBackward {
   AttentionTrace<const T, B> a;
@@ -136,7 +136,7 @@ struct PosteriorFeaturesBackward {
   }
 };
 
-/// to[r, c] = from[r, c] if `from` has column c, else 0
+/// Writes to[r, c] = from[r, c] if `from` has column c, and 0 otherwise.
 template <class T, class B>
 struct WidenRows {
   View<const T, 2, B> from;
@@ -146,7 +146,7 @@ struct WidenRows {
     to.data()[i] = c < from.extent(1) ? from(r, c) : T(0);
   }
 };
-/// to[r, c] += from[r, c] for the columns of `to`
+/// Adds from[r, c] to to[r, c] for each column of `to`.
 template <class T, class B>
 struct AddNarrowed {
   View<const T, 2, B> from;

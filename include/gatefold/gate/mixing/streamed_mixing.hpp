@@ -15,18 +15,19 @@
 #include "gatefold/core/types.hpp"
 #include "gatefold/tensor/view.hpp"
 
-/// The common part of the mixings of paper 002, in which items share their probabilities, without an N × N matrix.
+/// The common part of the mixings of paper 002, in which items share their probabilities. It stores no N × N matrix.
 ///
 ///     w[i,h,j] = softmax over the heads h and the items j that i sees of scale · ⟨queries[h,i], keys[h,j]⟩   (1)
 ///     q[i,e] = Σ_hj w[i,h,j] r[j,e],   rank[i,e] = log q[i,e]                                            (2)
 ///
-/// This is attention whose values are r (attention/streamed_softmax.hpp); forward keeps one log-sum-exp per item. An
-/// item that sees no item keeps its own r. If each item follows one head, the softmax in (1) is only over the keys of
-/// that head.
+/// (1) and (2) are attention with the values r (attention/streamed_softmax.hpp). Visible defines the items that an item
+/// sees. forward saves one log-sum-exp per item. An item that sees no item keeps its own r. If each item follows one
+/// head, the softmax in (1) runs only over the keys of that head.
 namespace gatefold {
 
-/// Which items an item sees: items of the same sequence, without padding, and padding sees no item. With `causal` it
-/// sees no later item. With `entropy` it sees only itself and items whose entropy is not larger than its own.
+/// Defines the items j that item i sees, which are the j of the sums in (1) and (2). Item i sees items of its sequence
+/// that are not padding. Padding sees no item. With `causal`, item i sees no later item. With `entropy`, it sees only
+/// itself and items with an entropy that is not larger than its own.
 template <class T, class B>
 struct Visible {
   Index length = 0;
@@ -52,7 +53,8 @@ struct MixingHeads {
 
 namespace functor {
 
-/// Normalises (2). If q is too small for its logarithm to be exact, log q is summed from log w + log r instead.
+/// Divides the sums of (2) by the normaliser. If q < `tiny`, its logarithm would not be exact, so log q is computed as
+/// log Σ exp(log w + log r).
 template <class T, class B>
 struct MixFinish {
   Visible<T, B> visible;
@@ -101,7 +103,7 @@ struct MixFinish {
       }
   }
 
-  /// log(exp a + exp b)
+  /// Returns log(exp a + exp b).
   GATEFOLD_HD static T log_add(T a, T b) {
     if (a == -T(INFINITY)) return b;
     if (b == -T(INFINITY)) return a;
@@ -109,8 +111,8 @@ struct MixFinish {
   }
 };
 
-/// Computes g = dq + drank / q, the total gradient of q in (2), and Σ_e g q, which the gradient of the softmax
-/// subtracts. An item that saw no item kept its own r, so dr = g.
+/// Computes g = dq + drank / q, the total gradient of q in (2), and mean = Σ_e g q, which the gradient of the softmax
+/// subtracts. Sets dr to g for an item that saw no item, because q was its own r, and to 0 for all other items.
 template <class T, class B>
 struct MixAdjoint {
   View<const T, 2, B> q, dq, drank;
@@ -135,7 +137,8 @@ struct MixAdjoint {
   }
 };
 
-/// H(p_n) = −Σ_e p log p in nats, with 0 log 0 = 0; ∞ if p is NaN, so that no other item sees this item
+/// Writes the entropy H(p_n) = −Σ_e p log p in nats, with 0 log 0 = 0. If p is NaN, it is ∞. Items with a finite
+/// entropy then do not see this item, because an item does not see items with a larger entropy (Visible).
 template <class T, class B>
 struct RowEntropy {
   View<const T, 2, B> p, log_p;
@@ -161,7 +164,7 @@ View<T, 2, B> head(View<T, 3, B> of_heads, Index h) {
   const Index rows = of_heads.extent(1), columns = of_heads.extent(2);
   return {of_heads.data() + h * rows * columns, rows, columns};
 }
-/// Returns all heads one below the other: [H, N, F] as [H · N, F].
+/// Returns the view [H, N, F] as [H · N, F].
 template <class T, class B>
 View<T, 2, B> stacked(View<T, 3, B> of_heads) {
   return {of_heads.data(), of_heads.extent(0) * of_heads.extent(1), of_heads.extent(2)};
@@ -196,9 +199,9 @@ void forward(C& ctx, const MixingHeads<const T, B>& heads, double scale, const V
 
 /// The gradient of forward. Writes dr [N, E] and adds to the members of dheads.
 ///
-/// An expert whose q underflows gets no gradient from its rank. An item with NaN gives NaN gradients to itself and to
-/// the items that share a block of keys with it, even if causal. Padding is left out; its x must be finite, which
-/// ComposedGate ensures.
+/// An expert with a q that underflows gets no gradient from its rank. An item with NaN causes NaN gradients of itself
+/// and of all items in the same block of keys, also earlier ones if causal. Padding is left out; its x must be finite,
+/// which ComposedGate ensures.
 /// @cost  6·H·N·L·F flop (half if causal), N·L·(H + 4·E) more; scratch of two blocks and N·E
 template <class C, class T, class B>
 void backward(C& ctx, const MixingHeads<const T, B>& heads, double scale, const Visible<T, B>& visible,
@@ -217,7 +220,7 @@ void backward(C& ctx, const MixingHeads<const T, B>& heads, double scale, const 
         log_sum_exp, mean, g, dr, head(dheads.queries, h), head(dheads.keys, h), {heads.places, dheads.places});
 }
 
-/// Returns H(r_n), for the option that an item sees only items that are at least as certain as itself.
+/// Returns the entropies H(r_n) [N] in scratch, for the option `only_confident` of the mixings.
 template <class C, class T, class B>
 View<T, 1, B> entropies(C& ctx, View<const T, 2, B> r, View<const T, 2, B> log_r) {
   auto entropy = ctx.template scratch<T>(r.extent(0));

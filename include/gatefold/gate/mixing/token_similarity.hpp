@@ -21,24 +21,24 @@ struct Identity;
 
 }  // namespace functor
 
-/// A mixing in which similar items share their probabilities, so that they go to the same experts (Similarity-Aware
-/// gates).
+/// A mixing in which similar items share their probabilities and therefore tend to go to the same experts
+/// (Similarity-Aware gates).
 ///
 ///     r_j = softmax(z_j),   S[i,j] = softmax_j(u_iᵀ W_s u_j / τ),   q_i = Σ_j S[i,j] r_j                 (1)
-///     rank = log q, summed from log S + log r if q underflows                                           (2)
+///     rank = log q, computed as log Σ_j exp(log S + log r) if q underflows                              (2)
 ///
 /// Source: paper 002 (Graph of Tokens), eq. (7), (8); W_s = I and τ = 1 in its experiments. j runs over the sequence of
-/// i, and with `causal` only over j ≤ i. The paper has no mask, but without one a language model would see the future.
-/// Scores grow with ‖u‖², so after a layer norm S is close to the identity unless τ is of the order of √D. τ → 0 gives
-/// Independent for distinct items of equal norm, and τ → ∞ the mean of the sequence.
+/// i, and with `causal` only over j ≤ i. The paper has no causal mask, but without it the routing of a language model
+/// would depend on future tokens. Scores grow with ‖u‖², so after a layer norm S is close to the identity unless τ is
+/// of the order of √D. τ → 0 gives Independent for distinct items of equal norm, and τ → ∞ the mean of the sequence.
 /// @param x      [N, D] in   items u;  z [N, E] in  logits;  q [N, E] out
-/// @param extra  length of the sequences (0: one sequence), padding, and optionally τ for this call (a schedule:
-///               Annealed)
+/// @param extra  length of the sequences (0: one sequence), padding, and optionally τ for this call (Annealed has
+///               schedules)
 /// @param saved  r, log q [N, E] and one log-sum-exp per item; never the N × L matrix
 /// @throws ArgumentError unless τ > 0 and the length divides N
 /// @cost   2·N·L·D flop forward, 6·N·L·D backward (half if causal), N·L·E more; scratch of blocks
-/// @order  keys in ascending order; causal: no bit of an item depends on later items. Padding mixes into no item and
-///         keeps its own r. An item with NaN that is not padding makes all items that see it NaN
+/// @order  keys in ascending order; with `causal`, no bit of an item depends on later items. Padding mixes into no item
+///         and keeps its own r. If an item that is not padding has NaN, all items that mix with it get NaN
 struct TokenSimilarity {
   double tau = 1;
   bool causal = true;
@@ -69,7 +69,8 @@ struct TokenSimilarity {
 
   TokenSimilarity with_model_dim(Index width) const {
     TokenSimilarity filled = *this;
-    expect(model_dim == 0 || model_dim == width, "TokenSimilarity", "model_dim", width, model_dim);
+    expect(model_dim == 0 || model_dim == width, "TokenSimilarity", "model_dim",
+           Joined{width, " (the width of the experts' items)"}, model_dim);
     filled.model_dim = width;
     return filled;
   }

@@ -23,23 +23,23 @@ struct InverseBackward;
 
 }  // namespace functor
 
-/// Scores by the angle between the item and a direction of each expert, in a space of few dimensions.
+/// Scores by the cosine of the angle between the item and the direction of each expert, in a space of `dim` dimensions.
 ///
 ///     r = W x[n],   z[n,e] = ⟨r, v_e⟩ / (τ ‖r‖ ‖v_e‖),   τ learned                                      (1)
 ///     r = W x[n],   z[n,e] = ⟨r, v_e⟩ / ‖v_e‖                                                           (2)
 ///
 /// Source: (1) X-MoE, Chi et al. 2022, arXiv:2204.09179, sec. 3.2; (2) its code in torchscale (dim 16) and CompeteSMoE
-/// (dim 8, as `reference()`). `CosineScores::reference({…})` does not normalise items and has no temperature. That code
-/// also sets the length of v_e to 1.5 in every forward pass, which changes no score; here training determines the
-/// lengths. Under (1), an item whose r is not longer than epsilon scores 0 for every expert and passes no gradient.
+/// (dim 8, as `reference()`). `CosineScores::reference({…})` does not normalise items and has no temperature. The code
+/// of X-MoE also sets the length of v_e to 1.5 in every forward pass, which changes no score; this class does not.
+/// Under (1), if the length of r is at most epsilon, all scores of the item are 0 and it passes no gradient.
 /// @param dim          dimensions of W x
 /// @param temperature  initial value of τ; 0: no temperature
-/// @param unit_items   divide by ‖r‖
+/// @param unit_items   if true, divide by ‖r‖
 /// @param x      [N, D] in   items
 /// @param z      [N, E] out  logits
 /// @throws ArgumentError unless model_dim, experts, dim >= 1, temperature >= 0 and x and the parameters have these
 ///         shapes
-/// @cost   2·N·(D + E)·dim flop; W starts as U(±1/√D), v_e as N(0, 1/dim)
+/// @cost   2·N·(D + E)·dim flop. `init` draws W from U(±1/√D) and v_e from N(0, 1/dim)
 struct CosineScores {
   Index model_dim = 0, experts = 0, dim = 16;
   double temperature = 0.07, epsilon = 1e-12;
@@ -128,7 +128,7 @@ struct CosineScores {
   }
 
  private:
-  /// Both sides of the scalar product. The factor 1/τ is in `item`.
+  /// The two factors of the scalar products, `item` and `expert`. The factor 1/τ is in `item`.
   template <class T, class B>
   struct Sides {
     View<const T, 2, B> projected, item, expert;  // [N, dim] r, [N, dim] r / (τ ‖r‖), [E, dim] v / ‖v‖
@@ -176,14 +176,14 @@ struct CosineScores {
 
 namespace functor {
 
-/// inverse = 1 / value
+/// Writes inverse = 1 / value.
 template <class T>
 struct Inverse {
   const T* value;
   T* inverse;
   GATEFOLD_HD void operator()(Index) const { *inverse = 1 / *value; }
 };
-/// dvalue −= inverse² dinverse
+/// Subtracts inverse² · dinverse from dvalue (the gradient of Inverse).
 template <class T>
 struct InverseBackward {
   const T *inverse, *dinverse;

@@ -4,8 +4,8 @@
 
 namespace gatefold {
 
-/// Returns the number of experts of a gate or a scores policy: its function `experts()`, else its option `experts`,
-/// else the number of its scores.
+/// Returns the number of experts of a gate or a scores policy: its function `experts()` if it has one, otherwise its
+/// option `experts`, otherwise count_experts of its member `scores`.
 template <class P>
 Index count_experts(const P& policy) {
   if constexpr (requires { policy.experts(); }) {
@@ -17,8 +17,8 @@ Index count_experts(const P& policy) {
   }
 }
 
-/// Returns the item width that a scores policy takes: length · model_dim, or 0 if the policy has no such option or it
-/// is not filled in yet.
+/// Returns the item width that a scores policy takes: length · model_dim. Returns 0 if the policy has no option
+/// `model_dim` or if it is still 0.
 template <class S>
 Index item_width(const S& scores) {
   if constexpr (requires { scores.scores; }) {

@@ -8,15 +8,15 @@
 
 namespace gatefold {
 
-/// Scores whose parameters are not trained. With random parameters they are a random router.
+/// Scores with parameters that are not trained. With random parameters they are a random router.
 ///
 ///     z = scores(x; Θ),   Θ ← Θ,   x̄ as in `scores`                                                     (1)
 ///
-/// Source: SMoE-dropout, Chen et al. 2023, arXiv:2303.01610, sec. 3.2. Optimizers do not change the parameters, and
-/// weight decay does not either. Backward leaves their gradients unchanged. Their names, copies and files are those of
-/// `scores`.
+/// Source: SMoE-dropout, Chen et al. 2023, arXiv:2303.01610, sec. 3.2. Neither optimizers nor weight decay change the
+/// parameters. backward leaves the gradients of the parameters unchanged. In copies and files, the parameters have the
+/// same names as those of `scores`.
 /// @tparam ScoresT  scores without extra inputs that have backward_items(ctx, params, x, dz, dx)
-/// @cost   as `scores`, without parameter gradients
+/// @cost   the cost of `scores` without parameter gradients
 template <class ScoresT>
 struct Fixed {
   ScoresT scores{};

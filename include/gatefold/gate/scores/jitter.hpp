@@ -19,19 +19,19 @@ struct AddJitter;
 
 }  // namespace functor
 
-/// Scores of items whose elements are multiplied by random numbers near 1, so that routing explores.
+/// Scores of items after multiplication of each element by a random number near 1, so that routing explores.
 ///
 ///     z = scores(x ⊙ ξ),   ξ = 1 + ε r                                                                  (1)
 ///
 /// r are independent draws of the noise law.
-/// Source: Switch, Fedus et al. 2021, arXiv:2101.03961, sec. 2.2 and app., r ~ U[−1, 1). The experts get x itself.
-/// Without noise in the extra inputs, z = scores(x).
+/// Source: Switch, Fedus et al. 2021, arXiv:2101.03961, sec. 2.2 and app., r ~ U[−1, 1). The experts get x without
+/// jitter. Without noise in the extra inputs, z = scores(x).
 /// @tparam ScoresT    scores without extra inputs
 /// @tparam NoiseLawT  distribution of r: SignedUniformNoise, GaussianNoise, … (policy/noise.hpp)
 /// @param extra  Noise: empty in evaluation
 /// @throws ArgumentError unless 0 <= epsilon < 1
-/// @cost   as `scores`, and N·D random numbers, which backward recomputes
-/// @order  element (n, d) of ξ is number n·D + d of the stream
+/// @cost   the cost of `scores` and N·D random numbers, which backward draws again
+/// @order  element (n, d) of ξ uses draw n·D + d of the random stream
 template <class ScoresT = LinearScores, class NoiseLawT = SignedUniformNoise>
 struct Jitter {
   ScoresT scores{};
@@ -102,14 +102,14 @@ Jitter(S, double) -> Jitter<S>;
 
 namespace functor {
 
-/// ξ = 1 + ε r, with r = number i of the stream
+/// Returns ξ = 1 + ε r, with r = draw i of the random stream.
 template <class LawT, class T>
 struct JitterFactor {
   Random random;
   T epsilon;
   GATEFOLD_HD T operator()(Index i) const { return 1 + epsilon * LawT::template sample<T>(random, i); }
 };
-/// y += x ⊙ ξ
+/// Adds x ⊙ ξ to y.
 template <class LawT, class T>
 struct AddJitter {
   JitterFactor<LawT, T> factor;

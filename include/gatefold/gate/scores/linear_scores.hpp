@@ -42,7 +42,8 @@ struct LinearScores {
   LinearScores with_model_dim(Index item_width) const {
     LinearScores filled = *this;
     expect(length >= 1, "LinearScores", "length", "at least 1", length);
-    expect(item_width % length == 0, "LinearScores", "length", "a divisor of the items' width", length);
+    expect(item_width % length == 0, "LinearScores", "length", Joined{"a divisor of the items' width ", item_width},
+           length);
     if (model_dim == 0) filled.model_dim = item_width / length;
     expect(filled.model_dim * length == item_width, "LinearScores", "model_dim",
            Joined{item_width / length, " (the width of the experts' items)"}, model_dim);
@@ -71,8 +72,8 @@ struct LinearScores {
       B::gemm(ctx, total, false, p.weight.view(), false, false, z, epilogue);
     });
   }
-  /// As forward, then calls rows(lanes, n, row) for each row of z (gemm_rows of backend.hpp). If z is null, it is not
-  /// stored.
+  /// Computes z as forward does, and calls rows(lanes, n, row) for each row of z (gemm_rows of backend.hpp). If z is
+  /// null, it is not stored.
   template <class T, class B, class F>
   void forward_rows(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> z,
                     const F& rows) const {

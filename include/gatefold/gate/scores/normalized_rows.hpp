@@ -6,7 +6,7 @@
 #include "gatefold/core/types.hpp"
 #include "gatefold/tensor/view.hpp"
 
-/// Normalisation of rows to length 1, and its gradient, for scores that compare directions.
+/// Functors that normalise rows to length 1, and their gradients, for scores that compare directions.
 namespace gatefold {
 
 /// Selects how a row is normalised to length 1, and how short rows stay finite.
@@ -16,14 +16,14 @@ namespace gatefold {
 ///     inside    x / √(‖x‖² + ε)                                                                         (3)
 ///     none      x                                                                                       (4)
 ///
-/// (1) equals x / max(‖x‖, ε) except for rows of length ε or less, which have no direction. They give 0 and get no
-/// gradient, because the derivative of x / ε would be 1/ε. Rows whose squared length overflows (length 1.8e19 in float)
+/// (1) equals x / max(‖x‖, ε) except for rows of length ε or less. These rows give 0 and get no gradient, because the
+/// derivative of x / ε would be as large as 1/ε. Rows with a squared length that overflows (length 1.8e19 in float)
 /// give 0 or NaN.
 enum class UnitNorm { clamped, outside, inside, none };
 
 namespace functor {
 
-/// û = f(‖x‖²) x and its derivative: dx = f · (dû − h ⟨x, dû⟩ û)
+/// Computes the factors f and h of û = f(‖x‖²) x and of its derivative dx = f · (dû − h ⟨x, dû⟩ û).
 template <class T>
 struct UnitFactor {
   UnitNorm form;
@@ -42,7 +42,7 @@ struct UnitFactor {
   }
 };
 
-/// unit[n,:] = scale · û[n,:]; scale is read from memory of the backend, and null means 1
+/// Writes unit[n,:] = scale · û[n,:]. `scale` points to memory of the backend; null means 1.
 template <class T, class B>
 struct UnitRows {
   View<const T, 2, B> x;
@@ -59,7 +59,7 @@ struct UnitRows {
   }
 };
 
-/// dx[n,:] += scale · f (dunit[n,:] − h ⟨x, dunit⟩ f x[n,:])
+/// Adds scale · f (dunit[n,:] − h ⟨x, dunit⟩ f x[n,:]) to dx[n,:].
 template <class T, class B>
 struct UnitRowsBackward {
   View<const T, 2, B> x;
@@ -82,7 +82,7 @@ struct UnitRowsBackward {
   }
 };
 
-/// ⟨û[n,:], dunit[n,:]⟩; the sum over n is the gradient of the scale
+/// Returns ⟨û[n,:], dunit[n,:]⟩. The sum over n is the gradient of the scale.
 template <class T, class B>
 struct UnitRowsScale {
   View<const T, 2, B> x;

@@ -60,8 +60,8 @@ struct PatchScores {
   void forward(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> z) const {
     B::gemm(ctx, x, false, all_patches(p.weight), false, false, z, functor::Store{});
   }
-  /// As forward, then calls rows(lanes, n, row) for each row of z (gemm_rows of backend.hpp). If z is null, it is not
-  /// stored.
+  /// Computes z as forward does, and calls rows(lanes, n, row) for each row of z (gemm_rows of backend.hpp). If z is
+  /// null, it is not stored.
   template <class T, class B, class F>
   void forward_rows(typename B::Context& ctx, const Params<T, B>& p, In<T, 2, B> x, Out<T, 2, B> z,
                     const F& rows) const {

@@ -21,10 +21,10 @@ namespace gatefold {
 ///     saturating  v = to + (from − to) 0.99^⌊min(step, total) / max(1, ⌊total/300⌋)⌋                    (5)
 ///     K           k = from + round(v − from), ties to even, kept within [from, to]                      (6)
 ///
-/// Source: (1), (6) SMoE-dropout, Chen et al. 2023, arXiv:2303.01610. (2), (4), (5) are the other schedules of its
-/// code. (3) is for the temperatures in table 10 of paper 002, which does not name their shape. With levels, `from` and
-/// `to` are unused. (5) ends a twentieth of the way before `to`, if 300 divides total.
-/// @throws ArgumentError unless total >= 1, from and to have the same sign for (3), and there is a level for (4)
+/// Source: (1), (6) SMoE-dropout, Chen et al. 2023, arXiv:2303.01610. (2), (4), (5) are further schedules of the same
+/// code. (3) is for the temperatures in table 10 of paper 002, which does not name the shape of the schedule. With
+/// levels, `from` and `to` are unused. If 300 divides total, (5) ends at v = to + 0.05 (from − to).
+/// @throws ArgumentError unless total >= 1, `from` and `to` have the same sign for (3), and there is a level for (4)
 struct Annealed {
   enum class Shape { linear, cosine, geometric, levels, saturating };
 
@@ -60,7 +60,7 @@ struct Annealed {
     }
     return to;
   }
-  /// Returns the number as a count: (6), or the rounded level.
+  /// Returns k of (6), or for levels the value of (4) rounded to an integer.
   Index count_at(Index step) const {
     const double v = at(step), origin = shape == Shape::levels ? 0 : from;
     const double k = origin + (v - origin) - std::remainder(v - origin, 1.0);

@@ -27,7 +27,7 @@ struct PriorityOfItem;
 template <class T, class B>
 struct DropOverflow;
 
-/// The number of picks that an expert takes from the items of one group.
+/// Returns the capacity (1) of an expert for a group of `items` items that are not padding.
 struct CapacityRule {
   double factor;
   Index multiple_of, slots, picks, experts;  // picks of an item
@@ -47,22 +47,23 @@ struct CapacityRule {
 ///
 ///     C = min(S, ⌈S·K·factor / E⌉), rounded up to a multiple of `multiple_of`                           (1)
 ///
-/// S is the number of items with K picks each; an infinite factor drops nothing. All first choices are placed before
-/// any second choice. Among equal choices earlier items go first. With batch_priority, items whose first choice has the
-/// larger q go first (with noise: softmax of the noisy values), whatever the weights are.
+/// S is the number of items in a group, and K the number of picks of an item. With an infinite factor, no pick is
+/// dropped. All first choices are placed before any second choice, and choices of the same number in the order of the
+/// items. With batch_priority, they are placed in descending order of q of the item's first choice (with noise: softmax
+/// of the noisy values), independent of the weights.
 ///
-/// Dropped picks are stored as ~e in the plan and contribute nothing. The other weights of the item do not change.
-/// Padding takes no place and does not count in S. With group > 0, every `group` consecutive items are routed
-/// independently of all others (the last group can be smaller). Capacity is not causal: which picks find a place
-/// depends on the other items of the group, later ones included.
-/// Source: Fedus et al. 2021, arXiv:2101.03961, eq. (3); Riquelme et al. 2021, arXiv:2106.05974, for groups,
-/// batch_priority and the factors 1.05 in training and 4 in evaluation; `multiple_of` is from the latter's code.
-/// @param selection  one whose picks of item n are n·K … n·K + K − 1, best first: TopK, NoisyTopK, NoisyTop1, …
-/// @param slots      C, per expert and group; 0: by (1)
+/// Dropped picks are stored as ~e in the plan and contribute 0 to the output. The other weights of the item do not
+/// change. Padding takes no place and does not count in S. With group > 0, each `group` consecutive items form a group
+/// (the last group can be smaller); otherwise all items are one group. Capacity is not causal, because the places of an
+/// item depend on all items of the group, also on later ones.
+/// Source: Fedus et al. 2021, arXiv:2101.03961, eq. (3). Groups, batch_priority and the factors 1.05 in training and 4
+/// in evaluation are from Riquelme et al. 2021, arXiv:2106.05974; `multiple_of` is from their code.
+/// @param selection  a selection with picks n·K … n·K + K − 1 of item n, best first: TopK, NoisyTopK, NoisyTop1, …
+/// @param slots      C, per expert and group; 0: C is computed by (1)
 /// @throws ArgumentError unless factor > 0, multiple_of >= 1, slots >= 0, group >= 0
-/// @cost   the selection + one counting sort of S·K picks by group and expert + a second build of the plan; with
-///         batch_priority, a softmax if there is noise, and heaps for the experts that overflow, 2·n·log₂ n comparisons
-///         for n picks
+/// @cost   the cost of the selection, one counting sort of S·K picks by group and expert, and a second build of the
+///         plan; with batch_priority, a softmax if there is noise, and a heap sort for each expert that overflows:
+///         2·n·log₂ n comparisons for n picks
 /// @order  ties of batch_priority go to the lower item
 template <class SelectionT = TopK>
 struct Capacity {
@@ -145,7 +146,7 @@ struct Capacity {
                     {items, picks, priority}, batch_priority, experts, offsets, room, order, plan.expert});
     plan.build(ctx);
   }
-  /// Returns the values by which the selection ranked, if it shows them; else empty views.
+  /// Returns the noisy values by which the selection ranked, or empty views if the selection does not have `noisy`.
   template <template <class, class> class S, class T, class B>
   NoisyRank<const T, B> noisy(const S<T, B>& saved) const {
     if constexpr (detail_::hook::selection::noisy<SelectionT, T, B>()) {
@@ -180,7 +181,7 @@ Capacity(S, double) -> Capacity<S>;
 
 namespace functor {
 
-/// room[g], from the items of group g that are not padding
+/// Writes room[g], the capacity of an expert for the items of group g that are not padding.
 template <class T, class B>
 struct CapacityOfGroup {
   CapacityRule room_of;
@@ -197,8 +198,8 @@ struct CapacityOfGroup {
     if (lanes.lane == 0) room(g) = room_of(count);
   }
 };
-/// key[i] = group and expert of pick i, in the order in which picks are placed: choice j of item n is i = j·N + n. The
-/// key is -1 for padding and for picks that were dropped before.
+/// Writes key[i] = group · E + expert of pick i. Picks are numbered in the order in which they are placed: choice j of
+/// item n is i = j·N + n. The key is −1 for padding and for picks that were already dropped.
 template <class T, class B>
 struct PlacingKey {
   Index items, picks, group, experts;
@@ -210,7 +211,7 @@ struct PlacingKey {
     key(i) = e < 0 || (valid.data() && valid(n) == 0) ? Index(-1) : n / group * experts + e;
   }
 };
-/// priority[n] = q of the first choice of item n
+/// Writes priority[n] = q of the first choice of item n.
 template <class T, class B>
 struct PriorityOfItem {
   Index picks;
@@ -219,7 +220,8 @@ struct PriorityOfItem {
   View<T, 1, B> priority;
   GATEFOLD_HD void operator()(Index n) const { priority(n) = q(n, chosen(expert(n * picks))); }
 };
-/// Orders two picks: first by the number of the choice, then by the priority of the item.
+/// Returns whether pick a is placed before pick b. It compares the numbers of the choices, then the priorities of the
+/// items.
 template <class T, class B>
 struct HigherPriority {
   Index items, picks;

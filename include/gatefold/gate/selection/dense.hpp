@@ -24,7 +24,7 @@ struct PickAll {
 
 }  // namespace functor
 
-/// Takes every expert, weighted by its probability.
+/// Picks every expert for each item. The weight is the probability of the expert.
 ///
 ///     w[n,e] = q[n,e] for all e                                                                         (1)
 ///

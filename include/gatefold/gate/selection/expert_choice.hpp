@@ -22,7 +22,7 @@ struct PickItems;
 template <class T, class B>
 struct PickItemsBackward;
 
-/// The number of items that an expert takes from `items` items.
+/// Returns C of (1) in ExpertChoice: the number of items that an expert takes from `items` items.
 struct ChoiceCapacity {
   double factor;
   Index experts;
@@ -39,16 +39,16 @@ struct ChoiceCapacity {
 ///
 ///     C = L · factor / E,   G[e] = the C items n of a sequence with the largest q[n,e],   w[n,e] = q[n,e]          (1)
 ///
-/// C is rounded to the nearest integer, halves up, and lies in 1 … L. Items are compared by log q, which orders them
-/// even if q underflows. The load is even by construction. An item can be taken by several experts, or by none: then
-/// the output of the mixture for it is 0. Padding is never taken and does not count in L.
+/// L is the length of a sequence. C is rounded to the nearest integer, halves up, and lies in 1 … L. Items are compared
+/// by log q, which orders them even if q underflows. All experts have the same load. Several experts can take the same
+/// item. If no expert takes an item, the mixture writes 0 for it. Padding is never taken and does not count in L.
 ///
-/// ExpertChoice is not causal: whether an item is taken depends on later items of its sequence. A decoder that
-/// generates item by item routes differently than in training.
+/// ExpertChoice is not causal, because later items of the sequence can take the place of an item. A decoder that
+/// generates item by item therefore routes differently than in training.
 /// Source: Zhou et al. 2022, arXiv:2202.09368, eq. (1)-(2), without the limit of experts per item; the paper has factor
 /// 2.
 /// @param rank [N, E] in  logits or log-probabilities;  q [N, E] in  their softmax over the experts
-/// @param extra  how items form sequences; by default all items are one sequence
+/// @param extra  length of the sequences and padding; by default all items are one sequence
 /// @throws ArgumentError unless factor > 0 and the sequences fit the items
 /// @cost   N·E exponentials, 2·N·E·log₂ C comparisons at most, S = N/L · E · C picks
 /// @order  ties go to the lower item; NaN ranks below every number; picks of an expert are distinct items, best first
@@ -96,7 +96,7 @@ struct ExpertChoice {
 
 namespace functor {
 
-/// Orders two items: the more probable for expert e first.
+/// Returns whether item a ranks before item b for expert e: the item with the larger log_p ranks first.
 template <class T, class B>
 struct MoreProbable {
   View<const T, 2, B> log_p;

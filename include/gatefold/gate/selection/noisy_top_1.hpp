@@ -21,17 +21,17 @@ struct PickTop1Backward;
 
 }  // namespace functor
 
-/// Takes the best expert under noise.
+/// Picks the best expert of each item after noise has been added to the ranks.
 ///
 ///     e(n) = argmax_e (rank[n,e] + scale · r[n,e]),   w[n] = q[n,e(n)]                                  (1)
 ///                                                     w[n] = rank[n,e(n)] + scale · r[n,e(n)]           (2)
 ///
-/// r are independent draws of the noise law. The weight of (1) has no noise, so the sum of the router's gradients over
-/// the experts is 0. Without noise in the extra input, r = 0.
+/// r are independent draws of the noise law. The weight in (1) is an element of a softmax without noise, so the sum of
+/// the router's gradients over the experts is 0. Without noise in the extra input, r = 0.
 /// Source: (1) papers 000 and 003, r ~ U[0, 1); (2) the code of Chen et al. 2022, arXiv:2208.02813, on synthetic data.
 /// @tparam NoiseLawT  distribution of r: UniformNoise, GumbelNoise, … (policy/noise.hpp)
 /// @param rank [N, E] in   values to rank by;  q [N, E] in  probabilities
-/// @param noisy_weight  use (2), which lets the noise into the output
+/// @param noisy_weight  use the weights (2); the output then depends on the noise
 /// @throws ArgumentError unless scale >= 0
 /// @cost   N·E draws, S = N picks
 /// @order  ties go to the lower expert index; NaN ranks below every number
@@ -81,7 +81,8 @@ struct NoisyTop1 {
 
 namespace functor {
 
-/// Picks the expert with the largest rank + scale · noise, weighted by q or by that value.
+/// Picks the expert with the largest rank + scale · noise. The weight is q of this expert, or with noisy_weight the
+/// largest value.
 template <class LawT, class T, class B>
 struct PickNoisyTop1 {
   View<const T, 2, B> rank, q;
@@ -104,7 +105,7 @@ struct PickNoisyTop1 {
   GATEFOLD_HD void weigh(const Lanes& lanes, Index n) const {
     weigh(lanes, n, &q(n, 0));
   }
-  /// The same for rows at any address.
+  /// `choose` for a row of ranks at any address.
   template <class Lanes>
   GATEFOLD_HD void choose(const Lanes& lanes, Index n, const T* rank_row) const {
     const Index experts = rank.extent(1);
@@ -116,7 +117,7 @@ struct PickNoisyTop1 {
       best = e;
       top = value;
     });
-    if (lanes.size > 1) {  // the first expert with the largest value; if all values are NaN, the first expert
+    if (lanes.size > 1) {  // the lowest expert with the largest value; if all values are NaN, expert 0
       const T largest = lanes.max(top == top ? top : negative_infinity<T>);
       const bool is_largest = best >= 0 && top == largest, any = lanes.max(Index(is_largest)) > 0;
       best = -lanes.max(best >= 0 && (is_largest || !any) ? -best : -experts);
@@ -134,7 +135,8 @@ struct PickNoisyTop1 {
     if (lanes.lane == 0) weight(n) = w;
   }
 };
-/// The gradient of PickNoisyTop1: a weight is one element of q, or that element of rank plus a constant.
+/// The gradient of PickNoisyTop1. The weight is the picked element of q, or the picked element of rank plus a constant,
+/// so the gradient of the weight is added to this element of d.
 template <class T, class B>
 struct PickTop1Backward {
   View<const Index, 1, B> expert;

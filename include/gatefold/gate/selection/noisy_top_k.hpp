@@ -30,7 +30,8 @@ struct DeviationBackward;
 
 }  // namespace functor
 
-/// Takes the K best experts under noise, weighted by the noisy values.
+/// Picks the K best experts of each item after noise has been added to the ranks. The weights are a softmax of the
+/// noisy values.
 ///
 ///     value[n,e] = rank[n,e] + deviation[n,e] · r[n,e],   I(n) = top_K value[n,:]
 ///
@@ -38,14 +39,14 @@ struct DeviationBackward;
 ///     deviation[n,e] = deviation / E,               w[n,e] = softmax of value over all    (V-MoE)                 (2)
 ///
 /// r are independent draws of the noise law. Without noise in the extra input this is TopK. The weights also contain
-/// the noise, so the gradient flows through value to rank and, if learned, to W and x. `noisy` shows value and
-/// deviation to auxiliary losses, whose gradients are in d.noisy. Only GaussianNoise works with Load, because Load
-/// needs the distribution of the noise.
-/// Source: (1) Shazeer et al. 2017, arXiv:1701.06538, eq. (3)-(5), r ~ N(0, 1), W = 0 at first; (2) Riquelme et al.
+/// the noise, so the gradient flows through value to rank and, if learned, to W and x. `noisy` returns value and
+/// deviation for auxiliary losses. backward gets the gradients of these losses in d.noisy. Only GaussianNoise works
+/// with Load, because Load computes probabilities of Gaussian noise.
+/// Source: (1) Shazeer et al. 2017, arXiv:1701.06538, eq. (3)-(5), r ~ N(0, 1), W starts at 0; (2) Riquelme et al.
 /// 2021, arXiv:2106.05974, sec. 2.1. `reference` adds the epsilon of FastMoE's code to (1).
 /// @tparam NoiseLawT  distribution of r: GaussianNoise, GumbelNoise, … (policy/noise.hpp)
 /// @param rank [N, E] in   values to rank by;  q [N, E] in  their softmax
-/// @param saved  value, deviation, softmax of value and x W [N, E]; empty without noise, x W also unless learned
+/// @param saved  value, deviation, softmax of value and x W [N, E]; empty without noise; x W is empty unless learned
 /// @throws ArgumentError unless 1 <= k <= experts, deviation > 0, epsilon >= 0 and W is [D, E]
 /// @cost   2·N·D·E flop (learned), N·E draws and exponentials, N·K·E comparisons, S = N·K picks
 /// @order  as TopK: ties go to the lower expert index, NaN ranks last, picks are distinct
@@ -55,8 +56,8 @@ struct NoisyTopK {
   Index k = 2;
   bool renormalise = true;
   bool learned = true;
-  double epsilon = 0;    // of the learned deviation
-  double deviation = 1;  // of the fixed one, divided by E
+  double epsilon = 0;    // the least learned deviation
+  double deviation = 1;  // E times the fixed deviation; not used if learned
   Initial initial = Initial::zero();
   Index model_dim = 0, experts = 0;
 
@@ -137,7 +138,7 @@ struct NoisyTopK {
     if (saved.value.size() == 0) return {};
     return {saved.value, saved.deviation};
   }
-  /// Adds to d.x, d.rank and grads; without noise only to d.q.
+  /// Adds to d.x, d.rank and grads. Without noise, adds only to d.q.
   template <class T, class B>
   void backward(typename B::Context& ctx, const Params<T, B>& p, const Candidates<T, B>& c,
                 const SparsePlan<T, B>& plan, const Saved<T, B>& saved, const typename SparsePlan<T, B>::Grad& dplan,
@@ -178,7 +179,7 @@ struct NoisyTopK {
 
 namespace functor {
 
-/// deviation = log(1 + exp v) + epsilon
+/// Writes deviation = log(1 + exp v) + epsilon.
 template <class T>
 struct LearnedDeviation {
   T epsilon;
@@ -186,7 +187,7 @@ struct LearnedDeviation {
   T* deviation;
   GATEFOLD_HD void operator()(Index i) const { deviation[i] = functor::math::softplus(v[i]) + epsilon; }
 };
-/// value = rank + deviation · noise
+/// Writes value = rank + deviation · noise.
 template <class LawT, class T>
 struct AddNoise {
   const T *rank, *deviation;
@@ -194,8 +195,8 @@ struct AddNoise {
   T* value;
   GATEFOLD_HD void operator()(Index i) const { value[i] = rank[i] + deviation[i] * noise(i); }
 };
-/// The gradient of v in value = rank + (softplus(v) + epsilon) · noise. It is computed from v, because a softplus much
-/// smaller than epsilon is lost in the deviation.
+/// Writes dv, the gradient of v in value = rank + (softplus(v) + epsilon) · noise. It is computed from v and not from
+/// the saved deviation, because the deviation loses a softplus that is much smaller than epsilon.
 template <class LawT, class T>
 struct DeviationBackward {
   const T *dvalue, *ddeviation, *v;  // ddeviation can be null

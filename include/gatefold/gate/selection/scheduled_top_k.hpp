@@ -7,15 +7,15 @@
 
 namespace gatefold {
 
-/// TopK whose K is given in each call, for example to grow in training or to shrink in inference.
+/// TopK with a K that each call can set, for example to let K grow in training or to reduce it in inference.
 ///
 ///     I(n) = top_k rank[n,:],   k from the extra inputs, or the option if they have 0                   (1)
 ///
 /// Source: SMoE-dropout, Chen et al. 2023, arXiv:2303.01610, sec. 3.3; schedules of k: Annealed. For weights see TopK.
-/// @param extra  k of this call
-/// @throws ArgumentError unless 1 <= k <= experts, of the k that is used
-/// @cost   as TopK; memory grows once to the largest k
-/// @order  as TopK
+/// @param extra  k of this call; 0: the option `k`
+/// @throws ArgumentError unless 1 <= k <= experts for the k of this call
+/// @cost   the cost of TopK; memory grows once to the largest k
+/// @order  the order of TopK
 struct ScheduledTopK {
   Index k = 2;
   bool renormalise = true;

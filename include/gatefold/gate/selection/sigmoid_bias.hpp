@@ -39,34 +39,36 @@ struct StepBySign;
 
 }  // namespace functor
 
-/// Takes the K best experts by sigmoid plus bias, which moves against the load of the expert to balance it without a
-/// loss.
+/// Picks the K experts with the largest sigmoid plus bias. The bias of an expert decreases if its load is above the
+/// mean, and increases if it is below. This balances the load without an auxiliary loss.
 ///
 ///     s = σ(rank),   I(n) = top_K (s[n,:] + b) of the experts in the best groups                         (1)
-///     w[n,e] = scale · s[n,e] / Σ_{f ∈ I(n)} s[n,f]   (renormalise),   scale · s[n,e]   (not)           (2)
+///     w[n,e] = scale · s[n,e] / Σ_{f ∈ I(n)} s[n,f]   (renormalise),   scale · s[n,e]   (otherwise)     (2)
 ///     after each step   b_e ← b_e + speed · sign(mean load − load_e)                                    (3)
-///     score of a group = the sum of the two largest s[n,e] + b_e in it; best groups: top_groups of them  (4)
+///     score of a group = the sum of its two largest s[n,e] + b_e; best groups: the top_groups largest scores   (4)
 ///
 /// Source: Wang et al. 2024, arXiv:2408.15664, alg. 1, with w = s (not renormalised); DeepSeek-V3, arXiv:2412.19437,
-/// eq. (13)-(16). The latter has a renormalised weight, scale 2.5 and the best 4 of 8 groups of adjacent experts (sec.
-/// 2.1.2 and its code). The package transformers gives experts of other groups the value 0 instead of excluding them,
-/// which differs if s + b < 0.
+/// eq. (13)-(16). DeepSeek-V3 has renormalised weights, scale 2.5 and the best 4 of 8 groups of adjacent experts (sec.
+/// 2.1.2 and its code). The package `transformers` gives experts of other groups the value 0 instead of excluding them,
+/// which gives different picks if s + b < 0.
 ///
-/// b affects the choice but not the weights, and no optimizer changes it. backward adds E · (mean load − load) to its
-/// gradient, summed over calls (and devices), and `adapt` computes (3); a Trainer calls it. The load counts chosen
-/// picks, dropped or not, without padding, and once per step if a rule evaluates the layer twice.
+/// b affects the choice but not the weights, and optimizers do not change it. backward adds E · (mean load − load) to
+/// the gradient of b, which is summed over calls (and devices). `adapt`, which a Trainer calls, then computes (3). The
+/// load counts all picks, also dropped ones, except those of padding. If a rule evaluates the layer twice in a step,
+/// only the first evaluation counts.
 ///
-/// After a mixing, rank = log q, so s = q / (1 + q) is at most 1/2. Weights are computed from log s, so they sum to
-/// scale even if every s underflows. With k = 1 and renormalise the task loss gives the router no gradient, as in TopK.
+/// After a mixing, rank = log q, so s = q / (1 + q) is at most 1/2. Weights are computed from log s. With renormalise,
+/// they therefore sum to `scale` even if every s underflows. With k = 1 and renormalise, the task loss gives the router
+/// no gradient, as in TopK.
 /// @param speed  initial value of `params.speed`; DeepSeek-V3 sets it to 0 near the end of training
 /// @param groups  number of groups of adjacent experts, all of one size; 1: no limit
 /// @param rank [N, E] in   logits
-/// @throws ArgumentError unless 1 <= k <= experts in top_groups groups, groups divides experts, speed >= 0 and both
-///         numbers are finite
+/// @throws ArgumentError unless 1 <= k <= experts in top_groups groups, groups divides experts, speed >= 0, and scale
+///         and speed are finite
 /// @cost   N·(1 + K)·E comparisons and sigmoids, with groups N·(E + groups²) more, S = N·K picks; E·S comparisons in
 ///         backward
-/// @order  as TopK, for groups too; in float σ is 1 from logits of about 17 on and 0 below −88, and such ties go to the
-///         lower expert index
+/// @order  the order of TopK, for groups too. In float, σ rounds to 1 for logits above about 17 and to 0 below −88;
+///         these ties go to the lower expert index
 struct SigmoidBias {
   Index k = 2;
   bool renormalise = true;
@@ -101,7 +103,8 @@ struct SigmoidBias {
     if (groups == 1) {
       expect(k >= 1 && k <= of_experts, "SigmoidBias", "k", Joined{"1 <= k <= experts = ", of_experts}, k);
     } else {
-      expect(k >= 1 && k <= eligible, "SigmoidBias", "k", Joined{"1 <= k <= experts of top_groups = ", eligible}, k);
+      expect(k >= 1 && k <= eligible, "SigmoidBias", "k",
+             Joined{"1 <= k <= ", eligible, " (the experts in top_groups = ", top_groups, " groups)"}, k);
     }
     expect_finite("SigmoidBias", "scale", scale);
     expect(speed >= 0, "SigmoidBias", "speed", "at least 0", speed);
@@ -153,7 +156,7 @@ struct SigmoidBias {
 
 namespace functor {
 
-/// biased[n,e] = σ(rank[n,e]) + bias[e]
+/// Writes biased[n,e] = σ(rank[n,e]) + bias[e].
 template <class T, class B>
 struct BiasedSigmoid {
   View<const T, 2, B> rank;
@@ -169,7 +172,7 @@ struct BiasedSigmoid {
     });
   }
 };
-/// score[n,g] = the sum of the two largest of biased[n, group g]
+/// Writes score[n,g] = the sum of the two largest values of biased[n, group g].
 template <class T, class B>
 struct GroupScores {
   View<const T, 2, B> biased;
@@ -186,8 +189,8 @@ struct GroupScores {
     score(n, g) = first + second;
   }
 };
-/// Sets biased[n,e] to −∞ unless the group of e is one of the `kept` best groups of item n. In these, NaN and −∞ become
-/// the lowest finite number, so that their experts rank before the experts of other groups.
+/// Sets biased[n,e] to −∞ unless the group of e is one of the `kept` best groups of item n. In the best groups, NaN and
+/// −∞ become the lowest finite number, so that these experts rank before the experts of other groups.
 template <class T, class B>
 struct KeepBestGroups {
   View<const T, 2, B> score;
@@ -214,7 +217,7 @@ struct KeepBestGroups {
  private:
   static constexpr T least = std::numeric_limits<T>::lowest();
 };
-/// The weights of item n's picks from the unbiased sigmoids, for forward and backward.
+/// Computes the weights of the picks of item n from the sigmoids without bias, for forward and backward.
 template <class T, class B>
 struct SigmoidWeights {
   View<const T, 2, B> rank;
@@ -225,7 +228,8 @@ struct SigmoidWeights {
 
   GATEFOLD_HD T score(Index n, Index j) const { return rank(n, chosen(expert(n * k + j))); }
   GATEFOLD_HD T log_sigmoid(Index n, Index j) const { return -functor::math::softplus(-score(n, j)); }
-  /// σ_j / Σ_i σ_i = exp(log σ_j − top) / Σ_i exp(log σ_i − top), which is exact even if every σ underflows
+  /// Returns the largest log σ of the picks. It is subtracted in σ_j / Σ_i σ_i =
+  /// exp(log σ_j − top) / Σ_i exp(log σ_i − top), which is exact even if every σ underflows.
   GATEFOLD_HD T top(Index n) const {
     T highest = log_sigmoid(n, 0);
     for (Index j = 1; j < k; ++j) highest = log_sigmoid(n, j) > highest ? log_sigmoid(n, j) : highest;
@@ -262,7 +266,7 @@ struct SigmoidWeightsBackward {
           of.scale * share(j) * (dweight(n * of.k + j) - mean) * functor::math::sigmoid(-of.score(n, j));
   }
 };
-/// violation[e] += E · (mean load − load of e), which is an integer. The load counts chosen picks, dropped or not.
+/// Adds E · (mean load − load of e), which is an integer, to violation[e]. Dropped picks count in the load.
 template <class T, class B>
 struct LoadViolation {
   View<const Index, 1, B> item, expert;
@@ -282,7 +286,7 @@ struct LoadViolation {
     if (lanes.lane == 0) violation(e) += static_cast<T>(picks - violation.size() * load);
   }
 };
-/// bias[e] += speed · sign(violation[e])
+/// Adds speed · sign(violation[e]) to bias[e].
 template <class T, class B>
 struct StepBySign {
   View<const T, 1, B> violation, speed;

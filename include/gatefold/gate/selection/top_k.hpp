@@ -23,10 +23,10 @@ struct PickTopKBackward;
 
 }  // namespace functor
 
-/// Takes the K best experts of each item.
+/// Picks the K best experts of each item.
 ///
 ///     I(n) = top_K rank[n,:],   w[n,e] = q[n,e] / Σ_{f ∈ I(n)} q[n,f]   (renormalise)                    (1)
-///                               w[n,e] = q[n,e]                          (not: V-MoE)                    (2)
+///                               w[n,e] = q[n,e]                          (otherwise, V-MoE)              (2)
 ///
 /// Source: (1) Shazeer et al. 2017, arXiv:1701.06538, eq. (3), (5), without noise: softmax over the picked logits;
 /// (2) Riquelme et al. 2021, arXiv:2106.05974, sec. 2.1.
@@ -78,7 +78,7 @@ namespace functor {
 
 template <class T>
 inline constexpr T iota[] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
-/// Returns the column number j, or j, j + 1, … for the columns of a vector register.
+/// Returns the column number j, or a register with j, j + 1, … if `at` loads vector registers.
 template <class T, class A>
 GATEFOLD_HD typename A::Value column_numbers(const A& at, Index j) {
   if constexpr (std::is_same_v<typename A::Value, T>) {
@@ -94,7 +94,8 @@ struct RankedRow {
   const T* rank;
   Index experts;
 
-  /// Returns the best expert after `last` (-1: the best of all), the same on every lane; -1 if no expert is left.
+  /// Returns the expert that follows `last` in the order, or the best of all experts if `last` is −1. Returns −1 if no
+  /// expert is left. The result is the same on every lane.
   template <class Lanes>
   GATEFOLD_HD Index after(const Lanes& lanes, Index last) const {
     if (finite_math_only || (last >= 0 && !is_finite(rank[last]))) return after_one_by_one(last);
@@ -119,7 +120,7 @@ struct RankedRow {
  private:
   static constexpr T infinity = std::numeric_limits<T>::infinity();
 
-  /// Handles infinities and NaN, and builds with fast math, in which they cannot be detected.
+  /// `after` for rows with infinities or NaN, and for builds with fast math, which cannot detect these values.
   GATEFOLD_HD Index after_one_by_one(Index last) const {
     const auto bound = last < 0 ? order_key(infinity) : order_key(rank[last]);
     Index best = -1;
@@ -168,7 +169,7 @@ struct PickTopK {
   GATEFOLD_HD void weigh(const Lanes& lanes, Index n) const {
     weigh(lanes, n, &q(n, 0));
   }
-  /// The same for rows at any address.
+  /// `choose` for a row of ranks at any address.
   template <class Lanes>
   GATEFOLD_HD void choose(const Lanes& lanes, Index n, const T* rank_row) const {
     const RankedRow<T> row{rank_row, rank.extent(1)};
@@ -193,7 +194,7 @@ struct PickTopK {
   }
 };
 
-/// Adds to dq of the picks: through w = q / Σ q if renormalise, else through w = q.
+/// Adds the gradient of the picked elements of q to dq, with w = q / Σ q if renormalise, and w = q otherwise.
 template <class T, class B>
 struct PickTopKBackward {
   View<const T, 2, B> q;
