@@ -8,6 +8,8 @@
 
 #include "gatefold/check/conformance.hpp"
 #include "gatefold/expert/mlp.hpp"
+#include "gatefold/gate/auxiliary/balance_loss.hpp"
+#include "gatefold/gate/auxiliary/z_loss.hpp"
 #include "gatefold/gate/mixing/token_similarity.hpp"
 #include "gatefold/gate/scores/fixed_scores.hpp"
 #include "gatefold/gate/scores/patch_scores.hpp"

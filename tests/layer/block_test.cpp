@@ -8,6 +8,7 @@
 #include "gatefold/check/conformance.hpp"
 #include "gatefold/expert/layer_norm.hpp"
 #include "gatefold/expert/mlp.hpp"
+#include "gatefold/gate/auxiliary/balance_loss.hpp"
 #include "gatefold/gate/composed_gate.hpp"
 #include "gatefold/layer/attention.hpp"
 #include "gatefold/layer/mixture.hpp"

@@ -9,6 +9,8 @@
 #include "gatefold/expert/gated_mlp.hpp"
 #include "gatefold/expert/linear.hpp"
 #include "gatefold/expert/mlp.hpp"
+#include "gatefold/gate/auxiliary/balance_loss.hpp"
+#include "gatefold/gate/auxiliary/z_loss.hpp"
 #include "gatefold/gate/composed_gate.hpp"
 #include "support/naive_moe.hpp"
 #include "support/pass.hpp"
